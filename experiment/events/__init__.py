@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, PlainSerializer, PlainValidator, TypeAdapter
 
-from experiment.events.base import EventBase, Name, share_fields_set
+from experiment.events.base import EventBase, Int, Name, share_fields_set
 from experiment.events.engine import (
     CacheMoved,
     CacheQuantized,
@@ -67,7 +67,7 @@ class RunStarted(EventBase):
     """First line of every log. ``wall_ns`` is the wall clock at ``t_ns``."""
 
     event: Literal["run_started"] = "run_started"
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Int = SCHEMA_VERSION
     version: str
     wall_ns: WallNs
     utc_offset_s: UtcOffset
@@ -89,7 +89,7 @@ class RunResumed(EventBase):
     wall_ns: WallNs
     utc_offset_s: UtcOffset
     command: list[str]
-    missing: list[tuple[int | None, Name]]
+    missing: list[tuple[Int | None, Name]]
 
 
 class EnvironmentProbed(EventBase):
@@ -107,9 +107,9 @@ class CellStarted(EventBase):
     """
 
     event: Literal["cell"] = "cell"
-    index: int
-    of: int
-    values: dict[Name, int | float | str]
+    index: Int
+    of: Int
+    values: dict[Name, Int | float | str]
     overrides: dict[Name, Any]
     arms: list[Name]
 
@@ -124,9 +124,9 @@ class ArmStarted(EventBase):
 
     event: Literal["arm_started"] = "arm_started"
     arm: Name
-    pid: int
+    pid: Int
     variables: dict[str, str] | None = None
-    cores: list[int] | None = None
+    cores: list[Int] | None = None
 
 
 class PoolReserved(EventBase):
@@ -138,15 +138,15 @@ class PoolReserved(EventBase):
 
     event: Literal["pool"] = "pool"
     arm: Name
-    blocks: int
-    block_size: int
-    slot_bytes: int
-    watermark_blocks: int = 0
+    blocks: Int
+    block_size: Int
+    slot_bytes: Int
+    watermark_blocks: Int = 0
     elastic: bool = False
-    engine_blocks: int = 0
-    tensor_bytes: int | None
-    budget_bytes: int
-    scale_bytes: int = 0
+    engine_blocks: Int = 0
+    tensor_bytes: Int | None
+    budget_bytes: Int
+    scale_bytes: Int = 0
     kv_dtype: Name | None = None
 
     @property
@@ -183,8 +183,8 @@ class Step(EventBase):
     event: Literal["step"] = "step"
     arm: Name
     plan: LoggedPlan
-    started_ns: int
-    written_slots: int | None = None
+    started_ns: Int
+    written_slots: Int | None = None
 
 
 class Keyframe(EventBase):
@@ -192,9 +192,9 @@ class Keyframe(EventBase):
 
     event: Literal["keyframe"] = "keyframe"
     arm: Name
-    step: int
-    tables: dict[int, list[int]]
-    written: dict[int, int]
+    step: Int
+    tables: dict[Int, list[Int]]
+    written: dict[Int, Int]
 
 
 class TokenMapping(EventBase):
@@ -202,12 +202,12 @@ class TokenMapping(EventBase):
 
     event: Literal["mapping"] = "mapping"
     arm: Name
-    step: int
-    request: int
-    position: int
-    logical: int
-    physical: int
-    offset: int
+    step: Int
+    request: Int
+    position: Int
+    logical: Int
+    physical: Int
+    offset: Int
 
 
 class MachineLimits(EventBase):
@@ -222,13 +222,13 @@ class MachineLimits(EventBase):
     """
 
     event: Literal["limits"] = "limits"
-    threads: int
+    threads: Int
     read_bytes_per_s: float
     flops_per_s: float
-    matrix_parameters: int
-    output_parameters: int
-    attention_width: int
-    sampled_parameters: int = 0
+    matrix_parameters: Int
+    output_parameters: Int
+    attention_width: Int
+    sampled_parameters: Int = 0
 
 
 class ArmFinished(EventBase):
@@ -239,7 +239,7 @@ class ArmFinished(EventBase):
     import_s: float
     load_s: float
     generate_s: float
-    threads: int
+    threads: Int
     device_name: str
 
 
@@ -252,7 +252,7 @@ class ArmFailed(EventBase):
     event: Literal["arm_failed"] = "arm_failed"
     arm: Name
     reason: Message
-    exit_code: int | None = None
+    exit_code: Int | None = None
 
 
 class ArmSkipped(EventBase):
@@ -286,7 +286,7 @@ class CellPrepared(EventBase):
     """
 
     event: Literal["cell_prepared"] = "cell_prepared"
-    index: int
+    index: Int
     path: str
     model: ModelPrepared
     workload: WorkloadReady

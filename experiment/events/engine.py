@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from experiment.events.base import EventBase, Name
+from experiment.events.base import EventBase, Int, Name
 from experiment.text.messages import Message
 
 
@@ -19,20 +19,20 @@ class CacheQuantized(EventBase):
     event: Literal["cache_quantized"] = "cache_quantized"
     arm: Name
     kv_dtype: Name
-    block_size: int
-    block_bytes: int
-    plain_block_bytes: int
-    blocks: int
-    plain_blocks: int
-    request: int
-    tokens: int
+    block_size: Int
+    block_bytes: Int
+    plain_block_bytes: Int
+    blocks: Int
+    plain_blocks: Int
+    request: Int
+    tokens: Int
     attention: float
     attention_worst: float
     logit_mean: float
     logit_largest: float
     logit_spread: float
-    positions: int
-    same_token: int
+    positions: Int
+    same_token: Int
 
 
 class PrefixCacheUsed(EventBase):
@@ -40,12 +40,12 @@ class PrefixCacheUsed(EventBase):
 
     event: Literal["prefix_cache"] = "prefix_cache"
     arm: Name
-    queried: int
-    hit_cross: int
-    hit_batch: int
-    requeried: int
-    hit_own: int
-    hit_again: int
+    queried: Int
+    hit_cross: Int
+    hit_batch: Int
+    requeried: Int
+    hit_own: Int
+    hit_again: Int
 
 
 class LookupTimed(EventBase):
@@ -56,9 +56,9 @@ class LookupTimed(EventBase):
 
     event: Literal["lookup"] = "lookup"
     arm: Name
-    requests: int
-    context: int
-    block_size: int
+    requests: Int
+    context: Int
+    block_size: Int
     contiguous_s: float
     ordered_s: float
     scattered_s: float
@@ -73,15 +73,15 @@ class HolesSeen(EventBase):
     event: Literal["holes"] = "holes"
     arm: Name
     allocator: Literal["first_fit", "buddy"]
-    slots: int
-    slot_bytes: int
-    steps: int
-    refused_steps: int
-    first_step: int | None
-    free: int | None
-    largest: int | None
-    needed: int | None
-    running_peak: int
+    slots: Int
+    slot_bytes: Int
+    steps: Int
+    refused_steps: Int
+    first_step: Int | None
+    free: Int | None
+    largest: Int | None
+    needed: Int | None
+    running_peak: Int
 
 
 class KernelChosen(EventBase):
@@ -108,15 +108,15 @@ class WeightsPacked(EventBase):
 
     event: Literal["weights_packed"] = "weights_packed"
     arm: Name
-    layers: int
-    kept: int
-    fused: int
-    few_rows: int = 0
-    embeddings: int | None = None
-    gelus: int | None = None
+    layers: Int
+    kept: Int
+    fused: Int
+    few_rows: Int = 0
+    embeddings: Int | None = None
+    gelus: Int | None = None
     seconds: float | None
-    bytes: int | None = None
-    huge_bytes: int | None = None
+    bytes: Int | None = None
+    huge_bytes: Int | None = None
     reason: Message | None = None
 
 
@@ -131,8 +131,8 @@ class ProfileRun(EventBase):
 
     event: Literal["profile_run"] = "profile_run"
     arm: Name
-    prompt_tokens: int
-    requests: int
+    prompt_tokens: Int
+    requests: Int
     seconds: float
     kept: bool
 
@@ -157,9 +157,9 @@ class DecodeGraphsReady(EventBase):
     arm: Name
     device: str
     asked: Name
-    sizes: list[int]
-    static_bytes: int | None
-    reserved_bytes: int | None = None
+    sizes: list[Int]
+    static_bytes: Int | None
+    reserved_bytes: Int | None = None
     capture_s: float | None
     reason: Message | None = None
 
@@ -169,9 +169,9 @@ class DecodeGraphsUsed(EventBase):
 
     event: Literal["decode_graphs_used"] = "decode_graphs_used"
     arm: Name
-    steps: int
-    rows: int
-    padding_rows: int
+    steps: Int
+    rows: Int
+    padding_rows: Int
 
 
 class EngineReported(EventBase):
@@ -190,12 +190,12 @@ class EngineReported(EventBase):
     versions: dict[str, str]
     arguments: dict[str, Any]
     variables: dict[str, str]
-    blocks: int
-    block_size: int
-    tokens: int | None
+    blocks: Int
+    block_size: Int
+    tokens: Int | None
     max_concurrency: float | None
-    max_length: int
-    rank_bytes: list[int]
+    max_length: Int
+    rank_bytes: list[Int]
     load_s: float
     compile_s: float
     cache_s: float
@@ -213,14 +213,14 @@ class EngineStep(EventBase):
 
     event: Literal["engine_step"] = "engine_step"
     arm: Name
-    step: int
-    used_blocks: int
-    table_blocks: int
-    running: int
-    waiting: int
-    preempted: int
-    prefix_queries: int
-    prefix_hits: int
+    step: Int
+    used_blocks: Int
+    table_blocks: Int
+    running: Int
+    waiting: Int
+    preempted: Int
+    prefix_queries: Int
+    prefix_hits: Int
 
 
 class SecondPartRun(EventBase):
@@ -233,12 +233,12 @@ class SecondPartRun(EventBase):
 
     event: Literal["second_part"] = "second_part"
     arm: Name
-    started_ns: int
-    requests: int
-    finished: int
-    running: int | None
+    started_ns: Int
+    requests: Int
+    finished: Int
+    running: Int | None
     mean_running: float | None
-    tokens: int
+    tokens: Int
     seconds: float
     reason: Message | None = None
 
@@ -248,8 +248,8 @@ class CacheMoved(EventBase):
 
     event: Literal["cache_moved"] = "cache_moved"
     arm: Name
-    request: int
-    bytes: int
+    request: Int
+    bytes: Int
 
 
 class StepProfile(EventBase):
@@ -263,8 +263,8 @@ class StepProfile(EventBase):
 
     event: Literal["profile"] = "profile"
     arm: Name
-    steps: int
-    requests: int
+    steps: Int
+    requests: Int
     step_ms: float
     matrix_ms: float | None
     attention_ms: float | None

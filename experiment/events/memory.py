@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Literal
 
-from experiment.events.base import EventBase, Name
+from experiment.events.base import EventBase, Int, Name
 from experiment.text.messages import Message
 
 
@@ -58,8 +58,8 @@ class StageEntered(EventBase):
     event: Literal["stage"] = "stage"
     arm: Name
     stage: Stage
-    step: int | None = None
-    request: int | None = None
+    step: Int | None = None
+    request: Int | None = None
 
 
 class Reading(EventBase):
@@ -72,12 +72,12 @@ class Reading(EventBase):
     arm: Name | None
     channel: Channel
     scope: Scope
-    bytes: int | None
+    bytes: Int | None
     reason: Message | None = None
     stage: Stage | None = None
-    request: int | None = None
+    request: Int | None = None
     device: str | None = None
-    total_bytes: int | None = None
+    total_bytes: Int | None = None
 
 
 class Baseline(EventBase):
@@ -91,11 +91,11 @@ class Baseline(EventBase):
     event: Literal["baseline"] = "baseline"
     arm: Name
     channel: Channel
-    bytes: int | None
+    bytes: Int | None
     reason: Message | None = None
     settled: bool
     waited_s: float
-    foreign: int | None
+    foreign: Int | None
     foreign_reason: Message | None = None
 
 
@@ -107,8 +107,8 @@ class ForeignProcesses(EventBase):
 
     event: Literal["foreign_processes"] = "foreign_processes"
     arm: Name
-    before: int | None
-    after: int | None
+    before: Int | None
+    after: Int | None
     reason: Message | None = None
 
 

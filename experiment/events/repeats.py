@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from experiment.events.base import EventBase, Name
+from experiment.events.base import EventBase, Int, Name
 
 
 class TurnAwaited(EventBase):
@@ -15,7 +15,7 @@ class TurnAwaited(EventBase):
 
     event: Literal["turn_awaited"] = "turn_awaited"
     arm: Name
-    repeat: int
+    repeat: Int
 
 
 class TurnStarted(EventBase):
@@ -27,10 +27,10 @@ class TurnStarted(EventBase):
     """
 
     event: Literal["turn"] = "turn"
-    cell: int
+    cell: Int
     arm: Name
-    repeat: int
-    group: int | None
+    repeat: Int
+    group: Int | None
 
 
 class RepeatFinished(EventBase):
@@ -41,6 +41,6 @@ class RepeatFinished(EventBase):
 
     event: Literal["repeat"] = "repeat"
     arm: Name
-    repeat: int
+    repeat: Int
     warm_up: bool
     generate_s: float

@@ -57,11 +57,11 @@ class SamplingConfig(Section):
     """
 
     temperature: float = Field(0.0, ge=0, le=100)
-    top_k: int = Field(0, ge=0)
+    top_k: int = Field(0, ge=0, lt=2**63)
     top_p: float = Field(1.0, gt=0, le=1)
     seed: int = Field(0, ge=0, lt=2**32)
-    stop_token_ids: tuple[Annotated[int, Field(ge=0)], ...] = ()
-    min_new_tokens: int = Field(0, ge=0)
+    stop_token_ids: tuple[Annotated[int, Field(ge=0, lt=2**63)], ...] = ()
+    min_new_tokens: int = Field(0, ge=0, lt=2**63)
     n: int = Field(1, ge=1, le=1024)
     beam_width: int = Field(1, ge=1, le=256)
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from experiment.events.base import EventBase, Name
+from experiment.events.base import EventBase, Int, Name
 from experiment.events.sampling import SamplingConfig
 from experiment.text.messages import Message
 
@@ -21,19 +21,19 @@ class ModelPrepared(EventBase):
     name: str
     source: Literal["hub", "hub_cache", "local", "random"]
     architecture: str
-    parameters: int
+    parameters: Int
     weights_sha256: str
     config_sha256: str | None = None  # of config.json; older logs do not know it
     dtype: str
     device: str
-    layers: int
-    kv_heads: int
-    head_dim: int
-    element_bytes: int
-    max_positions: int
-    vocab_size: int
-    eos_token_id: int | None
-    random_seed: int | None = None
+    layers: Int
+    kv_heads: Int
+    head_dim: Int
+    element_bytes: Int
+    max_positions: Int
+    vocab_size: Int
+    eos_token_id: Int | None
+    random_seed: Int | None = None
     random_init_range: float | None = None
     notes: list[Message] = Field(default_factory=list)
 
@@ -53,13 +53,13 @@ class WorkloadRequest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    id: int
+    id: Int
     prompt: str
-    token_ids: list[int]
-    max_new_tokens: int
-    sample_of: int | None = None
+    token_ids: list[Int]
+    max_new_tokens: Int
+    sample_of: Int | None = None
     arrival: float = 0
-    priority: int = 0
+    priority: Int = 0
 
 
 class WorkloadReady(EventBase):
@@ -67,9 +67,9 @@ class WorkloadReady(EventBase):
 
     event: Literal["workload"] = "workload"
     requests: list[WorkloadRequest]
-    max_length: int
-    block_size: int
-    budget_bytes: int
+    max_length: Int
+    block_size: Int
+    budget_bytes: Int
     sampling: SamplingConfig = SamplingConfig()
 
     def samples(self) -> list[list[WorkloadRequest]]:
@@ -93,17 +93,17 @@ class RequestFinished(EventBase):
 
     event: Literal["request"] = "request"
     arm: Name
-    step: int | None = None
-    request: int
+    step: Int | None = None
+    request: Int
     reason: str
-    prompt_tokens: int
-    tokens: list[int]
+    prompt_tokens: Int
+    tokens: list[Int]
     text: str
     wait_s: float
     first_token_s: float | None
     latency_s: float
-    arrival_step: int | None = None
-    first_token_step: int | None = None
+    arrival_step: Int | None = None
+    first_token_step: Int | None = None
 
 
 class TokenMargin(EventBase):
@@ -116,8 +116,8 @@ class TokenMargin(EventBase):
     event: Literal["token_margin"] = "token_margin"
     arm: Name
     reference: Name
-    request: int
-    index: int
-    tokens: tuple[int, int]
+    request: Int
+    index: Int
+    tokens: tuple[Int, Int]
     logits: tuple[float, float]
     margin: float

@@ -111,6 +111,9 @@ class StepPlan:
         return sum(chunk.count for chunk in self.chunks)
 
 
+_MOST = 2**63
+
+
 def plan_to_json(plan: StepPlan) -> dict[str, Any]:
     """Encode a plan as plain lists and numbers; empty parts are left out.
 
@@ -180,14 +183,15 @@ def _chunk_from_list(row: Sequence[Any]) -> Chunk:
     request, start, count, samples, *behind = row
     padding = behind[0] if behind else 0
     # Most of a log is chunks: one look at all four numbers.
+    numbers = (request, start, count, padding)
     if not type(request) is type(start) is type(count) is type(padding) is int or (
-        min(request, start, count, padding) < 0
+        min(numbers) < 0 or max(numbers) >= _MOST
     ):
         raise ValueError(f"{row!r} is no chunk of whole numbers from 0")
     return Chunk(request, start, count, bool(samples), padding)
 
 
 def _count(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{value!r} is not a whole number from 0")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _MOST:
+        raise ValueError("not a whole number from 0 below 2 to the 63rd")
     return value

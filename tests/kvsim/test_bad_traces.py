@@ -219,7 +219,7 @@ def _is_error_of_a_text(node: ast.AST, name: str) -> bool:
 def first_arguments(name: str) -> set[str]:
     """The literal codes with which the sources raise ``name``."""
     found = set()
-    for path in [*SOURCES.glob("traces/*.py"), SOURCES / "run_records.py"]:
+    for path in [*SOURCES.glob("traces/*.py"), SOURCES / "latency/request_times.py"]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             named = isinstance(node, ast.Call) and getattr(node.func, "id", "") == name
             if named or _is_error_of_a_text(node, name):
