@@ -21,7 +21,7 @@ from experiment.arms.engine_setup import (
     kernel_of,
 )
 from experiment.config.schema import Config
-from experiment.engine.attention import kernels
+from experiment.engine.attention import kernel_choice, kernels
 from experiment.engine.attention.interface import UnsupportedModelError
 from experiment.engine.cuda.decode_graphs import DecodeCounts
 from experiment.events import DecodeGraphsReady, DecodeGraphsUsed, KernelChosen
@@ -95,7 +95,7 @@ def capture(run: FakeRun, runner: FakeRunner, kernel: str = "triton") -> DecodeG
 
 
 def choose(monkeypatch: pytest.MonkeyPatch, run: FakeRun, reason: Message | None) -> str:
-    for module in (kernels, engine_setup):
+    for module in (kernel_choice, engine_setup):
         monkeypatch.setattr(module, "reason_against", lambda device, shape: reason)
     return kernel_of(run)  # type: ignore[arg-type]
 

@@ -143,7 +143,7 @@ def test_loops_are_compiled_while_a_run_is_prepared_and_once_on_a_machine(
     session.finish_compiling()
     assert is_gone(pid)
     kept = {path.name.partition(".")[0] for path in tmp_path.rglob("*.nbc")}
-    assert {"cpu_kernel", "cpu_step", "cpu_write"} <= kept
+    assert {"attention_kernel", "layer_step", "write"} <= kept
     session.start_compiling(["paged"], CONFIG, "cpu")
     session.finish_compiling()
     assert ahead(session) == []
@@ -293,9 +293,9 @@ def test_what_a_process_said_is_written_down_though_a_signal_comes(
     """It is out of the pipe and not yet in the log."""
     write = EventLog.write
 
-    def late(self: EventLog, event: Event) -> None:
+    def late(self: EventLog, event: Event, line: bytes | None = None) -> None:
         signal.raise_signal(signal.SIGTERM)
-        write(self, event)
+        write(self, event, line)
 
     monkeypatch.setattr(EventLog, "write", late)
     with Interrupts(), pytest.raises(EndedError):
