@@ -41,7 +41,7 @@ SMALL: dict[str, Any] = {
     "experiment.values": VALUES, "experiment.repeats": 1, "cache.max_length": 64,
     "experiment.options.lengths": [[5, 4], [9, 5]], "cache.block_size": 4,
     "cache.budget": 2 * 64 * SLOT, "run.threads": 1, "run.device": "cpu", "model.offline": True,
-    "run.arms": list(ARMS), "experiment.runner.interleave": False,
+    "run.arms": list(ARMS), "experiment.turns": False,
 }  # fmt: skip
 ALL = [(cell, arm) for cell in range(len(VALUES)) for arm in ARMS]
 
