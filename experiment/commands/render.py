@@ -42,8 +42,7 @@ def render(directory: Path, lang: str, ascii_only: bool, details: bool = False) 
         UserError: there is no run of this schema version, or it contradicts itself.
     """
     with held(directory, DRAWING_S):
-        with _without_collection():
-            record = replace(read_record(directory), is_drawn=True)
+        record = _read(directory)
         console = (ConsoleReporter if details else BriefReporter)(lang, ascii_only)
         for note in reading_notes(record):
             console.warn(note)
@@ -74,8 +73,7 @@ def draw(
             Or another process has been writing into the directory for a minute.
     """
     with held(directory, DRAWING_S):
-        record = replace(read_record(directory, own=ended), is_drawn=True)
-        return _draw(record, console, lang, summarise, ended)
+        return _draw(_read(directory, own=ended), console, lang, summarise, ended)
 
 
 @contextmanager
@@ -86,6 +84,11 @@ def _without_collection() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+@_without_collection()
+def _read(directory: Path, *, own: bool = False) -> Record:
+    return replace(read_record(directory, own=own), is_drawn=True)
 
 
 @_without_collection()

@@ -84,7 +84,7 @@ class CellEvents:
                 continue  # the experiment says it, of all arms at once
             elif not isinstance(event, _REPEATED) or seen[event.arm] == repeat:
                 chosen.append(event)
-        return replace(self.record, events=tuple(chosen), summary={})
+        return replace(self.record, events=tuple(chosen), summary={}, is_drawn=False)
 
     def repeats(self, arm: str) -> list[RepeatFinished]:
         """Those that an arm finished, the warm-up first."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from statistics import median
 from typing import Any
@@ -70,7 +71,7 @@ def _picture(record: Record) -> tuple[Record, Results]:
         return record, evaluate(record)
     result = evaluate_experiment(record, cells)
     place = min(result.focus, len(cells) - 1)
-    view = cells[place].view(1)
+    view = replace(cells[place].view(1), is_drawn=record.is_drawn)
     results = evaluate(view)
     # Whom a single repeat found disturbed is told by the whole of them.
     seen = gains(results.arms)

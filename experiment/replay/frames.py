@@ -10,7 +10,7 @@ each other can be merged: each holds net changes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kvsim.accounting.ledger import Holder
@@ -108,13 +108,18 @@ class FrameRecorder:
         before = self._holders.get(request)
         if before is None:
             return 0, list(now.table), now.padding, now.finished
-        pairs = enumerate(zip(before.table, now.table, strict=False))
-        shorter = min(len(before.table), len(now.table))
-        kept = next((place for place, (old, new) in pairs if old != new), shorter)
+        kept = same_entries(before.table, now.table)
         same = kept == len(before.table) == len(now.table)
         if same and (now.padding, now.finished) == (before.padding, before.finished):
             return None
         return kept, list(now.table[kept:]), now.padding, now.finished
+
+
+def same_entries(before: Sequence[int], now: Sequence[int]) -> int:
+    """How many entries two block tables have in common, from the first on."""
+    pairs = enumerate(zip(before, now, strict=False))
+    shorter = min(len(before), len(now))
+    return next((place for place, (old, new) in pairs if old != new), shorter)
 
 
 def touched(plans: Collection[StepPlan]) -> set[int]:

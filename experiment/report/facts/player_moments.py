@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from itertools import takewhile
 from typing import Any
 
 from experiment.events import PoolReserved
 from experiment.record.log import Record
 from experiment.replay.arm_events import ArmEvents, split_by_arm
-from experiment.replay.timeline import pool_shape
-from kvsim.accounting.ledger import Holder, Ledger, ReplayError
+from experiment.replay.timeline import Picture, picture_at
+from kvsim.accounting.ledger import Holder
 from kvsim.core.step import OpKind, StepPlan
 
 _NOTHING = (
@@ -91,26 +92,19 @@ def happenings(record: Record) -> dict[str, Lazy]:
 
 
 def _moment(events: ArmEvents, number: int) -> dict[str, Any] | None:
-    assert events.pool is not None
-    ledger = Ledger(pool_shape(events.pool))
-    plans: list[StepPlan] = []
-    for step in events.steps:
-        try:
-            plan = step.plan
-            ledger.apply(plan)
-        except ReplayError:
-            return None
-        plans.append(plan)
-        if plan.step == number:
-            second = round((step.t_ns - events.steps[0].started_ns) / 1e9, 4)
-            return {"at": second, **_running(ledger, plans), **_holders(ledger)}
-    return None
+    seen = picture_at(events, number)
+    if seen is None:
+        return None
+    steps = list(takewhile(lambda step: step.plan.step <= number, events.steps))
+    second = round((steps[-1].t_ns - steps[0].started_ns) / 1e9, 4)
+    plans = [step.plan for step in steps]
+    return {"at": second, **_running(seen, plans), **_holders(seen)}
 
 
-def _running(ledger: Ledger, plans: list[StepPlan]) -> dict[str, int]:
+def _running(seen: Picture, plans: list[StepPlan]) -> dict[str, int]:
     ops = [op for plan in plans for op in plan.ops]
     return {
-        "running": sum(not holder.finished for holder in ledger.holders.values()),
+        "running": sum(not holder.finished for holder in seen.holders.values()),
         "waiting": plans[-1].waiting,
         "preempted": sum(len(plan.preempted) for plan in plans),
         "copied": sum(len(op.blocks) for op in ops if op.kind is OpKind.COPY),
@@ -118,14 +112,14 @@ def _running(ledger: Ledger, plans: list[StepPlan]) -> dict[str, int]:
     }
 
 
-def _holders(ledger: Ledger) -> dict[str, Any]:
-    size = ledger.shape.block_size
+def _holders(seen: Picture) -> dict[str, Any]:
+    size = seen.shape.block_size
     named: dict[int, list[int]] = {}
-    for request, holder in ledger.holders.items():
+    for request, holder in seen.holders.items():
         for block in holder.table:
             named.setdefault(block, []).append(request)
     holders = {
-        request: _holder(request, holder, size, named) for request, holder in ledger.holders.items()
+        request: _holder(request, holder, size, named) for request, holder in seen.holders.items()
     }
     blocks: dict[int, dict[str, Any]] = {}
     for facts in holders.values():

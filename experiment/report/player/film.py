@@ -20,7 +20,7 @@ from itertools import groupby
 from typing import Any
 
 from experiment.replay.arm_events import ArmEvents
-from experiment.replay.frames import Frame, frame_size, touched
+from experiment.replay.frames import Frame, frame_size, same_entries, touched
 from experiment.replay.timeline import replayed
 from kvsim.accounting.ledger import Holder
 from kvsim.core.step import OpKind, StepPlan
@@ -155,9 +155,7 @@ def _table_change(request: int, holder: Holder, shown: dict[int, _Shown]) -> lis
     """[request, entries kept, new entries, fillers, ended], the last two where not 0."""
     seen = shown.setdefault(request, _Shown())
     new = not seen.table
-    pairs = enumerate(zip(seen.table, holder.table, strict=False))
-    shorter = min(len(seen.table), len(holder.table))
-    keep = next((place for place, (old, now) in pairs if old != now), shorter)
+    keep = same_entries(seen.table, holder.table)
     same = keep == len(seen.table) == len(holder.table)
     if same and (holder.padding, holder.finished) == (seen.padding, seen.finished) and not new:
         return None
