@@ -28,9 +28,9 @@ def chosen(kernel: str, arm: str = PAGED) -> KernelChosen:
     return KernelChosen(arm=arm, device="cpu", asked="auto", kernel=kernel)
 
 
-def graphs(*sizes: int) -> DecodeGraphsReady:
+def graphs(*sizes: int, asked: str = "auto") -> DecodeGraphsReady:
     return DecodeGraphsReady(
-        arm=PAGED, device="cpu", asked="auto", sizes=list(sizes), static_bytes=None, capture_s=None
+        arm=PAGED, device="cpu", asked=asked, sizes=list(sizes), static_bytes=None, capture_s=None
     )
 
 
@@ -64,6 +64,8 @@ def test_no_auto_is_left_but_of_a_cache_in_the_precision_of_the_model() -> None:
     assert found["run"]["device"] == "cpu"
     assert found["cache"]["budget"] == BUDGET
     assert resolved([*head(), graphs(1, 2, 4)])["engine"]["cuda_graphs"] == "on"
+    compiled = resolved([*head(), graphs(1, 2, asked="compiled")])
+    assert compiled["engine"]["cuda_graphs"] == "compiled"
 
 
 def test_what_no_arm_needed_stays_as_it_was_asked_for() -> None:

@@ -45,7 +45,7 @@ def _graphs(ready: DecodeGraphsReady, used: DecodeGraphsUsed | None) -> Message:
         reason = ready.reason.model_dump() if ready.reason else None
         return message("graphs.none", arm=arm_message(ready.arm), reason=reason)
     return message(
-        "graphs.used",
+        "graphs.used_compiled" if ready.asked == "compiled" else "graphs.used",
         arm=arm_message(ready.arm),
         sizes=", ".join(map(str, ready.sizes)),
         seconds=ready.capture_s,

@@ -55,13 +55,19 @@ def _came_to(record: Record) -> dict[str, dict[str, Any]]:
         },
         "engine": {
             "kernel": _agreed(chosen.kernel for chosen in record.of(KernelChosen)),
-            "cuda_graphs": _agreed("on" if ready.sizes else "off" for ready in graphs),
+            "cuda_graphs": _agreed(_graphs(ready) for ready in graphs),
         },
         "run": {
             "device": _agreed(model.device for model in models),
             "threads": _agreed(finished.threads for finished in record.of(ArmFinished)),
         },
     }
+
+
+def _graphs(ready: DecodeGraphsReady) -> str:
+    if not ready.sizes:
+        return "off"
+    return "compiled" if ready.asked == "compiled" else "on"
 
 
 def _agreed(values: Iterable[T]) -> T | None:

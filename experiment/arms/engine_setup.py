@@ -81,7 +81,7 @@ def capture_graphs(run: ArmRun, runner: ModelRunner, kernel: str) -> None:
     """Capture decoding steps as ``engine.cuda_graphs`` says, and record what came of it.
 
     Raises:
-        UserError: it says ``on`` and that cannot be done.
+        UserError: it says ``on`` or ``compiled`` and that cannot be done.
     """
     asked = run.task.config.engine.cuda_graphs
     reason, before = _against_graphs(asked, run.device, kernel), None
@@ -89,8 +89,8 @@ def capture_graphs(run: ArmRun, runner: ModelRunner, kernel: str) -> None:
         trim()  # capturing does; what the allocator kept until now would be missing from the count
         before = _reserved(run.device)
         reason = _capture(run, runner)
-    if reason is not None and asked == "on":
-        raise user_error("error.cuda_graphs", reason=reason.model_dump())
+    if reason is not None and asked in ("on", "compiled"):
+        raise user_error("error.cuda_graphs", asked=asked, reason=reason.model_dump())
     graphs, after = runner.graphs, _reserved(run.device)
     known = graphs is not None and before is not None and after is not None
     run.emit(
@@ -154,7 +154,12 @@ def _capture(run: ArmRun, runner: ModelRunner) -> Message | None:
     most = min(*limits, len(workload.requests) * each * copies(run.task))
     try:
         with run.paused():
-            runner.capture_decoding(most, workload.max_length, cuda_capture(run.device))
+            runner.capture_decoding(
+                most,
+                workload.max_length,
+                cuda_capture(run.device),
+                compiled=config.cuda_graphs == "compiled",
+            )
     except UnsupportedModelError as error:
         return message("graphs.fails", detail=error.feature)
     except RuntimeError as error:

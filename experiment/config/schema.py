@@ -108,7 +108,8 @@ class EngineConfig(Section):
     """Limits of a step of the paged engine, and the kernel that computes its attention.
 
     ``kernel``: auto is numba on the CPU in float32, triton on GPUs that have it, else torch;
-    reference is slow, for tests. ``cuda_graphs``: of decoding steps; auto where they can be.
+    reference is slow, for tests. ``cuda_graphs``: of decoding steps; auto where they can be;
+    compiled: by torch as well, which takes a quarter of a minute before the first request.
     ``packed_weights``: on the CPU in float32, bring the weights into oneDNN's order.
     """
 
@@ -120,7 +121,7 @@ class EngineConfig(Section):
     swap_space: Size = Field(0, ge=0)
     prefix_caching: bool = False
     kernel: Literal["auto", "torch", "numba", "triton", "reference"] = "auto"
-    cuda_graphs: Literal["auto", "on", "off"] = "auto"
+    cuda_graphs: Literal["auto", "on", "compiled", "off"] = "auto"
     packed_weights: bool = True
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import torch
 
 from experiment.engine.attention.interface import (
@@ -17,6 +19,7 @@ from experiment.engine.attention.kernels import (
     triton_module,
     triton_rescale,
 )
+from experiment.engine.cuda.compiled_layers import compiled_layers
 from experiment.engine.cuda.decode_graphs import Capture, DecodeGraphs, padded_sizes
 from experiment.engine.cuda.static_decode import StaticBuffers, StaticInputs
 from experiment.engine.kv_pool import KVPool
@@ -63,13 +66,17 @@ class ModelRunner:
             return self.graphs.replay(inputs)
         return self.forward(inputs, PagedStep(self.pool, inputs, self.kernel))
 
-    def capture_decoding(self, most: int, max_length: int, capture: Capture) -> DecodeGraphs:
+    def capture_decoding(
+        self, most: int, max_length: int, capture: Capture, *, compiled: bool = False
+    ) -> DecodeGraphs:
         """Capture decoding steps of up to ``most`` requests, none longer than ``max_length``.
+
+        With ``compiled`` the layers' kernels are those that torch's compiler makes.
 
         The model runs, on rows of padding alone: nothing is written to the pool.
 
         Raises:
-            RuntimeError: the model cannot be captured, or memory for it is lacking.
+            RuntimeError: the model cannot be captured or compiled, or memory for it is lacking.
             UnsupportedModelError: a window of the model is shorter than the maximum length.
         """
 
@@ -77,7 +84,8 @@ class ModelRunner:
             return self.forward(inputs, PagedStep(self.pool, inputs, self.kernel))
 
         buffers = StaticBuffers(most, max_length, self.pool.block_size, self.pool.kv.device)
-        with torch.inference_mode():
+        layers = compiled_layers(self.model) if compiled else nullcontext()
+        with torch.inference_mode(), layers:
             self.graphs = DecodeGraphs(forward, buffers, padded_sizes(most), capture)
         return self.graphs
 

@@ -31,7 +31,7 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
         os.environ["TRITON_INTERPRET"] = "1"
         wire.emit(Notice(text=INTERPRETED, arm=part.name))
     module = importlib.import_module(part.module)
-    module.check(wire, Task(part, device, Path(task["directory"]), float(task["limit_s"])))
+    module.check(wire, Task(part, device, Path(task["directory"]), float(task["deadline"])))
 
 
 def _device() -> str:

@@ -43,12 +43,13 @@ def prompt(tokens: int) -> list[int]:
 
 def engine_tokens(
     family: str, device: torch.device, requests: Requests, dtype: torch.dtype = torch.float32,
-    *, graphs: bool = False, blocks: int = 60, **limits: Any,
+    *, graphs: bool = False, compiled: bool = False, blocks: int = 60, **limits: Any,
 ) -> EngineRun:  # fmt: skip
     """Run the requests together on the Triton kernels, over blocks of 4 slots.
 
     Args:
         graphs: replay decoding steps from CUDA graphs.
+        compiled: of layers that torch has compiled.
         blocks: of the pool; few of them preempt.
         limits: of the scheduler.
     """
@@ -57,7 +58,7 @@ def engine_tokens(
     pool = KVPool(shape, blocks, 4, dtype, device, config.host_blocks)
     runner = ModelRunner(_model(family, ATTENTION, str(device), dtype), pool, "triton")
     if graphs:
-        runner.capture_decoding(len(requests), POSITIONS, cuda_capture(device))
+        runner.capture_decoding(len(requests), POSITIONS, cuda_capture(device), compiled=compiled)
     engine = Engine(runner, config, None, VOCABULARY, POSITIONS)
     for request, (length, new) in enumerate(requests):
         engine.add(request, prompt(length), new)

@@ -1,4 +1,4 @@
-"""Decoding steps replayed from CUDA graphs must give the tokens of eager steps."""
+"""Decoding steps replayed from CUDA graphs, compiled ones too, give the tokens of eager steps."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ def check(wire: Wire, task: Task) -> None:
     device = torch.device(task.device)
     for family in _FAMILIES:
         eager = engine_tokens(family, device, MANY)
-        replayed = engine_tokens(family, device, MANY, graphs=True)
-        apart = sum(place is not None for place in divergences(replayed.tokens, eager.tokens))
-        right = apart == 0 and replayed.graph_steps > 0
-        report(wire, family, right, "gpucheck.graphs",
-               family=family, n=apart, of=len(MANY), steps=replayed.graph_steps)  # fmt: skip
+        for name in ("graphs", "graphs_compiled"):
+            compiled = name == "graphs_compiled"
+            replayed = engine_tokens(family, device, MANY, graphs=True, compiled=compiled)
+            apart = sum(place is not None for place in divergences(replayed.tokens, eager.tokens))
+            right = apart == 0 and replayed.graph_steps > 0
+            report(wire, f"{family}.{name}", right, f"gpucheck.{name}",
+                   family=family, n=apart, of=len(MANY), steps=replayed.graph_steps)  # fmt: skip

@@ -6,6 +6,7 @@ child process of its own (:mod:`experiment.gpucheck.child`), which imports that 
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -47,12 +48,18 @@ PARTS = (
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a part is given: the directory of the check, torch's device and the time limit."""
+    """What a part is given.
+
+    Attributes:
+        device: torch's name of it.
+        directory: of the check.
+        deadline: of the system's monotonic clock; what runs later is ended.
+    """
 
     part: Part
     device: str
     directory: Path
-    limit_s: float
+    deadline: float
 
     @property
     def on_gpu(self) -> bool:
@@ -61,9 +68,10 @@ class Task:
 
 
 def as_task(part: Part, directory: Path, limit_s: float) -> dict[str, Any]:
-    """The task of a child process as plain data."""
+    """The task of a child process that starts now, as plain data."""
+    deadline = time.monotonic() + limit_s
     return {
-        "arm": part.name, "part": asdict(part), "directory": str(directory), "limit_s": limit_s,
+        "arm": part.name, "part": asdict(part), "directory": str(directory), "deadline": deadline,
     }  # fmt: skip
 
 

@@ -72,9 +72,12 @@ class FakeRunner:
         self.graphs: Any = None
         self.error = error
         self.asked: tuple[int, int] | None = None
+        self.compiled: bool | None = None
 
-    def capture_decoding(self, most: int, max_length: int, capture: object) -> None:
-        self.asked = most, max_length
+    def capture_decoding(
+        self, most: int, max_length: int, capture: object, *, compiled: bool
+    ) -> None:
+        self.asked, self.compiled = (most, max_length), compiled
         if self.error is not None:
             raise self.error
         self.graphs = SimpleNamespace(
@@ -169,9 +172,21 @@ def test_graphs_that_are_demanded_and_cannot_be_are_an_error() -> None:
     for run, runner in (
         (FakeRun(CPU, cuda_graphs="on"), FakeRunner()),
         (FakeRun(cuda_graphs="on"), FakeRunner(RuntimeError("out of memory"))),
+        (FakeRun(cuda_graphs="compiled"), FakeRunner(RuntimeError("no C compiler"))),
     ):
         with pytest.raises(UserError, match="cuda_graphs"):
             capture_graphs(run, runner, "triton")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("asked", "compiled"), [("auto", False), ("compiled", True)])
+def test_layers_are_compiled_where_that_is_asked_for_and_the_report_says_so(
+    asked: str, compiled: bool
+) -> None:
+    runner = FakeRunner()
+    event = capture(FakeRun(cuda_graphs=asked), runner)
+    assert runner.compiled is compiled
+    [text] = kernel_facts(record([event]))
+    assert ("compiled" in Translator("en").message(text)) is compiled
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
@@ -236,10 +251,12 @@ class Capturing(FakeRunner):
         super().__init__()
         self.allocator = allocator
 
-    def capture_decoding(self, most: int, max_length: int, capture: object) -> None:
+    def capture_decoding(
+        self, most: int, max_length: int, capture: object, *, compiled: bool
+    ) -> None:
         self.allocator.trim()
         self.allocator.used += 2500
-        super().capture_decoding(most, max_length, capture)
+        super().capture_decoding(most, max_length, capture, compiled=compiled)
 
 
 def test_what_graphs_reserve_of_the_device_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,14 +129,15 @@ def model_on_gpu(family: str) -> Any:
 
 
 def run(
-    family: str, kernel: str, graphs: bool, blocks: int = 60, kv_dtype: str = "auto", **limits: Any
-) -> tuple[CheckedRun, list[list[int]]]:
+    family: str, kernel: str, graphs: bool, blocks: int = 60, kv_dtype: str = "auto",
+    *, compiled: bool = False, **limits: Any,
+) -> tuple[CheckedRun, list[list[int]]]:  # fmt: skip
     config = SchedulerConfig(**limits)
     shape, dtype = cache_geometry(geometry(family), kv_dtype), KV_DTYPES.get(kv_dtype)
     pool = KVPool(shape, blocks, 4, dtype or torch.float32, GPU, config.host_blocks)
     runner = ModelRunner(model_on_gpu(family), pool, kernel)
     if graphs:
-        runner.capture_decoding(5, POSITIONS, cuda_capture(GPU))
+        runner.capture_decoding(5, POSITIONS, cuda_capture(GPU), compiled=compiled)
         assert pool.written_slots() == 0
     checked = CheckedRun(Engine(runner, config, None, VOCABULARY, POSITIONS))
     for request, length in enumerate((1, 20, 9, 5, 2)):
@@ -155,8 +156,9 @@ def test_graphs_give_the_tokens_of_eager_steps_and_of_transformers(
 ) -> None:
     _, eager = run(family, "triton", graphs=False)
     _, replayed = run(family, "triton", graphs=True)
+    _, compiled = run(family, "triton", graphs=True, compiled=True)
     _, gathered = run(family, "torch", graphs=False)
-    assert replayed == eager == gathered
+    assert replayed == compiled == eager == gathered
     for request, length in enumerate((1, 20, 9, 5, 2)):
         assert eager[request] == solo(family, list(range(3, 3 + length)), 6 + 2 * request)
 

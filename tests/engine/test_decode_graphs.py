@@ -12,9 +12,10 @@ from transformers import MistralConfig
 
 from experiment.config.kv_dtype import cache_geometry
 from experiment.engine.attention import kernels
-from experiment.engine.attention.interface import UnsupportedModelError
+from experiment.engine.attention.interface import PagedStep, UnsupportedModelError
+from experiment.engine.cuda.compiled_layers import compiled_layers
 from experiment.engine.cuda.decode_graphs import Capture, DecodeGraphs, padded_sizes
-from experiment.engine.cuda.static_decode import StaticBuffers
+from experiment.engine.cuda.static_decode import StaticBuffers, StaticInputs
 from experiment.engine.engine import Engine
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
@@ -266,3 +267,32 @@ def test_a_capture_that_fails_leaves_no_graphs() -> None:
     with pytest.raises(RuntimeError):
         runner.capture_decoding(2, POSITIONS, fail)
     assert runner.graphs is None
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+def test_compiled_layers_give_the_same_logits_and_leave_the_model_as_it_was(family: str) -> None:
+    compiled: list[int] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: Any) -> Any:
+        compiled.append(len(list(graph.graph.nodes)))
+        return graph.forward
+
+    def logits(runner: ModelRunner, inputs: StaticInputs) -> torch.Tensor:
+        with torch.inference_mode():
+            return runner.forward(inputs, PagedStep(runner.pool, inputs, runner.kernel))
+
+    torch.compiler.reset()
+    engine, graphs = make(family, call_again)
+    runner = engine.runner
+    plan = plan_of((0, 0), (1, 0), (2, 0))
+    inputs = graphs.fill(plan, {0: [7], 1: [9], 2: [11]}, {0: [3], 1: [1], 2: [2]})
+    expected = logits(runner, inputs)
+    with compiled_layers(runner.model, backend):
+        ours = logits(runner, inputs)
+        # All layers share the few pieces that their code falls into.
+        assert 2 <= len(compiled) <= 4
+        assert min(compiled) > 1
+    torch.testing.assert_close(ours, expected)
+    compiled.clear()
+    assert torch.equal(logits(runner, inputs), expected)
+    assert not compiled

@@ -1,0 +1,42 @@
+"""A model's layers compiled by torch while decoding steps are captured, but for our attention.
+
+    layer     norm, projections, rotation │ attention │ projection, norm, feed-forward part
+              compiled                      as it is    compiled
+
+In Transformers' modules a norm or a rotation is several kernels, each as short as its launch; the
+compiler joins them. The captured graphs keep its kernels, so nothing stays changed in the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from transformers import AttentionInterface
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from experiment.engine.attention.interface import ATTENTION, paged_attention
+
+
+@contextmanager
+def compiled_layers(model: torch.nn.Module, backend: str = "inductor") -> Iterator[None]:
+    """Within it the layers of a model run compiled.
+
+    Args:
+        model: one of Transformers'; all its layers share what is compiled for one of them.
+        backend: of ``torch.compile``.
+    """
+    layers = [each for each in model.modules() if isinstance(each, GradientCheckpointingLayer)]
+    compiler: Any = torch.compiler  # torch leaves some of it without types
+    AttentionInterface.register(ATTENTION, compiler.disable(paged_attention))
+    for layer in layers:
+        # Batches of every captured size; a size of 1 is compiled apart in any case.
+        layer.forward = torch.compile(layer.forward, backend=backend, dynamic=True)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.forward  # what the class says stands again
+        AttentionInterface.register(ATTENTION, paged_attention)
