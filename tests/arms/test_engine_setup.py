@@ -182,10 +182,11 @@ def test_graphs_that_are_demanded_and_cannot_be_are_an_error() -> None:
 def test_layers_are_compiled_where_that_is_asked_for_and_the_report_says_so(
     asked: str, compiled: bool
 ) -> None:
-    runner = FakeRunner()
-    event = capture(FakeRun(cuda_graphs=asked), runner)
+    run, runner = FakeRun(cuda_graphs=asked), FakeRunner()
+    announce_kernel(run, "triton")  # type: ignore[arg-type]
+    capture_graphs(run, runner, "triton")  # type: ignore[arg-type]
     assert runner.compiled is compiled
-    [text] = kernel_facts(record([event]))
+    _, text = kernel_facts(record(run.events))
     assert ("compiled" in Translator("en").message(text)) is compiled
 
 
