@@ -14,6 +14,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from experiment.events import Channel, Event, HighWaterReset, Notice, Reading, SamplerCost, Stage
@@ -211,13 +212,17 @@ class Monitor:
     def _loop(self) -> None:
         due = time.monotonic()
         while not self._stopping.is_set():
-            self._awake.wait()
+            if self._resting:  # waiting for an event costs more than a look at it
+                self._awake.wait()
             with self._lock:
                 if self._resting and not self._stopping.is_set():
                     continue  # the rest began while this thread waited for the lock
-                with self._losing_samples():
+                try:
                     self._sample()
-                    self._sample_usage()
+                    if not self._stopping.is_set():
+                        self._emit_usage()
+                except Exception as error:
+                    self._lose(error)
             self._sampler_ns = time.thread_time_ns()  # of this thread since it began
             # A sample that took longer than the interval delays the next instead of crowding it.
             due = max(due + self._interval_s, time.monotonic())
@@ -229,8 +234,11 @@ class Monitor:
         try:
             yield
         except Exception as error:
-            self._error = error
-            self._lost += 1
+            self._lose(error)
+
+    def _lose(self, error: Exception) -> None:
+        self._error = error
+        self._lost += 1
 
     def _pause(self, seconds: float) -> None:
         # Waiting for an event costs half as much again as sleeping, fifty times a second.
@@ -238,10 +246,6 @@ class Monitor:
             time.sleep(max(0.0, seconds))
         else:
             self._stopping.wait(seconds)
-
-    def _sample_usage(self) -> None:
-        if not self._stopping.is_set():
-            self._emit_usage()
 
     def _emit_usage(self, *, now_or_never: bool = False) -> None:
         usage = self._usage.take(now_or_never=now_or_never)
@@ -307,7 +311,7 @@ class Monitor:
     def _readers(self, *, fresh: bool) -> dict[Channel, Callable[[], Figure]]:
         details = _Once(self._tree.details)
         return {
-            Channel.RSS: lambda: self._tree.rss(fresh=fresh),
+            Channel.RSS: partial(self._tree.rss, fresh=fresh),
             Channel.USS: lambda: details().uss,
             Channel.PSS: lambda: details().pss,
             Channel.HIGH_WATER: self._tree.high_water,

@@ -96,7 +96,7 @@ def test_a_sampler_that_dies_in_a_real_run_is_in_the_record(
     def die(self: Monitor) -> None:
         raise SystemExit
 
-    monkeypatch.setattr(Monitor, "_sample_usage", die)
+    monkeypatch.setattr(Monitor, "_emit_usage", die)
     record = run_arms(tmp_path, CONFIG, environment, prepared)
     assert record.damaged_lines == 0
     assert not record.of(ArmFailed)
