@@ -23,8 +23,8 @@ HOLE = "\0"
 QUOTED = r"\"[^\"\n]*\"|'[^'\n]*'"
 # How a key goes on that begins with another one.
 SUFFIX = re.compile(rf"{HOLE}([._][a-z_]+)")
-# Put together in two goes: by experiments/found.py, and of a claim's parts.
-TWICE = (f"experiments.{HOLE}.{HOLE}_{HOLE}", f"claims.part.swing_{HOLE}")
+# Put together in two goes: of a claim's parts.
+TWICE = (f"claims.part.swing_{HOLE}",)
 JINJA = re.compile(r"\{[{%](.*?)[%}]\}", re.DOTALL)
 # Words are written with _ in keys; names of arms and policies have other signs as well.
 SIGNS = re.compile(r"[^a-z0-9]+")

@@ -13,7 +13,13 @@ from typing import Any
 
 import html5lib
 
-from experiment.analysis.experiment_results import ExperimentResult, FigureInfo, FigureValue
+from experiment.analysis.experiment_results import (
+    ExperimentResult,
+    FigureInfo,
+    FigureValue,
+    Finding,
+)
+from experiment.analysis.finding_text import answer, below
 from experiment.analysis.reconcile import ALLOWED
 from experiment.analysis.results import ArmResult, EngineResult, Margin, Results
 from experiment.events.sampling import SamplingConfig
@@ -123,6 +129,9 @@ def derived(key: str, kind: str, facts: dict[str, Any]) -> Message | str:
     if family == "cell_label":
         names = rest.split("+") if rest else value
         return words.cell_label({name: value[name] for name in names})
+    if family == "finding":
+        finding, (_, _, place) = Finding.model_validate(value), rest.partition(".")
+        return below(finding)[int(place)] if place else answer(finding)
     if family == "varied":
         return words.varied(ExperimentResult.model_validate(value))[rest]
     if kind == "paper.source":

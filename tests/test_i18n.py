@@ -36,6 +36,7 @@ MOJIBAKE = re.compile("鏄|锛|鐨勬|â€|Ã|ï¼|锟斤拷|\ufffd")
 SAME = {
     "console.title",
     "experiments.pair",
+    "experiments.found.where",
     "experiments.kvsim",
     "claims.figure_share",
     "claims.figure_fine",

@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from experiment.config.arm_order import in_order
-from experiment.text.messages import Message, message
+from experiment.text.messages import Message
 
 Number = int | float
 Unit = Literal["count", "mean", "share", "bytes", "seconds", "rate"]
@@ -124,27 +124,60 @@ class Without(_Result):
     reason: Message
 
 
-class Finding(_Result):
+class Side(_Result):
+    """One of the values that a finding compares.
+
+    ``unit``: how it is written, a format of :mod:`experiment.text`. ``low`` and ``high`` are the
+    smallest and the largest repeat.
+    """
+
+    label: Message | str
+    value: Number | None
+    unit: str
+    low: Number | None = None
+    high: Number | None = None
+
+
+class Compared(_Result):
+    """Values side by side, and what follows from them.
+
+    ``figure`` is what all sides are values of; None: each has a label that says so. ``at`` is the
+    cell. ``estimate`` is of this ``kind``:
+
+    - ratio: the first side over the second
+    - of: a count of ``n``
+    - from: the number of the varied value from which on something is seen
+    - value: one of the sides, written there already
+
+    ``low`` and ``high`` bound the estimate over ``n`` repeats, or ``rounds`` of interleaved runs.
+    ``reason`` says why it decides nothing, or what speaks against the claim.
+    """
+
+    figure: Message | None = None
+    at: Message | None = None
+    sides: list[Side] = []
+    kind: Literal["ratio", "of", "from", "value"] | None = None
+    estimate: Number | None = None
+    low: Number | None = None
+    high: Number | None = None
+    n: int | None = None
+    rounds: bool = False
+    reason: Message | None = None
+
+
+class Finding(Compared):
     """What the run shows: a claim with its verdict, or a plain fact without one.
 
-    ``text`` is one sentence with the number and, of a time, its spread; ``more`` is what else there
-    is to know of it. ``title`` is what it is called where that holds a name of its user's; None:
-    the text that has its ``id`` among those of the experiment.
+    ``beside`` are further comparisons, ``notes`` what else there is to know. ``title`` is what it
+    is called; None: the text that has its ``id`` among those of the experiment. Its sentences are
+    made by :mod:`experiment.analysis.finding_text`.
     """
 
     id: str
     verdict: Verdict | None
-    text: Message
-    more: Message | None = None
     title: Message | None = None
-
-    @property
-    def whole(self) -> Message:
-        """Both as one text."""
-        if self.more is None:
-            return self.text
-        one, other = self.text.model_dump(), self.more.model_dump()
-        return message("experiments.sentences", one=one, other=other)
+    beside: list[Compared] = []
+    notes: list[Message] = []
 
 
 class ExperimentResult(_Result):

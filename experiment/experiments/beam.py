@@ -11,10 +11,11 @@ from experiment.analysis.experiment_results import Finding
 from experiment.config.schema import Config
 from experiment.experiments.base import DRAW, Experiment, contiguous, draw_terms, drawn_lengths
 from experiment.experiments.cells import Cell
-from experiment.experiments.found import Found, judged, untested
+from experiment.experiments.findings import counted, judged, untested
+from experiment.experiments.found import Found
 from experiment.experiments.paper_shares import beside_slabs, beside_the_paper
+from experiment.text.messages import message
 
-_NAME = "beam"
 # Kwon et al. (arXiv 2309.06180), Fig. 15 (b): share of blocks saved with Alpaca's lengths.
 PAPER = {2: 0.3756, 4: 0.5313, 6: 0.5516}
 
@@ -29,9 +30,9 @@ def _cells(config: Config) -> list[Cell]:
 
 def _findings(found: Found) -> list[Finding]:
     return [
-        beside_the_paper(found, _NAME, "beam_width", PAPER),
+        beside_the_paper(found, "beam_width", PAPER),
         _plans(found),
-        *beside_slabs(found, _NAME, "beam_width"),
+        *beside_slabs(found, "beam_width"),
     ]
 
 
@@ -41,11 +42,11 @@ def _plans(found: Found) -> Finding:
     if not seen:
         return untested("plans")
     equal, steps = (sum(numbers) for numbers in zip(*seen, strict=True))
-    return judged(_NAME, "plans", equal == steps, equal=equal, steps=steps)
+    return judged("plans", counted(message("experiments.beam.plans"), equal, steps), equal == steps)
 
 
 BEAM = Experiment(
-    name=_NAME,
+    name="beam",
     cells=_cells,
     figures=(
         "budget_bytes", "usable_slots", "block_slots", "saved", "unshared_slots", "held_slots",

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from experiment.analysis.experiment_results import CellResult, Finding
+from experiment.analysis.experiment_results import CellResult, Compared, Finding
 from experiment.config.schema import CacheConfig, Config
 from experiment.experiments.base import Experiment, cell_of, contiguous, without_blocks_of
 from experiment.experiments.cells import Cell
-from experiment.experiments.found import (
-    Faster,
-    Found,
-    Place,
-    beside,
-    detail,
+from experiment.experiments.findings import (
+    doubt,
     fact,
+    factor_side,
     judged,
-    listed,
+    note,
+    series,
     undecided,
     untested,
+    versus,
+    why,
 )
-from experiment.text.messages import Message, arm_message
+from experiment.experiments.found import Found, Place
+from experiment.experiments.labels import axis_label, side_label
+from experiment.text.messages import Message
 
-_NAME = "block-size"
+_NAME, _AXIS = "block-size", "block_size"
 # What runs have where no config says another, as the other experiments do.
 _USUAL: int = CacheConfig.model_fields["block_size"].default
 _OTHERS = ("transformers_paged", "vllm")
@@ -43,27 +45,25 @@ def _findings(found: Found) -> list[Finding]:
 
 def _waste(found: Found) -> Finding:
     """Whether smaller blocks waste less; few requests may leave as much in two sizes."""
-    cells = list(found.with_arms("paged"))
-    shares = [found.value(cell, "paged", "waste") for cell in cells]
-    known = [share for share in shares if share is not None]
+    row = series(found, found.cells, "waste", "paged", _AXIS)
+    known = [each.value for each in row.sides if each.value is not None]
     if len(known) < 2:
         return untested("waste", _one_size(found))
     rises = all(a <= b for a, b in pairwise(known)) and known[0] < known[-1]
-    sizes = {"smallest": cells[0].block_size, "largest": cells[-1].block_size}
-    return judged(_NAME, "waste", rises, least=min(known), most=max(known), **sizes)
+    return judged("waste", row, rises, against=why("falls"))
 
 
 def _one_size(found: Found) -> Message | None:
-    return detail(_NAME, "one_size") if len(found.config.experiment.values) < 2 else None
+    few = len(found.config.experiment.values) < 2
+    return why("needs_more", option="experiment.values", n=2) if few else None
 
 
 def _table(found: Found) -> Finding:
     cells = list(found.with_arms("paged"))
-    entries = [found.value(cell, "paged", "table_entries") for cell in cells]
-    if len(entries) < 2 or not entries[0] or not entries[-1]:
+    ends = [found.value(cell, "paged", "table_entries") for cell in (*cells[:1], *cells[-1:])]
+    if len(cells) < 2 or not all(ends):
         return untested("table", _one_size(found))
-    sizes = {"smallest": cells[0].block_size, "largest": cells[-1].block_size}
-    return fact(_NAME, "table", "entries", first=entries[0], last=entries[-1], **sizes)
+    return fact("table", series(found, cells, "table_entries", "paged", _AXIS))
 
 
 def _speed(found: Found) -> Finding:
@@ -75,92 +75,53 @@ def _speed(found: Found) -> Finding:
     if len(cells) < 2:
         return untested("speed", _one_size(found))
     smallest, *larger = cells
-    seen = [
-        (cell.block_size, factor)
-        for cell in larger
-        if (factor := found.compared(_step(smallest), _step(cell))) is not None
-    ]
-    told = [each for _, each in seen if each.enough]
+    seen = [(cell, found.compared(_step(smallest), _step(cell))) for cell in larger]
+    known = [(cell, factor) for cell, factor in seen if factor is not None]
+    told = [factor for _, factor in known if factor.enough]
+    row = series(found, cells, "step_s", "paged", _AXIS)
     if not told:
-        return undecided("speed", seen[0][1]) if seen else untested("speed")
-    slower = [size for size, each in seen if each.clear and each.factor > 1]
-    faster = [size for size, each in seen if each.clear and each.factor < 1]
-    factors = listed(_factor(size, each) for size, each in seen)
-    rule = detail(_NAME, "speed_rule")
-    beside_each = detail(_NAME, "speed_factors", factors=factors)
-    more = (beside_each, _ends(found, cells), _usual(found), rule)
-    shown = not faster and len(slower) * 2 > len(told)
-    than = _than(slower, faster).model_dump()
-    return judged(_NAME, "speed", shown, *more, size=smallest.block_size, than=than)
+        reason = known[0][1].reason if known else None
+        return undecided("speed", row, reason=reason) if reason else untested("speed")
+    clear = [each.factor > 1 for each in told if each.clear]
+    sizes = [factor_side(side_label(_AXIS, cell.block_size), factor) for cell, factor in known]
+    each = Compared(
+        figure=note(_NAME, "beside", size=smallest.block_size),
+        at=axis_label(_AXIS), sides=sizes, reason=doubt(known),
+    )  # fmt: skip
+    notes = [note(_NAME, "speed_rule")]
+    shown = all(clear) and len(clear) * 2 > len(told)
+    return judged("speed", each, shown, row, _usual(found), against=why("mostly"), notes=notes)
 
 
 def _step(cell: CellResult) -> Place:
     return cell, "paged", "step_s"
 
 
-def _than(slower: list[int], faster: list[int]) -> Message:
-    """Beside which sizes the smallest are clearly slower, and beside which clearly faster."""
-    if not slower and not faster:
-        return detail(_NAME, "than_neither")
-    key = "both" if slower and faster else "slower" if slower else "faster"
-    return detail(_NAME, f"than_{key}", slower=listed(slower), faster=listed(faster))
-
-
-def _factor(size: int, slower: Faster) -> object:
-    told = {"size": size, "note": beside(slower), **slower.told}
-    return detail(_NAME, "speed_factor", **told).model_dump()
-
-
-def _ends(found: Found, cells: list[CellResult]) -> Message | None:
-    """Of all sizes the slowest and the fastest, by the medians of a step."""
-    steps = [
-        (cell, seconds)
-        for cell in cells
-        if (seconds := found.value(cell, "paged", "step_s")) is not None
-    ]
-    slow, slow_s = max(steps, key=lambda each: each[1])
-    fast, fast_s = min(steps, key=lambda each: each[1])
-    factor = found.compared(_step(slow), _step(fast))
-    if factor is None or (factor.enough and not factor.clear):
-        return None  # who is slowest is not told by repeats that do not tell the two apart
-    told = {"slowest": slow.block_size, "slow": slow_s, "fastest": fast.block_size, "fast": fast_s}
-    return detail(_NAME, "speed_ends", note=beside(factor), **told, **factor.told)
-
-
-def _usual(found: Found) -> Message | None:
+def _usual(found: Found) -> Compared | None:
     """What the size that the other experiments have costs beside the fastest; None: it is that."""
     rates = [
-        (cell, rate)
+        (rate, cell)
         for cell in found.with_arms("paged")
         if (rate := found.value(cell, "paged", "tokens_per_s")) is not None
     ]
-    usual = next((each for each in rates if each[0].block_size == _USUAL), None)
-    if usual is None:
+    usual = next((cell for _, cell in rates if cell.block_size == _USUAL), None)
+    best = max(rates, key=lambda each: each[0])[1] if rates else None
+    if usual is None or best is None or best is usual:
         return None
-    best = max(rates, key=lambda each: each[1])
-    places = [(cell, "paged", "tokens_per_s") for cell in (usual[0], best[0])]
-    factor = found.compared(places[0], places[1])
-    if best[0] is usual[0] or factor is None:
-        return None
-    told = {"usual": _USUAL, "rate": usual[1], "best": best[0].block_size, "most": best[1]}
-    return detail(_NAME, "speed_usual", note=beside(factor), **told, **factor.told)
+    return versus(found, (usual, "paged", "tokens_per_s"), (best, "paged", "tokens_per_s"))
 
 
 def _other(found: Found, arm: str) -> Finding | None:
     """What another engine wastes in blocks of the sizes that it has, beside ours in the same."""
+    names = (arm, "paged")
     cells = [
         cell
-        for cell in found.with_arms(arm, "paged")
-        if None not in (found.value(cell, arm, "waste"), found.value(cell, "paged", "waste"))
+        for cell in found.with_arms(*names)
+        if None not in [found.value(cell, name, "waste") for name in names]
     ]
     if len(cells) < 2:
         return None
-    ends = {"least": cells[0], "most": cells[-1]}
-    told: dict[str, object] = {"sizes": len(cells), "arm": arm_message(arm).model_dump()}
-    for name, cell in ends.items():
-        told |= {f"{name}_size": cell.block_size, name: found.value(cell, arm, "waste")}
-        told[f"own_{name}"] = found.value(cell, "paged", "waste")
-    return Finding(id=arm, verdict=None, text=detail(_NAME, "other", **told))
+    return fact(arm, *(series(found, cells, "waste", name, _AXIS) for name in names))
 
 
 BLOCK_SIZE = Experiment(

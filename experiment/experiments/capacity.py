@@ -13,26 +13,29 @@ from typing import Any
 
 from experiment.analysis.experiment_results import CellResult, Finding
 from experiment.config.schema import Config
-from experiment.experiments.alike import nothing_gained, place
+from experiment.experiments.alike import no_more_run
 from experiment.experiments.base import Experiment, in_turn
 from experiment.experiments.cells import Cell
-from experiment.experiments.found import (
-    Found,
-    detail,
+from experiment.experiments.findings import (
+    between,
     fact,
-    followed,
-    in_steps,
+    factors,
     judged,
-    over,
-    speed,
+    note,
+    ratios,
+    series,
+    steps_instead,
+    tally,
     timed,
-    took_longer,
     untested,
+    why,
 )
+from experiment.experiments.found import Found, took_longer
 from experiment.experiments.prediction import last_that
 from experiment.text.messages import Message
 
-_NAME = "capacity"
+_NAME, _AXIS = "capacity", "requests"
+_ARMS = ("paged", "slabs")
 # More requests at a time, or a faster run, by less than this is called none.
 _MORE = 1.05
 _FASTER = 1.1
@@ -55,57 +58,32 @@ def _findings(found: Found) -> list[Finding]:
 def _at_once(found: Found) -> Finding:
     """At the most requests: how many ran at once, in blocks and in slabs of the same engine."""
     cell = _last(found)
-    if cell is None:
+    row = between(found, cell, "running_mean", *_ARMS) if cell else None
+    if cell is None or row is None or row.estimate is None:
         return untested("at_once")
-    factors = [
-        (each.requests, more) for each in found.cells if (more := _more(found, each)) is not None
-    ]
-    more = _more(found, cell)
-    if more is None:
-        return untested("at_once")
-    faster = found.ratio(cell, "tokens_per_s", "paged", "slabs")
-    figures = {
-        f"{arm}_running_mean": found.value(cell, arm, "running_mean") for arm in ("slabs", "paged")
-    }
-    counts = {name: found.value(cell, "paged", name) for name in ("running_peak", "preemptions")}
-    held = {f"{arm}_fits": found.value(cell, arm, "fits") for arm in ("slabs", "paged")}
-    told = {"budget": cell.budget_bytes, "requests": cell.requests, "max_length": cell.max_length}
-    shown = more > _MORE and not took_longer(found, cell, faster)
-    arithmetic = detail(_NAME, "at_once_more", **counts, **held)
-    steps = in_steps(found, cell, faster)
-    below = (arithmetic, _growing(found, cell), speed(faster), steps, over(factors))
-    return judged(_NAME, "at_once", shown, *below, factor=more, **figures, **told)
-
-
-def _growing(found: Found, cell: CellResult) -> Message | None:
-    """What a growing cache has room for; its arm runs one request at a time in any case."""
-    fits = found.value(cell, "contiguous.growing", "fits")
-    return None if fits is None else detail(_NAME, "at_once_growing", fits=fits)
-
-
-def _more(found: Found, cell: CellResult) -> float | None:
-    """Requests at a time in blocks over those in slabs, both on average over the steps."""
-    slabs, paged = (found.value(cell, arm, "running_mean") for arm in ("slabs", "paged"))
-    return paged / slabs if slabs and paged else None
+    faster, more = found.ratio(cell, "tokens_per_s", *_ARMS), row.estimate > _MORE
+    return judged(
+        "at_once", row, more and not took_longer(found, cell, faster),
+        between(found, cell, "tokens_per_s", *_ARMS),
+        steps_instead(found, cell, faster),
+        tally(found, cell, "paged", "running_peak", "preemptions", "fits"),
+        tally(found, cell, "slabs", "fits"),
+        tally(found, cell, "contiguous.growing", "fits"),
+        factors(ratios(found, found.cells, "running_mean", *_ARMS), "running_mean", *_ARMS, _AXIS),
+        against=why("later" if more else "small"),
+    )  # fmt: skip
 
 
 def _throughput(found: Found) -> Finding:
     """Paging alone: the same engine with slabs and with blocks, and where it gains nothing."""
     cell = _last(found)
-    faster = found.ratio(cell, "tokens_per_s", "paged", "slabs") if cell else None
-    if cell is None or faster is None:
+    if cell is None:
         return untested("throughput")
-    factors = [
-        (each.requests, one)
-        for each in found.cells
-        if (one := found.ratio(each, "tokens_per_s", "paged", "slabs")) is not None
-    ]
-    rates = {arm: found.value(cell, arm, "tokens_per_s") for arm in ("paged", "slabs")}
-    shown = faster.clear and faster.factor > _FASTER
-    told = {"requests": cell.requests, **rates}
-    finding = timed(_NAME, "throughput", faster, told, over(factors), shown=shown)
-    places = [(each, place("requests", n=each.requests)) for each in found.cells]
-    return followed(finding, nothing_gained(found, places, "tokens_per_s"))
+    paged, slabs = ((cell, arm, "tokens_per_s") for arm in _ARMS)
+    seen = ratios(found, found.cells, "tokens_per_s", *_ARMS)
+    over = factors(seen, "tokens_per_s", *_ARMS, _AXIS)
+    notes = [no_more_run(found, found.cells, _AXIS)]
+    return timed(found, "throughput", paged, slabs, over, least=_FASTER, notes=notes)
 
 
 def _preempting(found: Found) -> Finding:
@@ -113,18 +91,15 @@ def _preempting(found: Found) -> Finding:
 
     The numbers that were tried bracket it, and kvsim says where between them it is.
     """
-    counts = [(cell, found.value(cell, "paged", "preemptions")) for cell in found.cells]
-    known = [(cell, count) for cell, count in counts if count is not None]
-    if not known:
-        return untested("preempting")
-    place = next((place for place, (_, count) in enumerate(known) if count), None)
-    if place is None:
-        return fact(_NAME, "preempting", "never", requests=known[-1][0].requests)
-    at, count = known[place]
-    below = known[place - 1][0].requests if place else None
-    more = None if below is None else detail(_NAME, "preempting_below", requests=below)
-    since = _foretold(found, at, int(count), below)
-    return fact(_NAME, "preempting", "from", more, since, requests=at.requests, count=count)
+    cells = [c for c in found.cells if found.value(c, "paged", "preemptions") is not None]
+    counts = [int(found.value(cell, "paged", "preemptions") or 0) for cell in cells]
+    row = series(found, cells, "preemptions", "paged", _AXIS)
+    first = next((place for place, count in enumerate(counts) if count), None)
+    if first is None:
+        return fact("preempting", row)
+    at, below = cells[first], cells[first - 1].requests if first else None
+    row = row.model_copy(update={"kind": "from", "estimate": at.requests})
+    return fact("preempting", row, notes=[_foretold(found, at, counts[first], below)])
 
 
 def _foretold(found: Found, cell: CellResult, count: int, below: int | None) -> Message | None:
@@ -141,8 +116,8 @@ def _foretold(found: Found, cell: CellResult, count: int, below: int | None) -> 
 
     last = last_that(calm, below or 0, cell.requests)
     if last is None or said[cell.requests] != count:
-        return detail(_NAME, "preempting_apart")
-    return detail(_NAME, "preempting_foretold", requests=last + 1)
+        return note(_NAME, "preempting_apart")
+    return note(_NAME, "preempting_foretold", requests=last + 1)
 
 
 def _simulated(found: Found, cell: CellResult, requests: int) -> int | None:

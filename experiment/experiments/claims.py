@@ -16,6 +16,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 from experiment.analysis.experiment_results import CellResult, Finding, Verdict
+from experiment.analysis.finding_text import answer
 from experiment.experiments.beam import PAPER as PAPER_BEAMS
 from experiment.experiments.found import Found
 from experiment.experiments.paper_shares import saved_shares
@@ -140,7 +141,8 @@ def _against(claim: Claim, seen: Seen, found: Found) -> Message | None:
     if claim.finding is None or claim.at_most or seen.value < claim.least:
         return None
     finding = _find(found, claim.finding)
-    return finding.text if finding is not None and finding.verdict == "not_shown" else None
+    against = finding is not None and finding.verdict == "not_shown"
+    return answer(finding) if finding is not None and against else None
 
 
 def _why(claim: Claim, found: Found) -> Message:
@@ -148,7 +150,7 @@ def _why(claim: Claim, found: Found) -> Message:
     finding = _find(found, claim.finding) if claim.finding else None
     if finding is None or finding.verdict != "untested":
         return message("claims.why.no_figure")
-    return finding.text
+    return answer(finding)
 
 
 def _reached(claim: Claim, seen: Seen) -> bool:
@@ -195,7 +197,7 @@ def _saved(found: Found) -> Seen | Message | None:
 
 
 def _at_once(found: Found) -> Seen | None:
-    seen = _finding("at_once", "factor")(found)
+    seen = _finding("at_once")(found)
     cell = _last(found, "slabs", "paged")
     return None if seen is None else replace(seen, note=_long(found, cell))
 
@@ -209,12 +211,12 @@ def _long(found: Found, cell: CellResult | None) -> Message | None:
     return message("claims.why.lengths", slots=cell.max_length, mean=mean)
 
 
-def _finding(name: str, figure: str) -> Figure:
-    """A number out of a finding's text; what the finding does not show, no claim does."""
+def _finding(name: str) -> Figure:
+    """The estimate of a finding; what the finding does not show, no claim does."""
 
     def seen(found: Found) -> Seen | None:
         finding = _find(found, name)
-        number = _number(finding, figure)
+        number = _shown(finding)
         if finding is None or number is None:
             return None
         return Seen(number, reached=False if finding.verdict == "not_shown" else None)
@@ -229,19 +231,21 @@ def _find(found: Found, name: str) -> Finding | None:
     return next((each for each in spec.findings(found) if each.id == name), None)
 
 
-def _number(finding: Finding | None, figure: str) -> float | None:
-    number = finding.text.params.get(figure) if finding is not None else None
-    return float(number) if isinstance(number, int | float) else None
+def _shown(finding: Finding | None) -> float | None:
+    """The estimate of a finding that is judged."""
+    judged = finding is not None and finding.verdict != "untested"
+    return finding.estimate if finding is not None and judged else None
 
 
 def _context(found: Found) -> Seen | None:
     """The quotient of two lengths that were tried, with what was tried next and what ran beside."""
-    seen, finding = _finding("together", "factor")(found), _find(found, "together")
+    seen, finding = _finding("together")(found), _find(found, "together")
     others: Any = found.config.experiment.options.get("others")
     if seen is None or finding is None or not others:
         return seen
     tried = sorted(int(cell.values["context"]) for cell in found.cells)
-    told = {arm: _up_to(int(finding.text.params[arm]), tried) for arm in ("slabs", "paged")}
+    paged, slabs = (int(side.value or 0) for side in finding.sides)
+    told = {"slabs": _up_to(slabs, tried), "paged": _up_to(paged, tried)}
     mean = fmean(final_tokens(*pair) for pair in others)
     return replace(seen, note=message("claims.why.context", n=len(others), mean=mean, **told))
 
@@ -257,12 +261,10 @@ def _up_to(longest: int, tried: list[int]) -> object:
 def _lookup(found: Found) -> Seen | None:
     """The table's share of a decoding step where it is most; the finding heeds its spread."""
     finding = _find(found, "of_step")
-    share = _number(finding, "share")
-    if finding is None or finding.verdict == "untested" or share is None:
+    share = _shown(finding)
+    if finding is None or share is None:
         return None
-    return Seen(
-        share, _number(finding, "low"), _number(finding, "high"), reached=finding.verdict == "shown"
-    )
+    return Seen(share, finding.low, finding.high, reached=finding.verdict == "shown")
 
 
 def _throughput(found: Found) -> Seen | None:

@@ -9,32 +9,35 @@ A slab's length has to be known before; here it is given the best one, that of t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from experiment.analysis.experiment_results import CellResult, Finding
+from experiment.analysis.experiment_results import CellResult, Compared, Finding, Side
+from experiment.analysis.finding_text import listed
 from experiment.config.schema import Config
-from experiment.experiments.alike import longer, no_more_run, place
+from experiment.experiments.alike import no_more_run
 from experiment.experiments.base import Experiment
 from experiment.experiments.cells import Cell
-from experiment.experiments.found import (
-    Faster,
-    Found,
-    beside,
-    detail,
+from experiment.experiments.findings import (
     fact,
-    followed,
+    factors,
     judged,
-    listed,
+    note,
+    ratios,
     undecided,
     untested,
+    why,
 )
+from experiment.experiments.found import Found
+from experiment.experiments.labels import arm_label
 from experiment.experiments.prediction import REFUSED, last_that
-from experiment.text.messages import Message, arm_message
+from experiment.text.messages import Message
 from kvsim.core.blocks import blocks_needed
 from kvsim.core.request import final_tokens
 
 _NAME = "context"
+_ARMS = ("paged", "slabs")
 _LONGER = 1.05
 
 
@@ -62,35 +65,44 @@ def _findings(found: Found) -> list[Finding]:
 
 def _together(found: Found) -> Finding:
     """The longest context at which all requests ran at the same time, to their ends."""
-    longest = {arm: _longest(found, arm, together=True) for arm in ("slabs", "paged")}
+    longest = {arm: _longest(found, arm, together=True) for arm in _ARMS}
+    row, slabs, paged = _lengths(longest), longest["slabs"], longest["paged"]
+    if row is None or not slabs or not paged:
+        ran = all(any(found.with_arms(arm)) for arm in _ARMS)
+        never = listed(arm_label(arm) for arm, most in longest.items() if not most)
+        named = why("never_together", arms=never.model_dump()) if ran and never else None
+        return untested("together", named)
+    end, notes = _foretold(found, slabs, paged)
+    shown = paged > slabs * _LONGER
+    return judged("together", row, shown, end, against=why("small"), notes=notes)
+
+
+def _lengths(longest: Mapping[str, int | None], figure: Message | None = None) -> Compared | None:
+    """The longest context of each arm in slots; None: one of them has none."""
     slabs, paged = longest["slabs"], longest["paged"]
     if not slabs or not paged:
-        return untested("together", _never(found, longest))
-    requests = found.cells[0].requests
-    figures = {"slabs": slabs, "paged": paged, "factor": paged / slabs, "requests": requests}
-    tried = detail(_NAME, "together_tried")
-    return judged(
-        _NAME, "together", paged > slabs * _LONGER, tried, _foretold(found, slabs, paged), **figures
-    )
+        return None
+    sides = [Side(label=arm_label(arm), value=longest[arm], unit="count") for arm in _ARMS]
+    figure = figure or note(_NAME, "longest")
+    return Compared(figure=figure, sides=sides, kind="ratio", estimate=paged / slabs)
 
 
-def _foretold(found: Found, slabs: int, paged: int) -> Message | None:
+def _foretold(found: Found, slabs: int, paged: int) -> tuple[Compared | None, list[Message]]:
     """The longest of all lengths by kvsim, where it bears out both that ran and next ones tried.
 
     None: it is not asked, or none longer was tried, so that nothing brackets an end.
     """
     if found.simulate is None:
-        return None
-    ends: dict[str, int] = {}
+        return None, []
+    ends: dict[str, int | None] = {}
     for arm, most in (("slabs", slabs), ("paged", paged)):
         longer = [n for cell in found.cells if (n := int(cell.values["context"])) > most]
         if not longer:
-            return None
-        end = last_that(partial(_fit, found, arm), most, min(longer))
-        if end is None:
-            return detail(_NAME, "together_apart", arm=arm_message(arm).model_dump())
-        ends[arm] = end
-    return detail(_NAME, "together_foretold", factor=ends["paged"] / ends["slabs"], **ends)
+            return None, []
+        ends[arm] = last_that(partial(_fit, found, arm), most, min(longer))
+        if ends[arm] is None:
+            return None, [note(_NAME, "together_apart", arm=arm_label(arm).model_dump())]
+    return _lengths(ends, note(_NAME, "longest_foretold")), []
 
 
 def _fit(found: Found, arm: str, tokens: int) -> bool | None:
@@ -106,44 +118,22 @@ def _fit(found: Found, arm: str, tokens: int) -> bool | None:
     return not alone and said.running.max == cell.requests
 
 
-def _never(found: Found, longest: dict[str, int | None]) -> Message | None:
-    """Which arms ran, and never all requests at a time."""
-    arms = [arm for arm, most in longest.items() if not most]
-    if not all(any(found.with_arms(arm)) for arm in longest):
-        return None
-    said = listed(arm_message(arm).model_dump() for arm in arms)
-    return detail(_NAME, "together_never", arms=said, requests=found.cells[0].requests)
-
-
 def _alone(found: Found) -> Finding:
     """The longest that ran at all: there a slab of the right length holds what blocks hold."""
-    slabs, paged = (_longest(found, arm, together=False) for arm in ("slabs", "paged"))
-    if not slabs or not paged:
-        return untested("alone")
-    return fact(_NAME, "alone", "longest", detail(_NAME, "alone_why"), slabs=slabs, paged=paged)
+    longest = {arm: _longest(found, arm, together=False) for arm in _ARMS}
+    return fact("alone", _lengths(longest))
 
 
 def _time(found: Found) -> Finding:
-    """Time in blocks over that in slabs, at each context, and where paging lets no more run."""
-    seen = [
-        (cell, factor)
-        for cell in found.cells
-        if (factor := longer(found, cell, "generate_s")) is not None
-    ]
-    if not seen:
+    """Whether a run takes longer in blocks than in slabs, with each context."""
+    seen = ratios(found, found.cells, "generate_s", *_ARMS)
+    row = factors(seen, "generate_s", *_ARMS, "context", least=1)
+    if row is None:
         return untested("time")
-    places = [(cell, place("context", n=cell.values["context"])) for cell, _ in seen]
-    nothing = no_more_run(found, places)
-    if all(factor.lacking for _, factor in seen):
-        return followed(undecided("time", seen[0][1]), nothing)
-    factors = listed(_at(cell, factor) for cell, factor in seen)
-    return fact(_NAME, "time", "seen", nothing, factors=factors)
-
-
-def _at(cell: CellResult, factor: Faster) -> object:
-    """The factor of a context, and where repeats do not tell it from none."""
-    at = {"context": cell.values["context"], **factor.told, "note": beside(factor)}
-    return detail(_NAME, "time_at", **at).model_dump()
+    notes = [no_more_run(found, (cell for cell, _ in seen), "context")]
+    if all(factor.lacking for _, factor in seen) and row.reason is not None:
+        return undecided("time", row, reason=row.reason, notes=notes)
+    return fact("time", row, notes=notes)
 
 
 def _longest(found: Found, arm: str, together: bool) -> int | None:

@@ -18,6 +18,7 @@ from experiment.analysis.experiment_results import (
     Number,
     Without,
 )
+from experiment.analysis.finding_text import answer
 from experiment.analysis.gains import gains
 from experiment.analysis.results import Results
 from experiment.config.schema import ARM_GROUPS, Config, expand_arms, make_config
@@ -99,7 +100,7 @@ def _headline(result: ExperimentResult) -> Message:
     if not result.findings:
         return message("headline.none")
     title = message(f"experiments.{result.name.replace('-', '_')}.title").model_dump()
-    text = result.findings[0].text.model_dump()
+    text = answer(result.findings[0]).model_dump()
     return message("experiments.headline", title=title, text=text)
 
 

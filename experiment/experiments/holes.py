@@ -8,16 +8,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiment.analysis.experiment_results import CellResult, Finding
+from experiment.analysis.experiment_results import CellResult, Compared, Finding
 from experiment.config.schema import Config
 from experiment.experiments.base import Experiment, contiguous, in_turn, other_engines
 from experiment.experiments.cells import Cell
-from experiment.experiments.found import Found, detail, fact, judged, untested
+from experiment.experiments.findings import (
+    counted,
+    fact,
+    judged,
+    note,
+    tally,
+    untested,
+    versus,
+    why,
+)
+from experiment.experiments.found import Found
+from experiment.experiments.labels import figure_label
 
 _NAME = "holes"
 # Fewer more at a time than this is called none.
 _MORE = 1.05
-_SEEN = ("refused_steps", "steps", "first_step", "free", "largest", "needed")
+_FIRST = ("first_step", "needed", "free", "largest")
 
 
 def _cells(config: Config) -> list[Cell]:
@@ -42,39 +53,46 @@ def _findings(found: Found) -> list[Finding]:
 
 def _refused(found: Found, cell: CellResult) -> Finding:
     """Whether a request was refused for the arena's holes alone."""
-    seen = {name: found.value(cell, "paged", f"first_fit_{name}") for name in _SEEN}
-    if seen["refused_steps"] is None:
-        return untested("refused")
-    counts = {name: seen.pop(name) for name in ("refused_steps", "steps")}
-    first = detail(_NAME, "refused_first", **seen) if counts["refused_steps"] else None
-    return judged(_NAME, "refused", first is not None, first, **counts)
+    row = _refusals(found, cell, "first_fit")
+    first = tally(found, cell, "paged", *(f"first_fit_{name}" for name in _FIRST))
+    shown = row is not None and bool(row.estimate)
+    return judged("refused", row, shown, first if shown else None)
+
+
+def _refusals(found: Found, cell: CellResult, arena: str) -> Compared | None:
+    """Steps in which an arena refused a request though enough was free in all, of all steps."""
+    names = (f"{arena}_refused_steps", f"{arena}_steps")
+    refused, steps = (found.value(cell, "paged", name) for name in names)
+    if refused is None or steps is None:
+        return None
+    return counted(figure_label(f"{arena}_refused_steps"), int(refused), int(steps))
 
 
 def _buddy(found: Found, cell: CellResult) -> Finding:
-    refused, steps = (found.value(cell, "paged", f"buddy_{n}") for n in ("refused_steps", "steps"))
-    if refused is None or steps is None:
-        return untested("buddy")
-    return fact(_NAME, "buddy", "seen", refused=refused, steps=steps)
+    return fact("buddy", _refusals(found, cell, "buddy"))
 
 
 def _paged(found: Found, cell: CellResult) -> Finding:
-    """The same requests in blocks: how many at a time, and in how many steps.
+    """The same requests in blocks: how many at once, and in how many steps.
 
     The arena keeps the length that a request has at its end, as somebody who knows it would: what
     blocks gain is its holes, and what it keeps ahead.
     """
-    steps, mean = (found.value(cell, "paged", name) for name in ("steps", "running_mean"))
-    arena, arena_mean = (
-        found.value(cell, "paged", f"first_fit_{name}") for name in ("steps", "running_mean")
-    )
-    if steps is None or mean is None or arena is None or arena_mean is None:
+    mean, steps = (_with_arena(found, cell, name) for name in ("running_mean", "steps"))
+    if mean is None or steps is None:
         return untested("paged")
-    figures = {"steps": steps, "mean": mean, "arena_steps": arena, "arena_mean": arena_mean}
-    preemptions = found.value(cell, "paged", "preemptions")
-    # Who is preempted runs twice: more at a time is a gain only if all are done no later.
-    shown = mean > arena_mean * _MORE and steps <= arena
-    ahead = detail(_NAME, "paged_ahead") if shown else None
-    return judged(_NAME, "paged", shown, ahead, preemptions=preemptions, **figures)
+    # A preempted request runs twice: more at once is a gain only if all are done no later.
+    more = (mean.estimate or 0) > _MORE
+    shown = more and (steps.estimate or 0) <= 1
+    beside = (steps, tally(found, cell, "paged", "preemptions"))
+    notes = [note(_NAME, "paged_ahead") if shown else None]
+    against = why("later" if more else "small")
+    return judged("paged", mean, shown, *beside, against=against, notes=notes)
+
+
+def _with_arena(found: Found, cell: CellResult, figure: str) -> Compared | None:
+    """A count of the paged arm beside that of the arena."""
+    return versus(found, (cell, "paged", figure), (cell, "paged", f"first_fit_{figure}"))
 
 
 HOLES = Experiment(

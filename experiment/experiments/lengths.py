@@ -18,24 +18,27 @@ from experiment.analysis.experiment_results import CellResult, Finding
 from experiment.config.schema import Config
 from experiment.experiments.base import Experiment
 from experiment.experiments.cells import Cell
-from experiment.experiments.found import (
-    Found,
-    detail,
+from experiment.experiments.findings import (
+    between,
     fact,
-    in_steps,
-    judged_as,
-    param,
-    speed,
-    took_longer,
+    factors,
+    judged,
+    note,
+    ratios,
+    steps_instead,
+    tally,
     untested,
+    why,
 )
-from experiment.text.messages import Message, message
+from experiment.experiments.found import Found, took_longer
+from experiment.experiments.labels import SHAPES
+from experiment.text.messages import Message
 from experiment.workload.requests import check_size
 
 _NAME = "lengths"
+_ARMS = ("paged", "slabs")
 # Fewer more at a time than this is called none. Waste alone is no gain while nobody waits for it.
 _MORE = 1.05
-SHAPES = ("short", "mixed", "long")
 # Of one's own; it becomes a part of the ids of figures.
 _NAMED = re.compile(r"[\w-]{1,40}")
 
@@ -72,40 +75,14 @@ def fill(pattern: list[list[int]], total: int) -> list[list[int]]:
 
 
 def _findings(found: Found) -> list[Finding]:
-    return [_shapes(found), *(_titled(_gain(found, cell), cell) for cell in found.cells)]
-
-
-def _titled(finding: Finding, cell: CellResult) -> Finding:
-    """A finding with the name of its shape in its title, where that is one's own."""
-    shape = str(cell.values["shape"])
-    if shape in SHAPES:
-        return finding
-    return finding.model_copy(update={"title": detail(_NAME, "own", shape=shape)})
+    return [_shapes(found), *(_gain(found, cell) for cell in found.cells)]
 
 
 def _shapes(found: Found) -> Finding:
     """Every shape in one line, so that none of them speaks for all."""
-    said = [
-        message(
-            "experiments.lengths.shape",
-            shape=param(shape_label(str(cell.values["shape"]))),
-            factor=more,
-        )
-        for cell in found.cells
-        if (more := _more(found, cell)) is not None
-    ]
-    if not said:
-        return untested("shapes")
-    text = said[0]
-    for other in said[1:]:
-        text = message("experiments.lengths.shape_and", one=text.model_dump(),
-                       other=other.model_dump())  # fmt: skip
-    return fact(_NAME, "shapes", "seen", _uneven(found), shapes=text.model_dump())
-
-
-def shape_label(shape: str) -> Message | str:
-    """Name of a shape: one's own is called what its user called it."""
-    return message(f"experiments.value.{shape}") if shape in SHAPES else shape
+    seen = ratios(found, found.cells, "running_mean", *_ARMS)
+    row = factors(seen, "running_mean", *_ARMS, "shape", least=1)
+    return fact("shapes", row, notes=[_uneven(found)])
 
 
 def _uneven(found: Found) -> Message | None:
@@ -115,36 +92,28 @@ def _uneven(found: Found) -> Message | None:
     sums = [sum(map(sum, fill(options[str(cell.values["shape"])], total))) for cell in found.cells]
     if min(sums) == max(sums):
         return None
-    return detail(_NAME, "shapes_uneven", least=min(sums), most=max(sums), total=total)
-
-
-def _more(found: Found, cell: CellResult) -> float | None:
-    """Requests at a time in blocks over those in slabs, both on average over the steps."""
-    slabs, paged = (found.value(cell, arm, "running_mean") for arm in ("slabs", "paged"))
-    return paged / slabs if slabs and paged else None
+    return note(_NAME, "shapes_uneven", least=min(sums), most=max(sums), total=total)
 
 
 def _gain(found: Found, cell: CellResult) -> Finding:
-    """What blocks change for one shape: waste and requests at a time, and what time makes of it."""
+    """What blocks change for one shape: requests at once, and what time makes of it; waste."""
     shape = str(cell.values["shape"])
-    finding = shape if shape in SHAPES else "own"
-    figures: dict[str, Any] = {
-        f"{arm}_{name}": found.value(cell, arm, name)
-        for arm in ("slabs", "paged")
-        for name in ("waste", "running_mean")
-    }
-    more, preemptions = _more(found, cell), found.value(cell, "paged", "preemptions")
-    if None in figures.values() or more is None or preemptions is None:
-        why = None if shape in SHAPES else detail(_NAME, "own_untested", shape=shape)
-        return untested(finding, why)
-    faster = found.ratio(cell, "tokens_per_s", "paged", "slabs")
-    gain = more > _MORE and not took_longer(found, cell, faster)
-    told = {"requests": cell.requests, "preemptions": preemptions, **figures}
-    alike = 1 / _MORE < more <= _MORE and faster is not None and faster.clear
-    no_more = detail(_NAME, "not_more") if alike else None
-    own = None if shape in SHAPES else detail(_NAME, "own_name", shape=shape)
-    below = (own, speed(faster), in_steps(found, cell, faster), no_more)
-    return judged_as(_NAME, finding, "gain", gain, *below, **told)
+    own = None if shape in SHAPES else note(_NAME, "own", shape=shape)
+    row, waste = (between(found, cell, name, *_ARMS) for name in ("running_mean", "waste"))
+    preemptions = tally(found, cell, "paged", "preemptions")
+    name = "own" if own else shape
+    if row is None or waste is None or preemptions is None or row.estimate is None:
+        return untested(name, title=own)
+    faster, more = found.ratio(cell, "tokens_per_s", *_ARMS), row.estimate > _MORE
+    return judged(
+        name, row, more and not took_longer(found, cell, faster),
+        waste,
+        between(found, cell, "tokens_per_s", *_ARMS),
+        steps_instead(found, cell, faster),
+        preemptions,
+        against=why("later" if more else "small"),
+        title=own,
+    )  # fmt: skip
 
 
 LENGTHS = Experiment(

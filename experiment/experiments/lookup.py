@@ -11,23 +11,29 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from experiment.analysis.experiment_results import Finding, Number
+from experiment.analysis.experiment_results import (
+    CellResult,
+    Compared,
+    FigureValue,
+    Finding,
+    Number,
+)
 from experiment.config.schema import Config
 from experiment.experiments.base import Experiment, contiguous, in_turn, other_engines
 from experiment.experiments.cells import Cell
-from experiment.experiments.found import (
-    FEWEST,
-    Found,
-    busy,
-    detail,
+from experiment.experiments.findings import (
     fact,
-    few,
-    judged_as,
-    sentences,
+    judged,
+    note,
+    side,
     undecided,
     untested,
+    versus,
+    why,
 )
-from experiment.text.messages import Message, message
+from experiment.experiments.found import FEWEST, Found
+from experiment.experiments.labels import axis_label, figure_label, side_label
+from experiment.text.messages import Message
 
 _NAME = "lookup"
 # The claim: less than this of a step.
@@ -60,52 +66,58 @@ def _of_step(found: Found) -> Finding:
     seen = _repeats(found, "lookup_of_step")
     if not seen:
         return untested("of_step")
-    repeats = min(len(each.values) for each in seen)
-    if repeats < FEWEST:
-        return few("of_step", repeats)
     over = [each for each in seen if max(each.values) >= UNDER]
     clearly = [each for each in over if min(each.values) > 0 and not each.busy]
-    if not clearly and any(each.busy for each in seen):
-        return busy("of_step")
-    how = detail(_NAME, "of_step_how")
     at = max(clearly or over or seen, key=lambda each: median(each.values))
-    worst = at.values
-    told = {"share": median(worst), "low": min(worst), "high": max(worst), "context": at.context,
-            "limit": UNDER}  # fmt: skip
-    if not over:
-        key = "of_step_none" if min(worst) <= 0 else "of_step"
-        return judged_as(_NAME, "of_step", key, True, how, **told)
-    elsewhere = [_of_step_at(each) for each in seen if each is not at]
-    if not clearly:
-        text = message("experiments.lookup.of_step_unclear", **told)
-        more = sentences([*elsewhere, how, detail(_NAME, "of_step_advice")])
-        return Finding(id="of_step", verdict="untested", text=text, more=more)
-    key = "of_step_all" if min(worst) >= UNDER else "of_step"
-    return judged_as(_NAME, "of_step", key, False, *elsewhere, how, **told)
+    row = at.row("lookup_of_step")
+    beside = [each.row("lookup_of_step", _within(each)) for each in seen if each is not at]
+    how = [note(_NAME, "of_step_how")]
+    repeats = min(len(each.values) for each in seen)
+    if repeats < FEWEST:
+        reason = why("few", n=repeats, least=FEWEST)
+        return undecided("of_step", row, *beside, reason=reason, notes=how)
+    if not clearly and any(each.busy for each in seen):
+        return undecided("of_step", row, *beside, reason=why("busy"), notes=how)
+    if over and not clearly:
+        unclear = why("both_sides", limit=UNDER)
+        return undecided("of_step", row, *beside, reason=unclear, notes=how)
+    row = row.model_copy(update={"reason": _within(at)})
+    return judged("of_step", row, not over, *beside, notes=how)
 
 
-def _of_step_at(seen: _Seen) -> Message:
-    """What is known of another context than the one that decides."""
+def _within(seen: _Seen) -> Message:
+    """On which side of the limit its repeats lie."""
     least, most = min(seen.values), max(seen.values)
-    within = "below" if most < UNDER else "over" if least >= UNDER else "both"
-    told = {"share": median(seen.values), "low": least, "high": most, "context": seen.context,
-            "limit": UNDER}  # fmt: skip
-    return detail(_NAME, f"of_step_at_{'busy' if seen.busy else within}", **told)
+    if seen.busy:
+        return why("busy")
+    if most < UNDER:
+        return why("zero" if least <= 0 else "below", limit=UNDER)
+    return why("reached_all" if least >= UNDER else "reached", limit=UNDER)
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
     """Repeats of a figure at a context, and whether the arm ran on a busy machine."""
 
-    context: int
+    cell: CellResult
     values: list[Number]
     busy: bool
+
+    def row(self, figure: str, reason: Message | None = None) -> Compared:
+        """Its median, with the smallest and the largest repeat."""
+        value = FigureValue(value=median(self.values), values=self.values)
+        label = side_label("context", self.cell.values["context"])
+        return Compared(
+            figure=figure_label(figure), at=axis_label("context"),
+            sides=[side(label, figure, value)], kind="value", estimate=value.value,
+            low=value.low, high=value.high, n=len(self.values), reason=reason,
+        )  # fmt: skip
 
 
 def _repeats(found: Found, name: str) -> list[_Seen]:
     """The same at every context where it is known."""
     return [
-        _Seen(int(cell.values["context"]), figure.values, found.busy(cell, "paged"))
+        _Seen(cell, figure.values, found.busy(cell, "paged"))
         for cell in found.with_arms("paged")
         if (figure := found.figure(cell, "paged", name)) and figure.values
     ]
@@ -113,27 +125,17 @@ def _repeats(found: Found, name: str) -> list[_Seen]:
 
 def _of_attention(found: Found) -> Finding:
     """How much longer attention alone takes, at each context as far as repeats allow."""
-    seen = _repeats(found, "lookup_share")
-    if not seen:
-        return untested("of_attention")
-    text, *others = (_at(each) for each in seen)
-    return Finding(id="of_attention", verdict=None, text=text, more=sentences(others))
+    rows = [each.row("lookup_share", _doubt(each)) for each in _repeats(found, "lookup_share")]
+    return fact("of_attention", *rows) if rows else untested("of_attention")
 
 
-def _at(seen: _Seen) -> Message:
-    """What attention through the table takes besides; on both sides of nothing it is noise."""
-    shares = seen.values
-    least, most = min(shares), max(shares)
-    told = {"context": seen.context, "low": least, "high": most}
-    if len(shares) < FEWEST:
-        told |= {"n": len(shares), "least": FEWEST}
-        return message("experiments.lookup.of_attention_few", **told)
+def _doubt(seen: _Seen) -> Message | None:
+    """Why it cannot be told from nothing; None: it can."""
+    if len(seen.values) < FEWEST:
+        return why("few", n=len(seen.values), least=FEWEST)
     if seen.busy:
-        return message("experiments.lookup.of_attention_busy", **told)
-    key = "more" if least > 0 else "less" if most < 0 else "none"
-    if key == "less":
-        told |= {"low": -most, "high": -least}
-    return message(f"experiments.lookup.of_attention_{key}", share=abs(median(shares)), **told)
+        return why("busy")
+    return why("nothing") if min(seen.values) <= 0 <= max(seen.values) else None
 
 
 def _scattered(found: Found) -> Finding:
@@ -141,16 +143,13 @@ def _scattered(found: Found) -> Finding:
     cell = next(reversed(list(found.with_arms("paged"))), None)
     if cell is None:
         return untested("scattered")
-    slower = found.compared(
-        (cell, "paged", "lookup_scattered_s"), (cell, "paged", "lookup_ordered_s")
-    )
-    if slower is None:
+    one, base = ((cell, "paged", f"lookup_{name}_s") for name in ("scattered", "ordered"))
+    row, slower = versus(found, one, base), found.compared(one, base)
+    if row is None or slower is None:
         return untested("scattered")
-    if not slower.enough:
-        return undecided("scattered", slower)
-    key = "none" if not slower.clear else "slower" if slower.factor > 1 else "faster"
-    told = {"context": cell.values["context"], "low": slower.low, "high": slower.high}
-    return fact(_NAME, "scattered", key, **told, **slower.told)
+    if slower.lacking and row.reason is not None:
+        return undecided("scattered", row, reason=row.reason)
+    return fact("scattered", row)
 
 
 LOOKUP = Experiment(

@@ -11,21 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from experiment.analysis.experiment_results import CellResult, Finding
+from experiment.analysis.experiment_results import Compared, Finding
 from experiment.config.schema import Config
 from experiment.experiments.base import DRAW, Experiment, contiguous, draw_terms, drawn_lengths
 from experiment.experiments.cells import Cell
-from experiment.experiments.found import Found, detail, judged, listed, untested
+from experiment.experiments.findings import fact, judged, note, series, untested, why
+from experiment.experiments.found import Found
 from experiment.experiments.paper_shares import (
     beside_slabs,
     beside_the_paper,
-    percents,
     saved_shares,
+    shares_row,
 )
-from experiment.text.messages import arm_message
 from kvsim.paper.sharing import samples_sharing
 
-_NAME = "parallel-sampling"
+_NAME, _AXIS = "parallel-sampling", "samples"
 _FORKS = "transformers_paged"
 # Kwon et al., Fig. 15 (a): share of blocks saved with Alpaca's lengths, by samples.
 PAPER = {2: 0.0609, 4: 0.0853, 6: 0.0979}
@@ -44,57 +44,41 @@ def _cells(config: Config) -> list[Cell]:
 
 
 def _findings(found: Found) -> list[Finding]:
+    sizes = {int(cell.values[_AXIS]): cell.block_size for cell, _ in saved_shares(found)}
     lengths = drawn_lengths(found.config)
-    said = [_closed_sum(lengths, cell) for cell, _ in saved_shares(found)]
-    sizes = {int(cell.values["samples"]): cell.block_size for cell, _ in saved_shares(found)}
-    many = percents(closed_sums(found.config, sizes).values())
-    told = {"requests": len(lengths), "formula": percents(said), "drawn": MANY, "many": many}
-    drawn = detail(_NAME, "paper_drawn", **told)
+    sums = {samples: _share(lengths, samples, size) for samples, size in sizes.items()}
+    here = shares_row(note(_NAME, "sum", n=len(lengths)), _AXIS, sums)
+    drawn = closed_sums(found.config, sizes)
+    many = shares_row(note(_NAME, "sum", n=MANY), _AXIS, drawn)
     return [
-        _formula(found),
-        beside_the_paper(found, _NAME, "samples", PAPER, drawn),
-        *beside_slabs(found, _NAME, "samples"),
+        _formula(found, sums, here),
+        beside_the_paper(found, _AXIS, PAPER, here, many),
+        *beside_slabs(found, _AXIS),
         *_forked(found),
     ]
 
 
-def _formula(found: Found) -> Finding:
+def _formula(found: Found, sums: Mapping[int, float], here: Compared) -> Finding:
     """Whether what was saved is the closed sum over the lengths, block for block."""
-    lengths = drawn_lengths(found.config)
     saved = saved_shares(found)
     if not saved:
         return untested("formula")
-    said = [_closed_sum(lengths, cell) for cell, _ in saved]
-    shares = [share for _, share in saved]
-    off = max(abs(one - other) for one, other in zip(said, shares, strict=True))
-    told = {"shares": percents(shares), "formula": percents(said), "samples": _samples(saved)}
-    why = None if off < _EXACT else detail(_NAME, "formula_why")
-    return judged(_NAME, "formula", off < _EXACT, why, off=off, **told)
+    off = max(abs(sums[int(cell.values[_AXIS])] - share) for cell, share in saved)
+    row = series(found, found.cells, "saved", "paged", _AXIS)
+    return judged("formula", row, off < _EXACT, here, against=why("sum_off", off=off))
 
 
 def _forked(found: Found) -> list[Finding]:
     """What Transformers' own forks save and copy beside ours; nothing where they did not run."""
-    seen = [
-        (cell, float(saved), share)
-        for cell, share in saved_shares(found)
-        if (saved := found.value(cell, _FORKS, "saved")) is not None
-    ]
-    if not seen:
+    cells = [cell for cell, _ in saved_shares(found) if found.figure(cell, _FORKS, "saved")]
+    if not cells:
         return []
-    told: dict[str, object] = {
-        "arm": arm_message(_FORKS).model_dump(),
-        "settings": listed(cell.values["samples"] for cell, _, _ in seen),
-        "shares": percents(saved for _, saved, _ in seen),
-        "own": percents(share for _, _, share in seen),
-    }
-    for name, arm in (("copied", _FORKS), ("own_copied", "paged")):
-        told[name] = sum(int(found.value(cell, arm, "copied_slots") or 0) for cell, _, _ in seen)
-    why = detail(_NAME, "forked_why")
-    return [Finding(id=_FORKS, verdict=None, text=detail(_NAME, "forked", **told), more=why)]
-
-
-def _closed_sum(lengths: list[list[int]], cell: CellResult) -> float:
-    return _share(lengths, int(cell.values["samples"]), cell.block_size)
+    rows = [
+        series(found, cells, figure, arm, _AXIS)
+        for figure in ("saved", "copied_slots")
+        for arm in (_FORKS, "paged")
+    ]
+    return [fact(_FORKS, *rows, notes=[note(_NAME, "forked_why")])]
 
 
 def closed_sums(config: Config, sizes: Mapping[int, int]) -> dict[int, float]:
@@ -109,10 +93,6 @@ def closed_sums(config: Config, sizes: Mapping[int, int]) -> dict[int, float]:
 def _share(lengths: list[list[int]], samples: int, block_size: int) -> float:
     pairs = [(prompt, new) for prompt, new in lengths]
     return samples_sharing(pairs, samples, block_size).share or 0.0
-
-
-def _samples(saved: list[tuple[CellResult, float]]) -> object:
-    return listed(cell.values["samples"] for cell, _ in saved)
 
 
 PARALLEL_SAMPLING = Experiment(

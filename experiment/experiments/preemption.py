@@ -9,22 +9,23 @@ Swap is our engine's alone; the other engines with blocks have a recompute of th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-from experiment.analysis.experiment_results import CellResult, Finding
+from experiment.analysis.experiment_results import CellResult, Compared, Finding
 from experiment.config.schema import Config
 from experiment.experiments.base import Experiment, cell_of, contiguous, without_blocks_of
 from experiment.experiments.cells import Cell
-from experiment.experiments.found import (
-    FEWEST,
-    Found,
-    detail,
+from experiment.experiments.findings import (
+    fact,
     judged,
-    sentences,
+    same_outputs,
+    side,
+    tally,
     untested,
+    versus,
+    why,
 )
-from experiment.text.messages import Message, arm_message, message
+from experiment.experiments.found import Found
+from experiment.experiments.labels import figure_label, labelled
+from experiment.text.messages import message
 
 _NAME = "preemption"
 _WAYS = ("recompute", "swap")
@@ -49,107 +50,54 @@ def _cells(config: Config) -> list[Cell]:
 
 
 def _findings(found: Found) -> list[Finding]:
-    others = [finding for arm in _OTHERS for finding in _other(found, arm)]
-    return [_outputs(found), *(_cost(found, way) for way in _WAYS), *others]
+    others = [_cost(found, arm, arm) for arm in _OTHERS if any(found.with_arms(arm))]
+    costs = [_cost(found, way, "paged", way) for way in _WAYS]
+    return [_outputs(found), *costs, *(each for each in others if each.verdict is None)]
 
 
 def _outputs(found: Found) -> Finding:
-    """Whether requests that gave way generated what they generate when nobody does."""
-    equal = preempted = 0
-    outputs: list[int] = []
-    for cell, ample in _pairs(found):
-        arm, reference = cell.arm("paged"), ample.arm("paged")
-        if arm is None or reference is None:
-            continue
-        outputs.append(len(reference.outputs))
-        equal += sum(a == b for a, b in zip(arm.outputs, reference.outputs, strict=False))
+    """Whether preempted requests generate what they generate with ample memory."""
+    row, preempted = _same(found, "paged"), 0
+    for cell, _ in _pairs(found, "paged"):
         preempted += int(found.value(cell, "paged", "preemptions") or 0)
-    if not sum(outputs):
-        return untested("outputs")
-    if not preempted:
-        return untested("outputs", detail(_NAME, "outputs_never"))
-    figures = {"equal": equal, "preemptions": preempted, **_everywhere(outputs)}
-    same = equal == sum(outputs)
-    why = None if same else detail(_NAME, "outputs_why")
-    return judged(_NAME, "outputs", same, why, **figures)
+    if row is not None and not preempted:
+        return untested("outputs", why("never_preempted"))
+    times = Compared(sides=[side(labelled(figure_label("preemptions")), "preemptions", preempted)])
+    return judged("outputs", row, row is not None and row.reason is None, times)
 
 
-def _everywhere(outputs: Sequence[int]) -> dict[str, object]:
-    """For a text: requests of a cell, in how many cells they ran, and all outputs together.
-
-    Every cell has the same requests.
-    """
-    key = "in_cells" if len(outputs) > 1 else "in_cell"
-    cells = detail(_NAME, key, cells=len(outputs)).model_dump()
-    return {"requests": max(outputs), "outputs": sum(outputs), "cells": cells}
+def _same(found: Found, arm: str) -> Compared | None:
+    return same_outputs(
+        (one.outputs, other.outputs)
+        for cell, ample in _pairs(found, arm)
+        if (one := cell.arm(arm)) and (other := ample.arm(arm))
+    )
 
 
-def _cost(found: Found, way: str) -> Finding:
-    """What giving way cost beside the same requests with ample memory, for each block size.
+def _cost(found: Found, name: str, arm: str, way: str | None = None) -> Finding:
+    """What preemptions cost beside the same requests with ample memory, for each block size.
 
     Counted work first: it is exact, where times may lie too close to be told apart.
     """
-    texts = [
-        said
-        for cell, ample in _pairs(found)
-        if cell.values["preemption"] == way and (said := _size(found, cell, ample)) is not None
-    ]
-    if not texts:
-        return untested(way)
-    return Finding(id=way, verdict=None, text=texts[0], more=sentences(texts[1:]))
-
-
-def _other(found: Found, arm: str) -> list[Finding]:
-    """What its own giving way cost another engine, where it ran."""
-    texts: list[Message | None] = []
-    equal, outputs = 0, list[int]()
-    for cell, ample in _pairs(found):
-        one, reference = cell.arm(arm), ample.arm(arm)
-        names = ("preemptions", "recomputed", "steps")
-        counts = {name: found.value(cell, arm, name) for name in names}
-        without = found.value(ample, arm, "steps")
-        if one is None or reference is None or None in counts.values() or without is None:
+    names = ["preemptions", "recomputed", *(["swapped_blocks"] if arm == "paged" else [])]
+    rows: list[Compared | None] = []
+    for cell, ample in _pairs(found, arm):
+        known = [found.value(cell, arm, figure) for figure in names]
+        steps = versus(found, (cell, arm, "steps"), (ample, arm, "steps"))
+        if cell.values["preemption"] != (way or cell.values["preemption"]) or steps is None:
             continue
-        told = {"size": cell.block_size, "ample": without, "time": _time(found, arm, cell, ample)}
-        name = arm_message(arm).model_dump()
-        texts.append(detail(_NAME, "other_size", arm=name, **told, **counts))
-        outputs.append(len(reference.outputs))
-        equal += sum(a == b for a, b in zip(one.outputs, reference.outputs, strict=False))
-    if not texts or texts[0] is None:
-        return []
-    same = detail(_NAME, "other_outputs", equal=equal, **_everywhere(outputs))
-    return [Finding(id=arm, verdict=None, text=texts[0], more=sentences([*texts[1:], same]))]
+        if None not in known:
+            time = versus(found, (cell, arm, "generate_s"), (ample, arm, "generate_s"))
+            rows += [tally(found, cell, arm, *names), steps, time]
+    same = _same(found, arm) if way is None else None
+    return fact(name, rows[0], *rows[1:], same) if rows else untested(name)
 
 
-def _size(found: Found, cell: CellResult, ample: CellResult) -> Message | None:
-    """One block size: what was done again, and how long it took."""
-    names = ("preemptions", "recomputed", "swapped_blocks", "steps")
-    counts = {name: found.value(cell, "paged", name) for name in names}
-    without = found.value(ample, "paged", "steps")
-    if None in counts.values() or without is None:
-        return None
-    time = _time(found, "paged", cell, ample)
-    told = {"size": cell.block_size, "ample": without, "time": time}
-    return message("experiments.preemption.size", **told, **counts)
-
-
-def _time(found: Found, arm: str, cell: CellResult, ample: CellResult) -> dict[str, Any]:
-    """The time beside that with ample memory, as far as repeats and the machine allow."""
-    slower = found.compared((cell, arm, "generate_s"), (ample, arm, "generate_s"))
-    lacking: str | None = "few" if slower is None else slower.lacking
-    if slower is None or lacking:
-        if lacking == "busy" and not found.busy(cell, arm):
-            lacking = "busy_ample"  # the one that it is held against
-        told = {"n": slower.repeats if slower else 0, "least": FEWEST}
-        return message(f"experiments.preemption.time_{lacking}", **told).model_dump()
-    key = "same" if not slower.clear else "longer" if slower.factor > 1 else "shorter"
-    return message(f"experiments.preemption.time_{key}", **slower.told).model_dump()
-
-
-def _pairs(found: Found) -> list[tuple[CellResult, CellResult]]:
+def _pairs(found: Found, arm: str) -> list[tuple[CellResult, CellResult]]:
     """Cells in which memory is short, each with the ample one of the same block size."""
-    ample = {c.values["block_size"]: c for c in found.cells if c.values["preemption"] == "ample"}
-    short = [c for c in found.cells if c.values["preemption"] != "ample"]
+    cells = list(found.with_arms(arm))
+    ample = {c.values["block_size"]: c for c in cells if c.values["preemption"] == "ample"}
+    short = [c for c in cells if c.values["preemption"] != "ample"]
     pairs = [(c, ample.get(c.values["block_size"])) for c in short]
     return [(cell, other) for cell, other in pairs if other is not None]
 

@@ -11,28 +11,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiment.analysis.experiment_results import CellResult, Finding
+from experiment.analysis.experiment_results import CellResult, Compared, Finding
 from experiment.config.schema import Config
 from experiment.experiments.base import Experiment, contiguous
 from experiment.experiments.cells import Cell
-from experiment.experiments.found import (
-    FEWEST,
-    Found,
-    detail,
+from experiment.experiments.findings import (
     fact,
-    followed,
     judged,
-    over,
-    seconds_spread,
-    sentences,
+    same_outputs,
+    tally,
     timed,
     undecided,
     untested,
+    versus,
+    why,
 )
+from experiment.experiments.found import Found
 from experiment.experiments.people import questions
-from experiment.text.messages import Message, arm_message
+from experiment.text.messages import Message
 
 _NAME = "prefix"
+Pair = tuple[CellResult, CellResult]
+Pairs = list[Pair]
 _OTHERS = ("transformers_paged", "vllm")
 
 
@@ -62,84 +62,59 @@ def _findings(found: Found) -> list[Finding]:
     # The first is the headline: where times tell nothing, what was counted does.
     counted = later.verdict == "untested" and tokens.verdict == "shown"
     first = [tokens, later] if counted else [later, tokens]
-    return [*first, _whole(found, pairs), _outputs(pairs), _first(found, pairs), *others]
+    same = _outputs(pairs)
+    outputs = judged("outputs", same, same is not None and same.reason is None)
+    return [*first, _whole(found, pairs), outputs, _first(found, pairs), *others]
 
 
-def _later(found: Found, pairs: list[tuple[CellResult, CellResult]]) -> Finding:
-    """Time to the first token of the questions after the first, with the cache and without."""
+def _later(found: Found, pairs: Pairs) -> Finding:
+    """Time to the first token of the questions after the first, without the cache and with it."""
     off, on = pairs[-1]
-    one, base = (
-        found.figure(on, "paged", "later_ttft_s"),
-        found.figure(off, "paged", "later_ttft_s"),
-    )
-    if one is None or base is None:
+    if found.figure(on, "paged", "later_ttft_s") is None:
         return untested("later", _alone(found))
-    factors = [
-        (int(cell.values["rows"]), faster)
-        for before, cell in pairs
-        if (
-            faster := found.compared(
-                (before, "paged", "later_ttft_s"), (cell, "paged", "later_ttft_s")
-            )
-        )
-    ]
-    figures = {"off": base.value, "on": one.value, "rows": on.values["rows"]}
-    faster = found.compared((off, "paged", "later_ttft_s"), (on, "paged", "later_ttft_s"))
-    return timed(_NAME, "later", faster, figures, over(factors))
+    rows = (_beside(found, pair, "paged", "later_ttft_s") for pair in pairs[:-1])
+    one, base = ((cell, "paged", "later_ttft_s") for cell in (off, on))
+    return timed(found, "later", one, base, *rows)
+
+
+def _beside(found: Found, pair: Pair, arm: str, figure: str) -> Compared | None:
+    """A figure without the cache and with it."""
+    off, on = pair
+    return versus(found, (off, arm, figure), (on, arm, figure))
 
 
 def _alone(found: Found) -> Message | None:
     """Where one question was asked, none of them is a later one."""
     asked: Any = found.config.experiment.options["questions"]
-    return detail(_NAME, "one_question") if asked < 2 else None
+    return why("needs_more", option="experiment.options.questions", n=2) if asked < 2 else None
 
 
-def _tokens(found: Found, pairs: list[tuple[CellResult, CellResult]]) -> Finding:
+def _tokens(found: Found, pairs: Pairs) -> Finding:
     """Positions that were not computed because their blocks were there."""
     off, on = pairs[-1]
-    without, with_it = (found.value(cell, "paged", "computed") for cell in (off, on))
-    hits = found.value(on, "paged", "prefix_hits")
-    if without is None or with_it is None or hits is None:
+    row = _beside(found, (off, on), "paged", "computed")
+    hits = tally(found, on, "paged", "prefix_hits")
+    if hits is None or row is None:
         return untested("tokens")
-    blocks = int(hits) // on.block_size  # only full ones are found
-    figures = {"hits": hits, "off": without, "on": with_it, "share": 1 - with_it / without,
-               "blocks": blocks}  # fmt: skip
-    return judged(_NAME, "tokens", with_it < without, rows=on.values["rows"], **figures)
+    return judged("tokens", row, (row.estimate or 0) > 1, hits, against=why("equal"))
 
 
-def _whole(found: Found, pairs: list[tuple[CellResult, CellResult]]) -> Finding:
-    """Time of the run, all questions and answers, with the cache and without.
+def _whole(found: Found, pairs: Pairs) -> Finding:
+    """Time of the run, all questions and answers, without the cache and with it.
 
     Prompts are a part of it: what the cache saves of them may be little beside the answers.
     """
-    off, on = pairs[-1]
-    one, base = (found.figure(cell, "paged", "generate_s") for cell in (on, off))
-    faster = found.compared((off, "paged", "generate_s"), (on, "paged", "generate_s"))
-    if one is None or base is None or faster is None:
-        return untested("whole")
-    told = {"on": one.value, "off": base.value, "rows": on.values["rows"],
-            "on_spread": seconds_spread(one), "off_spread": seconds_spread(base)}  # fmt: skip
-    return timed(_NAME, "whole", faster, told)
+    off, on = ((cell, "paged", "generate_s") for cell in pairs[-1])
+    return timed(found, "whole", off, on)
 
 
-def _outputs(pairs: list[tuple[CellResult, CellResult]]) -> Finding:
-    equal, requests = _equal(pairs, "paged")
-    if not requests:
-        return untested("outputs")
-    why = None if equal == requests else detail(_NAME, "outputs_why")
-    return judged(_NAME, "outputs", equal == requests, why, equal=equal, requests=requests)
-
-
-def _equal(pairs: list[tuple[CellResult, CellResult]], arm: str) -> tuple[int, int]:
-    """Requests with the same tokens with the cache and without, and how many there are."""
-    equal = requests = 0
-    for off, on in pairs:
-        one, other = off.arm(arm), on.arm(arm)
-        if one is None or other is None:
-            continue
-        requests += len(one.outputs)
-        equal += sum(a == b for a, b in zip(one.outputs, other.outputs, strict=False))
-    return equal, requests
+def _outputs(pairs: Pairs, arm: str = "paged") -> Compared | None:
+    """Requests with the same tokens with the cache and without."""
+    return same_outputs(
+        (one.outputs, other.outputs)
+        for off, on in pairs
+        if (one := on.arm(arm)) and (other := off.arm(arm))
+    )
 
 
 def _other(found: Found, arm: str) -> Finding | None:
@@ -147,61 +122,28 @@ def _other(found: Found, arm: str) -> Finding | None:
     pairs = _pairs(found, arm)
     if not pairs:
         return None
-    off, on = pairs[-1]
-    counts = {
-        "hits": found.value(on, arm, "prefix_hits"),
-        "off": found.value(off, arm, "computed"),
-        "on": found.value(on, arm, "computed"),
-    }
-    if None in counts.values():
+    row = _beside(found, pairs[-1], arm, "computed")
+    hits = tally(found, pairs[-1][1], arm, "prefix_hits")
+    if row is None or hits is None:
         return None
-    told = {"arm": arm_message(arm).model_dump(), "rows": on.values["rows"]}
-    equal, requests = _equal(pairs, arm)
-    same = detail(_NAME, "other_outputs", equal=equal, requests=requests)
-    more = sentences([_sooner(found, off, on, arm), same])
-    return Finding(id=arm, verdict=None, text=detail(_NAME, "other", **told, **counts), more=more)
+    sooner = _beside(found, pairs[-1], arm, "later_ttft_s")
+    return fact(arm, row, hits, sooner, _outputs(pairs, arm))
 
 
-def _sooner(found: Found, off: CellResult, on: CellResult, arm: str) -> Message | None:
-    one, base = (found.figure(cell, arm, "later_ttft_s") for cell in (on, off))
-    faster = found.compared((off, arm, "later_ttft_s"), (on, arm, "later_ttft_s"))
-    if one is None or base is None or faster is None:
-        return None
-    if faster.lacking:
-        return detail(_NAME, f"other_{faster.lacking}", n=faster.repeats, least=FEWEST)
-    key = "same" if not faster.clear else "sooner" if faster.factor > 1 else "later"
-    told = {"on": one.value, "off": base.value, **faster.told}
-    return detail(_NAME, f"other_{key}", **told)
-
-
-def _first(found: Found, pairs: list[tuple[CellResult, CellResult]]) -> Finding:
+def _first(found: Found, pairs: Pairs) -> Finding:
     """The first question pays for the table, with the cache too, and what the cache adds to it."""
     off, on = pairs[-1]
-    first, later = (found.figure(on, "paged", f"{which}_ttft_s") for which in ("first", "later"))
-    faster = found.compared((on, "paged", "first_ttft_s"), (on, "paged", "later_ttft_s"))
-    if first is None or later is None or faster is None:
+    one, base = (on, "paged", "first_ttft_s"), (on, "paged", "later_ttft_s")
+    row, faster = versus(found, one, base), found.compared(one, base)
+    if row is None or faster is None:
         return untested("first", _alone(found))
-    spreads = {"first_spread": seconds_spread(first), "later_spread": seconds_spread(later)}
-    added = _added(found, off, on)
-    if not faster.enough:
-        return followed(undecided("first", faster), added)
-    told = {"first": first.value, "later": later.value, **faster.told}
-    key = "same" if not faster.clear else "seen" if faster.factor > 1 else "less"
-    return fact(_NAME, "first", key, added, **told, **spreads)
+    added = versus(found, one, (off, "paged", "first_ttft_s"))
+    if not faster.enough and row.reason is not None:
+        return undecided("first", row, added, reason=row.reason)
+    return fact("first", row, added)
 
 
-def _added(found: Found, off: CellResult, on: CellResult) -> Message | None:
-    """The first question with the cache beside the first without: what looking and filing take."""
-    one, base = (found.figure(cell, "paged", "first_ttft_s") for cell in (on, off))
-    longer = found.compared((on, "paged", "first_ttft_s"), (off, "paged", "first_ttft_s"))
-    if one is None or base is None or longer is None or longer.lacking:
-        return None
-    key = "same" if not longer.clear else "more" if longer.factor > 1 else "less"
-    told = {"on": one.value, "off": base.value, **longer.told}
-    return detail(_NAME, f"first_added_{key}", **told)
-
-
-def _pairs(found: Found, arm: str) -> list[tuple[CellResult, CellResult]]:
+def _pairs(found: Found, arm: str) -> Pairs:
     """For each number of rows, the cell without the cache and the one with it."""
     ran = list(found.with_arms(arm))
     off = {cell.values["rows"]: cell for cell in ran if cell.values["prefix_cache"] == "off"}

@@ -9,25 +9,29 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiment.analysis.experiment_results import CellResult, Finding
+from experiment.analysis.experiment_results import CellResult, Compared, Finding
 from experiment.config.schema import Config
-from experiment.experiments.alike import nothing_gained, place
+from experiment.experiments.alike import no_more_run
 from experiment.experiments.base import Experiment, contiguous, in_turn
 from experiment.experiments.cells import Cell
 from experiment.experiments.classes import PATIENT, URGENT
-from experiment.experiments.found import (
-    Found,
-    detail,
+from experiment.experiments.findings import (
+    factors,
     judged,
-    judged_as,
-    seconds_spread,
+    note,
+    ratios,
+    same_outputs,
     timed,
     untested,
+    versus,
+    why,
 )
+from experiment.experiments.found import Found
 from experiment.text.errors import shown, user_error
-from experiment.text.messages import Message, arm_message
+from experiment.text.messages import Message
 
 _NAME = "priority"
+_POLICIES = ("fcfs", "priority")
 
 
 def _cells(config: Config) -> list[Cell]:
@@ -59,20 +63,30 @@ def _urgent_every(value: Any, requests: int) -> int:
 
 
 def _findings(found: Found) -> list[Finding]:
-    cells = {cell.values["policy"]: cell for cell in found.with_arms("paged")}
-    fcfs, priority = cells.get("fcfs"), cells.get("priority")
+    cells = _by_policy(found, "paged")
     others = [finding for arm in ("slabs", "vllm") for finding in _other(found, arm)]
-    if fcfs is None or priority is None:
-        both = {"fcfs", "priority"} <= set(found.config.experiment.values)
-        why = None if both else detail(_NAME, "one_order")
-        return [untested(n, why) for n in ("urgent", "patient", "seconds", "outputs")] + others
+    if len(cells) < 2:
+        both = set(_POLICIES) <= set(found.config.experiment.values)
+        wanted = ", ".join(_POLICIES)
+        reason = None if both else why("needs", option="experiment.values", values=wanted)
+        names = ("urgent", "patient", "seconds", "outputs")
+        return [untested(name, reason) for name in names] + others
+    fcfs, priority = ((cell, "paged", "urgent_first_s") for cell in cells)
+    one, other = (cell.arm("paged") for cell in cells)
+    same = same_outputs([(other.outputs, one.outputs)]) if one and other else None
     return [
-        _in_steps(found, "urgent", fcfs, priority),
-        _in_steps(found, "patient", fcfs, priority),
-        _seconds(found, fcfs, priority),
-        _outputs(fcfs, priority),
+        _in_steps(found, "urgent", "paged", "urgent", notes=[_groups(found, cells[0])]),
+        _in_steps(found, "patient", "paged", "patient"),
+        timed(found, "seconds", fcfs, priority),
+        judged("outputs", same, same is not None and same.reason is None),
         *others,
     ]
+
+
+def _by_policy(found: Found, arm: str) -> list[CellResult]:
+    """The cell of each policy in which an arm ended well."""
+    cells = {cell.values["policy"]: cell for cell in found.with_arms(arm)}
+    return [cells[policy] for policy in _POLICIES if policy in cells]
 
 
 def _other(found: Found, arm: str) -> list[Finding]:
@@ -81,63 +95,42 @@ def _other(found: Found, arm: str) -> list[Finding]:
     In slabs they do without paging what they do in blocks; where as many run in as many steps, it
     is said, and what blocks do to the time.
     """
-    cells = {str(cell.values["policy"]): cell for cell in found.with_arms(arm)}
-
-    def steps(which: str) -> dict[str, float]:
-        seen = {p: found.value(cell, arm, f"{which}_first_steps") for p, cell in cells.items()}
-        return {policy: value for policy, value in seen.items() if value is not None}
-
-    urgent, patient = steps("urgent"), steps("patient")
-    if min(len(urgent), len(patient)) < 2:
+    patient = _steps(found, arm, "patient")
+    if patient is None or _steps(found, arm, "urgent") is None:
         return []
-    shown = urgent["priority"] < urgent["fcfs"]
-    more = detail(_NAME, "other_patient", **patient)
-    name = arm_message(arm).model_dump()
-    places = [(cell, place(policy)) for policy, cell in cells.items()]
-    nothing = nothing_gained(found, places, "urgent_first_s", "urgent") if arm == "slabs" else None
-    return [judged_as(_NAME, arm, "other", shown, more, nothing, arm=name, **urgent)]
+    beside, notes = [patient], []
+    if arm == "slabs":
+        cells = _by_policy(found, arm)
+        seen = ratios(found, cells, "urgent_first_s", "paged", arm)
+        over = factors(seen, "urgent_first_s", "paged", arm, "policy", least=1)
+        beside += [over] if over else []
+        notes = [no_more_run(found, cells, "policy")]
+    return [_in_steps(found, arm, arm, "urgent", *beside, notes=notes)]
 
 
-def _in_steps(found: Found, which: str, fcfs: CellResult, priority: CellResult) -> Finding:
-    """Steps to the first token of a class: urgent ones gain, the others pay."""
-    name = f"{which}_first_steps"
-    before, after = (found.value(cell, "paged", name) for cell in (fcfs, priority))
-    if before is None or after is None:
-        return untested(which)
-    shown = after < before if which == "urgent" else after > before
-    groups = _groups(found, fcfs)
-    return judged(_NAME, which, shown, groups, fcfs=before, priority=after)
+def _steps(found: Found, arm: str, which: str) -> Compared | None:
+    """Steps to the first token of a class, in order of arrival and by priority."""
+    places = [(cell, arm, f"{which}_first_steps") for cell in _by_policy(found, arm)]
+    return versus(found, places[0], places[1]) if len(places) > 1 else None
+
+
+def _in_steps(
+    found: Found, name: str, arm: str, which: str, *beside: Compared, **more: Any
+) -> Finding:
+    """Urgent requests gain by priority, the others pay."""
+    row = _steps(found, arm, which)
+    before, after = (each.value or 0 for each in row.sides) if row else (0, 0)
+    gains = before > after if which == "urgent" else after > before
+    against = why("equal" if before == after else "opposite")
+    return judged(name, row, gains, *beside, against=against, **more)
 
 
 def _groups(found: Found, cell: CellResult) -> Message:
-    """How many requests either mean is of, and how many may run at a time."""
+    """How many requests either mean is of, and how many may run at once."""
     options: Any = found.config.experiment.options
     urgent = cell.requests // options["urgent_every"]
     told = {"urgent": urgent, "others": cell.requests - urgent, "requests": cell.requests}
-    return detail(_NAME, "groups", limit=found.config.engine.max_num_seqs, **told)
-
-
-def _seconds(found: Found, fcfs: CellResult, priority: CellResult) -> Finding:
-    one = found.figure(fcfs, "paged", "urgent_first_s")
-    other = found.figure(priority, "paged", "urgent_first_s")
-    if one is None or other is None:
-        return untested("seconds")
-    faster = found.compared(
-        (fcfs, "paged", "urgent_first_s"), (priority, "paged", "urgent_first_s")
-    )
-    figures = {"fcfs": one.value, "priority": other.value}
-    spreads = {"fcfs_spread": seconds_spread(one), "priority_spread": seconds_spread(other)}
-    return timed(_NAME, "seconds", faster, {**figures, **spreads})
-
-
-def _outputs(fcfs: CellResult, priority: CellResult) -> Finding:
-    one, other = fcfs.arm("paged"), priority.arm("paged")
-    if one is None or other is None or not one.outputs:
-        return untested("outputs")
-    equal = sum(a == b for a, b in zip(one.outputs, other.outputs, strict=True))
-    requests = len(one.outputs)
-    why = None if equal == requests else detail(_NAME, "outputs_why")
-    return judged(_NAME, "outputs", equal == requests, why, equal=equal, requests=requests)
+    return note(_NAME, "groups", limit=found.config.engine.max_num_seqs, **told)
 
 
 PRIORITY = Experiment(

@@ -8,8 +8,9 @@ from experiment.experiments.block_size import BLOCK_SIZE
 from experiment.experiments.capacity import CAPACITY
 from experiment.experiments.concurrency import CONCURRENCY
 from experiment.experiments.context import CONTEXT
-from experiment.experiments.found import detail
+from experiment.experiments.findings import note
 from experiment.experiments.holes import HOLES
+from experiment.experiments.labels import figure_label
 from experiment.experiments.lengths import LENGTHS
 from experiment.experiments.lookup import LOOKUP
 from experiment.experiments.parallel_sampling import PARALLEL_SAMPLING
@@ -19,7 +20,7 @@ from experiment.experiments.priority import PRIORITY
 from experiment.experiments.quantised import QUANTISED
 from experiment.experiments.serving import SERVING
 from experiment.text.errors import unknown
-from experiment.text.messages import Message, message
+from experiment.text.messages import Message
 
 EXPERIMENTS: dict[str, Experiment] = {
     each.name: each
@@ -46,8 +47,8 @@ def figure_name(experiment: str, figure: str) -> Message:
     """What a figure is called in an experiment; one that has gone since has no names of its own."""
     spec = EXPERIMENTS.get(experiment)
     if spec is not None and figure in spec.renamed:
-        return detail(experiment, figure)
-    return message(f"experiments.figure.{figure}")
+        return note(experiment, figure)
+    return figure_label(figure)
 
 
 def find_experiment(name: str) -> Experiment:

@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from experiment.analysis.experiment_results import CellResult, FigureValue, Finding, Number
-from experiment.experiments.found import (
-    FEWEST,
-    Found,
-    busy,
-    detail,
-    fact,
-    few_told,
-    listed,
-    sentences,
-    untested,
+from experiment.analysis.experiment_results import (
+    CellResult,
+    Compared,
+    FigureValue,
+    Finding,
+    Number,
+    Side,
 )
+from experiment.analysis.finding_text import listed
+from experiment.experiments.findings import fact, note, side, undecided, untested, why
+from experiment.experiments.found import FEWEST, Found
+from experiment.experiments.labels import arm_label, figure_label, labelled, rate_label
 from experiment.experiments.load import KEEPS_UP, LATER, LoadOutcome, all_saturated, alone_at
-from experiment.text.messages import Message, arm_message
+from experiment.text.messages import Message
 
 _NAME = "serving"
 
@@ -43,9 +43,8 @@ def sustains(found: Found, cells: Sequence[CellResult], arm: str, rate: float) -
 class _Rate:
     """How an arm served a rate, by repeats; see :class:`experiment.experiments.load.LoadOutcome`.
 
-    ``repeats``: those that the arm ran. ``busy``: other programs kept cores busy while it ran, so a
-    queue may be theirs, or one not be seen: who is slowed in the first half is no later in the
-    second.
+    ``busy``: other programs kept cores busy while it ran, so a queue may be theirs, or one not be
+    seen: who is slowed in the first half is no later in the second.
     """
 
     rate: float
@@ -53,7 +52,6 @@ class _Rate:
     later: FigureValue
     rest: FigureValue | None
     alone: float | None
-    repeats: int
     busy: bool
 
     @property
@@ -67,44 +65,27 @@ class _Rate:
         return not self.saturated and (self.kept_up.value or 0) < KEEPS_UP
 
     @property
-    def told(self) -> dict[str, object]:
-        """For a text: the medians."""
-        return {"rate": self.rate, "kept_up": self.kept_up.value, "later": self.later.value}
-
-    @property
-    def rest_told(self) -> Message | None:
-        """For another: how long the rest took, where that is known, and what it is held against."""
-        if self.rest is None:
-            return None
-        against = None if self.alone is None else detail(_NAME, "limit_alone", alone=self.alone)
-        return sentences([detail(_NAME, "limit_rest", rest=self.rest.value), against])
+    def row(self) -> Compared:
+        """The medians that tell a queue, and what the last answers are held against."""
+        seen = {"kept_up": self.kept_up, "later_tokens": self.later, "rest": self.rest,
+                "slowest": self.alone}  # fmt: skip
+        return Compared(
+            at=rate_label(self.rate),
+            sides=[side(labelled(figure_label(name)), name, value) for name, value in seen.items()
+                   if value is not None],
+        )  # fmt: skip
 
     @property
     def queues(self) -> dict[str, object]:
-        """For another: in how many repeats there was a queue that grew."""
-        return {
-            "queued": sum(one.is_saturated for one in self._outcomes),
-            "repeats": len(self._outcomes),
-        }
+        """In how many repeats there was a queue that grew."""
+        return {"queued": sum(one.is_saturated for one in self._outcomes),
+                "repeats": len(self._outcomes)}  # fmt: skip
 
     @property
-    def few(self) -> tuple[Message, ...]:
-        """That it is seen in too few repeats to be more than chance, where it is.
-
-        More are advised where the arm ran too few, not where some tell nothing of a queue.
-        """
+    def few(self) -> Message | None:
+        """That it is seen in too few repeats to be more than chance, where it is."""
         seen = len(self._outcomes)
-        told = few_told(seen) if seen < FEWEST else ()
-        return told if self.repeats < FEWEST else told[:1]
-
-    @property
-    def half(self) -> str:
-        """What it lacks of a queue in every repeat: a name under ``experiments.serving``."""
-        fewer, late = (
-            all(getattr(one, name) for one in self._outcomes)
-            for name in ("falls_behind", "latency_grows")
-        )
-        return "open_later" if fewer else "open_fewer" if late else "open_both"
+        return note(_NAME, "few", n=seen, least=FEWEST) if seen < FEWEST else None
 
     @property
     def _outcomes(self) -> list[LoadOutcome]:
@@ -119,75 +100,67 @@ def _rates(found: Found, cells: Sequence[CellResult], arm: str) -> list[_Rate]:
     slowest: list[tuple[float, Number]] = []
     rates = []
     for cell in sorted(cells, key=lambda each: float(each.values["rate"])):
-        ran, rate = cell.arm(arm), float(cell.values["rate"])
+        rate = float(cell.values["rate"])
         kept, later, rest, longest = (found.figure(cell, arm, name) for name in names)
-        if ran is not None and kept is not None and later is not None:
+        if kept is not None and later is not None:
             alone, busy = alone_at(rate, slowest), found.busy(cell, arm)
-            rates.append(_Rate(rate, kept, later, rest, alone, ran.repeats, busy))
+            rates.append(_Rate(rate, kept, later, rest, alone, busy))
         if longest is not None and longest.value is not None:
             slowest.append((rate, longest.value))
     return rates
 
 
 def _first(seen: dict[str, list[_Rate]]) -> Finding:
-    """Who gives in first: every arm that is saturated at the lowest rate at which any is.
-
-    Who never was is named as well: of it the rates that were run do not show the limit.
-    """
-    gave = {arm: next((r for r in rates if r.saturated), None) for arm, rates in seen.items()}
-    if any(rate is not None and rate.busy for rate in gave.values()):
-        return busy("first")
-    lowest = {arm: rate.rate if rate else None for arm, rate in gave.items()}
-    known = [rate for rate in lowest.values() if rate is not None]
+    """Which arms are saturated at the lowest rate at which any is; a dash: at none that was run."""
+    at = {arm: next((r for r in rates if r.saturated), None) for arm, rates in seen.items()}
+    row = Compared(
+        figure=note(_NAME, "from"),
+        sides=[Side(label=arm_label(arm), value=rate.rate if rate else None, unit="g")
+               for arm, rate in at.items()],
+    )  # fmt: skip
+    if any(rate is not None and rate.busy for rate in at.values()):
+        return undecided("first", row, reason=why("busy"))
     if not seen:
         return untested("first")
-    rule = detail(_NAME, "first_rule", keeps_up=KEEPS_UP, later=LATER)
-    disturbed = [arm for arm, rates in seen.items() if _disturbed(rates, gave[arm] or rates[-1])]
-    others = detail(_NAME, "first_busy", arms=_listed(disturbed)) if disturbed else None
-    unclear = [arm for arm, rate in lowest.items() if rate is None and seen[arm][-1].open]
-    left = detail(_NAME, "first_open", arms=_listed(unclear)) if unclear else None
-    if not known:
-        highest = min(rates[-1].rate for rates in seen.values())
-        return fact(_NAME, "first", "none", left, others, rule, rate=highest)
-    arms = [arm for arm, rate in lowest.items() if rate == min(known)]
-    never = [arm for arm, rate in lowest.items() if rate is None and not seen[arm][-1].open]
-    rest = None
-    if never:
-        rest = detail(_NAME, "first_never", arms=_listed(never))
-    elif not unclear:
-        rest = detail(_NAME, "first_all", rate=max(known))
-    few = [rate.few for rate in gave.values() if rate is not None]
-    chance = max(few, key=len, default=())
-    told = {"arms": _listed(arms), "rate": min(known)}
-    return fact(_NAME, "first", "seen", *chance, rest, left, others, rule, **told)
+    known = [rate for rate in at.values() if rate is not None]
+    if known:
+        lowest = min(rate.rate for rate in known)
+        row = row.model_copy(update={"kind": "from", "estimate": lowest})
+    else:
+        row = row.model_copy(update={"reason": why("sustained")})
+    disturbed = [arm for arm, rates in seen.items() if _disturbed(rates, at[arm] or rates[-1])]
+    unclear = [arm for arm, rates in seen.items() if at[arm] is None and rates[-1].open]
+    notes = [
+        next((rate.few for rate in known if rate.few), None),
+        _about("first_open", unclear),
+        _about("first_busy", disturbed),
+        note(_NAME, "first_rule", keeps_up=KEEPS_UP, later=LATER),
+    ]
+    return fact("first", row, notes=notes)
 
 
-def _listed(arms: list[str]) -> object:
-    return listed([arm_message(arm).model_dump() for arm in arms])
+def _about(key: str, arms: list[str]) -> Message | None:
+    names = listed(map(arm_label, arms))
+    return note(_NAME, key, arms=names.model_dump()) if names else None
 
 
 def _limit(arm: str, rates: list[_Rate]) -> Finding:
     """The lowest rate at which an arm is saturated, or what is known of the highest one."""
     over_it = next((each for each in rates if each.saturated), None)
-    key, at = ("gave", over_it) if over_it is not None else ("kept", rates[-1])
-    higher = {"one": 2 * at.rate, "other": 4 * at.rate}
-    advice = detail(_NAME, "limit_higher", **higher) if over_it is None else None
-    below = None
-    if over_it is None and at.open:
-        lower = detail(_NAME, "limit_lower") if at.alone is None else None
-        key, advice = "open", sentences([detail(_NAME, "limit_longer"), lower])
-        sustained = max((each.rate for each in rates if not each.open), default=None)
-        below = None if sustained is None else detail(_NAME, "limit_below", rate=sustained)
-    told: dict[str, object] = {"arm": arm_message(arm).model_dump(), **at.told}
-    if key == "open":
-        told["half"] = detail(_NAME, at.half).model_dump()
-    text = detail(_NAME, f"limit_{key}", **told)
-    queued = detail(_NAME, "limit_queued", **at.queues)
-    more = sentences([at.rest_told, queued, *at.few, _disturbed(rates, at), below, advice])
-    return Finding(id=f"limit_{arm.replace('.', '_')}", verdict=None, text=text, more=more)
+    at = over_it or rates[-1]
+    key = "saturated" if over_it else "queue" if at.open else "sustained"
+    row = at.row.model_copy(
+        update={"reason": why(key, **at.queues), "estimate": at.rate,
+                "kind": "from" if over_it else "value"}
+    )  # fmt: skip
+    lower = [each.rate for each in rates if not each.open and not each.saturated]
+    below = note(_NAME, "below", rate=max(lower)) if lower and key != "sustained" else None
+    notes = [at.few, _disturbed(rates, at), below]
+    title = note(_NAME, "limit", arm=arm_label(arm).model_dump())
+    return fact(f"limit_{arm.replace('.', '_')}", row, notes=notes, title=title)
 
 
 def _disturbed(rates: list[_Rate], at: _Rate) -> Message | None:
     """At which rates, of those that tell the limit, others kept cores busy."""
-    told = [f"{each.rate:g}" for each in rates if each.busy and each.rate <= at.rate]
-    return detail(_NAME, "limit_busy", rates=listed(told)) if told else None
+    told = listed(f"{each.rate:g}" for each in rates if each.busy and each.rate <= at.rate)
+    return note(_NAME, "limit_busy", rates=told.model_dump()) if told else None

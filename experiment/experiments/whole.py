@@ -11,10 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from experiment.analysis.experiment_results import CellResult, Number
+from experiment.analysis.experiment_results import CellResult, Compared, Number
+from experiment.analysis.finding_text import sentence
 from experiment.experiments.figures import ONE_BY_ONE
-from experiment.experiments.found import Faster, Found, detail
-from experiment.text.messages import Message, arm_message
+from experiment.experiments.findings import seen_as, side
+from experiment.experiments.found import Faster, Found, Place
+from experiment.experiments.labels import arm_label, figure_label
+from experiment.text.messages import Message, message
 
 # It runs with the cache that the padded batch has, too.
 SEQUENTIAL = "contiguous.sequential"
@@ -39,16 +42,14 @@ class Plain:
     @property
     def told(self) -> Message:
         """Which one it is, and what the other came to."""
-        names = {
-            "plain": arm_message(self.arm).model_dump(),
-            "other": arm_message(self.other).model_dump(),
-        }
-        if self.other_rate is None:
-            return detail("concurrency", "plain_alone", rate=self.rate, **names)
-        rates = {"rate": self.rate, "other_rate": self.other_rate}
-        if self.lead is not None and not self.lead.clear:
-            return detail("concurrency", "plain_open", **rates, **names)
-        return detail("concurrency", "plain", **rates, **names)
+        sides = [
+            side(arm_label(self.arm), _RATE, self.rate),
+            side(arm_label(self.other), _RATE, self.other_rate),
+        ]
+        lead = {} if self.lead is None else seen_as(self.lead)
+        row = sentence(Compared(figure=figure_label(_RATE), sides=sides, **lead))
+        assert row is not None
+        return message("experiments.concurrency.plain", row=row.model_dump())
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +57,14 @@ class Whole:
     """Our paged engine with the most at a time, over plain Transformers.
 
     ``steps`` are its factors, as far as they are known: cache (where the one that grows is plain),
-    batching, engine, paging.
+    batching, engine, paging. ``places`` are the two sides of each, and of the whole.
     """
 
     cell: CellResult
     plain: Plain
     faster: Faster
     steps: Mapping[str, Faster]
+    places: Mapping[str, tuple[Place, Place]]
 
     @property
     def complete(self) -> bool:
@@ -79,14 +81,12 @@ class Whole:
         return next((each for each in factors if each is not None and not each.enough), None)
 
 
-def over_base(
-    found: Found, cell: CellResult, figure: str, arm: str, base: str | None
-) -> Faster | None:
-    """A figure of an arm over that of another; None: of one request after another.
+def over_base(found: Found, cell: CellResult, figure: str, arm: str, base: str) -> Faster | None:
+    """A figure of an arm over that of another.
 
-    That is the same in every cell and runs in the first.
+    One request after another is the same in every cell and runs in the first.
     """
-    if base is not None:
+    if base != SEQUENTIAL:
         return found.ratio(cell, figure, arm, base)
     first = next(found.with_arms(SEQUENTIAL), None)
     if first is None:
@@ -118,15 +118,18 @@ def whole_gain(found: Found) -> Whole | None:
     cell, plain = next(reversed(list(found.with_arms("paged"))), None), plain_arm(found)
     if cell is None or plain is None:
         return None
-    base = (plain.cell, plain.arm, _RATE)
-    faster = found.compared((cell, "paged", _RATE), base)
+    paged, base = (cell, "paged", _RATE), (plain.cell, plain.arm, _RATE)
+    faster = found.compared(paged, base)
     if faster is None:
         return None
     first = next(found.with_arms(SEQUENTIAL), None)
-    steps = {}
-    if plain.arm != SEQUENTIAL and first is not None:
-        steps["cache"] = found.compared((first, SEQUENTIAL, _RATE), base)
-    pairs = (("contiguous.batch", None), ("slabs", "contiguous.batch"), ("paged", "slabs"))
-    for name, (arm, before) in zip(_STEPS, pairs, strict=True):
-        steps[name] = over_base(found, cell, _RATE, arm, before)
-    return Whole(cell, plain, faster, {name: step for name, step in steps.items() if step})
+    batch, slabs = ((cell, arm, _RATE) for arm in ("contiguous.batch", "slabs"))
+    places = {"whole": (paged, base), "engine": (slabs, batch), "paging": (paged, slabs)}
+    if first is not None:
+        static = (first, SEQUENTIAL, _RATE)
+        places["batching"] = (batch, static)
+        if plain.arm != SEQUENTIAL:
+            places["cache"] = (static, base)
+    names = [name for name in ("cache", *_STEPS) if name in places]
+    steps = {name: found.compared(*places[name]) for name in names}
+    return Whole(cell, plain, faster, {n: step for n, step in steps.items() if step}, places)

@@ -7,14 +7,22 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from experiment.analysis.experiment_results import CellArm, CellResult, FigureValue, Finding, Number
+from experiment.analysis.experiment_results import (
+    CellArm,
+    CellResult,
+    Compared,
+    FigureValue,
+    Finding,
+    Number,
+)
+from experiment.analysis.finding_text import answer, whole
 from experiment.config.reading import load_config
 from experiment.events import CellStarted, Notice
 from experiment.experiments.found import Found
 from experiment.experiments.registry import find_experiment
 from experiment.files.shipped import CONFIGS
 from experiment.text import LANGUAGES, Translator
-from experiment.text.messages import arm_message, message
+from experiment.text.messages import Message, arm_message, message
 
 Figures = Mapping[str, Number | Sequence[Number]]
 
@@ -68,23 +76,44 @@ def assert_told(finding: Finding) -> None:
     """Every text can be written with what it was given, and the first is one sentence."""
     for lang in LANGUAGES:
         t = Translator(lang)
-        assert "{" not in t.message(finding.whole)
-        text = t.message(finding.text)
+        assert "{" not in t.message(whole(finding))
+        text = t.message(answer(finding))
         assert not re.search(r"[.!?] |。.", text), text
         assert text[-1] in ".。", text
 
 
-def below(finding: Finding) -> dict[str, dict[str, Any]]:
-    """What stands below the sentence of a finding: what each text was given, by its key."""
-    left = [finding.more.model_dump()] if finding.more else []
-    found = {}
-    while left:
-        one = left.pop(0)
-        if one["key"] == "experiments.sentences":
-            left[:0] = [one["params"]["one"], one["params"]["other"]]
-        else:
-            found[one["key"].removeprefix("experiments.")] = one["params"]
-    return found
+def why(finding: Compared) -> str | None:
+    """The code of its reason."""
+    return finding.reason.key.rpartition(".")[2] if finding.reason else None
+
+
+def notes(finding: Finding) -> dict[str, dict[str, Any]]:
+    """What stands below a finding in words: what each text was given, by its code."""
+    return {note.key.rpartition(".")[2]: note.params for note in finding.notes}
+
+
+def beside(finding: Finding) -> dict[str, Compared]:
+    """Its further comparisons, by the codes of what they compare."""
+    return {name_of(row): row for row in finding.beside}
+
+
+def name_of(row: Compared) -> str:
+    """Of counts of an arm the arm."""
+    return " ".join(codes(row.figure)) if row.figure else codes(row.at)[1]
+
+
+def sides(row: Compared) -> dict[str, Number | None]:
+    """Its values by the codes of their labels."""
+    return {codes(side.label)[-1]: side.value for side in row.sides}
+
+
+def codes(text: object) -> list[str]:
+    """Last parts of a message's key and of those within it; names are as they are."""
+    data = text.model_dump() if isinstance(text, Message) else text
+    if not isinstance(data, dict):
+        return [str(data)]
+    inner = [code for value in data["params"].values() for code in codes(value)]
+    return [data["key"].rpartition(".")[2], *inner]
 
 
 def budget(mean: float, rates: Sequence[float], peak: int = 4, preemptions: int = 0) -> Figures:

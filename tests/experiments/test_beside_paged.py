@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from made_up import SLABS, Figures, below, budget, cell, findings
+from made_up import SLABS, Figures, beside, budget, cell, findings, sides, why
 
 from experiment.analysis.experiment_results import CellResult
 from experiment.config.reading import load_config
 from experiment.experiments.base import planned_cells
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.files.shipped import CONFIGS
-from experiment.text import LANGUAGES, Translator
-from experiment.text.messages import Message, arm_message, message
+from experiment.text.messages import message
 
 
 @pytest.mark.parametrize("arm", ["slabs", "vllm"])
@@ -28,10 +27,10 @@ def test_what_another_arm_does_with_priorities_is_told_where_it_ran(
     assert found["urgent"].verdict == "shown"
     assert {"slabs", "vllm"} & found.keys() == ({arm} if verdict is not None else set())
     if verdict is not None:
-        name = arm_message(arm).model_dump()
         assert found[arm].verdict == verdict
-        assert found[arm].text.params == {"fcfs": 12, "priority": urgent, "arm": name}
-        assert below(found[arm])["priority.other_patient"] == {"fcfs": 11, "priority": 15}
+        assert sides(found[arm]) == {"fcfs": 12, "priority": urgent}
+        patient = beside(found[arm])["patient_first_steps"]
+        assert sides(patient) == {"fcfs": 11, "priority": 15}
 
 
 @pytest.mark.parametrize(("least", "verdict"), [(0.02, "shown"), (0.3, "not_shown")])
@@ -48,14 +47,9 @@ def test_what_slabs_share_is_told_where_they_ran(
         )  # fmt: skip
 
     seen = findings(name, one(0, 2, 0.01), one(1, 4, least))["slabs"]
-    assert seen.verdict == verdict
-    listed = Message.model_validate(seen.text.params["slabs"])
-    for lang, comma in (("en", ", "), ("zh", "、")):
-        shares = f"1.00 %{comma}{least * 100:.2f} %"
-        assert Translator(lang).message(listed) == shares
-    # Two cells each, of three slabs of 64 and of five blocks of 4.
-    told = {"slabs_copied": 2 * 192, "paged_copied": 2 * 20}
-    assert below(seen)[f"{name.replace('-', '_')}.slabs_copied"] == told
+    assert (seen.verdict, sides(seen)) == (verdict, {"2": 0.01, "4": least})
+    copied = [sides(beside(seen)[f"arm_figure {arm} copied_slots"]) for arm in ("slabs", "paged")]
+    assert copied == [{"2": 192, "4": 192}, {"2": 20, "4": 20}]
     paged = cell(0, {axis: 2}, paged={"saved": 0.3})
     assert "slabs" not in findings(name, paged)
 
@@ -66,83 +60,26 @@ def test_what_a_precision_brings_to_slabs_is_told_where_they_ran() -> None:
         return cell(index, {"kv_dtype": name}, paged={"running_mean": paged}, **arms)
 
     seen = findings("quantised", one(0, "auto", 4, 8), one(1, "int8", 12, 14))["slabs"]
-    told = {"own_slabs": 4, "other_slabs": 12, "own_paged": 8, "other_paged": 14}
-    assert seen.text.params == {"kv_dtype": "int8", **told}
+    assert sides(seen) == {"auto": 4, "int8": 12}
+    assert sides(beside(seen)["running_mean"]) == {"auto": 8, "int8": 14}
     assert "slabs" not in findings("quantised", one(0, "auto", 4, 8), one(1, "int8", 0, 14))
 
 
-def test_what_a_precision_changes_names_its_arm_and_how_many_requests_there_were() -> None:
-    """``running_mean`` of requests says nothing without how many there were to run."""
-    figures: Figures = {
-        "block_bytes": 64, "blocks": 8, "running_mean": 2.0, "preemptions": 0,
-        "attention_error": 0.01, "logit_error": 0.02, "same_token": 1.0, "error_positions": 47,
-        "tokens_per_s": [1, 2, 3],
-    }  # fmt: skip
-    smaller: Figures = {**figures, "block_bytes": 16}
-    cells = [
-        cell(0, {"kv_dtype": "auto"}, paged=figures),
-        cell(1, {"kv_dtype": "int8"}, paged=smaller),
-    ]
-    digests = [_with_outputs(one, ["a", "b"]) for one in cells]
-    seen = findings("quantised", *digests)
-    for lang in LANGUAGES:
-        t = Translator(lang)
-        for name, finding in seen.items():
-            assert t("arm_name.paged") in t.message(finding.whole), (lang, name)
-    assert "of the run's 4 requests 2.0 ran" in Translator("en").message(seen["bytes"].whole)
+def test_a_precision_that_is_faster_by_room_alone_shows_its_steps() -> None:
+    """A step of it takes longer: it gains by how many run at once."""
 
+    def ran(steps: int, step_s: list[float], rates: list[float]) -> Figures:
+        return {"running_mean": 768 / steps, "preemptions": 5, "steps": steps, "step_s": step_s,
+                "tokens_per_s": rates}  # fmt: skip
 
-def _quantised(steps: int, step_s: list[float], rates: list[float], preemptions: int) -> Figures:
-    return {
-        "attention_error": 0.01, "logit_error": 0.02, "same_token": 46 / 47,
-        "error_positions": 47, "block_bytes": 64, "blocks": 8, "running_mean": 768 / steps,
-        "preemptions": preemptions, "steps": steps, "step_s": step_s, "tokens_per_s": rates,
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("step_s", "preemptions", "told"),
-    [
-        ([0.0023, 0.0024, 0.0025], 5, {"quantised.speed_step", "quantised.speed_fits"}),
-        ([0.0023, 0.0024, 0.0025], 0, {"quantised.speed_step"}),
-        ([0.0014, 0.0015, 0.0025], 5, set()),  # repeats overlap
-        ([0.0009, 0.0010, 0.0011], 5, set()),
-    ],
-)
-def test_a_precision_that_is_faster_by_room_alone_is_called_so(
-    step_s: list[float], preemptions: int, told: set[str]
-) -> None:
-    """A step of it takes longer: it gains by how many run at a time."""
-    own = _quantised(96, [0.0014, 0.0015, 0.0016], [100, 101, 102], preemptions)
     seen = findings(
         "quantised",
-        cell(0, {"kv_dtype": "auto"}, paged=own),
-        cell(1, {"kv_dtype": "int8"}, paged=_quantised(48, step_s, [124, 125, 126], 0)),
-    )
-    assert seen["speed"].verdict == "shown"
-    below_it = below(seen["speed"])
-    assert {key for key in below_it if key.startswith("quantised.")} == told
-    if told:
-        of = below_it["quantised.speed_step"]
-        assert (of["own_steps"], of["other_steps"]) == (96, 48)
-        assert (of["own_running_mean"], of["other_running_mean"]) == (8, 16)
-        assert of["factor"] == pytest.approx(1.6)
-
-
-def test_how_many_positions_an_error_rests_on_is_said() -> None:
-    same = _quantised(96, [1, 1, 1], [1, 1, 1], 0)
-    seen = findings(
-        "quantised",
-        cell(0, {"kv_dtype": "auto"}, paged=same),
-        cell(1, {"kv_dtype": "int8"}, paged=same),
-    )
-    assert "46 of 47 positions of one prompt" in Translator("en").message(seen["error"].text)
-    assert "47 个位置" in Translator("zh").message(seen["error"].text)
-
-
-def _with_outputs(one: CellResult, outputs: list[str]) -> CellResult:
-    arms = [arm.model_copy(update={"outputs": outputs}) for arm in one.arms]
-    return one.model_copy(update={"arms": arms})
+        cell(0, {"kv_dtype": "auto"}, paged=ran(96, [0.0014, 0.0015, 0.0016], [100, 101, 102])),
+        cell(1, {"kv_dtype": "int8"}, paged=ran(48, [0.0023, 0.0024, 0.0025], [124, 125, 126])),
+    )["speed"]
+    assert (seen.verdict, sides(seen)) == ("shown", {"auto": 101, "int8": 125})
+    assert sides(beside(seen)["steps"]) == {"auto": 96, "int8": 48}
+    assert beside(seen)["step_s"].estimate == pytest.approx(1.6)
 
 
 def test_what_giving_way_cost_another_engine_is_told_where_it_ran() -> None:
@@ -160,20 +97,19 @@ def test_what_giving_way_cost_another_engine_is_told_where_it_ran() -> None:
             "preemption", one(0, "ample", 112, 0, arm), one(1, "recompute", 179, 42, arm)
         )
         assert ran.keys() == {"outputs", "recompute", "swap", arm}
-        told = ran[arm].text.params
-        assert (told["steps"], told["ample"], told["recomputed"]) == (179, 112, 42)
-        assert told["time"]["key"] == "experiments.preemption.time_longer"
-        same = below(ran[arm])["preemption.other_outputs"]
-        cells = message("experiments.preemption.in_cell", cells=1).model_dump()
-        assert same == {"equal": 1, "requests": 2, "outputs": 2, "cells": cells}
+        assert sides(ran[arm]) == {"preemptions": 1, "recomputed": 42}
+        rows = beside(ran[arm])
+        assert sides(rows["steps"]) == {"recompute": 179, "ample": 112}
+        assert (rows["generate_s"].estimate, why(rows["generate_s"])) == (180 / 113, None)
+        assert (rows["same_outputs"].estimate, rows["same_outputs"].n) == (1, 2)
 
 
 @pytest.mark.parametrize(
-    ("seconds", "time"),
-    [([2, 3, 4], "sooner"), ([12, 13, 14], "later"), ([8, 9, 12], "same"), ([2, 3], "few")],
+    ("seconds", "reason"),
+    [([2, 3, 4], None), ([12, 13, 14], None), ([8, 9, 12], "overlap"), ([2, 3], "few")],
 )
 def test_what_another_engine_finds_in_its_prefix_cache_is_told_where_it_ran(
-    seconds: list[float], time: str
+    seconds: list[float], reason: str | None
 ) -> None:
     def one(index: int, caching: str, arm: str, **figures: float | list[float]) -> CellResult:
         made = cell(index, {"rows": 25, "prefix_cache": caching}, **{arm: figures})
@@ -185,12 +121,11 @@ def test_what_another_engine_finds_in_its_prefix_cache_is_told_where_it_ran(
         on = one(1, "on", arm, computed=220, prefix_hits=380, later_ttft_s=seconds)
         ran = findings("prefix", off, on)
         assert ran.keys() == {"later", "tokens", "whole", "outputs", arm}
-        told = ran[arm].text.params
-        assert {name: told[name] for name in ("rows", "hits", "off", "on")} == {
-            "rows": 25, "hits": 380, "off": 600, "on": 220,
-        }  # fmt: skip
-        assert f"prefix.other_{time}" in below(ran[arm])
-        assert below(ran[arm])["prefix.other_outputs"] == {"equal": 1, "requests": 2}
+        assert sides(ran[arm]) == {"off": 600, "on": 220}
+        rows = beside(ran[arm])
+        assert sides(rows[arm]) == {"prefix_hits": 380}
+        assert why(rows["later_ttft_s"]) == reason
+        assert (rows["same_outputs"].estimate, rows["same_outputs"].n) == (1, 2)
         unknown = one(1, "on", arm, computed=220, later_ttft_s=seconds)
         assert arm not in findings("prefix", off, unknown)
 
@@ -226,6 +161,4 @@ def test_what_a_growing_cache_has_room_for_is_said_though_it_runs_one_at_a_time(
     arms = {"slabs": SLABS, "paged": budget(8.0, [140, 141, 142])}
     growing: Figures = {"fits": 17, "running_mean": 1.0}
     seen = findings("capacity", cell(0, {"requests": 24}, contiguous__growing=growing, **arms))
-    assert below(seen["at_once"])["capacity.at_once_growing"] == {"fits": 17}
-    alone = findings("capacity", cell(0, {"requests": 24}, **arms))["at_once"]
-    assert "capacity.at_once_growing" not in below(alone)
+    assert sides(beside(seen["at_once"])["contiguous_growing"]) == {"fits": 17}

@@ -5,12 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from made_up import SLABS, Figures, begun_busy, below, budget, cell, findings, found_of, value
+from made_up import (
+    SLABS,
+    Figures,
+    begun_busy,
+    beside,
+    budget,
+    cell,
+    codes,
+    findings,
+    found_of,
+    notes,
+    sides,
+    value,
+    why,
+)
 
 from experiment.analysis.experiment_results import CellResult, Finding
+from experiment.analysis.finding_text import answer
 from experiment.experiments.claims import Judged, judge
 from experiment.experiments.found import ratio
-from experiment.text import LANGUAGES, Translator
 
 
 def claim(name: str, experiment: str, *cells: CellResult) -> Judged:
@@ -19,9 +33,9 @@ def claim(name: str, experiment: str, *cells: CellResult) -> Judged:
 
 
 def is_untested(seen: Finding) -> bool:
-    """Whether it gives no verdict for a busy machine, and says what to do."""
-    assert (seen.verdict == "untested") is (seen.text.key == "experiments.busy")
-    return seen.verdict == "untested" and "busy_advice" in below(seen)
+    """Whether it gives no verdict for a busy machine."""
+    assert seen.verdict != "untested" or why(seen) == "busy"
+    return seen.verdict == "untested"
 
 
 def test_repeats_that_lie_apart_are_not_clear_on_a_busy_machine() -> None:
@@ -53,21 +67,8 @@ def test_either_side_of_a_comparison_may_have_begun_busy(
     assert is_untested(seen["throughput"]) is untested
     # More at a time is counted; beside it the speeds are not compared.
     assert seen["at_once"].verdict == "shown"
-    assert ("speed.busy" in below(seen["at_once"])) is untested
-    assert ("speed.faster" in below(seen["at_once"])) is not untested
-    assert seen["preempting"].text.params["count"] == 3
-
-
-def test_a_busy_end_of_the_range_is_called_so() -> None:
-    cells = [
-        cell(n, {"requests": 4 * (n + 1)}, slabs=SLABS, paged=budget(8.0, [fast] * 3))
-        for n, fast in enumerate((400.0, 200.0))
-    ]
-    over = below(findings("capacity", begun_busy(cells[0], "paged"), cells[1])["throughput"])[
-        "over"
-    ]
-    assert over["most_note"]["key"] == "experiments.over_busy"
-    assert over["least_note"] == ""
+    assert (why(beside(seen["at_once"])["tokens_per_s"]) == "busy") is untested
+    assert sides(seen["preempting"]) == {"24": 3}
 
 
 def concurrency(busy: str | None) -> list[CellResult]:
@@ -102,13 +103,13 @@ def test_a_gain_is_judged_where_none_of_its_steps_began_busy(
     cells = concurrency(busy)
     seen = findings("concurrency", *cells)
     assert {name for name in ("batching", "engine", "paging") if is_untested(seen[name])} == steps
-    assert (seen["whole"].text.key == "experiments.busy") is (busy is not None)
+    assert is_untested(seen["whole"]) is (busy is not None)
     throughput = claim("throughput", "concurrency", *cells)
     assert throughput.verdict == ("shown" if busy is None else "untested")
     assert throughput.seen is None or busy is None
     assert throughput.reason is not None
     assert throughput.reason.key == (
-        "experiments.busy" if busy else "experiments.concurrency.plain_alone"
+        "experiments.found.line" if busy else "experiments.concurrency.plain"
     )
 
 
@@ -130,14 +131,13 @@ def test_where_times_decide_nothing_the_steps_of_paging_alone_are_told(
     # The headline is that of the whole gain, of which any step may have begun busy.
     assert next(iter(seen)) == "whole"
     for name, said in (("whole", True), ("paging", steps)):
-        text = seen[name].text
-        assert (text.key == f"experiments.concurrency.{name}_counted") is said
+        rows = beside(seen[name])
+        assert ("steps" in rows) is said
         if said:
-            assert (text.params["slabs_steps"], text.params["paged_steps"]) == (208, 128)
-            assert (text.params["concurrency"], seen[name].verdict) == (32, "untested")
-            assert "busy_advice" in below(seen[name])
+            assert sides(rows["steps"]) == {"paged": 128, "slabs": 208}
+            assert is_untested(seen[name])
     told = claim("throughput", "concurrency", *map(counted, concurrency(busy)))
-    assert (told.seen, told.verdict, told.reason) == (None, "untested", seen["whole"].text)
+    assert (told.seen, told.verdict, told.reason) == (None, "untested", answer(seen["whole"]))
 
 
 @pytest.mark.parametrize(("busy", "told"), [(0, True), (1, True), (2, True), (3, False)])
@@ -149,21 +149,14 @@ def test_a_busy_number_before_saturation_leaves_it_open(busy: int, told: bool) -
     ]
     cells[busy] = begun_busy(cells[busy], "paged")
     seen = findings("concurrency", *cells)["saturation_paged"]
-    assert seen.text.key == "experiments.concurrency.saturation_from"
-    assert seen.text.params["concurrency"] == 2
-    assert ("concurrency.saturation_busy" in below(seen)) is told
-    assert below(seen)["concurrency.saturation_most"]["best"] == 8
+    assert (why(seen), seen.estimate, "busy" in notes(seen)) == ("flat", 2, told)
 
 
 def test_latency_and_saturation_say_that_the_machine_was_busy() -> None:
     seen = findings("concurrency", *concurrency("slabs"))
-    open_ = {name: "concurrency.saturation_busy" in below(seen[f"saturation_{name}"])
+    open_ = {name: "busy" in notes(seen[f"saturation_{name}"])
              for name in ("slabs", "paged", "contiguous_batch")}  # fmt: skip
     assert open_ == {"slabs": True, "paged": False, "contiguous_batch": False}
-    # Latency stands below a verdict on throughput, whose arms began as busy.
-    assert "concurrency.latency_shorter" in below(
-        findings("concurrency", *concurrency(None))["engine"]
-    )
 
 
 @pytest.mark.parametrize(
@@ -184,13 +177,13 @@ def test_what_the_table_costs_is_not_told_on_a_busy_machine(
     seen = findings("lookup", *cells)
     assert seen["of_step"].verdict == verdict
     assert is_untested(seen["scattered"])
-    assert seen["of_attention"].text.key == "experiments.lookup.of_attention_more"
-    assert "lookup.of_attention_busy" in below(seen["of_attention"])
+    rows = (seen["of_attention"], *seen["of_attention"].beside)
+    assert [why(row) for row in rows] == [None, "busy"]
     judged = claim("lookup", "lookup", *cells)
     assert judged.verdict == verdict
     assert judged.seen is None or judged.seen.value == 0.03
     if verdict == "untested":
-        assert judged.reason == seen["of_step"].text
+        assert judged.reason == answer(seen["of_step"])
         assert is_untested(seen["of_step"])
 
 
@@ -209,7 +202,7 @@ def test_questions_are_not_compared_where_one_of_the_cells_began_busy(busy: str)
     # The first one is the headline: it tells what was counted.
     assert list(seen)[:2] == ["tokens", "later"]
     assert is_untested(seen["first"]) is (busy == "on")
-    assert "prefix.other_busy" in below(seen["vllm"])
+    assert why(beside(seen["vllm"])["later_ttft_s"]) == "busy"
     assert seen["tokens"].verdict == "shown"
 
 
@@ -246,10 +239,9 @@ def test_what_giving_way_took_is_not_told_of_a_busy_machine() -> None:
     ways = ((ample, short), (ample, slower), (slow, slower), (slow, short))
     seen = [findings("preemption", *cells) for cells in ways]
     for name in ("recompute", "vllm"):
-        said = [one[name].text.params["time"]["key"].rpartition("time_")[2] for one in seen]
-        # Who began quietly is not called disturbed; what it is held against is.
-        assert said == ["same", "busy", "busy", "busy_ample"]
-    assert seen[-1]["recompute"].text.params["recomputed"] == 9
+        said = [why(beside(one[name])["generate_s"]) for one in seen]
+        assert said == ["overlap", "busy", "busy", "busy"]
+    assert sides(seen[-1]["recompute"])["recomputed"] == 9
 
 
 def rate(index: int, at: float, kept: float, later: float) -> CellResult:
@@ -262,13 +254,13 @@ def test_a_queue_on_a_busy_machine_may_be_that_of_others() -> None:
     bore, queued, more = rate(0, 1.0, 1.0, 1.0), rate(1, 2.0, 0.5, 2.0), rate(2, 4.0, 0.4, 3.0)
     seen = findings("serving", bore, begun_busy(queued, "slabs"), more)
     assert is_untested(seen["first"])
-    assert below(seen["limit_slabs"])["serving.limit_busy"]["rates"] == "2"
-    assert "serving.limit_busy" not in below(seen["limit_paged"])
+    assert "limit_busy" in notes(seen["limit_slabs"])
+    assert "limit_busy" not in notes(seen["limit_paged"])
     # What is beyond the limit decides nothing.
     seen = findings("serving", bore, queued, begun_busy(more, "slabs", "paged"))
-    assert seen["first"].text.key == "experiments.serving.first_seen"
-    assert "serving.first_busy" not in below(seen["first"])
-    assert "serving.limit_busy" not in below(seen["limit_slabs"])
+    assert seen["first"].estimate == 2.0
+    assert "first_busy" not in notes(seen["first"])
+    assert "limit_busy" not in notes(seen["limit_slabs"])
     assert is_untested(seen["paging"])
 
 
@@ -276,18 +268,18 @@ def test_that_no_queue_was_seen_on_a_busy_machine_is_not_said_without_it() -> No
     """Who is slowed in the first half of the arrivals is no later in the second."""
     bore, queued = rate(0, 1.0, 1.0, 1.0), rate(1, 2.0, 0.5, 2.0)
     seen = findings("serving", begun_busy(bore, "slabs"), queued)
-    assert seen["first"].text.key == "experiments.serving.first_seen"
-    assert below(seen["first"])["serving.first_busy"]["arms"]["key"] == "arm_name.slabs"
-    assert below(seen["limit_slabs"])["serving.limit_busy"]["rates"] == "1"
-    assert "serving.limit_busy" not in below(seen["limit_paged"])
+    assert seen["first"].estimate == 2.0
+    assert codes(notes(seen["first"])["first_busy"]["arms"]) == ["slabs"]
+    assert "limit_busy" in notes(seen["limit_slabs"])
+    assert "limit_busy" not in notes(seen["limit_paged"])
     falls_behind = rate(1, 2.0, 0.05, 1.0)
-    for cells, key in (((), "kept"), ((begun_busy(falls_behind, "slabs"),), "open")):
+    for cells, key in (((), "sustained"), ((begun_busy(falls_behind, "slabs"),), "queue")):
         seen = findings("serving", begun_busy(bore, "slabs"), *cells)
-        assert seen["first"].text.key == "experiments.serving.first_none"
-        assert "serving.first_busy" in below(seen["first"])
-        assert seen["limit_slabs"].text.key == f"experiments.serving.limit_{key}"
-        assert "serving.limit_busy" in below(seen["limit_slabs"])
-        assert "serving.limit_busy" not in below(seen["limit_paged"])
+        assert seen["first"].estimate is None
+        assert "first_busy" in notes(seen["first"])
+        assert why(seen["limit_slabs"]) == key
+        assert "limit_busy" in notes(seen["limit_slabs"])
+        assert "limit_busy" not in notes(seen["limit_paged"])
 
 
 def test_saturation_says_so_of_few_repeats_too() -> None:
@@ -296,14 +288,4 @@ def test_saturation_says_so_of_few_repeats_too() -> None:
         for n, rate in enumerate((10, 20, 21))
     ]
     seen = findings("concurrency", *cells[:2], begun_busy(cells[2], "paged"))["saturation_paged"]
-    assert "concurrency.saturation_busy" in below(seen)
-
-
-def test_it_is_said_why_in_either_language() -> None:
-    seen = findings("capacity", begun_busy(cell(0, {"requests": 24}, slabs=SLABS, paged=SLABS),
-                                           "slabs"))["throughput"]  # fmt: skip
-    en, zh = (Translator(lang).message(seen.whole) for lang in LANGUAGES)
-    assert "Other programs kept cores busy" in en
-    assert "run it again" in en
-    assert "其他程序" in zh
-    assert "再运行一次" in zh
+    assert "busy" in notes(seen)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from in_process import Ran, slabs_and_paged
-from made_up import busy_notice
+from made_up import busy_notice, why
 
 from experiment.analysis.experiment_results import ExperimentResult
 from experiment.events import (
@@ -245,5 +245,5 @@ def test_one_repeat_loaded_in_its_middle_takes_the_verdict(
     (note,) = [note for note in result.notes if note.key == "experiments.note.busy"]
     assert note.params == {"n": 1, "of": 2, "cores": 0.75}
     seen = {finding.id: finding for finding in result.findings}
-    assert seen["throughput"].text.key == "experiments.busy"
+    assert why(seen["throughput"]) == "busy"
     assert seen["preempting"] == {one.id: one for one in ran.result.findings}["preempting"]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from in_process import Ran, run, tiny_config
+from made_up import sides, why
 
 from experiment.experiments.base import drawn_lengths
 from experiment.report.facts.keyed import Keys
@@ -27,8 +28,7 @@ def assert_sound(ran: Ran) -> None:
 
 def assert_only_repeats_are_missing(ran: Ran) -> None:
     """Of one repeat nothing is said about times; every other finding has its figures."""
-    untested = {f.text.key for f in ran.result.findings if f.verdict == "untested"}
-    assert untested <= {"experiments.repeats_one"}
+    assert {why(f) for f in ran.result.findings if f.verdict == "untested"} <= {"few"}
 
 
 def test_block_size_wastes_nothing_at_one_and_shortens_tables(
@@ -58,10 +58,11 @@ def test_block_size_wastes_nothing_at_one_and_shortens_tables(
     assert why.pop((1, "transformers_paged")) == "skip.transformers_block"
     assert why.pop((1, "vllm")) == why.pop((16, "vllm")) == "skip.vllm_blocks"
     assert why.keys() == {(32, "vllm")}
-    other = next(f for f in ran.result.findings if f.id == "transformers_paged").text.params
-    assert (other["sizes"], other["least_size"], other["most_size"]) == (2, 16, 32)
-    assert other["least"] == ran.figure(ran.result.cells[1], "transformers_paged", "waste").value
-    assert other["most"] == other["own_most"] > other["least"] == other["own_least"] > 0
+    other = next(f for f in ran.result.findings if f.id == "transformers_paged")
+    theirs, ours = sides(other), sides(other.beside[0])
+    assert theirs["16"] == ran.figure(ran.result.cells[1], "transformers_paged", "waste").value
+    assert theirs == ours
+    assert (theirs["32"] or 0) > (theirs["16"] or 0) > 0
 
 
 def test_lengths_says_where_paging_gains_nothing(tmp_path: Path) -> None:
@@ -125,7 +126,7 @@ def test_parallel_sampling_saves_what_the_formula_says(tmp_path: Path) -> None:
     assert "requests" not in dict(counts)
     assert samples.text.params["n"] == 4 * samples.text.params["each"]  # type: ignore[union-attr]
     told = next(finding for finding in ran.result.findings if finding.id == FORKS)
-    assert told.text.params["copied"] == sum(copied)
+    assert list(sides(told.beside[1]).values()) == copied
 
 
 @pytest.mark.parametrize("swap_space", [0, 64 * SLOT])
@@ -198,7 +199,7 @@ def test_context_says_how_long_one_may_be_beside_others(tmp_path: Path) -> None:
     assert alone["transformers_paged"] == why
     together = next(f for f in ran.result.findings if f.id == "together")
     assert together.verdict == "shown"
-    assert (together.text.params["slabs"], together.text.params["paged"]) == (32, 128)
+    assert sides(together) == {"slabs": 32, "paged": 128}
     too_long = ran.cell(context=400)
     # Nothing that has a budget goes beyond it, whatever it reserves beforehand.
     assert [arm.reason.key for arm in too_long.arms if arm.reason] == [

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from in_process import Ran, run, tiny_config
-from made_up import below, budget, cell, found_of
+from made_up import beside, budget, cell, codes, found_of, notes, sides
 
 from experiment.analysis.experiment_results import Finding
 from experiment.experiments.capacity import CAPACITY
@@ -48,9 +48,9 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 def test_where_paging_begins_to_preempt_is_foretold_and_so_it_is(
     tried: Ran, tmp_path: Path
 ) -> None:
-    told = below(one_of(tried, "preempting"))
-    assert told["capacity.preempting_below"] == {"requests": 2}
-    since = told["capacity.preempting_foretold"]["requests"]
+    seen = one_of(tried, "preempting")
+    assert (seen.estimate, sides(seen)["2"]) == (16, 0)
+    since = notes(seen)["preempting_foretold"]["requests"]
     assert 3 < since < 16
     both = capacity(tmp_path / "run", since - 1, since)
     assert preempted(both, since - 1) == 0
@@ -58,10 +58,8 @@ def test_where_paging_begins_to_preempt_is_foretold_and_so_it_is(
 
 
 def test_a_first_number_that_preempts_is_foretold_from_none_on(tried: Ran, tmp_path: Path) -> None:
-    told = below(one_of(capacity(tmp_path / "run", 16), "preempting"))
-    assert "capacity.preempting_below" not in told
-    since = below(one_of(tried, "preempting"))["capacity.preempting_foretold"]
-    assert told["capacity.preempting_foretold"] == since
+    told = notes(one_of(capacity(tmp_path / "run", 16), "preempting"))
+    assert told == notes(one_of(tried, "preempting"))
 
 
 @pytest.mark.parametrize("wrong", [{"calm": 0, "late": 1}, {"calm": 1, "late": None}])
@@ -82,15 +80,14 @@ def test_a_simulator_that_does_not_count_what_was_measured_foretells_nothing(
     if wrong["calm"]:  # eight already preempt, which is not what is made up of them
         made[0] = made[0].model_copy(update={"requests": 15})
     found = Found(tried.config, made, simulate=asked)
-    told = below({one.id: one for one in CAPACITY.findings(found)}["preempting"])
-    assert "capacity.preempting_apart" in told
-    assert "capacity.preempting_foretold" not in told
+    told = notes({one.id: one for one in CAPACITY.findings(found)}["preempting"])
+    assert told.keys() == {"preempting_apart"}
 
 
 def test_without_a_simulator_nothing_is_foretold() -> None:
     found = found_of("capacity", cell(0, {"requests": 4}, paged=budget(2.0, [1], preemptions=1)))
     seen = {one.id: one for one in find_experiment("capacity").findings(found)}
-    assert not {key for key in below(seen["preempting"]) if "foretold" in key or "apart" in key}
+    assert not notes(seen["preempting"])
     assert replace(found).simulate is None
 
 
@@ -118,23 +115,19 @@ def context(place: Path, *tokens: int) -> Ran:
 def test_the_longest_context_of_all_is_foretold_and_so_it_is(tmp_path: Path) -> None:
     """Of 96 slots, three slabs have 32 each; beside two blocks and three the long one has 76."""
     tried = one_of(context(tmp_path / "tried", 20, 60, 90), "together")
-    assert (tried.text.params["slabs"], tried.text.params["paged"]) == (20, 60)
-    assert "context.together_tried" in below(tried)
-    assert below(tried)["context.together_foretold"] == {
-        "slabs": 32, "paged": 76, "factor": 76 / 32,
-    }  # fmt: skip
+    assert sides(tried) == {"slabs": 20, "paged": 60}
+    assert sides(beside(tried)["longest_foretold"]) == {"slabs": 32, "paged": 76}
     ran = one_of(context(tmp_path / "all", 32, 33, 76, 77), "together")
-    assert (ran.text.params["slabs"], ran.text.params["paged"]) == (32, 76)
-    assert "context.together_foretold" in below(ran)
+    assert sides(ran) == sides(beside(ran)["longest_foretold"]) == {"slabs": 32, "paged": 76}
 
 
 def test_a_longest_context_that_nothing_brackets_is_not_foretold(tmp_path: Path) -> None:
     ran = context(tmp_path / "run", 20, 60)
-    assert "context.together_foretold" not in below(one_of(ran, "together"))
+    assert not one_of(ran, "together").beside
     made = [one.model_copy(update={"values": {"context": n}})
             for one, n in zip(ran.result.cells, (20, 80), strict=True)]  # fmt: skip
     longer = made[1].model_copy(update={"values": {"context": 90}, "arms": []})
     asked = simulator(cells_of(ran.record))
     found = Found(ran.config, [*made, longer], simulate=asked)
-    told = below(find_experiment("context").findings(found)[0])
-    assert told["context.together_apart"]["arm"]["key"] == "arm_name.paged"
+    told = notes(find_experiment("context").findings(found)[0])
+    assert codes(told["together_apart"]["arm"]) == ["paged"]

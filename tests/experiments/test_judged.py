@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 from types import SimpleNamespace
 
 import pytest
-from made_up import SLABS, Figures, below, budget, cell, findings, found_of, value
+from made_up import (
+    SLABS,
+    Figures,
+    beside,
+    budget,
+    cell,
+    codes,
+    findings,
+    found_of,
+    notes,
+    sides,
+    value,
+    why,
+)
 
-from experiment.analysis.experiment_results import CellResult
+from experiment.analysis.experiment_results import CellResult, Number
+from experiment.analysis.finding_text import answer
 from experiment.experiments.claims import judge
 from experiment.experiments.figures import FIGURES, _percentile
 from experiment.experiments.found import ratio
 from experiment.experiments.registry import find_experiment
-from experiment.text import Translator
+from experiment.text.messages import message
 
 
 @pytest.mark.parametrize(
@@ -31,16 +46,16 @@ from experiment.text import Translator
 def test_more_at_a_time_is_a_mean_and_not_slower(paged: Figures, verdict: str) -> None:
     seen = findings("capacity", cell(0, {"requests": 24}, slabs=SLABS, paged=paged))["at_once"]
     assert seen.verdict == verdict
-    assert below(seen)["capacity.at_once_more"]["preemptions"] == paged["preemptions"]
+    assert sides(beside(seen)["paged"])["preemptions"] == paged["preemptions"]
 
 
 def test_the_headline_says_the_least_as_well_as_the_most() -> None:
     cells = [
-        cell(index, {"requests": 4}, slabs=SLABS, paged=budget(mean, [100, 101, 102]))
+        cell(index, {"requests": index}, slabs=SLABS, paged=budget(mean, [100, 101, 102]))
         for index, mean in enumerate((4.0, 12.0, 8.0))
     ]
-    over = below(findings("capacity", *cells)["at_once"])["over"]
-    assert (over["least"], over["most"]) == (1.0, 3.0)
+    over = beside(findings("capacity", *cells)["at_once"])["over paged slabs running_mean"]
+    assert list(sides(over).values()) == [1.0, 3.0, 2.0]
 
 
 @pytest.mark.parametrize("repeats", [1, 2])
@@ -48,11 +63,8 @@ def test_too_few_repeats_make_nothing_clear(repeats: int) -> None:
     paged = budget(8.0, [140, 141][:repeats])
     slabs = budget(4.0, [100, 101][:repeats])
     seen = findings("capacity", cell(0, {"requests": 24}, slabs=slabs, paged=paged))
-    assert seen["throughput"].verdict == "untested"
-    key = "one" if repeats == 1 else "few"
-    assert seen["throughput"].text.key == f"experiments.repeats_{key}"
-    assert "repeats_advice" in below(seen["throughput"])
-    assert "speed.few" in below(seen["at_once"])
+    assert (seen["throughput"].verdict, why(seen["throughput"])) == ("untested", "few")
+    assert why(beside(seen["at_once"])["tokens_per_s"]) == "few"
 
 
 def test_three_repeats_that_lie_apart_are_clear_and_their_spread_is_said() -> None:
@@ -74,37 +86,34 @@ def test_who_is_preempted_does_not_fit_beside_the_others() -> None:
         )  # fmt: skip
 
     seen = findings("context", one(0, 256, 4, 0), one(1, 512, 2, 0), one(2, 1024, 1, 3))["together"]
-    assert (seen.text.params["slabs"], seen.text.params["paged"]) == (256, 512)
+    assert sides(seen) == {"slabs": 256, "paged": 512}
 
 
 @pytest.mark.parametrize(
     ("repeats", "verdict", "key"),
     [
-        ([0.001, 0.002, 0.003], "shown", "of_step_shown"),
-        ([-0.002, 0.001, 0.003], "shown", "of_step_none_shown"),
-        ([-0.004, -0.002, 0.0], "shown", "of_step_none_shown"),
-        ([-0.02, 0.001, 0.03], "untested", "of_step_unclear"),
-        ([0.001, 0.002, 0.03], "not_shown", "of_step_not_shown"),
-        ([0.001, 0.002], "untested", None),
+        ([0.001, 0.002, 0.003], "shown", "below"),
+        ([-0.002, 0.001, 0.003], "shown", "zero"),
+        ([-0.004, -0.002, 0.0], "shown", "zero"),
+        ([-0.02, 0.001, 0.03], "untested", "both_sides"),
+        ([0.001, 0.002, 0.03], "not_shown", "reached"),
+        ([0.001, 0.002], "untested", "few"),
     ],
 )
-def test_a_cost_whose_repeats_straddle_zero(
-    repeats: list[float], verdict: str, key: str | None
-) -> None:
+def test_a_cost_whose_repeats_straddle_zero(repeats: list[float], verdict: str, key: str) -> None:
     ran: Figures = {
         "lookup_of_step": repeats, "lookup_share": repeats,
         "lookup_scattered_s": [1, 1, 1], "lookup_ordered_s": [1, 1, 1],
     }  # fmt: skip
     cells = [cell(0, {"context": 64}, paged=ran)]
     seen = findings("lookup", *cells)["of_step"]
-    assert seen.verdict == verdict
-    assert key is None or seen.text.key == f"experiments.lookup.{key}"
+    assert (seen.verdict, why(seen)) == (verdict, key)
     claim = next(
         j for j in judge({"lookup": found_of("lookup", *cells)}) if j.claim.name == "lookup"
     )
     assert claim.verdict == verdict
     # The claim has no other reason than the finding: too noisy, or too few repeats.
-    assert claim.reason == (seen.text if verdict == "untested" else None)
+    assert claim.reason == (answer(seen) if verdict == "untested" else None)
 
 
 def test_where_one_context_is_clearly_dear_noise_at_another_excuses_nothing() -> None:
@@ -113,69 +122,69 @@ def test_where_one_context_is_clearly_dear_noise_at_another_excuses_nothing() ->
 
     noisy, dear = [-0.05, 0.001, 0.05], [0.011, 0.012, 0.013]
     seen = findings("lookup", at(0, 64, noisy), at(1, 512, dear))["of_step"]
-    assert seen.verdict == "not_shown"
-    assert seen.text.params["context"] == 512
+    assert (seen.verdict, sides(seen)) == ("not_shown", {"512": 0.012})
 
 
 @pytest.mark.parametrize(
-    ("shares", "key", "said"),
+    ("shares", "reason"),
     [
-        ([-0.1361, -0.0146, 0.0029], "none", "no difference seen (repeats: from -13.61 % to 0.29"),
-        ([0.0219, 0.0227, 0.0518], "more", "takes 2.27 % more time (repeats: 2.19 % to 5.18 %)"),
-        ([-0.03, -0.02, -0.01], "less", "takes 2.00 % less time (repeats: 1.00 % to 3.00 % less)"),
-        ([0.01, 0.02], "few", "2 of the 3 repeats"),
+        ([-0.1361, -0.0146, 0.0029], "nothing"),
+        ([0.0219, 0.0227, 0.0518], None),
+        ([-0.03, -0.02, -0.01], None),
+        ([0.01, 0.02], "few"),
     ],
 )
 def test_what_the_table_adds_to_attention_is_said_only_where_repeats_agree(
-    shares: list[float], key: str, said: str
+    shares: list[float], reason: str | None
 ) -> None:
-    ran: Figures = {"lookup_share": shares}
-    seen = findings("lookup", cell(0, {"context": 64}, paged=ran))["of_attention"]
-    assert seen.text.key == f"experiments.lookup.of_attention_{key}"
-    assert said in Translator("en").message(seen.text)
-    both = [cell(0, {"context": 64}, paged=ran), cell(1, {"context": 512}, paged=ran)]
-    text = Translator("en").message(findings("lookup", *both)["of_attention"].whole)
-    assert text.count(said) == 2
-    assert "With 64 slots" in text
-    assert "With 512 slots" in text
+    cells = [cell(n, {"context": slots}, paged={"lookup_share": shares})
+             for n, slots in enumerate((64, 512))]  # fmt: skip
+    seen = findings("lookup", *cells)["of_attention"]
+    for row, slots in ((seen, "64"), (seen.beside[0], "512")):
+        assert (why(row), sides(row)) == (reason, {slots: median(shares)})
+        assert (row.low, row.high) == (min(shares), max(shares))
 
 
 @pytest.mark.parametrize(
-    ("scattered", "key"),
-    [([1.0, 1.1, 1.2], "none"), ([1.3, 1.4, 1.5], "slower"), ([0.5, 0.6, 0.7], "faster")],
+    ("scattered", "reason"),
+    [([1.0, 1.1, 1.2], "overlap"), ([1.3, 1.4, 1.5], None), ([0.5, 0.6, 0.7], None)],
 )
 def test_where_blocks_lie_matters_only_where_repeats_lie_apart(
-    scattered: list[float], key: str
+    scattered: list[float], reason: str | None
 ) -> None:
     ran: Figures = {"lookup_scattered_s": scattered, "lookup_ordered_s": [1.0, 1.1, 1.2]}
     seen = findings("lookup", cell(0, {"context": 64}, paged=ran))["scattered"]
-    assert seen.text.key == f"experiments.lookup.scattered_{key}"
+    assert (why(seen), seen.estimate) == (reason, scattered[1] / 1.1)
 
 
-@pytest.mark.parametrize(("later", "key"), [([0.1, 0.2, 0.3], "seen"), ([0.9, 1.0, 1.1], "same")])
-def test_the_first_question_pays_only_where_repeats_lie_apart(later: list[float], key: str) -> None:
+@pytest.mark.parametrize(
+    ("later", "reason"),
+    [([0.1, 0.2, 0.3], None), ([0.9, 1.0, 1.1], "overlap"), ([3.0, 3.1, 3.2], None)],
+)
+def test_the_first_question_pays_only_where_repeats_lie_apart(
+    later: list[float], reason: str | None
+) -> None:
     def one(index: int, cache: str) -> CellResult:
         figures: Figures = {"first_ttft_s": [1.0, 1.1, 1.2], "later_ttft_s": later}
         return cell(index, {"rows": 25, "prefix_cache": cache}, paged=figures)
 
     seen = findings("prefix", one(0, "off"), one(1, "on"))["first"]
-    assert seen.text.key == f"experiments.prefix.first_{key}"
+    assert (why(seen), seen.estimate) == (reason, 1.1 / later[1])
 
 
 @pytest.mark.parametrize(
-    ("rates", "why"),
+    ("rates", "reason"),
     [
-        ([90, 105, 110], "meet"),
+        ([90, 105, 110], "overlap"),
         ([60, 61, 62], "opposite"),
         ([103, 104, 105], "small"),
         ([150, 151, 152], None),
     ],
 )
-def test_what_speaks_against_a_faster_run_is_said(rates: list[float], why: str | None) -> None:
+def test_what_speaks_against_a_faster_run_is_said(rates: list[float], reason: str | None) -> None:
     """Slower is not the same as nothing seen, and a twentieth more is no gain."""
     ran = cell(0, {"requests": 24}, slabs=SLABS, paged=budget(8.0, rates))
-    told = findings("capacity", ran)["throughput"].text.params.get("why")
-    assert (told["key"] if told else None) == (why and f"experiments.why_not.{why}")
+    assert why(findings("capacity", ran)["throughput"]) == reason
 
 
 def rate(index: int, rate: float, **arms: tuple[float, float]) -> CellResult:
@@ -194,18 +203,14 @@ def test_saturation_takes_both_a_queue_and_requests_that_wait() -> None:
         rate(1, 2.0, slabs=(0.8, 1.5), paged=(1.0, 1.5)),  # waited longer, but all ended
         rate(2, 4.0, slabs=(0.5, 2.0), paged=(0.7, 1.6)),
     )
-    assert seen["first"].text.key == "experiments.serving.first_seen"
-    assert seen["first"].text.params["rate"] == 2.0
-    assert seen["first"].text.params["arms"]["key"] == "arm_name.slabs"
-    assert below(seen["first"])["serving.first_rule"] == {"keeps_up": 0.95, "later": 1.2}
-    assert below(seen["first"])["serving.first_all"] == {"rate": 4.0}
-    assert seen["limit_slabs"].text.params["rate"] == 2.0
-    assert seen["limit_paged"].text.params["rate"] == 4.0
+    assert (seen["first"].estimate, sides(seen["first"])) == (2.0, {"slabs": 2.0, "paged": 4.0})
+    assert notes(seen["first"])["first_rule"] == {"keeps_up": 0.95, "later": 1.2}
+    assert [seen[f"limit_{arm}"].estimate for arm in ("slabs", "paged")] == [2.0, 4.0]
 
 
 @pytest.mark.parametrize(
     ("later", "queued", "key"),
-    [([1.5, 1.1, 2.0], 2, "limit_open"), ([1.5, 1.3, 2.0], 3, "limit_gave")],
+    [([1.5, 1.1, 2.0], 2, "queue"), ([1.5, 1.3, 2.0], 3, "saturated")],
 )
 def test_a_queue_that_did_not_grow_in_every_repeat_is_no_saturation(
     later: Sequence[float], queued: int, key: str
@@ -213,33 +218,7 @@ def test_a_queue_that_did_not_grow_in_every_repeat_is_no_saturation(
     """By the medians, 0.6 and 1.5, it would be: a machine busy with something else is enough."""
     figures: Figures = {"kept_up": [0.5, 0.6, 0.7], "later_tokens": later, "latency_s": [1, 1, 1]}
     told = findings("serving", cell(0, {"rate": 4, "clock": "wall"}, slabs=figures))["limit_slabs"]
-    assert told.text.key == f"experiments.serving.{key}"
-    assert below(told)["serving.limit_queued"] == {"queued": queued, "repeats": 3}
-
-
-@pytest.mark.parametrize(
-    ("kept", "later", "half"),
-    [
-        ([0.5, 0.6, 0.7], [1.5, 1.1, 2.0], "open_later"),
-        ([0.5, 0.6, 1.0], [1.5, 1.3, 2.0], "open_fewer"),
-        ([0.5, 0.6, 1.0], [1.5, 1.1, 2.0], "open_both"),
-    ],
-)
-def test_what_a_rate_lacks_of_saturation_is_the_half_that_was_not_seen(
-    kept: Sequence[float], later: Sequence[float], half: str
-) -> None:
-    """Where a token took longer in every repeat, it must not be said that it did not."""
-    figures: Figures = {"kept_up": kept, "later_tokens": later, "latency_s": [1, 1, 1]}
-    text = findings("serving", cell(0, {"rate": 4, "clock": "wall"}, slabs=figures))["limit_slabs"]
-    assert text.text.params["half"]["key"] == f"experiments.serving.{half}"
-
-
-def test_who_is_not_saturated_at_any_rate_is_named() -> None:
-    seen = findings("serving", rate(0, 8.0, slabs=(0.5, 2.0), paged=(1.0, 1.0)))
-    assert below(seen["first"])["serving.first_never"]["arms"]["key"] == "arm_name.paged"
-    assert "serving.first_all" not in below(seen["first"])
-    assert "serving.limit_higher" in below(seen["limit_paged"])
-    assert "serving.limit_higher" not in below(seen["limit_slabs"])
+    assert told.reason == message(f"experiments.why.{key}", queued=queued, repeats=3)
 
 
 def test_who_had_no_time_to_end_is_not_called_unsaturated() -> None:
@@ -249,37 +228,18 @@ def test_who_had_no_time_to_end_is_not_called_unsaturated() -> None:
         rate(0, 2.0, slabs=(1.0, 1.0), paged=(1.0, 1.0), vllm=(0.1, 1.0)),
         rate(1, 8.0, slabs=(0.5, 2.0), paged=(0.4, 1.0), vllm=(0.0, 1.0)),
     )
-    assert below(seen["first"])["serving.first_open"]["arms"]["key"] == "experiments.and"
-    assert not {"serving.first_never", "serving.first_all"} & below(seen["first"]).keys()
-    for arm, bore in (("paged", {"rate": 2.0}), ("vllm", None)):
+    assert codes(notes(seen["first"])["first_open"]["arms"]) == ["and", "paged", "vllm"]
+    for arm, below in (("paged", {"rate": 2.0}), ("vllm", None)):
         told = seen[f"limit_{arm}"]
-        assert told.text.key == "experiments.serving.limit_open"
-        assert below(told).get("serving.limit_below") == bore
-        assert "serving.limit_longer" in below(told)
-        assert "serving.limit_higher" not in below(told)
+        assert (why(told), notes(told).get("below")) == ("queue", below)
     alone = findings("serving", rate(0, 8.0, paged=(0.4, 1.0)))["first"]
-    assert alone.text.key == "experiments.serving.first_none"
-    assert "serving.first_open" in below(alone)
-
-
-@pytest.mark.parametrize(
-    ("paged", "told"), [((4.0, 5), True), ((8.0, 5), False), ((4.0, 2), False)]
-)
-def test_a_speed_that_more_at_a_time_does_not_explain_is_told_so(
-    paged: tuple[float, float], told: bool
-) -> None:
-    def one(running: float, speed: float) -> Figures:
-        rates = [speed, speed + 0.1, speed + 0.2]
-        return {"waste": 0.1, "running_mean": running, "preemptions": 0, "tokens_per_s": rates}
-
-    ran = cell(0, {"shape": "long"}, slabs=one(4.0, 2), paged=one(*paged))
-    assert ("lengths.not_more" in below(findings("lengths", ran)["long"])) is told
+    assert (why(alone), "first_open" in notes(alone)) == ("sustained", True)
 
 
 def test_where_nobody_is_saturated_that_is_said() -> None:
     seen = findings("serving", rate(0, 1.0, slabs=(1.0, 1.0), paged=(1.0, 1.0)))
-    assert seen["first"].text.key == "experiments.serving.first_none"
-    assert seen["limit_slabs"].text.key == "experiments.serving.limit_kept"
+    assert why(seen["first"]) == why(seen["limit_slabs"]) == "sustained"
+    assert sides(seen["first"]) == {"slabs": None, "paged": None}
 
 
 def test_what_giving_way_cost_is_counted_and_its_time_heeds_the_spread() -> None:
@@ -292,43 +252,29 @@ def test_what_giving_way_cost_is_counted_and_its_time_heeds_the_spread() -> None
 
     ample = one(0, "ample", 112, 0, [1.0, 1.1, 1.2])
 
-    def time(times: Sequence[float]) -> str:
+    def time(times: Sequence[float]) -> tuple[str | None, Number | None]:
         seen = findings("preemption", ample, one(1, "recompute", 179, 420, times))["recompute"]
-        params = seen.text.params
-        assert (params["steps"], params["ample"], params["recomputed"]) == (179, 112, 420)
-        return str(params["time"]["key"])
+        assert sides(seen)["recomputed"] == 420
+        assert sides(beside(seen)["steps"]) == {"recompute": 179, "ample": 112}
+        row = beside(seen)["generate_s"]
+        return why(row), row.estimate
 
-    assert time([1.5, 1.6, 1.7]) == "experiments.preemption.time_longer"
-    assert time([1.1, 1.6, 1.7]) == "experiments.preemption.time_same"
-    assert time([0.5, 0.6, 0.7]) == "experiments.preemption.time_shorter"
-    assert time([1.5, 1.6]) == "experiments.preemption.time_few"
-
-
-def test_an_end_of_the_range_that_is_noise_is_called_so() -> None:
-    def one(index: int, at: float, slabs: Sequence[float]) -> CellResult:
-        return cell(
-            index, {"rate": at, "clock": "wall"}, slabs={"latency_s": slabs},
-            paged={"latency_s": [1.0, 1.1, 1.2]},
-        )  # fmt: skip
-
-    seen = findings("serving", one(0, 4, [1.1, 1.4, 1.5]), one(1, 40, [4.0, 4.1, 4.2]))["paging"]
-    over = below(seen)["over"]
-    assert over["least_note"]["key"] == "experiments.over_overlap"
-    assert over["most_note"] == ""
-    assert "repeats overlap) to 3.73" in Translator("en").message(seen.whole)
+    assert time([1.5, 1.6, 1.7]) == (None, 1.6 / 1.1)
+    assert time([1.1, 1.6, 1.7])[0] == "overlap"
+    assert time([0.5, 0.6, 0.7]) == (None, 0.6 / 1.1)
+    assert time([1.5, 1.6])[0] == "few"
 
 
 def test_each_smaller_precision_is_told_by_its_name() -> None:
     figures: Figures = {
         "block_bytes": 64, "blocks": 8, "running_mean": 2.0, "preemptions": 0,
-        "attention_error": 0.01, "logit_error": 0.02, "same_token": 1.0, "error_positions": 47,
         "tokens_per_s": [1, 2, 3],
     }  # fmt: skip
     names = ("auto", "int8", "fp8")
     cells = [cell(i, {"kv_dtype": name}, paged=figures) for i, name in enumerate(names)]
     made = find_experiment("quantised").findings(found_of("quantised", *cells))
-    told = [each.text.params.get("kv_dtype") for each in made if each.verdict != "untested"]
-    assert told == ["int8"] * 3 + ["fp8"] * 3
+    told = [next(iter(sides(each))) for each in made if each.verdict != "untested"]
+    assert told == ["int8"] * 2 + ["fp8"] * 2
 
 
 @pytest.mark.parametrize(("percent", "least"), [(50, 2), (90, 10), (95, 20), (99, 100)])

@@ -5,8 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from made_up import SLABS, Figures, assert_told, below, budget, cell, findings, found_of
+from made_up import (
+    SLABS,
+    Figures,
+    assert_told,
+    beside,
+    budget,
+    cell,
+    findings,
+    found_of,
+    notes,
+    sides,
+    why,
+)
 
+from experiment.analysis.finding_text import answer
 from experiment.config.reading import load_config
 from experiment.experiments import claims
 from experiment.experiments.base import drawn_lengths
@@ -16,6 +29,7 @@ from experiment.experiments.parallel_sampling import PAPER
 from experiment.experiments.registry import find_experiment
 from experiment.files.shipped import CONFIGS
 from experiment.text import LANGUAGES, Translator
+from experiment.text.messages import message
 from kvsim.paper.sharing import samples_sharing
 
 SAMPLING = load_config(CONFIGS / "parallel-sampling.toml", {"experiment.size": "quick"})
@@ -39,25 +53,25 @@ def test_each_step_of_concurrency_says_what_it_does_to_latency() -> None:
             paged=speeds([90, 90, 99], [2.1, 2.2, 2.3]),
         ),
     )  # fmt: skip
-    told = {name: below(seen[name]) for name in ("batching", "engine", "paging")}
-    assert told["batching"]["concurrency.latency_longer"]["factor"] == 4.1 / 1.1
-    assert (told["batching"]["over"]["least_at"], told["batching"]["over"]["most_at"]) == (1, 32)
-    sides = told["engine"]["concurrency.latency_shorter"]
-    assert [sides[side]["key"].split(".")[-1] for side in ("arm", "base")] == [
-        "way_slabs", "way_batch",
-    ]  # fmt: skip
-    assert told["engine"]["concurrency.latency_shorter"]["factor"] == 2.1 / 4.1
-    assert "concurrency.latency_same" in told["paging"]
+    told = {name: beside(seen[name]) for name in ("batching", "engine", "paging")}
+    assert told["batching"]["loop_latency_s"].estimate == 4.1 / 1.1
+    over = "over contiguous_batch contiguous_sequential tokens_per_s"
+    assert [*sides(told["batching"][over])] == ["1", "32"]
+    engine = told["engine"]["loop_latency_s"]
+    assert (engine.estimate, [*sides(engine)]) == (2.1 / 4.1, ["slabs", "contiguous_batch"])
+    assert why(told["paging"]["loop_latency_s"]) == "overlap"
+    ran = beside(seen["batching"])["contiguous_batch"]
+    assert sides(ran) == {"running_mean": 3.2, "running_peak": 4}
 
 
 @pytest.mark.parametrize(
     ("more", "key", "sure"),
     [
-        ([10.1, 10.2, 10.3], "from", True),
-        ([10.1, 10.2, 12.0], "from", False),  # one repeat grew by a fifth
-        ([20, 21, 22], "still", True),
-        ([10.2, 15, 16], "still", False),  # one repeat hardly grew
-        ([20, 21], "still", False),
+        ([10.1, 10.2, 10.3], "flat", True),
+        ([10.1, 10.2, 12.0], "flat", False),  # one repeat grew by a fifth
+        ([20, 21, 22], "grows", True),
+        ([10.2, 15, 16], "grows", False),  # one repeat hardly grew
+        ([20, 21], "grows", False),
     ],
 )
 def test_where_an_arm_saturates_is_left_open_where_repeats_leave_it_open(
@@ -69,10 +83,8 @@ def test_where_an_arm_saturates_is_left_open_where_repeats_leave_it_open(
         for n, rate in enumerate(rates)
     ]
     seen = findings("concurrency", *cells)["saturation_paged"]
-    assert seen.text.key == f"experiments.concurrency.saturation_{key}"
-    assert (seen.text.params["concurrency"], seen.text.params["more"]) == (4, 8)
-    assert ("concurrency.saturation_open" not in below(seen)) is sure
-    assert below(seen)["concurrency.saturation_most"]["best"] == 8
+    assert (why(seen), seen.estimate) == (key, 4 if key == "flat" else None)
+    assert ("saturation_open" not in notes(seen)) is sure
 
 
 def test_the_least_growth_is_that_of_the_factor_that_is_printed() -> None:
@@ -80,14 +92,11 @@ def test_the_least_growth_is_that_of_the_factor_that_is_printed() -> None:
     rates = ([10.0, 10, 10], [10.2, 15, 15.1], [19.5, 19.5, 19.5])
     cells = [cell(n, {"concurrency": 2**n}, paged=speeds(r, [1.0])) for n, r in enumerate(rates)]
     seen = findings("concurrency", *cells)["saturation_paged"]
-    assert seen.text.key == "experiments.concurrency.saturation_still"
-    assert (seen.text.params["concurrency"], seen.text.params["factor"]) == (2, 1.3)
+    assert seen.reason == message("experiments.why.grows", at=2, more=4, factor=1.3)
     # By its repeats the other one may have grown by less than a tenth.
-    assert "concurrency.saturation_open" in below(seen)
+    assert "saturation_open" in notes(seen)
     sure = [*cells[:1], cell(1, {"concurrency": 2}, paged=speeds([15.0] * 3, [1.0])), cells[2]]
-    assert "concurrency.saturation_open" not in below(
-        findings("concurrency", *sure)["saturation_paged"]
-    )
+    assert not notes(findings("concurrency", *sure)["saturation_paged"])
 
 
 def test_fewer_than_three_numbers_say_nothing_of_saturation() -> None:
@@ -100,27 +109,14 @@ def test_fewer_than_three_numbers_say_nothing_of_saturation() -> None:
     )
     told = {name: seen[f"saturation_{name}"] for name in ("slabs", "paged")}
     assert {one.verdict for one in told.values()} == {"untested"}
-    assert told["slabs"].text.key == "experiments.untested"
-    assert told["paged"].text.key == "experiments.concurrency.saturation_two"
-
-
-def test_the_rows_of_a_batch_are_those_that_ran() -> None:
-    ran: Figures = {"tokens_per_s": [10, 11, 12], "running_mean": 3.2, "running_peak": 4}
-    text = findings(
-        "concurrency",
-        cell(0, {"concurrency": 1}, contiguous__sequential=ran, contiguous__batch=ran),
-        cell(1, {"concurrency": 32}, contiguous__batch=ran, slabs=ran, paged=ran),
-    )["batching"].text
-    assert (text.params["concurrency"], text.params["running"], text.params["peak"]) == (32, 3.2, 4)
+    assert [why(told[name]) for name in ("slabs", "paged")] == ["missing", "needs_more"]
 
 
 def test_numbers_are_listed_as_the_language_does() -> None:
     cells = [cell(n, {"beam_width": 2 * n + 2}, paged={"saved": 0.4 + n / 10}) for n in range(2)]
-    text = findings("beam", *cells)["paper"].text
-    assert "With 2, 4 beams 40.00 %, 50.00 % were saved" in Translator("en").message(text)
-    chinese = Translator("zh").message(text)
-    assert ", " not in chinese
-    assert "40.00 %、50.00 %" in chinese
+    text = answer(findings("beam", *cells)["paper"])
+    assert "2: 40.00 %, 4: 50.00 %." in Translator("en").message(text)
+    assert "2: 40.00 %、4: 50.00 %。" in Translator("zh").message(text)
 
 
 @pytest.mark.parametrize(("total", "said"), [(2048, None), (1000, (512, 992))])
@@ -135,7 +131,7 @@ def test_shapes_that_whole_requests_do_not_fill_alike_are_said(
     ]
     shapes = find_experiment("lengths").findings(Found(config, cells))[0]
     assert_told(shapes)
-    told = below(shapes).get("lengths.shapes_uneven")
+    told = notes(shapes).get("shapes_uneven")
     assert (told and (told["least"], told["most"], told["total"])) == (said and (*said, total))
 
 
@@ -151,7 +147,7 @@ def test_no_claim_is_shown_that_its_finding_does_not_show(rates: list[float], ve
     assert (claim.verdict, claim.seen.value if claim.seen else None) == (verdict, 4.0)
     assert claim.reason is not None
     # How long requests are beside a slab decides it, and somebody chose that.
-    key = "claims.why.lengths" if verdict == "shown" else "experiments.capacity.at_once_not_shown"
+    key = "claims.why.lengths" if verdict == "shown" else "experiments.found.line"
     assert claim.reason.key == key
 
 

@@ -12,6 +12,7 @@ from in_process import Ran, run, tiny_config
 from keyed_page import assert_keys_hold, body_of, facts_of, numbers_without_key
 
 from experiment.analysis.experiment_results import CellArm, ExperimentResult, FigureValue, Finding
+from experiment.analysis.finding_text import answer
 from experiment.events import Stage, StageEntered
 from experiment.record.log import write_summary
 from experiment.report.facts import experiment as words
@@ -64,7 +65,7 @@ def test_the_sections_keep_their_order_and_the_verdict_holds_the_finding_and_its
     contents = [a.get("href") for a in next(body.iter("nav")).iter("a")]
     assert contents == [f"#{name}" for name in named]
     said = "".join(next(body.iter("h1")).itertext()).replace("\u00a0", " ")
-    assert Translator("en").message(ran.results.experiment.findings[0].text) in said
+    assert Translator("en").message(answer(ran.results.experiment.findings[0])) in said
     verdict, *_, told, _, _ = body.iter("section")
     drawn = [[chart.get("id") for chart in charts_of(one)] for one in (verdict, told)]
     names = [f"experiment-{figure.replace('_', '-')}" for figure in ran.results.experiment.charts]
@@ -98,7 +99,7 @@ def test_the_panels_show_the_repeat_without_the_readings_of_its_warm_up(ran: Ran
 
 def test_findings_that_come_again_have_places_of_their_own() -> None:
     """Of quantised each precision has the same ones."""
-    made = [Finding(id=one, verdict=None, text=message("experiments.untested")) for one in "aba"]
+    made = [Finding(id=one, verdict=None) for one in "aba"]
     assert words.anchors(made) == ["finding-a", "finding-b", "finding-a-2"]
 
 

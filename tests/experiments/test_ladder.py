@@ -80,4 +80,4 @@ def test_the_ladder_agrees_with_the_finding_beside_it(ran: Ran, tmp_path: Path) 
     results = told(ran, tmp_path / "run", [3.0, 3.3, 3.1], [1.0, 1.1, 1.2])
     assert results.experiment is not None
     (finding,) = [each for each in results.experiment.findings if each.id == "throughput"]
-    assert rungs(results)["paged"].factor == pytest.approx(finding.text.params["factor"])
+    assert rungs(results)["paged"].factor == pytest.approx(finding.estimate)

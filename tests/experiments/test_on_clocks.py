@@ -9,8 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 from in_process import Ran, run, tiny_config
-from made_up import below, busy_notice
+from made_up import beside, busy_notice, sides, why
 
+from experiment.analysis.finding_text import answer
 from experiment.commands.experiment import _spared
 from experiment.config.reading import load_config
 from experiment.config.schema import Config
@@ -68,15 +69,13 @@ def test_concurrency_limits_every_arm_and_is_foretold(tmp_path: Path) -> None:
     for arm in ("contiguous.batch", "slabs", "paged"):
         assert ran.figure(one, arm, "running_peak").value == 1
         assert ran.figure(three, arm, "running_peak").value == 3
-    untested = {f.text.key for f in ran.result.findings if f.verdict == "untested"}
-    saturation = "experiments.concurrency.saturation_two"
-    counted = {f"experiments.concurrency.{name}_counted" for name in ("whole", "paging")}
-    assert untested == {"experiments.repeats_one", saturation, *counted}
-    whole = ran.result.findings[0].text
-    for arm in ("slabs", "paged"):
-        assert whole.params[f"{arm}_steps"] == ran.figure(three, arm, "steps").value
+    untested = {why(f) for f in ran.result.findings if f.verdict == "untested"}
+    assert untested == {"few", "needs_more"}
+    whole = ran.result.findings[0]
+    steps = {arm: ran.figure(three, arm, "steps").value for arm in ("paged", "slabs")}
+    assert sides(beside(whole)["steps"]) == steps
     # It is the headline, and the cell with more at a time is the one that the page shows.
-    assert ran.results.headline.params["text"] == whole.model_dump()
+    assert ran.results.headline.params["text"] == answer(whole).model_dump()
     assert ran.result.focus == 1
 
 
@@ -99,14 +98,14 @@ def test_prefix_is_computed_once(tmp_path: Path) -> None:
     assert computed[0] is not None
     assert computed[1] == computed[0] - hits.value
     assert ran.verdicts()["tokens"] == ran.verdicts()["outputs"] == "shown"
-    told = next(f for f in ran.result.findings if f.id == "tokens").text.params
-    assert told["blocks"] * config.cache.block_size == told["hits"] == hits.value
+    told = next(f for f in ran.result.findings if f.id == "tokens")
+    assert sides(told) == {"off": computed[0], "on": computed[1]}
+    assert sides(told.beside[0]) == {"prefix_hits": hits.value}
     assert ran.figure(off, "paged", "prefix_hits").value is None
     # Transformers' own prefix sharing finds the same blocks, in the repeat as in the warm-up.
     theirs = next(f for f in ran.result.findings if f.id == OTHER)
-    counted = {name: theirs.text.params[name] for name in ("hits", "off", "on")}
-    assert counted == {"hits": hits.value, "off": computed[0], "on": computed[1]}
-    assert below(theirs)["prefix.other_outputs"] == {"equal": 3, "requests": 3}
+    assert (sides(theirs), sides(theirs.beside[0])) == (sides(told), sides(told.beside[0]))
+    assert (beside(theirs)["same_outputs"].estimate, beside(theirs)["same_outputs"].n) == (3, 3)
     assert ran.figure(off, OTHER, "prefix_hits").value is None
 
 

@@ -6,38 +6,14 @@ from pathlib import Path
 
 import pytest
 from in_process import run, tiny_config
-from made_up import Figures, below, cell, findings
+from made_up import Figures, cell, findings, notes, why
 
-from experiment.analysis.experiment_results import CellResult
 from experiment.experiments.holes import HOLES
 from experiment.report.console.experiment import show_experiment
 from experiment.report.console.reporter import ConsoleReporter
 from experiment.report.page.page import report_html
 from experiment.text import LANGUAGES, Translator
 from experiment.text.messages import message
-
-
-@pytest.mark.parametrize(
-    ("later", "key"), [([3.0, 3.1, 3.2], "less"), ([0.1, 0.2, 0.3], "seen"), ([1.0] * 3, "same")]
-)
-def test_a_first_question_that_is_clearly_sooner_is_a_difference(
-    later: list[float], key: str
-) -> None:
-    def one(index: int, cache: str) -> CellResult:
-        figures: Figures = {"first_ttft_s": [0.9, 1.0, 1.1], "later_ttft_s": later}
-        return cell(index, {"rows": 25, "prefix_cache": cache}, paged=figures)
-
-    seen = findings("prefix", one(0, "off"), one(1, "on"))["first"]
-    assert seen.text.key == f"experiments.prefix.first_{key}"
-
-
-def test_blocks_that_are_swapped_are_counted_out_and_back() -> None:
-    figures: Figures = {"preemptions": 1, "recomputed": 9, "swapped_blocks": 6, "steps": 9,
-                        "generate_s": [1, 1, 1]}  # fmt: skip
-    cells = [cell(n, {"block_size": 4, "preemption": way}, paged=figures)
-             for n, way in enumerate(("ample", "swap"))]  # fmt: skip
-    text = findings("preemption", *cells)["swap"].text
-    assert "6 blocks copied, out and back counted together" in Translator("en").message(text)
 
 
 @pytest.mark.parametrize("shown", [True, False])
@@ -49,7 +25,8 @@ def test_what_blocks_gain_over_an_arena_is_not_all_its_holes(shown: bool) -> Non
     told = findings(HOLES.name, cell(0, {"requests": 24}, paged=seen))["paged"]
     assert told.verdict == ("shown" if shown else "not_shown")
     # Where nothing is gained there is nothing to share out.
-    assert ("holes.paged_ahead" in below(told)) is shown
+    assert ("paged_ahead" in notes(told)) is shown
+    assert why(told) == (None if shown else "small")
 
 
 def test_a_table_does_not_call_counts_the_same_that_are_not(

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from made_up import Figures, below, cell, findings
+from made_up import Figures, cell, findings, sides, why
 
 from experiment.experiments.load import (
     LoadOutcome,
@@ -22,7 +22,6 @@ from experiment.experiments.load import (
     rest,
     slowest,
 )
-from experiment.text import Translator
 
 FIXED, EACH = 1e-3, 1e-4
 # Requests a second that it sustains at the most, of 40 tokens each on average.
@@ -103,22 +102,15 @@ def ran(kept: float, later: float, left: list[float], longest: float) -> Figures
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("left", "key"), [([5.0, 6.0, 7.0], "gave"), ([2.9, 6.0, 7.0], "open")])
+@pytest.mark.parametrize(
+    ("left", "key"), [([5.0, 6.0, 7.0], "saturated"), ([2.9, 6.0, 7.0], "queue")]
+)
 def test_an_arm_that_shares_its_steps_is_saturated_by_its_rest(left: list[float], key: str) -> None:
     """At four times the rate the slowest answer of before takes 4 x 0.5 times all arrivals."""
     low = cell(0, {"rate": 8.0, "clock": "wall"}, paged=ran(1.0, 1.0, [0.1] * 3, 0.5))
     high = cell(1, {"rate": 32.0, "clock": "wall"}, paged=ran(0.0, 1.0, left, 9.0))
     seen = findings("serving", low, high)["limit_paged"]
-    assert seen.text.key == f"experiments.serving.limit_{key}"
-    assert below(seen)["serving.limit_rest"]["rest"] == 6.0
-    assert below(seen)["serving.limit_alone"]["alone"] == 2.0
-    assert "serving.limit_lower" not in below(seen)
+    assert why(seen) == key
+    assert (sides(seen)["rest"], sides(seen)["slowest"]) == (6.0, 2.0)
     alone = findings("serving", high)["limit_paged"]
-    assert alone.text.key == "experiments.serving.limit_open"
-    assert "serving.limit_lower" in below(alone)
-
-
-def test_which_rates_to_add_is_said() -> None:
-    low = cell(0, {"rate": 8.0, "clock": "wall"}, paged=ran(1.0, 1.0, [0.1] * 3, 0.5))
-    seen = findings("serving", low)["limit_paged"]
-    assert "for instance 16 and 32." in Translator("en").message(seen.whole)
+    assert (why(alone), "slowest" in sides(alone)) == ("queue", False)

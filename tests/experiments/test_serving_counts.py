@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from made_up import Figures, begun_busy, below, cell, findings
+from made_up import Figures, begun_busy, beside, cell, findings, name_of, notes, sides, why
 
 from experiment.analysis.experiment_results import CellResult
-from experiment.text import Translator
 
 # Requests a second, and of either arm the steps and the most at a time.
 COUNTS = {8.0: ((666, 4), (666, 4)), 40.0: ((306, 4), (199, 10))}
@@ -23,36 +22,16 @@ def by_the_wall(index: int, rate: float, repeats: int = 3) -> CellResult:
     return cell(index, {"rate": rate, "clock": "wall"}, slabs=slow, paged=fast)
 
 
-@pytest.mark.parametrize("why", ["busy", "few"])
-def test_where_times_decide_nothing_the_clock_of_steps_tells(why: str) -> None:
-    last = by_the_wall(3, 40.0, 2 if why == "few" else 3)
-    last = begun_busy(last, "slabs") if why == "busy" else last
+@pytest.mark.parametrize("reason", ["busy", "few", None])
+def test_the_clock_of_steps_stands_below_times(reason: str | None) -> None:
+    last = by_the_wall(3, 40.0, 2 if reason == "few" else 3)
+    last = begun_busy(last, "slabs") if reason == "busy" else last
     seen = findings("serving", counted(0, 8.0), by_the_wall(1, 8.0), counted(2, 40.0), last)
     first = next(iter(seen.values()))
-    assert (first.id, first.verdict) == ("paging", "untested")
-    text = Translator("en").message(first.text)
-    assert "at 40 requests per second, blocks took 199 steps with at most 10 concurrent" in text
-    assert "slabs 306 with at most 4." in text
-    assert first.text.params["why"]["key"] == f"experiments.serving.counted_{why}"
-    assert ("busy_advice" if why == "busy" else "repeats_advice") in below(first)
-    # The other rate stands below, and this one not again.
-    more = Translator("en").message(first.whole).removeprefix(text)
-    assert "at 8 requests per second 666 steps in blocks" in more
-    assert "at 40 requests" not in more
-
-
-def test_a_verdict_on_times_has_the_counts_below_it() -> None:
-    seen = findings("serving", counted(0, 40.0), by_the_wall(1, 40.0))["paging"]
-    assert (seen.verdict, seen.text.key) == ("shown", "experiments.serving.paging_shown")
-    assert "at 40 requests per second 199 steps" in Translator("en").message(seen.whole)
-
-
-def test_counts_that_nobody_knows_are_not_told() -> None:
-    cells = (cell(0, {"rate": 40.0, "clock": "steps"}, slabs={"steps": 9}, paged={"steps": 9}),
-             begun_busy(by_the_wall(1, 40.0), "paged"))  # fmt: skip
-    seen = findings("serving", *cells)["paging"]
-    assert seen.text.key == "experiments.busy"
-    assert "serving.counted" not in below(seen)
+    assert (first.id, first.verdict) == ("paging", "untested" if reason else "shown")
+    assert why(first) == reason
+    steps = [sides(row) for row in first.beside if name_of(row) == "steps"]
+    assert steps == [{"slabs": 666, "paged": 666}, {"slabs": 306, "paged": 199}]
 
 
 # As a real run had them: latency does not tell the two apart, the first token does.
@@ -72,12 +51,12 @@ def test_the_first_token_is_judged_beside_latency() -> None:
     seen = findings("serving", with_first_tokens(0, 8.0, p95=False), with_first_tokens(1, 40.0))
     assert list(seen)[:3] == ["paging", "first_token", "first_token_p95"]
     assert [seen[name].verdict for name in list(seen)[:3]] == ["not_shown", "shown", "shown"]
-    text = Translator("en").message(seen["first_token"].text)
-    assert "takes 1.97 times as long in slabs as in blocks, 5.70 ms against 2.90 ms" in text
-    assert below(seen["first_token"])["over"]["least_at"] == 8.0
+    assert sides(seen["first_token"]) == {"slabs": 5.7e-3, "paged": 2.9e-3}
+    over = "over slabs paged first_token_s"
+    assert [*sides(beside(seen["first_token"])[over])] == ["8", "40"]
     late = seen["first_token_p95"]
-    assert late.text.params["factor"] == pytest.approx(25.7 / 4.0)
-    assert "over" not in below(late)  # one rate alone has requests enough
+    assert late.estimate == pytest.approx(25.7 / 4.0)
+    assert not late.beside  # one rate alone has requests enough
 
 
 def test_the_first_token_heeds_what_latency_heeds() -> None:
@@ -88,24 +67,10 @@ def test_the_first_token_heeds_what_latency_heeds() -> None:
     names = ("first_token", "first_token_p95")
     twice = findings("serving", with_first_tokens(0, 40.0, repeats=2))
     busy = findings("serving", begun_busy(with_first_tokens(0, 40.0), "paged"))
-    for seen, key in ((twice, "repeats_few"), (busy, "busy")):
-        told = [(seen[name].verdict, seen[name].text.key) for name in names]
-        assert told == [("untested", f"experiments.{key}")] * 2
+    for seen, key in ((twice, "few"), (busy, "busy")):
+        told = [(seen[name].verdict, why(seen[name])) for name in names]
+        assert told == [("untested", key)] * 2
     assert findings("serving", by_the_wall(0, 8.0))["first_token"].verdict == "untested"
-
-
-@pytest.mark.parametrize(("kept_up", "grows"), [([0.5, 0.6, 0.7], True), ([1.0, 1.0, 1.0], False)])
-def test_where_slabs_are_saturated_the_factor_is_one_of_so_many_requests(
-    kept_up: list[float], grows: bool
-) -> None:
-    slabs: Figures = {
-        "latency_s": [2.0, 2.1, 2.2], "first_token_s": [1.0, 1.1, 1.2],
-        "kept_up": kept_up, "later_tokens": [2.0, 2.1, 2.2],
-    }  # fmt: skip
-    paged: Figures = {"latency_s": [1.0, 1.1, 1.2], "first_token_s": [0.1, 0.1, 0.1]}
-    seen = findings("serving", cell(0, {"rate": 40.0, "clock": "wall"}, slabs=slabs, paged=paged))
-    for name in ("paging", "first_token"):
-        assert ("serving.queue_grows" in below(seen[name])) is grows, name
 
 
 def bearing(index: int, rate: float, slabs: list[float], paged: list[float] | None) -> CellResult:
@@ -121,24 +86,28 @@ GAVE, OPEN, BORE = [0.5, 0.6, 0.7], [0.5, 0.6, 1.0], [1.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize(
-    ("paged", "said"),
-    [(BORE, {"larger"}), (GAVE, {"both"}), (OPEN, set()), (None, set())],
+    ("slabs", "paged", "told"),
+    [
+        (GAVE, BORE, {"queue_larger"}),
+        (GAVE, GAVE, {"queue_both"}),
+        (GAVE, OPEN, {"queue_grows"}),
+        (GAVE, None, {"queue_grows"}),
+        (BORE, BORE, set()),
+    ],
 )
 def test_the_factor_of_a_queue_would_be_larger_only_where_blocks_have_none(
-    paged: list[float] | None, said: set[str]
+    slabs: list[float], paged: list[float] | None, told: set[str]
 ) -> None:
     """Two queues that both grow are so many times as long as one another."""
-    seen = findings("serving", bearing(0, 40.0, GAVE, paged))["paging"]
-    told = {key for key in below(seen) if key.startswith("serving.queue_")}
-    assert told == {"serving.queue_grows", *(f"serving.queue_{name}" for name in said)}
+    assert notes(findings("serving", bearing(0, 40.0, slabs, paged))["paging"]).keys() == told
 
 
 def test_who_was_saturated_at_a_lower_rate_bears_no_higher_one() -> None:
     low, high = bearing(0, 20.0, GAVE, GAVE), bearing(1, 40.0, BORE, BORE)
-    assert "serving.queue_both" in below(findings("serving", low, high)["paging"])
+    assert "queue_both" in notes(findings("serving", low, high)["paging"])
     calm = bearing(0, 20.0, BORE, BORE)
     for cells in ((calm, bearing(1, 40.0, GAVE, BORE)), (bearing(0, 20.0, GAVE, BORE), high)):
-        assert "serving.queue_larger" in below(findings("serving", *cells)["paging"])
+        assert "queue_larger" in notes(findings("serving", *cells)["paging"])
 
 
 def test_a_higher_rate_that_saturates_tells_nothing_of_a_lower_one() -> None:
@@ -146,4 +115,4 @@ def test_a_higher_rate_that_saturates_tells_nothing_of_a_lower_one() -> None:
     high = bearing(1, 80.0, GAVE, None)
     alone = high.model_copy(update={"arms": [arm for arm in high.arms if arm.arm == "slabs"]})
     seen = findings("serving", bearing(0, 40.0, BORE, BORE), alone)["paging"]
-    assert "serving.queue_grows" not in below(seen)
+    assert not notes(seen)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from experiment.analysis.experiment_results import BUSY_NOTE, ExperimentResult, Finding
+from experiment.analysis.finding_text import answer, below
 from experiment.analysis.gains import cores_before
 from experiment.analysis.results import Results
 from experiment.experiments.registry import figure_name
@@ -141,6 +142,6 @@ def _show_finding(out: Console, result: ExperimentResult, finding: Finding) -> N
         line.append(out.t(f"verdict.{finding.verdict}"), style=VERDICT_STYLES[finding.verdict])
     out.console.print()
     out.console.print(line)
-    out.paragraph(out.t.message(finding.text), indent=2)
-    if finding.more is not None:
-        out.paragraph(out.t.message(finding.more), "dim", indent=2)
+    out.paragraph(out.t.message(answer(finding)), indent=2)
+    for text in below(finding):
+        out.paragraph(out.t.message(text), "dim", indent=2)

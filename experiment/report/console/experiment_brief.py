@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from experiment.analysis.experiment_results import ExperimentResult
+from experiment.analysis.finding_text import answer
 from experiment.experiments.registry import figure_name
 from experiment.report.console.experiment import VERDICT_STYLES, show_checked, show_ended_badly
 from experiment.report.facts.experiment import (
@@ -32,7 +33,7 @@ _MOST_COLUMNS, _MOST_ROWS, _MOST_FINDINGS = 4, 8, 5
 def show_brief(out: ConsoleReporter, result: ExperimentResult, files: Sequence[str]) -> None:
     """Everything that follows the last arm; the first finding is the answer."""
     if result.findings:
-        out.paragraph(out.t.message(result.findings[0].text), "bold")
+        out.paragraph(out.t.message(answer(result.findings[0])), "bold")
     if result.cells:
         _show_table(out, result)
     show_ended_badly(out, result)

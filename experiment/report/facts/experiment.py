@@ -16,7 +16,8 @@ from experiment.analysis.experiment_results import (
     Finding,
 )
 from experiment.experiments.found import listed, param
-from experiment.experiments.lengths import shape_label
+from experiment.experiments.labels import axis_label as axis_label
+from experiment.experiments.labels import value_label as value_label
 from experiment.report.facts.simulation_values import written
 from experiment.report.facts.texts import Words
 from experiment.text.messages import Message, message
@@ -116,11 +117,6 @@ def arena_name(arena: str) -> Message:
     return message(f"experiments.arena.{arena}")
 
 
-def axis_label(name: str) -> Message:
-    """Name of what a cell is called by."""
-    return message(f"experiments.axis.{name}")
-
-
 def table_note(result: ExperimentResult) -> Message:
     """What stands on the table of all figures; where a run contradicts itself, that it does."""
     arms = (arm for cell in result.cells for arm in cell.arms)
@@ -136,15 +132,6 @@ def counted_once(result: ExperimentResult) -> bool:
         for cell in steps
         for arm in cell.arms
     )
-
-
-def value_label(axis: str, value: int | float | str) -> Words:
-    """A value that a cell is called by: a number, a word, or a name of its user's."""
-    if axis == "shape":
-        return shape_label(str(value))
-    if isinstance(value, str):
-        return message(f"experiments.value.{value.replace('-', '_')}")
-    return f"{value:,g}" if isinstance(value, float) else f"{value:,}"
 
 
 def cell_label(values: Values) -> Words:

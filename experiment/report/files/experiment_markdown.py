@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from experiment.analysis.experiment_results import ExperimentResult
+from experiment.analysis.finding_text import whole
 from experiment.experiments.registry import figure_name
 from experiment.report.facts import experiment as words
 from experiment.report.facts.texts import arm_name
@@ -40,7 +41,7 @@ def _findings(t: Translator, result: ExperimentResult, plain: Plain) -> str:
         [
             t.message(words.finding_title(result.name, each)),
             t(f"verdict.{each.verdict}") if each.verdict else DASH,
-            t.message(each.whole),
+            t.message(whole(each)),
         ]
         for each in result.findings
     ]

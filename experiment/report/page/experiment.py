@@ -16,6 +16,7 @@ from experiment.analysis.experiment_results import (
     FigureInfo,
     Number,
 )
+from experiment.analysis.finding_text import answer, below
 from experiment.experiments.found import param
 from experiment.experiments.registry import figure_name
 from experiment.report.facts import experiment as words
@@ -54,6 +55,7 @@ def experiment_context(b: Bilingual, result: ExperimentResult | None) -> dict[st
         "experiment_reading": words.reading(result.name),
         "experiment_varied": words.varied(result),
         "experiment_titles": [words.finding_title(result.name, one) for one in result.findings],
+        "experiment_texts": [(answer(one), below(one)) for one in result.findings],
         "experiment_anchors": words.anchors(result.findings),
         "experiment_axis": words.cell_axis(result.cells[0].values) if result.cells else None,
         "experiment_groups": groups,

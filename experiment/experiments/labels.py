@@ -1,0 +1,81 @@
+"""Names of what findings compare: arms, figures, cells and their values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from experiment.analysis.experiment_results import CellResult
+from experiment.analysis.finding_text import listed
+from experiment.text.messages import Message, arm_message, message
+
+# Shapes of ``lengths`` that have a name in the catalogues.
+SHAPES = ("short", "mixed", "long")
+_SHORT = ("slabs", "paged", "contiguous.batch", "contiguous.sequential", "contiguous.growing")
+
+
+def axis_label(name: str) -> Message:
+    """Name of what a cell is called by."""
+    return message(f"experiments.axis.{name}")
+
+
+def shape_label(shape: str) -> Message | str:
+    """Name of a shape: one's own is called what its user called it."""
+    return message(f"experiments.value.{shape}") if shape in SHAPES else shape
+
+
+def value_label(axis: str, value: int | float | str) -> Message | str:
+    """A value that a cell is called by: a number, a word, or a name of its user's."""
+    if axis == "shape":
+        return shape_label(str(value))
+    if isinstance(value, str):
+        return message(f"experiments.value.{value.replace('-', '_')}")
+    return f"{value:,g}" if isinstance(value, float) else f"{value:,}"
+
+
+def arm_label(arm: str) -> Message:
+    """Short name of an arm beside its value."""
+    if arm in _SHORT:
+        return message(f"experiments.side.{arm.replace('.', '_')}")
+    return arm_message(arm)
+
+
+def labelled(name: Message | str) -> Message:
+    """A name before its value, where it is no word of the sentence."""
+    said = name.model_dump() if isinstance(name, Message) else name
+    return message("experiments.found.label", name=said)
+
+
+def side_label(axis: str, value: int | float | str) -> Message:
+    """A value of a cell before what was measured there."""
+    return labelled(value_label(axis, value))
+
+
+def arm_in_cell(arm: str, cell: CellResult) -> Message:
+    """An arm, and the cell in which something of it was counted."""
+    place = cell_place(cell, cell.values)
+    at = place.model_dump() if place else ""
+    return message("experiments.found.at", figure=arm_label(arm).model_dump(), at=at)
+
+
+def cell_place(cell: CellResult, axes: Iterable[str]) -> Message | None:
+    """Where a comparison was made: each axis with its value."""
+    return listed(
+        message(
+            "experiments.found.where",
+            axis=axis_label(axis).model_dump(),
+            value=said.model_dump() if isinstance(said, Message) else said,
+        )
+        for axis in axes
+        if (said := value_label(axis, cell.values[axis]))
+    )
+
+
+def rate_label(rate: float) -> Message:
+    """A rate at which requests arrive."""
+    axis = axis_label("rate").model_dump()
+    return message("experiments.found.where", axis=axis, value=f"{rate:g}")
+
+
+def figure_label(name: str) -> Message:
+    """Name of a figure."""
+    return message(f"experiments.figure.{name}")
