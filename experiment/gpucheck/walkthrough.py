@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,8 @@ _ARMS = ("contiguous", "slabs", "paged", "transformers_paged")
 # Compiled where there is a GPU alone.
 _ON_GPU = "contiguous.compiled"
 _DIRECTORY = "walkthrough"
+# Seconds before the deadline at which it is interrupted, so that it writes down what it has.
+_SPARE_S = 20.0
 
 
 def check(wire: Wire, task: Task) -> None:
@@ -36,13 +40,19 @@ def check(wire: Wire, task: Task) -> None:
         variables[VLLM_PYTHON] = python
     words = [] if task.on_gpu else ["--config", "configs/quick.toml"]
     words += ["--yes", "--lang", "en", "--arms", ",".join(arms), "--out", str(directory)]
-    done = subprocess.run(  # noqa: S603 - our own program, no shell
+    program = subprocess.Popen(  # noqa: S603 - our own program, no shell
         [sys.executable, "-P", "-m", "experiment", *words],
-        stdin=subprocess.DEVNULL, stdout=sys.stderr, stderr=sys.stderr, check=False,
+        stdin=subprocess.DEVNULL, stdout=sys.stderr, stderr=sys.stderr,
         env=child_environment(variables),
     )  # fmt: skip
-    code = done.returncode
-    report(wire, "exit", code == 0, "gpucheck.walkthrough.exit", code=code)
+    limit_s = max(0.0, task.deadline - _SPARE_S - time.monotonic())
+    try:
+        code = program.wait(limit_s)
+        report(wire, "exit", code == 0, "gpucheck.walkthrough.exit", code=code)
+    except subprocess.TimeoutExpired:
+        program.send_signal(signal.SIGINT)
+        program.wait()
+        report(wire, "exit", False, "gpucheck.walkthrough.interrupted", limit=limit_s)
     for each in arm_checks(directory / RUN_FILE):
         wire.emit(each)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import importlib.util
 import json
+import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from made_up_machine import cpu_environment, cuda_environment, cuda_machine
 
 from experiment.children.probe import assemble
 from experiment.events import Check, Event
-from experiment.gpucheck import machine, memory, speed_transformers
+from experiment.gpucheck import machine, memory, speed_transformers, walkthrough
 from experiment.gpucheck.decode_steps import Setting
 from experiment.gpucheck.engine_runs import divergences
 from experiment.gpucheck.parts import PARTS, Part, Task
@@ -165,6 +167,29 @@ def test_the_cost_of_sampling_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_divergences_are_the_places_of_first_other_tokens() -> None:
     assert divergences([[1, 2, 3], [4]], [[1, 9, 8], [4]]) == [1, None]
+
+
+def test_a_walkthrough_that_needs_more_time_reports_the_arms_that_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class OutOfTime(subprocess.Popen[bytes]):
+        """Its time is up when the first arm has ended, on however slow a machine."""
+
+        def wait(self, timeout: float | None = None) -> int:
+            if timeout is None:
+                return super().wait()
+            log = tmp_path / "walkthrough" / "events.jsonl"
+            while self.poll() is None:
+                if log.exists() and '"arm_finished"' in log.read_text(encoding="utf-8"):
+                    raise subprocess.TimeoutExpired(self.args, timeout)
+                time.sleep(0.1)
+            raise AssertionError
+
+    monkeypatch.setattr(subprocess, "Popen", OutOfTime)
+    heard: Any = Heard()
+    walkthrough.check(heard, Task(PARTS[6], "cpu", tmp_path, time.monotonic() + 60.0))
+    assert heard.checks["exit"] is False
+    assert True in (found for name, found in heard.checks.items() if name.startswith("arm."))
 
 
 def test_an_arm_with_a_problem_fails_and_a_skipped_one_is_not_judged(tmp_path: Path) -> None:
