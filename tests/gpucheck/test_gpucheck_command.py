@@ -106,8 +106,8 @@ def test_a_broken_kernel_fails_and_the_others_report(ran: Ran) -> None:
     assert kernels.interpreted
     assert kernels.reason.key == "gpucheck.failed"
     wrong = {check.id for check in kernels.checks if check.passed is False}
-    assert "float32.group4.decode" in wrong
-    assert "float32.poison" not in wrong
+    assert "float32.dim16.group4.decode" in wrong
+    assert "float32.poison.values" not in wrong
     assert [part.part for part in ran.data.parts] == [part.name for part in PARTS]
     assert ran.part("environment").verdict == ran.part("walkthrough").verdict == "pass"
 
