@@ -10,13 +10,11 @@ from typing import Any
 
 import torch
 
-from experiment.config.kv_dtype import cache_geometry
 from experiment.engine.attention.interface import ATTENTION
 from experiment.engine.cuda.decode_graphs import cuda_capture
 from experiment.engine.engine import Engine
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
-from experiment.engine.quantized import KV_DTYPES
 from experiment.gpucheck.tiny_models import CONFIGS, POSITIONS, VOCABULARY, plain_tokens, tiny
 from kvsim.core.scheduler import SchedulerConfig
 from kvsim.core.step import OpKind
@@ -45,25 +43,20 @@ def prompt(tokens: int) -> list[int]:
 
 def engine_tokens(
     family: str, device: torch.device, requests: Requests, dtype: torch.dtype = torch.float32,
-    *, graphs: bool = False, compiled: bool = False, blocks: int = 60, kernel: str = "triton",
-    kv_dtype: str = "auto", **limits: Any,
+    *, graphs: bool = False, compiled: bool = False, blocks: int = 60, **limits: Any,
 ) -> EngineRun:  # fmt: skip
-    """Run the requests together over blocks of 4 slots.
+    """Run the requests together on the Triton kernels, over blocks of 4 slots.
 
     Args:
         graphs: replay decoding steps from CUDA graphs.
         compiled: of layers that torch has compiled.
         blocks: of the pool; few of them preempt.
-        kernel: of attention.
-        kv_dtype: as ``cache.kv_dtype``.
         limits: of the scheduler.
     """
     config = SchedulerConfig(**limits)
     shape = geometry_from_config(CONFIGS[family]().to_dict(), dtype.itemsize)
-    shape = cache_geometry(shape, kv_dtype)
-    stored = KV_DTYPES.get(kv_dtype, dtype)
-    pool = KVPool(shape, blocks, 4, stored, device, config.host_blocks)
-    runner = ModelRunner(_model(family, ATTENTION, str(device), dtype), pool, kernel)
+    pool = KVPool(shape, blocks, 4, dtype, device, config.host_blocks)
+    runner = ModelRunner(_model(family, ATTENTION, str(device), dtype), pool, "triton")
     if graphs:
         runner.capture_decoding(len(requests), POSITIONS, cuda_capture(device), compiled=compiled)
     engine = Engine(runner, config, None, VOCABULARY, POSITIONS)

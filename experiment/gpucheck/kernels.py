@@ -12,8 +12,8 @@ from math import isfinite
 
 import torch
 
-from experiment.engine.attention.kernels import KERNELS, reference_kernel
-from experiment.engine.quantized import FP8, LayerKV, from_blocks
+from experiment.engine.attention.kernels import KERNELS, reference_kernel, triton_rescale
+from experiment.engine.quantized import FP8, LayerKV, QuantizedKV, from_blocks, rescale
 from experiment.gpucheck.kernel_cases import Case, Step, make_step, moved
 from experiment.gpucheck.parts import Task, report
 from experiment.model.load import one_line
@@ -61,6 +61,7 @@ _BLOCK_SIZE, _KV_HEADS = 16, 2
 def check(wire: Wire, task: Task) -> None:
     """Compare every format that the device has."""
     check_formats(wire, torch.device(task.device), tuple(FORMATS))
+    check_rescale(wire, torch.device(task.device))
 
 
 def check_formats(wire: Wire, device: torch.device, names: Sequence[str]) -> None:
@@ -79,6 +80,28 @@ def check_formats(wire: Wire, device: torch.device, names: Sequence[str]) -> Non
                     _compare(wire, check_id, name, make_step(case), device)
         for side in ("keys", "values"):
             _poisoned(wire, name, side, device, dims[0])
+
+
+def check_rescale(wire: Wire, device: torch.device) -> None:
+    """Enlarge the scales of int8 blocks by our kernel and by PyTorch, none to 128 times."""
+    step = moved(make_step(Case(((40, 1), (5, 3)), _BLOCK_SIZE, _KV_HEADS, _KV_HEADS, 16)), device)
+    kv = from_blocks(step.kv, torch.int8)
+    blocks, _ = step.inputs.touched
+    assert isinstance(kv, QuantizedKV)
+    assert kv.scales is not None
+    old = kv.scales[:, blocks]
+    times = 2.0 ** torch.arange(old.numel(), device=device).reshape(old.shape)
+    ours, plain = kv.values.clone(), kv.values.clone()
+    try:
+        triton_rescale()(ours, step.inputs, old, old * times)
+        rescale(plain, step.inputs, old, old * times)
+        apart = int((ours != plain).sum())
+    except Exception as error:  # as below
+        about = {"format": "int8", "group": 1, "dim": 16, "error": one_line(error)}
+        kind = message("gpucheck.kernels.mixed").model_dump()
+        report(wire, "int8.rescale", False, "gpucheck.kernels.raised", kind=kind, **about)
+        return
+    report(wire, "int8.rescale", not apart, "gpucheck.kernels.rescale", n=apart, of=plain.numel())
 
 
 def _compare(wire: Wire, check_id: str, name: str, step: Step, device: torch.device) -> None:
