@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from chart_checks import charts_of
-from keyed_page import exempt
+from data_keys import name
 
 _WRITTEN = re.compile(r"(-?[\d,]+(?:\.\d+)?(?:e[-+]?\d+)?)\s*(%|m?s|[KMGT]?i?B)?")
 _UNITS = {"ms": 1e-3, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -34,7 +34,7 @@ class Mark:
 def axes_of(body: Any) -> Iterator[tuple[str, list[float], list[float]]]:
     """(chart, numbers, places) of every axis with three marks or more."""
     for chart in charts_of(body):
-        marks = [_mark(node) for node in chart.iter() if exempt(node) == "mark of an axis"]
+        marks = [_mark(node) for node in chart.iter() if _is_mark(node)]
         rows, columns = _grouped(marks)
         for same, place in ((rows, "x"), (columns, "y")):
             for axis in (one for group in same for one in _rising(group)):
@@ -52,6 +52,10 @@ def misplaced(body: Any) -> list[tuple[str, float]]:
             if abs(places[0] + (number - numbers[0]) * each - place) > _PIXELS:
                 wrong.append((chart, number))
     return wrong
+
+
+def _is_mark(node: Any) -> bool:
+    return name(node) == "text" and "tick" in (node.get("class") or "").split()
 
 
 def _mark(node: Any) -> Mark:

@@ -69,9 +69,8 @@ class Entry:
 
     Attributes:
         file: the summary that all this comes from.
-        key: path of the verdict in it; of a verdict that is made of it, ``headline``; None of one
-            that has no figures.
-        when_key: path of the time in it, or ``mtime``: that of the file itself.
+        key: path of the verdict in it; None of a verdict that is made of it.
+        when_key: path of the time in it; None where it is that of the file itself.
         page: None where none was drawn.
     """
 
@@ -84,8 +83,8 @@ class Entry:
     subject: str | None = None
     page: str | None = _PAGE
     file: str = RUN_FILE
-    key: str | None = "headline"
-    when_key: str = "wall_ns"
+    key: str | None = None
+    when_key: str | None = "wall_ns"
 
     @property
     def when(self) -> str:
@@ -127,7 +126,7 @@ def _read(path: Path, page: str | None, read: Reader) -> Entry:
         text = read_bounded(path, MAX_JSON_BYTES) if page else _first_line(path)
         entry = replace(read(path.parent.name, parse_json(text)), page=page, file=path.name)
         if not entry.wall_ns:
-            when = {"wall_ns": written, "offset_s": _offset(written), "when_key": "mtime"}
+            when = {"wall_ns": written, "offset_s": _offset(written), "when_key": None}
             entry = replace(entry, **when)  # type: ignore[arg-type]
         _check(entry)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError,
@@ -135,7 +134,7 @@ def _read(path: Path, page: str | None, read: Reader) -> Entry:
         unread = message("index.unread" if page else "index.unread_log")
         return Entry(
             path.parent.name, "unreadable", written, _offset(written), unread, page=page,
-            file=path.name, key=None, when_key="mtime",
+            file=path.name, when_key=None,
         )  # fmt: skip
     return entry
 
@@ -181,7 +180,7 @@ def _unfinished(name: str, data: Mapping[str, Any]) -> Entry:
         raise ValueError(name)
     return Entry(
         name, "unfinished", int(data["wall_ns"]), int(data["utc_offset_s"]),
-        message("index.no_report"), None, _subject(data["config"]), key=None,
+        message("index.no_report"), None, _subject(data["config"]),
     )  # fmt: skip
 
 
@@ -235,7 +234,7 @@ def _gpucheck(name: str, data: Mapping[str, Any]) -> Entry:
     found = gpucheck.GpuCheck.model_validate(data)
     return Entry(
         name, "gpucheck", found.wall_ns, found.utc_offset_s, found.headline, None,
-        found.device_name, key="headline",
+        found.device_name,
     )  # fmt: skip
 
 
