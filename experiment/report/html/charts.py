@@ -129,7 +129,9 @@ def _bar(
     total = Keyed(slots(slots_of), f"results.arms[{arm.arm}].peak.{name}")
     parts.append(text(b, x + 42, y + 13.5, total, class_="t num end strong"))
     if not width.narrow:
-        size = format_bytes(arm.bytes_of(slots_of))
+        size = Keyed(
+            format_bytes(arm.bytes_of(slots_of)), f"results.arms[{arm.arm}].peak_bytes.{name}"
+        )
         parts.append(text(b, x + 56, y + 13.5, size, class_="t num soft"))
     return Markup("").join(parts)
 

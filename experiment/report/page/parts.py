@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 from experiment.analysis.results import ArmResult, Claim, RequestResult, Results
 from experiment.events import ModelPrepared, RunStarted, WorkloadReady, WorkloadRequest
 from experiment.files.shipped import program
 from experiment.record.log import Record
-from experiment.replay.step_rows import SlotFigures
-from experiment.report.facts.block_events import NO_BLOCKS, counted, happened, has_blocks
+from experiment.report.facts.block_events import NO_BLOCKS, happened, has_blocks
 from experiment.report.facts.data_key import Keyed, keyed
 from experiment.report.facts.sharing import sampling_message
 from experiment.report.facts.tables import wall_clock
@@ -38,7 +38,6 @@ _MOST_COMMAND = 20_000
 
 
 Shown = str | Message | Keyed
-Write = Callable[[ArmResult], str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +63,16 @@ def comparison(results: Results) -> list[Row]:
     arms = results.arms
     return [
         *(_slots_row(arms, name) for name in ("reserved", "allocated", "live", "wasted")),
-        row(arms, "report.compare.share", lambda arm: _share(arm.peak), strong=True),
-        row(arms, "report.compare.mean_share", lambda arm: _share(arm.mean)),
-        _field_row(arms, "fits", "fits", count, strong=True),
-        _field_row(arms, "tensors", "tensor_bytes", size),
-        _field_row(arms, "generate", "generate_s", seconds),
-        _field_row(arms, "rate", "tokens_per_s", rate),
-        _field_row(arms, "mean_request", "mean_request_s", seconds),
-        _field_row(arms, "load", "load_s", seconds),
-        _moved_row(arms),
-        *(_event_row(arms, name) for name in happened(results)),
+        _row(arms, "report.compare.share", "peak.utilisation", percent, strong=True),
+        _row(arms, "report.compare.mean_share", "mean.utilisation", percent),
+        _row(arms, "report.compare.fits", "fits", count, strong=True),
+        _row(arms, "report.compare.tensors", "tensor_bytes", size),
+        _row(arms, "report.compare.generate", "generate_s", seconds),
+        _row(arms, "report.compare.rate", "tokens_per_s", rate),
+        _row(arms, "report.compare.mean_request", "mean_request_s", seconds),
+        _row(arms, "report.compare.load", "load_s", seconds),
+        _row(arms, "report.compare.moved", "moved_bytes", size, _why_not_moved),
+        *(_row(arms, f"console.{name}", name, count, _why_no_event) for name in happened(results)),
     ]
 
 
@@ -82,60 +81,49 @@ def at(arm: ArmResult, path: str) -> str:
     return f"results.arms[{arm.arm}].{path}"
 
 
-def _share(slots: SlotFigures | None) -> str | None:
-    return None if slots is None else percent(slots.utilisation)
-
-
-def _event_row(arms: Sequence[ArmResult], name: str) -> Row:
-    """Preemptions, swaps or copies, where any arm had some."""
-    cells = []
-    for arm in arms:
-        unable = arm.status == "finished" and not has_blocks(arm.arm)
-        shown = keyed(count(counted(arm, name)), at(arm, name))
-        cells.append(Cell(shown, reason=NO_BLOCKS if unable else why_unknown(arm)))
-    return Row(f"console.{name}", cells)
-
-
 def _slots_row(arms: Sequence[ArmResult], name: str) -> Row:
+    row = _row(arms, f"term.{name}.name", f"peak_bytes.{name}", size)
+    cells = [
+        replace(cell, sub=message("report.slots", n=whole(getattr(arm.peak, name))))
+        if cell.main
+        else cell
+        for arm, cell in zip(arms, row.cells, strict=True)
+    ]
+    return replace(row, cells=cells)
+
+
+def _row(
+    arms: Sequence[ArmResult],
+    label: str,
+    path: str,
+    write: Callable[[Any], str | None],
+    why: Callable[[ArmResult], Message | None] = lambda _: None,
+    strong: bool = False,
+) -> Row:
+    """A field of the arms' results; ``why`` it does not apply to an arm, where it does not."""
     cells = []
     for arm in arms:
-        slots: float = getattr(arm.peak, name) if arm.peak else 0
-        main = size(arm.bytes_of(slots)) if arm.peak else None
-        sub = message("report.slots", n=whole(slots)) if main else None
-        cells.append(Cell(main, sub, None if main else why_unknown(arm)))
-    return Row(f"term.{name}.name", cells)
-
-
-def row(arms: Sequence[ArmResult], label: str, write: Write, strong: bool = False) -> Row:
-    """A row of what ``write`` makes of each arm."""
-    shown = [(arm, write(arm)) for arm in arms]
-    cells = [Cell(text, reason=None if text else why_unknown(arm)) for arm, text in shown]
+        reason = why(arm)
+        value = None if reason else reduce(_field, path.split("."), arm)
+        cells.append(Cell(keyed(write(value), at(arm, path)), reason=reason or why_unknown(arm)))
     return Row(label, cells, strong)
 
 
-def _field_row(
-    arms: Sequence[ArmResult],
-    label: str,
-    name: str,
-    write: Callable[[Any], str | None],
-    strong: bool = False,
-) -> Row:
-    """A row of a field of the arms' results."""
-    cells = []
-    for arm in arms:
-        shown = keyed(write(getattr(arm, name)), at(arm, name))
-        cells.append(Cell(shown, reason=None if shown else why_unknown(arm)))
-    return Row(f"report.compare.{label}", cells, strong)
+def _field(value: Any, name: str) -> Any:
+    return None if value is None else getattr(value, name)
 
 
-def _moved_row(arms: Sequence[ArmResult]) -> Row:
+def _why_no_event(arm: ArmResult) -> Message | None:
+    """Only blocks can be lost, swapped or copied."""
+    if has_blocks(arm.arm):
+        return None
+    return NO_BLOCKS if arm.status == "finished" else why_unknown(arm)
+
+
+def _why_not_moved(arm: ArmResult) -> Message | None:
     """Only a cache that grows copies itself; the others have nothing to count."""
-    cells = []
-    for arm in arms:
-        grows = arm.elastic or arm.status != "finished"
-        reason = why_unknown(arm) if grows else message("report.unknown.does_not_grow")
-        cells.append(Cell(keyed(size(arm.moved_bytes), at(arm, "moved_bytes")), reason=reason))
-    return Row("report.compare.moved", cells)
+    grows = arm.elastic or arm.status != "finished"
+    return None if grows else message("report.unknown.does_not_grow")
 
 
 def one_reason(row: Row) -> Message | None:

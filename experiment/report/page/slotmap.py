@@ -35,13 +35,12 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class MapOf:
-    """The pool of one arm after ``step``, ready to be drawn: ``row`` slots side by side.
+    """The pool of one arm, ready to be drawn: ``row`` slots side by side.
 
     ``shared`` are blocks of several requests: how many hold each.
     """
 
     arm: str
-    step: int
     pieces: tuple[Piece, ...]
     block_size: int
     row: int
@@ -69,7 +68,7 @@ def map_of(arm: str, seen: Picture, max_length: int) -> MapOf | None:
         return None
     owners = Counter(block for holder in seen.holders.values() for block in holder.table)
     shared = {block: count for block, count in owners.items() if count > 1}
-    return MapOf(arm, seen.step, tuple(pieces), shape.block_size, row, slots, shared)
+    return MapOf(arm, tuple(pieces), shape.block_size, row, slots, shared)
 
 
 def _pieces(seen: Picture) -> list[Piece]:

@@ -20,7 +20,6 @@ from experiment.record.log import write_atomic
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.csv_text import csv_encoding
 from experiment.report.facts.values import excerpt
-from experiment.report.html.embed import safe_json
 from experiment.report.page.page import page_assets, templates
 from experiment.report.pages.index_entries import Entry, entries
 from experiment.text import Translator
@@ -90,7 +89,7 @@ def index_html(found: Sequence[Entry], lang: str) -> str:
         **page_assets(),
         entries=found,
         kinds=kinds if len(kinds) > 1 and len(found) > _FEW else [],
-        data=safe_json({"reports": [_excerpt(one.name) for one in found]}),
+        data="{}",
         patterns="",
     )
     return page
