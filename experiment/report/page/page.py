@@ -34,8 +34,7 @@ from experiment.report.facts.engine import engine_facts, margin_text
 from experiment.report.facts.lifelines import PHASES, lifelines
 from experiment.report.facts.series import MARKED_STAGES, Series, all_series, picture
 from experiment.report.facts.sharing import explanations
-from experiment.report.facts.tables import wall_clock
-from experiment.report.facts.texts import Words
+from experiment.report.facts.texts import Words, date_text
 from experiment.report.html.charts import mark_swatch, peak_chart, small_bars, thinned, time_chart
 from experiment.report.html.embed import safe_json
 from experiment.report.html.lines import line_swatch
@@ -248,9 +247,8 @@ def _asset(name: str) -> Markup:
 
 
 def _first_screen(record: Record, results: Results, series: list[Series]) -> dict[str, Any]:
-    began = wall_clock(record.started, record.started.t_ns)
     return {
-        "began": f"{began:%Y-%m-%d %H:%M}",
+        "began": date_text(record.started.wall_ns, record.started.utc_offset_s),
         "figures": results.headline.params or None if results.experiment is None else None,
         "heroes": {
             kind: _spread(arm, series) if arm else None for kind, arm in _heroes(results).items()

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,6 +33,7 @@ from experiment.report.facts import compare as compare_words
 from experiment.report.facts import paper as paper_facts
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.simulation_headline import headline
+from experiment.report.facts.texts import date_text
 from experiment.report.pages import (
     bench as bench_page,
 )
@@ -89,9 +90,7 @@ class Entry:
     @property
     def when(self) -> str:
         """Date and time where it was made."""
-        zone = timezone(timedelta(seconds=self.offset_s))
-        moment = datetime.fromtimestamp(self.wall_ns / 1e9, UTC).astimezone(zone)
-        return moment.strftime("%Y-%m-%d %H:%M")
+        return date_text(self.wall_ns, self.offset_s)
 
 
 def entries(reports: Path) -> list[Entry]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 from experiment.files.shipped import program
@@ -21,6 +20,7 @@ from experiment.report.facts.simulation_figures import GROUPS, Figure, policy_of
 from experiment.report.facts.simulation_headline import compared, headline, used_share
 from experiment.report.facts.simulation_sweeps import Sweep, sweeps_of
 from experiment.report.facts.simulation_values import written
+from experiment.report.facts.texts import date_text
 from experiment.report.facts.values import shell_text, unseen
 from experiment.report.html import simulation_charts as charts
 from experiment.report.html.embed import packed, safe_json
@@ -56,7 +56,7 @@ def simulation_html(data: Data, tables: Mapping[str, str], lang: str) -> str:
         **page_assets(stacked=column_heads(b, policy=[cell.policy for cell in cells])),
         "data": _embedded(data, tables),
         "record": data,
-        "began": _began(data),
+        "began": date_text(data["wall_ns"], data["utc_offset_s"]),
         "headline": headline(data),
         "cells": cells,
         **_first_screen(data, cells),
@@ -70,12 +70,6 @@ def simulation_html(data: Data, tables: Mapping[str, str], lang: str) -> str:
 def policy_message(name: str) -> Message:
     """What a policy does."""
     return message(f"sim.policy.{name.replace('+', '_')}")
-
-
-def _began(data: Data) -> str:
-    zone = timezone(timedelta(seconds=data["utc_offset_s"]))
-    moment = datetime.fromtimestamp(data["wall_ns"] / 1e9, UTC).astimezone(zone)
-    return moment.strftime("%Y-%m-%d %H:%M")
 
 
 def _first_screen(data: Data, cells: Sequence[Cell]) -> dict[str, Any]:
