@@ -53,6 +53,11 @@ class Figure:
         return message(f"sim.figure.state_{kind}", state=of)
 
     @property
+    def key(self) -> str | None:
+        """Where it stands in a result; None of what is worked out of several values."""
+        return ".".join(self.value.path) if isinstance(self.value, Field) else None
+
+    @property
     def column(self) -> str:
         """Name of its column, with the unit."""
         unit = {"share": "_share", "bytes": "_bytes", "seconds": "_s", "rate": "_per_s"}
@@ -95,26 +100,31 @@ def _of_pool(slots: Callable[[Result], float]) -> Callable[[Result], Value]:
     return lambda result: slots(result) / result["pool_slots"]
 
 
-def _at(*path: str) -> Callable[[Result], Value]:
-    def find(result: Result) -> Value:
+@dataclass(frozen=True, slots=True)
+class Field:
+    """The value at a path of a result, divided by ``of``: 100 makes shares of percentages."""
+
+    path: tuple[str, ...]
+    of: int = 1
+
+    def __call__(self, result: Result) -> Value:
+        """The value; None where there is none."""
         value: Any = result
-        for name in path:
+        for name in self.path:
             if value is None:
                 return None
             value = value.get(name)
-        return value if value is None or isinstance(value, int | float) else None
+        if not isinstance(value, int | float):
+            return None
+        return value if self.of == 1 else value / self.of
 
-    return find
+
+def _at(*path: str) -> Field:
+    return Field(path)
 
 
-def _percent(*path: str) -> Callable[[Result], Value]:
-    found = _at(*path)
-
-    def share(result: Result) -> Value:
-        value = found(result)
-        return None if value is None else value / 100
-
-    return share
+def _percent(*path: str) -> Field:
+    return Field(path, 100)
 
 
 def _figures_of_states() -> Iterator[Figure]:
