@@ -63,6 +63,15 @@ def all_tables(t: Translator, data: BenchData) -> list[Cells]:
     return tables
 
 
+def speed_tables(t: Translator, data: BenchData) -> list[Cells]:
+    """Of each workload the rates, factors and first tokens."""
+    found = lines(data.rows)
+    return [
+        _speed(t, name, [line for line in found if line.workload == name])
+        for name in workload_names(data)
+    ]
+
+
 def _speed(t: Translator, name: str, mine: Sequence[Line]) -> Cells:
     requests = max(row.requests or 0 for line in mine for row in line.rows) or None
     return Cells(
