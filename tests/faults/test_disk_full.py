@@ -6,19 +6,15 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from programs import ARMS, Starter, arm_ended, arm_steps
 
 from experiment.analysis.conclusions import evaluate
-from experiment.commands import experiment as lead
 from experiment.commands.main import main
 from experiment.events import RunFinished
-from experiment.experiments.registry import find_experiment
-from experiment.files.os_errors import disk_errors
 from experiment.record.log import EVENTS_FILE, read_record
-from experiment.text.errors import ExitCode, UserError
+from experiment.text.errors import ExitCode
 
 FIRST, SECOND = ARMS
 
@@ -53,18 +49,6 @@ def test_a_directory_that_is_moved_away_takes_the_record_with_it(
     can_be_drawn(moved, 2)
 
 
-def test_a_directory_that_is_removed_is_missed(start: Starter) -> None:
-    """As its last process is running; that one has its files open, and goes on."""
-    program = start(pause_s=0.3)
-    program.wait_for(arm_steps(SECOND))
-    shutil.rmtree(program.out)
-    code, _, err = program.end()
-    assert code == ExitCode.UNWRITABLE
-    (line,) = err.splitlines()
-    assert line.startswith(f"Error: {program.out} cannot be written: ")
-    assert not program.out.exists()
-
-
 @pytest.fixture
 def closed(tmp_path: Path) -> Iterator[Path]:
     """A directory that nobody, not even root, may change once `chattr +i` was said."""
@@ -89,26 +73,6 @@ def test_a_directory_that_is_closed_while_it_is_written(start: Starter, closed: 
     assert ask("chattr", "-i", str(closed))
     assert read_record(closed).of(RunFinished)[-1].status == "complete"  # the log was open
     can_be_drawn(closed, 2)
-
-
-def test_a_directory_that_was_closed_before_anything_ran(
-    closed: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert ask("chattr", "+i", str(closed))
-    words = ["--yes", "--model", "tiny-gpt2", "--out", str(closed), "--lang", "en"]
-    assert main(words) == ExitCode.USAGE
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"Error: {closed} cannot be written: ")
-
-
-def test_between_two_cells_a_directory_that_is_gone_is_missed_as_such(tmp_path: Path) -> None:
-    """What a cell is spared is read from the log: it is no wrong word of the person."""
-    spec = find_experiment("serving")
-    assert spec.spared is not None
-    session = SimpleNamespace(directory=tmp_path / "gone")
-    with pytest.raises(UserError) as caught, disk_errors(tmp_path / "gone"):
-        lead._spared(spec, session, None)  # type: ignore[arg-type]
-    assert caught.value.exit_code == ExitCode.UNWRITABLE
 
 
 @pytest.fixture
