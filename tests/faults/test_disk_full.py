@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import errno
+import resource
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from programs import ARMS, Starter, arm_ended, arm_steps
 
 from experiment.analysis.conclusions import evaluate
+from experiment.commands import render as rendering
 from experiment.commands.main import main
+from experiment.commands.render import render
 from experiment.events import RunFinished
 from experiment.record.log import EVENTS_FILE, read_record
-from experiment.text.errors import ExitCode
+from experiment.text.errors import ExitCode, UserError
 
+ROOT = Path(__file__).parents[2]
 FIRST, SECOND = ARMS
 
 
@@ -106,3 +113,66 @@ def test_a_disk_that_fills_up(start: Starter, small: Path, request: pytest.Fixtu
     assert not (small / "out" / "run.json").exists()
     assert ask("mount", "-o", "remount,size=8m", str(small))
     can_be_drawn(small / "out", len(evaluate(record).arms))
+
+
+def test_a_file_that_may_grow_no_more_ends_the_run_as_a_full_disk_does(
+    start: Starter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever no file system may be mounted; and a report on a full disk is one line, too."""
+    size = MID_RUN << 10
+    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (size, size))
+    program = start(pause_s=0.05, preexec_fn=limit)
+    code, _, err = program.end()
+    assert code == ExitCode.UNWRITABLE
+    (line,) = err.splitlines()
+    assert str(program.out / EVENTS_FILE) in line
+    assert 0 < (program.out / EVENTS_FILE).stat().st_size <= size
+    record = read_record(program.out)
+    assert record.damaged_lines == 0
+    assert not record.of(RunFinished)
+    draw_it_on_a_full_disk(program.out, monkeypatch)
+    can_be_drawn(program.out, len(evaluate(record).arms))
+
+
+def draw_it_on_a_full_disk(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rendering, "write_summary", full)
+        with pytest.raises(UserError) as caught:
+            render(out, "en", ascii_only=False)
+    assert caught.value.text.params["why"]["key"] == "error.os.ENOSPC"
+
+
+def test_a_line_that_does_not_fit_is_taken_back(tmp_path: Path) -> None:
+    """Also by a log that is written on once there is room again."""
+    code = """
+import resource, sys
+from pathlib import Path
+from experiment.events import Notice, RunFinished, RunStarted
+from experiment.text.errors import UserError
+from experiment.text.messages import message
+from experiment.record.log import EventLog
+started = RunStarted(version="1", wall_ns=0, utc_offset_s=0, lang="en", command=[], config={})
+with EventLog(Path(sys.argv[1])) as log:
+    log.write(started)
+    size = log.path.stat().st_size
+    soft = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 50, soft))
+    try:
+        log.write(Notice(text=message("note.busy", load=1)))
+    except UserError as error:
+        print(error.text.key, log.path.stat().st_size == size)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, soft))
+    log.write(RunFinished(status="complete"))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        capture_output=True, text=True, cwd=ROOT, check=False,
+        encoding="utf-8",
+    )  # fmt: skip
+    assert done.stdout.split() == ["error.record_unwritable", "True"], done.stderr
+    record = read_record(tmp_path)
+    assert record.damaged_lines == 0
+    assert [event.event for event in record.events] == ["run_started", "run_finished"]
