@@ -41,7 +41,6 @@ def arrange(told: dict[str, Any]) -> None:
             session._run(stage, "scripted_arm", {"arm": stage, "script": "hang at once"}, 600, None)
 
     def probe(session: runner.Session, _: str, cores: float | None = None) -> Environment:
-        stop_in(session, "environment")
         load = told["environment"]["load"] | {"others_cores": cores}
         found = told["environment"] | {"load": load}
         session.emit(EnvironmentProbed(environment=found))
