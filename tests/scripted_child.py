@@ -85,14 +85,6 @@ def linger(wire: Wire) -> None:
     time.sleep(600)
 
 
-def share(wire: Wire) -> None:
-    """Hold shared memory that nobody gives back for it, as libraries do."""
-    kept = SharedMemory(create=True, size=1 << 16)
-    resource_tracker.unregister(f"/{kept.name}", "shared_memory")
-    say(wire, name=kept.name)
-    time.sleep(600)
-
-
 def _grandchild() -> int:
     return subprocess.Popen([sys.executable, "-c", FOREVER]).pid
 
@@ -104,14 +96,8 @@ def grandchild(wire: Wire) -> None:
 
 def stranger(wire: Wire) -> None:
     """Start a process that begins a session of its own, as pools of libraries do."""
-    say(wire, pid=subprocess.Popen([sys.executable, "-c", FOREVER], start_new_session=True).pid)
+    say(wire, pid=_runaway())
     time.sleep(600)
-
-
-def orphan(wire: Wire) -> None:
-    """Die and leave a process behind."""
-    say(wire, pid=_grandchild())
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def heir(wire: Wire) -> None:
@@ -123,24 +109,14 @@ def heir(wire: Wire) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _runaway(**options: Any) -> int:
+def _runaway() -> int:
     """A process that begins a session of its own."""
-    words = [sys.executable, "-c", FOREVER]
-    return subprocess.Popen(words, start_new_session=True, **options).pid
-
-
-def runaway_ended(wire: Wire) -> None:
-    say(wire, pid=_runaway())
+    return subprocess.Popen([sys.executable, "-c", FOREVER], start_new_session=True).pid
 
 
 def runaway_killed(wire: Wire) -> None:
-    runaway_ended(wire)
+    say(wire, pid=_runaway())
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-def runaway_crashed(wire: Wire) -> None:
-    runaway_ended(wire)
-    os.kill(os.getpid(), signal.SIGSEGV)
 
 
 def runaway_twice_away(wire: Wire) -> None:
@@ -152,13 +128,6 @@ def runaway_twice_away(wire: Wire) -> None:
     words = [sys.executable, "-c", code]
     done = subprocess.run(words, start_new_session=True, stdout=subprocess.PIPE, check=True)
     say(wire, pid=int(done.stdout))
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def runaway_unmarked(wire: Wire) -> None:
-    """Without a variable of ours; whoever watches looks at who is there."""
-    say(wire, pid=_runaway(env={}))
-    wire.mark(StageEntered(arm="paged", stage=Stage.LOADED))
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -230,16 +199,11 @@ SCRIPTS: dict[str, Callable[[Wire], None]] = {
     "chatter": chatter,
     "ignore_terminate": ignore_terminate,
     "linger": linger,
-    "share": share,
     "grandchild": grandchild,
-    "orphan": orphan,
     "stranger": stranger,
     "heir": heir,
-    "runaway_ended": runaway_ended,
     "runaway_killed": runaway_killed,
-    "runaway_crashed": runaway_crashed,
     "runaway_twice_away": runaway_twice_away,
-    "runaway_unmarked": runaway_unmarked,
     "share_and_die": share_and_die,
     "register_and_die": register_and_die,
     "map_a_file": map_a_file,

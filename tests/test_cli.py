@@ -7,18 +7,16 @@ import os
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
-from rich.cells import cell_len
 
 import experiment
 from experiment.commands.main import COMMANDS, main
 from experiment.config.reading import load_config
 from experiment.config.schema import Config
 from experiment.files.shipped import CONFIGS, config_names
-from experiment.text import LANGUAGES, Translator
+from experiment.text import LANGUAGES
 from experiment.text.errors import ExitCode
 
 ROOT = Path(__file__).parent.parent
@@ -93,15 +91,6 @@ def test_wrong_input_ends_in_one_line_of_the_language(
     assert not HAN.search(english)
     assert HAN.search(chinese)
     assert not list(tmp_path.iterdir())  # a refused run leaves nothing behind
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("word", ["--foo", "-xyz"])
-def test_no_option_is_suggested_for_one_like_no_other(
-    command: str, word: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    line = complaint(capsys, command, word, "3", "--lang", "en")
-    assert set(re.findall(r"--?[a-z][\w-]*", line)) == {word, "--help"}
 
 
 @pytest.mark.parametrize(
@@ -187,8 +176,6 @@ def test_a_wrong_language_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     ("words", "part"),
     [
         (("--model", "./no-such-directory"), "no-such-directory"),
-        (("--model", "tiny-gpt2", "--prompt", "word " * 300, "--max-length", "64"), "64"),
-        (("--model", "tiny-gpt2", "--kv-budget", "100KiB"), "KiB"),
         (("--model", "tiny-gpt2", "--max-length", "5000"), "5,000"),
     ],
 )
@@ -231,15 +218,6 @@ def test_help_is_in_one_language(
         assert not re.search(r"[\u4e00-\u9fff]:", printed)  # a colon of half the width
 
 
-@pytest.mark.parametrize("lang", LANGUAGES)
-def test_help_names_every_command(lang: str) -> None:
-    told = Translator(lang)("help.about_run")
-    assert set(COMMANDS) <= set(re.findall(r"[a-z]+", told.split("--help", 1)[1]))
-    printed = door("--help", "--lang", lang, env={"COLUMNS": "80"}).stdout
-    assert "".join(told.split()) in "".join(printed.split())
-    assert max(map(cell_len, printed.splitlines())) <= 80
-
-
 @pytest.mark.parametrize(
     ("command", "more"),
     [([], "numba numpy"), (["bench"], "numba numpy"), (["simulate"], ""), (["plan"], "")],
@@ -274,20 +252,6 @@ def test_before_anything_is_installed_one_line_says_what_to_do() -> None:
         assert part in done.stderr
 
 
-def test_the_front_door_misses_each_package_that_the_program_depends_on() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    packages = [re.split(r"[<>=]", wanted)[0] for wanted in project["dependencies"]]
-    imported = {"nvidia-ml-py": "pynvml"}
-    names = {imported.get(package, package.replace("-", "_")) for package in packages}
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", str(DOOR), "--lang", "en"],
-        capture_output=True, encoding="utf-8", check=False,
-        env={**os.environ, "PAGEDKV_IN_VENV": "1"},
-    )  # fmt: skip
-    missing = done.stderr.partition(": ")[2].partition(".")[0]
-    assert set(missing.split(", ")) == names
-
-
 @pytest.mark.parametrize(
     "name", [DOOR.name, "experiment/__init__.py", "experiment/machine/packages.py"]
 )
@@ -295,10 +259,9 @@ def test_an_old_python_can_read_the_front_door(name: str) -> None:
     ast.parse((ROOT / name).read_text(encoding="utf-8"), feature_version=(3, 4))
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "gbk", "utf-8"])
-@pytest.mark.parametrize("lang", ["zh", "en"])
-def test_no_encoding_of_the_terminal_ends_the_program(encoding: str, lang: str) -> None:
-    done = door("--help", "--lang", lang, env={"PYTHONIOENCODING": encoding})
+@pytest.mark.parametrize("encoding", ["ascii", "gbk"])
+def test_no_encoding_of_the_terminal_ends_the_program(encoding: str) -> None:
+    done = door("--help", "--lang", "zh", env={"PYTHONIOENCODING": encoding})
     assert done.returncode == ExitCode.OK
     assert "Traceback" not in done.stderr
 

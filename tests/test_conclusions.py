@@ -16,7 +16,7 @@ from event_makers import (
     whole_run,
 )
 
-from experiment.analysis.conclusions import _given_margin, evaluate
+from experiment.analysis.conclusions import evaluate
 from experiment.analysis.results import ArmResult, Claim, Results, TokenComparison
 from experiment.analysis.throughput_claim import throughput
 from experiment.events import (
@@ -27,7 +27,6 @@ from experiment.events import (
     PoolReserved,
     RequestFinished,
     RunFinished,
-    RunStarted,
 )
 from experiment.text import LANGUAGES, Translator
 from experiment.text.messages import message
@@ -280,16 +279,6 @@ def test_how_much_a_single_run_must_gain_follows_from_how_long_it_is_or_from_the
     found = pair(4.2, 1.0, lasted=lasted, margin=margin)
     assert found.text.key == f"claim.throughput.{key}"
     assert found.text.params.get("percent") == percent
-
-
-def test_the_margin_of_the_config_is_that_of_an_ordinary_run() -> None:
-    started, *others = whole_run()
-    assert isinstance(started, RunStarted)
-    for margin, expected in ((None, None), (0.3, 0.3), ("much", None)):
-        config = {**started.config, "experiment": {"margin": margin}}
-        log = record([started.model_copy(update={"config": config}), *others])
-        assert _given_margin(log) == expected
-    assert _given_margin(record(whole_run())) is None
 
 
 @pytest.mark.parametrize(

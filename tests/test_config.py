@@ -81,17 +81,9 @@ def test_a_number_that_cannot_be_bytes_is_refused(key: str, tmp_path: Path) -> N
         assert getattr(getattr(config, section), name) == size
 
 
-def test_a_config_of_a_record_may_hold_any_number_of_bytes() -> None:
-    assert make_config({"cache": {"budget": 8192}}).cache.budget == 8192
-
-
 def test_an_unknown_key_names_the_nearest_right_one() -> None:
     error = refusal(cache__blocksize=32)
     assert error.text.params["near"] == "cache.block_size"
-
-
-def test_a_key_like_no_other_gets_the_list() -> None:
-    assert set(refusal(zzz=1).text.params["choices"].split(", ")) == set(config_keys())
 
 
 @pytest.mark.parametrize(
@@ -140,11 +132,6 @@ def test_a_value_that_does_not_fit_is_refused_in_one_line(
     kind = error.text.params.get("kind")
     assert expected == (error.text.key if kind is None else kind.key)
     assert error.text.params.get("config_key", key) == key
-
-
-def test_as_few_new_tokens_as_are_generated_may_be_asked_for() -> None:
-    config = load_config(None, {"sampling.min_new_tokens": 7, "workload.max_new_tokens": 7})
-    assert config.sampling.min_new_tokens == config.workload.max_new_tokens
 
 
 def test_a_choice_lists_the_choices() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +20,6 @@ from experiment.machine.environment import (
     load_facts,
     requirements,
 )
-from experiment.machine.toolchain import c_compiler, minimum_driver
 from experiment.memory.gpu_probe import torch_facts
 from experiment.memory.ladder import ladder
 from experiment.text import LANGUAGES, Translator
@@ -117,31 +115,6 @@ def test_on_a_gpu_what_triton_builds_with_has_a_line(found: str | None, verdict:
     assert "requirement.toolchain" not in {one.key for one in requirements(machine())}
 
 
-def test_a_compiler_counts_with_python_headers_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sysconfig.get_paths", lambda scheme: {"include": str(tmp_path)})
-    monkeypatch.delenv("CC", raising=False)
-    monkeypatch.setattr("shutil.which", lambda name: name if name in ("clang", "/usr/cc") else None)
-    assert c_compiler() is None
-    (tmp_path / "Python.h").touch()
-    assert c_compiler() == "clang"
-    monkeypatch.setenv("CC", "/usr/cc")
-    assert c_compiler() == "cc"
-    monkeypatch.setenv("CC", "icc")  # the one that is named, or none
-    assert c_compiler() is None
-
-
-def test_edges_of_the_requirements() -> None:
-    ram = RamFacts(total_bytes=8 * GIB, available_bytes=4 * GIB)
-    assert requirement("ram", ram=ram).verdict == "ok"
-    python = PythonFacts(version="3.11.0", implementation="CPython", virtual_environment=None)
-    assert requirement("python", python=python).verdict == "ok"
-    assert load_facts(4.0, 8).busy is False
-    assert load_facts(4.1, 8).busy is True
-    assert load_facts(None, 8).busy is None
-
-
 def test_a_load_average_accuses_nobody_whom_a_look_clears() -> None:
     """It is of the minute before: of a run that has just ended, or of what started this one."""
     cleared = load_facts(6.0, 8, 0.1)
@@ -153,21 +126,6 @@ def test_a_load_average_accuses_nobody_whom_a_look_clears() -> None:
     found = requirement("quiet_now", load=seen)
     assert (found.found, found.verdict) == ("1.50 / 8", "warn")
     assert found.advice == message("requirement.advice.quiet")
-
-
-@pytest.mark.parametrize(
-    ("os", "processor", "name", "verdict", "advice"),
-    [
-        ("Windows", "AMD64", "system", "warn", "system"),
-        ("Darwin", "arm64", "gpu", "optional", "gpu_apple"),
-    ],
-)
-def test_what_runs_on_another_system_lack_is_said(
-    os: str, processor: str, name: str, verdict: str, advice: str
-) -> None:
-    system = machine().system.model_copy(update={"os": os, "machine": processor})
-    found = requirement(name, system=system)
-    assert (found.verdict, found.advice) == (verdict, message(f"requirement.advice.{advice}"))
 
 
 def test_a_gpu_that_torch_cannot_use_is_named_with_the_reason() -> None:
@@ -277,13 +235,6 @@ def test_why_there_is_no_cuda(
         assert ("580" in Translator(lang).message(facts.reason)) is (key == "driver_needed")
 
 
-@pytest.mark.parametrize(
-    ("cuda", "driver"), [("11.8", 450), ("12.8", 525), ("13.0", 580), ("99.0", None), (None, None)]
-)
-def test_the_driver_that_a_build_needs(cuda: str | None, driver: int | None) -> None:
-    assert minimum_driver(cuda) == driver
-
-
 def test_on_the_cpu_no_channel_of_the_gpu_is_used() -> None:
     for found in (assemble(machine(), "cpu"), assemble(cuda_machine(), "cpu")):
         assert primary(found) is Channel.RSS
@@ -328,12 +279,6 @@ def test_every_channel_stands_in_the_ladder_once_with_a_reason_if_unusable(
         "linux": set(), "darwin": {Channel.PSS, Channel.HIGH_WATER}, "win32": {Channel.PSS},
     }  # fmt: skip
     assert unusable == expected[platform]
-
-
-def test_without_torch_tensors_cannot_be_read_and_the_formula_can() -> None:
-    found = assemble(machine(torch=torch_facts(None)), "auto")
-    assert found.status(Channel.TENSORS).reason == message("memory.torch_missing")
-    assert found.status(Channel.FORMULA).usable
 
 
 def test_an_environment_survives_the_record() -> None:

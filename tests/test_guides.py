@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 
 import pytest
-from guide_pages import FENCE, LINK, ROOT, TRANSLATED, read, spans
+from guide_pages import FENCE, LINK, ROOT, read, spans
 
 from experiment.config.reading import load_config
 from experiment.config.schema import Config, config_keys
@@ -23,7 +23,6 @@ from kvsim.latency.roofline import LinearLatency
 from kvsim.sim.config import SimConfig
 from kvsim.sim.metrics import SimResult
 from kvsim.sim.simulator import simulate
-from kvsim.traces.formats import FORMATS
 from kvsim.traces.types import TraceRequest
 
 PAGES = sorted(
@@ -92,25 +91,6 @@ def test_files_and_names_that_a_guide_gives_are_those_of_the_code(page: str) -> 
     assert not [name for name in names if not is_defined(name)]
 
 
-# A name, or several, and behind it in brackets the file where it is.
-PLACED = re.compile(r"((?:`[\w.]+`(?:,? and |, )?)+)\s+\((?:all in )?`([\w/]+\.py)`\)")
-
-
-@pytest.mark.parametrize("page", NAMING)
-def test_a_name_is_in_the_file_that_a_guide_puts_behind_it(page: str) -> None:
-    for names, file in PLACED.findall(FENCE.sub("", read(page))):
-        for name in re.findall(r"`([\w.]+)`", names):
-            assert name.split(".")[-1] in defined_in(file), (name, file)
-
-
-@cache
-def defined_in(file: str) -> frozenset[str]:
-    """Names that one file defines, and those of other files that it is known to hand on."""
-    text = read(file)
-    names = {name for found in DEFINED.findall(text) for name in found if name}
-    return frozenset(names | set(re.findall(r"^    (\w+),$", text, re.MULTILINE)))
-
-
 # Words of programs, files and Transformers that are no names of ours.
 TOOLS = {
     "make", "pagedkv", "cuda", "vllm", "render", "selfcheck", "events.jsonl", "sim.json",
@@ -129,23 +109,6 @@ def is_defined(name: str) -> bool:
     return all(part in defined() for part in parts)
 
 
-def test_reading_follows_the_headings_of_the_page() -> None:
-    keys = [f"report.{name}.title" for name in ("peak", "time", "requests", "readings", "found")]
-    keys.insert(2, "player.title")
-    for page, lang in (("docs/reading.md", "en"), ("docs/reading.zh.md", "zh")):
-        headings = re.findall(r"^## (.*)$", read(page), re.MULTILINE)
-        titles = [catalogue(lang)[key] for key in keys]
-        assert [heading for heading in headings if heading in titles] == titles
-
-
-def test_both_languages_have_as_many_sections_and_tables() -> None:
-    for pages in TRANSLATED.items():
-        english, chinese = (read(page).splitlines() for page in pages)
-        for mark in ("# ", "## ", "|", "- ", "```"):
-            one, other = (sum(x.startswith(mark) for x in lines) for lines in (english, chinese))
-            assert one == other, (pages, mark)
-
-
 @pytest.mark.parametrize("page", ["README.md", "README.zh.md"])
 def test_the_readme_counts_the_default_run(page: str) -> None:
     text, finals = read(page), [final_tokens(prompt, NEW) for prompt in PROMPTS]
@@ -160,11 +123,6 @@ def test_the_readme_counts_the_default_run(page: str) -> None:
     assert [tuple(map(len, bar)) for bar in bars] == [
         tuple(round(count / 32) for count in counts) for counts in wanted
     ]
-
-
-def test_the_page_of_the_simulator_lists_every_format_of_traces() -> None:
-    table = read("docs/simulator.md").partition("| format |")[2].partition("\n\n")[0]
-    assert sorted(re.findall(r"^\| `([\w-]+)` \|", table, re.MULTILINE)) == sorted(FORMATS)
 
 
 def foretold(config: Config, size: int) -> SimResult:

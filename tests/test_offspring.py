@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,16 +16,12 @@ from real_parts import is_gone, session_in
 from test_process import MODULE, said, until_first
 
 from experiment.events import Notice
-from experiment.machine.environment import Environment
-from experiment.memory.monitor import Monitor
 from experiment.process import shared_memory
 from experiment.process.child import Child
-from experiment.process.process_tree import OrphanReaper, marked, new_mark
 from experiment.record.log import read_record
 from experiment.runner.session import Session
 
 FOREVER = "import time; time.sleep(600)"
-MEANT_FOR_THE_PROGRAM = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 SHARED = Path("/dev/shm")
 Start = Callable[[str], Child]
 
@@ -70,7 +65,7 @@ def kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("how", ["killed", "crashed", "ended", "twice_away"])
+@pytest.mark.parametrize("how", ["killed", "twice_away"])
 def test_what_began_a_session_of_its_own_is_ended_though_the_child_is_dead(
     how: str, start: Start, stranger: subprocess.Popen[bytes]
 ) -> None:
@@ -89,35 +84,6 @@ def test_what_began_a_session_of_its_own_is_ended_though_the_child_is_dead(
         assert neighbour._process.poll() is None
         assert psutil.Process(others).status() != psutil.STATUS_ZOMBIE
     assert is_gone(others)
-    assert stranger.poll() is None
-
-
-def test_what_threw_the_mark_away_is_ended_if_it_was_seen(
-    session: Session, environment: Environment
-) -> None:
-    """As `env -i setsid` does: whoever samples its memory has met it."""
-
-    def monitor(pid: int) -> Monitor:
-        return Monitor("paged", pid, environment, session.emit, 20)
-
-    task = {"arm": "paged", "script": "runaway_unmarked"}
-    session._run("paged", MODULE, task, 60, monitor)
-    pid = told(session)["pid"]
-    try:
-        assert is_gone(pid)
-    finally:
-        kill(pid)
-
-
-def test_a_number_that_was_given_to_somebody_else_is_not_ended(
-    start: Start, stranger: subprocess.Popen[bytes]
-) -> None:
-    """Of the same number, and started at another moment: it is not whom anybody has met."""
-    was = psutil.Process(stranger.pid)
-    was._ident = (stranger.pid, 1.0)  # type: ignore[attr-defined] # long before
-    with start("two_words") as child:
-        child.set_observed(lambda: [was])
-        list(child.events())
     assert stranger.poll() is None
 
 
@@ -162,74 +128,3 @@ def test_files_that_people_keep_there_stay(
     finally:
         file.unlink(missing_ok=True)
         directory.rmdir()
-
-
-def marked_process(mark: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-c", FOREVER], start_new_session=True, env={**os.environ, mark: "1"}
-    )
-
-
-def test_a_guard_ends_what_has_its_mark_once_nobody_says_a_word(
-    stranger: subprocess.Popen[bytes],
-) -> None:
-    """In a session of its own or not; and a guard that is told that all is well ends nothing."""
-    mark, other = new_mark(), new_mark()
-    ours, others = marked_process(mark), marked_process(other)
-    try:
-        guard, calm = OrphanReaper(mark), OrphanReaper(other)
-        calm.release()
-        assert guard._process.stdin is not None
-        guard._process.stdin.close()  # as the system does for one that is dead
-        assert ours.wait(20) == -signal.SIGTERM
-        assert guard._process.wait(20) == 0
-        assert others.poll() is None
-        assert stranger.poll() is None
-        assert [process.pid for process in marked(other)] == [others.pid]
-    finally:
-        for process in (ours, others):
-            process.kill()
-            process.wait()
-
-
-@pytest.mark.parametrize("well", [True, False])
-def test_a_guard_removes_what_is_in_a_directory_once_nobody_says_a_word(
-    well: bool, tmp_path: Path
-) -> None:
-    """Told that all is well it leaves that to who says so."""
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    (scratch / "kept").write_text("x", encoding="utf-8")
-    guard = OrphanReaper(new_mark(), scratch)
-    if well:
-        guard.release()
-    else:
-        assert guard._process.stdin is not None
-        guard._process.stdin.close()
-    assert guard._process.wait(20) == 0
-    assert scratch.exists() == well
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("number", MEANT_FOR_THE_PROGRAM)
-def test_a_guard_is_not_ended_by_what_is_meant_for_the_program(number: signal.Signals) -> None:
-    mark = new_mark()
-    ours = marked_process(mark)
-    try:
-        guard = OrphanReaper(mark)
-        # It has begun; under nohup it ignores some from birth.
-        while not all(ignores(guard, each) for each in MEANT_FOR_THE_PROGRAM):
-            time.sleep(0.01)
-        guard._process.send_signal(number)
-        assert guard._process.stdin is not None
-        guard._process.stdin.close()
-        assert ours.wait(20) == -signal.SIGTERM
-    finally:
-        ours.kill()
-        ours.wait()
-
-
-def ignores(guard: OrphanReaper, number: signal.Signals) -> bool:
-    text = Path(f"/proc/{guard._process.pid}/status").read_text(encoding="utf-8")
-    mask = int(text.partition("SigIgn:")[2].split()[0], 16)
-    return bool(mask >> (number - 1) & 1)

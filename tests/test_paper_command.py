@@ -5,17 +5,14 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from guide_pages import read
 
 from experiment.commands.main import main
 from experiment.commands.paper import parse_seeds
-from experiment.report.console.paper import PaperConsole
 from experiment.text import LANGUAGES, catalogue
 from experiment.text.errors import ExitCode, UserError
-from kvsim.paper import UNCHECKED, Verdict
+from kvsim.paper import Verdict
 from kvsim.paper.memory import closed
 from kvsim.paper.parts import PaperResult, each_part, result_of
 
@@ -43,22 +40,6 @@ def test_all_claims_hold_over_five_seeds(five: PaperResult) -> None:
         parts = [c.mean for c in result.claims if c.id.startswith(f"fig2.{policy}.")]
         assert len(parts) == 4
         assert sum(parts) == pytest.approx(100)
-
-
-def test_the_guide_shows_what_the_command_prints(
-    five: PaperResult, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "400")
-    PaperConsole("en").show(five.to_json())
-    printed = " ".join(capsys.readouterr().out.split())
-    page = read("docs/paper.md")
-    result = page[page.index("## Result") :]
-    (table, *_) = [part for part in result.split("\n\n") if part.startswith("|")]
-    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in table.splitlines()[2:]]
-    assert len(rows) == len(five.claims)
-    for source, *cells in rows:
-        assert source in printed
-        assert " ".join(cells) in printed
 
 
 @pytest.mark.usefixtures("closed_forms_alone")
@@ -90,15 +71,6 @@ def test_a_claim_outside_of_its_tolerance_is_no_success(
     assert "FAILS" in capsys.readouterr().out
 
 
-def test_every_text_of_a_result_is_in_the_catalogues() -> None:
-    keys = [f"paper.unchecked_{key}" for key in UNCHECKED]
-    keys += [f"paper.fitted_{each.item}" for each in result_of([], (0,)).fitted]
-    keys += [f"paper.item_{claim.item}" for claim in closed()]
-    assert set(keys) <= catalogue("en").keys()
-    texts = {key for key in catalogue("en") if key.startswith("paper.unchecked_")}
-    assert texts - {"paper.unchecked_title"} == {f"paper.unchecked_{key}" for key in UNCHECKED}
-
-
 @pytest.mark.parametrize(("text", "seeds"), [("3", (0, 1, 2)), ("7,9", (7, 9)), ("4, 2", (4, 2))])
 def test_seeds_are_a_number_of_them_or_a_list(text: str, seeds: tuple[int, ...]) -> None:
     assert parse_seeds(text) == seeds
@@ -108,9 +80,3 @@ def test_seeds_are_a_number_of_them_or_a_list(text: str, seeds: tuple[int, ...])
 def test_seeds_that_are_none(text: str) -> None:
     with pytest.raises(UserError):
         parse_seeds(text)
-
-
-def test_a_file_where_the_directory_should_be(tmp_path: Path, capsys: Any) -> None:
-    (tmp_path / "x").write_text("", encoding="utf-8")
-    assert main(["paper", "--lang", "en", "--out", str(tmp_path / "x")]) == ExitCode.USAGE
-    assert "cannot be written" in capsys.readouterr().err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import itertools
 import os
 import signal
@@ -33,7 +32,6 @@ from experiment.text.messages import message
 
 MODULE = "scripted_child"
 LONG, SHORT = 60.0, 1.0
-FULL = Path("/dev/full")
 
 
 @pytest.fixture(autouse=True)
@@ -88,36 +86,6 @@ def test_no_secret_is_left_of_what_is_cut(
     assert "zq" not in failed[0].reason.params["error"]
     assert b"not an event" in log_path.read_bytes()
     assert b"zq" not in log_path.read_bytes()
-
-
-def test_events_go_on_where_the_disk_is_too_full_for_rubbish(start: Start) -> None:
-    with start("rubbish") as child:
-        kept, child._log = child._log, FULL.open("wb")
-        assert said(list(child.events())) == [{"n": 1}]
-        assert child.wait() == 0
-        with contextlib.suppress(OSError):
-            child._log.close()
-        child._log = kept
-
-
-def test_an_exit_code_is_reported_with_what_was_said_before(start: Start) -> None:
-    with start("exit_7") as child:
-        assert said(list(child.events())) == [{"n": 1}]
-        assert child.wait() == 7
-
-
-def test_a_killed_child_is_reported_as_killed(start: Start) -> None:
-    with start("kill_itself") as child:
-        assert said(list(child.events())) == [{"n": 1}]
-        assert child.wait() == -signal.SIGKILL
-
-
-def test_a_child_that_hangs_runs_into_its_time_limit_and_is_ended(start: Start) -> None:
-    with start("hang", SHORT) as child:
-        with pytest.raises(ChildTimeoutError):
-            list(child.events())
-        pid = child.pid
-    assert is_gone(pid)
 
 
 def test_a_child_that_does_not_read_its_task_runs_into_its_time_limit(
@@ -212,31 +180,6 @@ def test_leaving_the_block_ends_the_child_and_what_it_started(script: str, start
         pid = child.pid
     assert is_gone(pid)
     assert is_gone(grandchild)
-
-
-def test_an_exception_in_the_runner_ends_the_child(start: Start) -> None:
-    pids = []
-
-    def interrupted() -> None:
-        with start("hang") as child:
-            until_first(child)
-            pids.append(child.pid)
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert is_gone(pids[0])
-
-
-def test_a_process_that_a_dead_child_left_behind_is_ended_too(start: Start) -> None:
-    with start("orphan") as child:
-        grandchild = said(list(child.events()))[0]["pid"]
-        assert child.wait() == -signal.SIGKILL
-    try:
-        assert is_gone(grandchild)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(grandchild, signal.SIGKILL)
 
 
 def test_who_holds_the_pipe_of_a_dead_child_is_not_waited_for(

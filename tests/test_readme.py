@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,6 @@ from experiment.files.shipped import CONFIGS, config_names, find_config
 from experiment.simulate.names import gpu_of, model_of, policies_of
 from experiment.text.errors import ExitCode, UserError
 
-PROJECT = tomllib.loads(read("pyproject.toml"))["project"]
 MAKEFILE = read("Makefile")
 VARIABLES = set(re.findall(r"^([A-Z_]+) \?=", MAKEFILE, re.MULTILINE))
 ALL = sorted({tuple(found) for page in WITH_COMMANDS for found in commands(page)})
@@ -29,11 +27,6 @@ CHEAP = ("--help", "--list-experiments", "--list")
 @pytest.mark.parametrize(("english", "chinese"), TRANSLATED.items())
 def test_both_languages_have_the_same_commands(english: str, chinese: str) -> None:
     assert sorted(commands(english)) == sorted(commands(chinese))
-
-
-def test_there_are_commands_to_look_at() -> None:
-    assert len(OURS) > 25
-    assert {command[0] for command in ALL} == {"make", "pip", "pagedkv", "python"}
 
 
 @pytest.mark.parametrize("given", [one for one in OURS if "--help" not in one], ids=" ".join)
@@ -82,15 +75,6 @@ def test_the_quick_ones_run(given: list[str], capsys: pytest.CaptureFixture[str]
 def test_every_variable_that_make_is_given_exists() -> None:
     words = [word for found in ALL if found[0] == "make" for word in found[1:]]
     assert {word.partition("=")[0] for word in words if "=" in word} <= VARIABLES
-
-
-@pytest.mark.parametrize("found", [one for one in ALL if one[0] == "pip"], ids=" ".join)
-def test_what_pip_is_told_to_install_is_there(found: tuple[str, ...]) -> None:
-    needed = {re.split("[<>=]", wanted)[0] for wanted in PROJECT["dependencies"]}
-    for what in found[2:]:
-        name, _, extra = what.rstrip("]").partition("[")
-        assert name in (".", "--no-deps", PROJECT["name"], *needed)
-        assert not extra or extra in PROJECT["optional-dependencies"]
 
 
 def test_a_shipped_config_is_found_from_any_directory(

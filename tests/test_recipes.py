@@ -106,13 +106,6 @@ def test_what_the_recipes_add_is_as_tidy_as_the_rest(
     if list(followed) != TITLES:
         pytest.skip("not all recipes were followed")
     workshop.type("python -m ruff check -q . && python -m ruff format --check -q experiment kvsim")
-    texts = "keys or unused or chinese or simulator or copied"
+    texts = "keys or unused or chinese or simulator"
     files = "tests/test_i18n.py tests/test_summary.py"
     workshop.type(f"python -m pytest -q -p no:cacheprovider {files} -k '{texts} or schema'")
-
-
-def test_every_kind_that_the_readme_names_has_a_recipe() -> None:
-    kinds = re.search(r"^\| add (an arm.*?) \|", read("README.md"), re.MULTILINE)
-    assert kinds is not None
-    wanted = {part.split()[-1] for part in kinds[1].split(", ")}
-    assert wanted == {title.split()[-1] for title in TITLES}

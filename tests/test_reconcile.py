@@ -200,22 +200,6 @@ def test_a_cache_that_drowns_in_what_allocators_move_is_not_judged_by_them() -> 
     assert found.text.key == "reconcile.agree_small"
 
 
-@pytest.mark.parametrize(("kv", "allowed"), [(144 * MIB, 4 * MIB), (1000 * MIB, 20 * MIB)])
-def test_what_is_allowed_stands_beside_the_verdict(kv: int, allowed: int) -> None:
-    def agrees(off: int) -> bool | None:
-        rows = [
-            reading(Channel.FORMULA, Stage.CACHE_READY, kv),
-            reading(Channel.RSS, Stage.LOADED, 0),
-            reading(Channel.RSS, Stage.CACHE_READY, kv + off),
-        ]
-        found = reconciled(rows)
-        assert found.rows[-1].allowed_bytes == found.text.params["allowed"] == allowed
-        return found.agree
-
-    assert agrees(allowed) is agrees(-allowed) is True
-    assert agrees(allowed + 1) is agrees(-allowed - 1) is False
-
-
 def gpu_arm() -> list[Reading]:
     return [
         reading(Channel.FORMULA, Stage.CACHE_READY, KV),
@@ -314,21 +298,6 @@ def test_the_real_count_of_a_damaged_pool_is_called_a_difference() -> None:
     assert figure(found, Channel.TENSORS) == (size, True)
     assert figure(found, Channel.POISON) == (size - geometry.bytes_per_token, False)
     assert found.agree is False
-
-
-def test_a_spike_while_loading_is_not_called_work_and_an_unknown_start_is_not_zero() -> None:
-    rows = [
-        reading(Channel.FORMULA, Stage.CACHE_READY, KV),
-        reading(Channel.RSS, None, 9000 * MIB),
-        reading(Channel.RSS, Stage.LOADED, 800 * MIB),
-        reading(Channel.RSS, Stage.CACHE_READY, 800 * MIB + KV),
-        reading(Channel.RSS, None, 950 * MIB),
-        reading(Channel.RSS, Stage.RELEASED, 320 * MIB),
-    ]
-    found = reconciled(rows)
-    parts = {part.part: part.bytes for part in found.parts}
-    assert parts["work"] == 6 * MIB
-    assert (parts["runtime"], parts["started"], parts["left"]) == (None, None, None)
 
 
 def test_an_arm_without_a_cache_has_nothing_to_reconcile() -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
-import stat
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +23,6 @@ from experiment.events import (
     RunStarted,
     encode,
 )
-from experiment.events.wall_clock import wall_clock
 from experiment.process.interrupts import EndedError
 from experiment.record.log import (
     EVENTS_FILE,
@@ -75,13 +72,6 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert record.started == events[0]
 
 
-def test_an_event_is_on_disk_before_the_log_is_closed(tmp_path: Path) -> None:
-    with EventLog(tmp_path) as log:
-        log.write(started())
-        log.write(notice(1))
-        assert len(read_record(tmp_path).events) == 2
-
-
 def test_a_log_is_never_written_over(tmp_path: Path) -> None:
     write_log(tmp_path, encode(started()))
     with pytest.raises(UserError) as caught:
@@ -108,18 +98,6 @@ def test_a_log_that_goes_on_waits_until_nothing_speaks_against_it(tmp_path: Path
     record = read_record(tmp_path)
     assert (list(record.events[1:]), record.damaged_lines) == ([first, second], 1)
     assert (tmp_path / EVENTS_FILE).read_bytes().startswith(before + b"\n")
-
-
-def test_no_two_processes_write_one_log(tmp_path: Path) -> None:
-    with EventLog(tmp_path) as log:
-        log.write(started())
-        with pytest.raises(UserError) as caught:
-            EventLog(tmp_path, resume=True)
-        assert caught.value.text.key == "error.run_in_use"
-    with EventLog(tmp_path, resume=True) as log:
-        log.begin()
-        log.write(notice(1))
-    assert len(read_record(tmp_path).events) == 2
 
 
 def test_threads_do_not_cut_each_others_lines(tmp_path: Path) -> None:
@@ -215,12 +193,6 @@ def test_a_directory_without_a_log_is_no_record(tmp_path: Path) -> None:
     assert refusal(tmp_path / "nowhere")[0] == "error.no_record"
 
 
-def test_a_file_of_a_run_is_no_run_and_is_named_itself(tmp_path: Path) -> None:
-    write_log(tmp_path, encode(started()))
-    log = tmp_path / "events.jsonl"
-    assert refusal(log) == ("error.no_record", {"path": str(log)})
-
-
 @pytest.mark.parametrize("part", [0, 9, None])
 def test_a_signal_in_the_middle_of_a_line_leaves_it_whole_or_not_there(
     tmp_path: Path, part: int | None
@@ -255,11 +227,6 @@ def test_a_signal_in_the_middle_of_a_line_leaves_it_whole_or_not_there(
     assert [event.text.params["load"] for event in record.of(Notice)] == kept
 
 
-def test_a_log_that_is_a_directory_is_unreadable(tmp_path: Path) -> None:
-    (tmp_path / EVENTS_FILE).mkdir()
-    assert refusal(tmp_path)[0] == "error.file_unreadable"
-
-
 def test_a_summary_is_read_and_a_damaged_one_is_left_out(tmp_path: Path) -> None:
     write_log(tmp_path, encode(started()))
     write_summary(tmp_path, {"a": 1, "text": "块"})
@@ -273,15 +240,6 @@ def test_a_summary_with_nan_is_refused_and_the_old_one_stays(tmp_path: Path) -> 
     with pytest.raises(ValueError, match="JSON"):
         write_summary(tmp_path, {"a": float("nan")})
     assert json.loads((tmp_path / RUN_FILE).read_text(encoding="utf-8")) == {"a": 1}
-
-
-def test_an_atomic_write_replaces_the_whole_file(tmp_path: Path) -> None:
-    target = tmp_path / "deep" / "file.txt"
-    write_atomic(target, "old and long")
-    write_atomic(target, "new\n")
-    assert target.read_bytes() == b"new\n"
-    assert stat.S_IMODE(target.stat().st_mode) == 0o644
-    assert list(target.parent.iterdir()) == [target]
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -309,16 +267,3 @@ record.write_atomic(Path(sys.argv[1]), "half")
     mine.touch()
     remove_parts(tmp_path)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [mine]
-
-
-@pytest.mark.skipif(not hasattr(time, "tzset"), reason="the system's zone cannot be changed here")
-def test_a_record_begins_at_the_wall_clock_of_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    try:
-        monkeypatch.setenv("TZ", "TST-05:30")  # as POSIX writes it: ahead of UTC
-        time.tzset()
-        found = wall_clock()
-    finally:
-        monkeypatch.undo()
-        time.tzset()
-    assert found["utc_offset_s"] == 5.5 * 3600
-    assert abs(found["wall_ns"] - time.time_ns()) < 60 * 10**9

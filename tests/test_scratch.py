@@ -10,11 +10,10 @@ import pytest
 
 from experiment.events import Notice
 from experiment.files.code_cache import TORCH_CACHE
-from experiment.files.scratch import make_scratch, remove_scratch
+from experiment.files.scratch import make_scratch
 from experiment.files.user_cache import TEMPORARY
 from experiment.process.child import Child
 from experiment.process.environment import child_environment
-from experiment.process.process_tree import OrphanReaper
 from experiment.text.errors import UserError
 
 
@@ -42,25 +41,8 @@ def test_what_a_child_leaves_among_temporary_files_goes_with_it(
     assert list(temporary.iterdir()) == []
 
 
-def test_whoever_would_remove_it_waits_until_it_is_removed(
-    temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else it would stay behind a program that is killed between the two."""
-    seen: list[list[Path]] = []
-    release = OrphanReaper.release
-
-    def looking(guard: OrphanReaper) -> None:
-        seen.append(list(temporary.iterdir()))
-        release(guard)
-
-    monkeypatch.setattr(OrphanReaper, "release", looking)
-    run("leave_files", tmp_path / "log")
-    assert seen == [[]]
-
-
-@pytest.mark.parametrize("script", ["kill_itself", "exit_7"])
-def test_nothing_stays_of_one_that_ends_badly(script: str, temporary: Path, tmp_path: Path) -> None:
-    run(script, tmp_path / "log")
+def test_nothing_stays_of_one_that_ends_badly(temporary: Path, tmp_path: Path) -> None:
+    run("kill_itself", tmp_path / "log")
     assert list(temporary.iterdir()) == []
 
 
@@ -92,15 +74,6 @@ def test_without_a_place_for_temporary_files_a_child_runs_all_the_same(
     monkeypatch.setenv("TMPDIR", str(temporary))
     assert make_scratch() is None
     assert run("leave_files", tmp_path / "log") == [temporary]
-
-
-def test_removing_one_twice_is_no_error(temporary: Path) -> None:
-    made = make_scratch()
-    assert made is not None
-    assert list(temporary.iterdir()) == [made]
-    remove_scratch(made)
-    remove_scratch(made)
-    assert not made.exists()
 
 
 def test_what_torch_compiles_is_kept_where_something_can_be_kept(

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
-import tempfile
-import time
 from pathlib import Path
 
 import pytest
@@ -182,19 +178,6 @@ def test_the_cost_is_a_share_of_all_cores(cpu_s: float, passed: bool) -> None:
     assert verdicts([check]) == {"sampler.cost.cpu": passed}
 
 
-@pytest.mark.parametrize("lang", LANGUAGES)
-@pytest.mark.parametrize(("cpu_s", "passed"), [(0.05, True), (0.07, None)])
-def test_too_much_of_it_is_not_judged_where_other_programs_keep_cores_busy(
-    cpu_s: float, passed: bool | None, lang: str
-) -> None:
-    cost = SamplerCost(arm="selfcheck", cpu_s=cpu_s, wall_s=3)
-    check = cost_check(cost, cores=2, others=0.75)
-    assert check.passed is passed
-    said = Translator(lang).message(check.text)
-    assert ("0.75" in said) == (passed is None)
-    assert f"{1000 * cpu_s:.1f} ms" in said
-
-
 def run(lang: str, code: str = "") -> subprocess.CompletedProcess[str]:
     """The real program, with ``code`` run before it to break something."""
     run = "from experiment.commands.main import main\nsys.exit(main(sys.argv[1:]))"
@@ -235,23 +218,3 @@ def test_an_instrument_that_sees_half_fails() -> None:
     assert done.returncode == ExitCode.INCOMPLETE
     assert done.stderr == ""
     assert "未通过" in done.stdout
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_nothing_is_left_of_one_that_is_ended(number: signal.Signals) -> None:
-    with tempfile.TemporaryDirectory(prefix="tmp-") as made:
-        temporary = Path(made)
-        process = subprocess.Popen(
-            [sys.executable, "run_experiment.py", "selfcheck", "--lang", "en"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            cwd=ROOT, env={**os.environ, "TMPDIR": made},
-        )  # fmt: skip
-        deadline = time.monotonic() + 60
-        while len(list(temporary.iterdir())) < 2 and time.monotonic() < deadline:
-            time.sleep(0.05)  # its own, and that of the process that it has started
-        assert len(list(temporary.iterdir())) == 2
-        process.send_signal(number)
-        assert process.wait(60) == (-number if number == signal.SIGKILL else 128 + number)
-        while list(temporary.iterdir()) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert list(temporary.iterdir()) == []

@@ -9,7 +9,6 @@ import pytest
 from event_makers import BATCH, PAGED, TOKENS, arm_events, changed, head, record, whole_run
 
 from experiment.analysis.arm_results import arm_results
-from experiment.analysis.conclusions import evaluate
 from experiment.analysis.results import ArmResult, SimulatorCheck
 from experiment.events import (
     EngineReported,
@@ -19,10 +18,6 @@ from experiment.events import (
     RunStarted,
     Step,
 )
-from experiment.record.log import Record
-from experiment.report.console.reporter import ConsoleReporter
-from experiment.report.page.page import report_html
-from experiment.text import Translator
 from kvsim.accounting.ledger import PoolShape
 from kvsim.core.blocks import BlockPool
 from kvsim.core.limits import SchedulerConfig
@@ -141,17 +136,3 @@ def test_a_config_of_another_version_is_not_guessed() -> None:
         for event in vllm_run(plans(SchedulerConfig()))
     ]
     assert check(events).text.key == "simulator.other_version"
-
-
-@pytest.mark.parametrize("lang", ["en", "zh"])
-def test_console_and_page_say_and_draw_it(lang: str, capsys: pytest.CaptureFixture[str]) -> None:
-    made: Record = record(vllm_run(plans(SchedulerConfig(max_num_seqs=1))))
-    results = evaluate(made)
-    (arm,) = results.arms
-    assert arm.simulator is not None
-    text = Translator(lang).message(arm.simulator.text)
-    ConsoleReporter(lang).show_results(results, [])
-    assert "".join(text.split())[:60] in "".join(capsys.readouterr().out.split())
-    page = report_html(made, results, lang)
-    assert "45.71" in page
-    assert all(f'id="simulator-vllm-{width}"' in page for width in ("wide", "narrow"))

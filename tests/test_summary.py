@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from event_makers import whole_run
 from guide_pages import ROOT, read
-from pydantic import VERSION, BaseModel, ValidationError
+from pydantic import VERSION, BaseModel
 
 from experiment.analysis.experiment_results import CellArm
 from experiment.analysis.results import ArmResult, Claim, Gain, RequestResult, TokenComparison
@@ -56,14 +56,6 @@ def as_described(found: dict[str, Any]) -> dict[str, Any]:
 
 def test_every_field_that_is_written_is_described(written: dict[str, Any]) -> None:
     assert as_described(written) == written
-
-
-def test_a_field_that_nobody_described_is_noticed(written: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError):
-        as_described(written | {"extra": 1})
-    arms = [arm | {"extra": 1} for arm in written["results"]["arms"]]
-    changed = written | {"results": written["results"] | {"arms": arms}}
-    assert as_described(changed) != changed
 
 
 def test_the_program_on_the_page_reads_a_run(

@@ -6,11 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from experiment.arms.launch import Launch
-from experiment.config.schema import Config
 from experiment.machine import thread_variables as thread_env
 from experiment.machine.thread_variables import WAITING, crowded, thread_variables
-from experiment.runner.session import _variables
 
 
 @pytest.fixture(autouse=True)
@@ -64,14 +61,3 @@ def test_all_arms_of_a_run_wait_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     first = thread_variables(2, {})
     looks(monkeypatch)
     assert thread_variables(2, {}) == first
-
-
-def test_arms_of_ours_are_told_how_to_wait_and_vllm_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OMP_WAIT_POLICY", *WAITING):
-        monkeypatch.delenv(name, raising=False)
-    looks(monkeypatch, 2.0, 2.0, 2.0)
-    config = Config.model_validate({"run": {"threads": 2}})
-    assert _variables("m", config, Launch("m", {})).items() >= WAITING.items()
-    other = Launch("m", {}, "python", {"OMP_NUM_THREADS": "2"})
-    assert _variables("m", config, other) == {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "2"}
-    assert _variables("m", None, None) == {}

@@ -16,9 +16,7 @@ from real_parts import is_gone
 
 from experiment.events import Event, Notice, Reading, RunStarted, TurnAwaited, TurnStarted
 from experiment.memory.monitor import Monitor
-from experiment.process.child import ChildTimeoutError
 from experiment.process.child_end import ChildEnd
-from experiment.process.interrupts import EndedError, Interrupts
 from experiment.record.log import EventLog, read_record
 from experiment.runner import interleave as module
 from experiment.runner.interleave import Course, Place, Turn, Turns, alone
@@ -112,31 +110,6 @@ def test_where_one_raises_those_that_wait_are_ended() -> None:
         lead()
     assert said[-1] == ("closed", A)
     assert turns.ended == {}
-
-
-def test_all_that_wait_are_ended_whatever_becomes_of_one_of_them() -> None:
-    """And a signal that comes meanwhile is heard behind it."""
-
-    def stubborn(place: Place) -> Course[str]:
-        try:
-            yield TurnAwaited(arm=place[1], repeat=1)
-        except GeneratorExit:
-            signal.raise_signal(signal.SIGTERM)
-            raise OSError from None
-        return ""
-
-    said: list[object] = []
-    _, turns = told()
-
-    def lead() -> None:
-        with turns:
-            turns.add(A, course(A, said))
-            turns.add(B, stubborn(B))
-            turns.add(C, course(C, said))
-
-    with pytest.raises(EndedError), Interrupts():
-        lead()
-    assert {("closed", A), ("closed", C)} <= set(said)
 
 
 @pytest.mark.parametrize(
@@ -263,17 +236,6 @@ def test_waiting_for_others_is_no_time_of_its_own(session: Session) -> None:
     next(waiting)
     time.sleep(3.5)
     assert to_its_end(waiting, None).ok
-
-
-def test_its_own_time_is_limited_all_the_same(session: Session) -> None:
-    from experiment.process.child import Child
-
-    child = Child(MODULE, {"arm": "a", "script": "hang"}, session.directory / "log", 60)
-    with child:
-        assert child.pause_deadline() > 50
-        child.resume_deadline(0.0)
-        with pytest.raises(ChildTimeoutError):
-            list(child.events())
 
 
 def test_nobody_looks_at_one_that_waits(session: Session) -> None:

@@ -7,14 +7,12 @@ import os
 import pty
 import re
 import select
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from experiment.analysis.conclusions import evaluate
@@ -26,18 +24,13 @@ from experiment.events import (
     WorkloadReady,
 )
 from experiment.record.log import read_record
-from experiment.replay.arm_events import PREPARATION
-from experiment.report.console.brief import BriefReporter
-from experiment.report.console.reporter import ConsoleReporter
 from experiment.text.errors import ExitCode
 
 ROOT = Path(__file__).parent.parent
 DOOR = ROOT / "run_experiment.py"
 QUICK = ROOT / "configs" / "quick.toml"
 HAN = re.compile(r"[\u4e00-\u9fff]")
-SENTENCE = re.compile(r"(?:\b[A-Za-z]{2,}\b[ ,]+){3,}[A-Za-z]{2,}")
 PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
-NAMES = re.compile(r"(?:Hugging Face )?Transformers|GPT2LMHeadModel|contiguous,slabs,paged")
 
 
 def start(*words: str, **options: object) -> subprocess.Popen[str]:
@@ -109,23 +102,6 @@ def test_english_output_has_no_chinese_character(finished: tuple[Path, str]) -> 
     assert not [line for line in chrome if HAN.search(line)]
 
 
-@pytest.mark.parametrize("kind", [BriefReporter, ConsoleReporter])
-def test_chinese_output_has_no_english_sentence(
-    kind: type[ConsoleReporter], finished: tuple[Path, str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    record = read_record(finished[0])
-    console = kind("zh")
-    for event in record.events:
-        event = event.model_copy(update={"text": "。"}) if event.event == "request" else event
-        if isinstance(event, WorkloadReady):
-            plain = [r.model_copy(update={"prompt": "。"}) for r in event.requests]
-            event = event.model_copy(update={"requests": plain})
-        console.handle(event)
-    console.show_results(evaluate(record), [])
-    printed = " ".join(NAMES.sub("", capsys.readouterr().out).split())
-    assert not SENTENCE.findall(printed)
-
-
 @pytest.mark.parametrize("lang", ["zh", "en"])
 def test_an_old_run_is_drawn_again_in_either_language(
     finished: tuple[Path, str], lang: str
@@ -136,13 +112,6 @@ def test_an_old_run_is_drawn_again_in_either_language(
     )  # fmt: skip
     assert done.returncode == ExitCode.OK, done.stderr
     assert bool(HAN.search(done.stdout)) is (lang == "zh")
-
-
-def test_a_directory_in_use_is_refused(finished: tuple[Path, str]) -> None:
-    process = start("--yes", "--lang", "en", "--out", str(finished[0]))
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == ExitCode.USAGE
-    assert "not empty" in err
 
 
 def read_until(terminal: int, text: str, timeout_s: float = 180) -> str:
@@ -183,36 +152,3 @@ def test_q_at_the_gate_leaves_and_keeps_what_was_measured(
     assert [event.arm for event in record.of(ArmStarted)] == ["contiguous.batch"]
     assert record.of(RunFinished)[0].status == "left"
     assert (out / "report.html").exists()
-
-
-def test_ctrl_c_keeps_what_was_measured_and_leaves_no_process(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    words = ("--yes", "--details", "--lang", "en", "--out", str(out), "--max-new-tokens", "140")
-    # Whoever runs the tests in the background has interrupts ignored, and so would the program.
-    process = start(*words, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
-    assert process.stdout is not None
-    for line in process.stdout:
-        if "Request 0:" in line:
-            break
-    children = psutil.Process(process.pid).children(recursive=True)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
-    assert process.returncode == ExitCode.INTERRUPTED
-    record = read_record(out)
-    assert record.of(RunFinished)[0].status == "interrupted"
-    assert evaluate(record).arms[0].requests
-    assert (out / "report.html").exists()
-    assert not [child for child in children if child.is_running()]
-
-
-def test_an_arm_that_cannot_run_leaves_the_others_standing(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    # The limit is too short for any arm to import torch, let alone to run.
-    process = start("--yes", "--lang", "en", "--out", str(out), "--arms", "contiguous.batch",
-                    "--set", "run.arm_timeout_s=0.2")  # fmt: skip
-    printed, _ = process.communicate(timeout=120)
-    assert process.returncode == ExitCode.INCOMPLETE
-    assert "200 ms" in printed
-    arms = evaluate(read_record(out)).arms
-    assert [arm.status for arm in arms] == ["failed"]
-    assert not [arm for arm in arms if arm.arm in PREPARATION]

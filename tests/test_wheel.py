@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 import yaml
 from event_makers import whole_run
-from guide_pages import LINK, ROOT, commands, read
+from guide_pages import ROOT, commands, read
 from packaging.requirements import Requirement
 from source_tree import copy_tree
 
@@ -132,15 +132,6 @@ def test_a_wheel_holds_all_that_is_no_python(wheel: Path) -> None:
     assert not [name for name in names if name.startswith(("tests/", "docs/", "reports/"))]
 
 
-def test_the_description_on_a_package_index_has_no_link_into_the_repository(wheel: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive:
-        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
-        text = archive.read(name).decode()
-    links = LINK.findall(text)
-    assert links
-    assert [link for link in links if not link.startswith(("https:", "#"))] == []
-
-
 def test_a_report_made_by_a_wheel_says_how_to_run_it_again_with_pagedkv(
     simulator: Path, tmp_path: Path
 ) -> None:
@@ -191,13 +182,6 @@ def test_a_wheel_without_anything_names_what_is_missing_in_one_line(
     (line,) = done.stderr.splitlines()
     assert "pydantic" in line
     assert "pip install pagedkv-lab" in line
-
-
-def test_the_command_of_a_wheel_calls_itself_pagedkv(simulator: Path, tmp_path: Path) -> None:
-    for words in (["--help"], ["plan", "--help"], ["--list-experiments"]):
-        said = call(simulator, *words, "--lang", "en", cwd=tmp_path).stdout
-        assert "pagedkv" in said
-        assert "run_experiment.py" not in said
 
 
 def test_a_wheel_finds_every_experiment_away_from_the_repository(

@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from compare_runs import events, figure, side, write
+from compare_runs import events, figure, write
 
 from experiment.compare.facts import read_side
-from experiment.compare.metrics import METRICS
-from experiment.compare.sides import compare_sides
 from experiment.experiments.figures import FIGURES
-from experiment.experiments.registry import EXPERIMENTS
 from experiment.report.files.ci_benchmark import benchmark_json
 
 
@@ -27,30 +24,6 @@ def test_benchmark_actions_see_memory_grow_and_units_that_can_be_read(tmp_path: 
     assert less["paged/generate_s"]["unit"] == "s"
     assert more["paged/tokens_per_s"]["unit"] == "tokens/s"
     assert more["paged/live_share"]["unit"] == "share of 1"
-
-
-def test_every_unit_of_a_figure_is_one_that_benchmark_actions_can_print() -> None:
-    known = [(m.name, m.unit) for m in METRICS.values()]
-    known += [(f.name, f.unit) for f in FIGURES.values()]
-    units = set()
-    for name, unit in known:
-        data = json.loads(benchmark_json([figure(name, 1.0, unit=unit)], "less"))
-        units.add(data[0]["unit"])
-    expected = {"count", "mean count", "share of 1", "bytes", "s", "tokens/s", "requests/s"}
-    assert units == expected
-
-
-def test_what_tells_a_queue_and_how_many_run_at_a_rate_have_no_direction() -> None:
-    """At one rate more at a time are slower ones, and both halves of a queue lie about 1."""
-    mean = {"running_mean", "running_at_rate"} & set(EXPERIMENTS["serving"].figures)
-    for name in ("kept_up", "later_tokens", *mean):
-        about = FIGURES[name].info
-        one, other = (
-            figure(name, value, kind="count", unit=about.unit, better=about.better)
-            for value in (0.9, 1.3)
-        )
-        assert [row.verdict for row in compare_sides(side(one), side(other)).rows] == ["differs"]
-        assert benchmark_json([one], "more") == benchmark_json([one], "less") == "[]\n", name
 
 
 def test_blocks_and_tables_that_grow_raise_an_alert() -> None:

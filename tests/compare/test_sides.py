@@ -8,7 +8,6 @@ import pytest
 from compare_runs import events, figure, side, write
 
 from experiment.compare.facts import read_side
-from experiment.compare.metrics import METRICS
 from experiment.compare.results import Comparison, Row
 from experiment.compare.sides import compare_sides
 from experiment.events import (
@@ -19,8 +18,6 @@ from experiment.events import (
     RunStarted,
     WorkloadReady,
 )
-from experiment.experiments.figures import FIGURES
-from experiment.text import LANGUAGES, catalogue
 from experiment.text.errors import UserError
 
 
@@ -346,22 +343,3 @@ def test_hits_of_vllm_are_those_of_its_own_statistics(caching: bool, tmp_path: P
     figures = read_side(write(tmp_path / "run", [*log, said, *steps, end])).figures
     expected = [10, 4, None, None] if caching else [None] * 4
     assert [figures[f"paged/{name}"].value for name in PREFIX] == expected
-
-
-def test_every_metric_has_a_name_and_no_name_is_left_over() -> None:
-    for lang in LANGUAGES:
-        named = {k.rpartition(".")[2] for k in catalogue(lang) if k.startswith("compare.metric.")}
-        assert named == set(METRICS)
-
-
-def test_metrics_and_figures_of_one_name_are_of_one_kind() -> None:
-    for name in set(METRICS) & set(FIGURES) - {"running_mean"}:
-        assert METRICS[name].kind == FIGURES[name].kind, name
-        assert METRICS[name].better == FIGURES[name].better, name
-
-
-def test_what_is_handed_out_to_more_requests_is_not_worse() -> None:
-    assert METRICS["allocated_slots"].better is METRICS["allocated_bytes"].better is None
-    assert METRICS["wasted_slots"].better == METRICS["unwritten_slots"].better == "less"
-    for name in ("allocated_mean", "held_slots", "table_entries"):
-        assert FIGURES[name].better is None

@@ -8,8 +8,6 @@ from compare_runs import figure, side
 from experiment.compare.sides import compare_sides
 from experiment.experiments.figures import FIGURES
 
-TIMED_UNITS = ("seconds", "rate")
-
 
 @pytest.mark.parametrize(
     ("name", "times", "verdict"),
@@ -34,13 +32,3 @@ def test_what_is_told_of_a_fixed_span_is_stretched_by_a_slow_process_too(
     )
     (row,) = compare_sides(left, right).rows
     assert row.verdict == verdict
-
-
-def test_every_time_in_another_unit_is_said_to_be_stretched_or_not() -> None:
-    """A new one has to be looked at: by its unit alone it would escape the margin."""
-    others = {f.name for f in FIGURES.values() if f.kind == "time" and f.unit not in TIMED_UNITS}
-    stretched = {f.name for f in FIGURES.values() if f.stretched is not None}
-    assert stretched == {"rest", "slowest"}
-    assert others - stretched == {
-        "succeeded", "kept_up", "later_tokens", "lookup_share", "lookup_of_step",
-    }  # fmt: skip

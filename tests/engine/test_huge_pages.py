@@ -45,14 +45,6 @@ def test_memory_lies_on_huge_pages_and_holds_what_it_held() -> None:
 
 
 @needs_pages
-def test_neighbours_are_one_span_and_strangers_are_not() -> None:
-    assert huge_pages._joined([(900_000, 950_000), (0, 10), (50_000, 60_000)]) == [
-        (0, 60_000),
-        (900_000, 950_000),
-    ]
-
-
-@needs_pages
 def test_memory_that_is_not_there_is_refused_without_an_error() -> None:
     assert PAGE is not None
     assert onto_huge_pages([(PAGE, 3 * PAGE)]) == 0  # the lowest addresses are nobody's

@@ -21,7 +21,7 @@ from experiment.engine.cpu import packed_layers, panels
 from experiment.engine.cpu.mapped_pages import give_back
 from experiment.engine.cpu.packed_layers import PackedEmbedding, PackedLinear, _product_of
 from experiment.engine.cpu.packed_weights import pack_weights
-from experiment.engine.cpu.panels import pack, panels_of
+from experiment.engine.cpu.panels import pack
 from experiment.engine.engine import Engine
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner, plain_logits, probe
@@ -122,18 +122,6 @@ def test_tokens_of_a_packed_model_are_those_of_transformers(family: str, kernel:
         assert engine.generated(request) == solo(family, prompt, 12)
 
 
-POSTS = {"gpt2": ("gelu", "tanh"), "llama": ("swish", "")}
-
-
-@pytest.mark.parametrize("family", POSTS)
-def test_activations_go_to_the_product_before_them(family: str) -> None:
-    model = packed_model(family)
-    posts = [module.post for module in model.modules() if isinstance(module, PackedLinear)]
-    assert posts.count(POSTS[family]) == 2  # one of each layer
-    assert posts.count(("none", "")) == len(posts) - 2
-    assert sum(isinstance(module, torch.nn.Identity) for module in model.modules()) >= 2
-
-
 @pytest.mark.parametrize("name", ["gelu", "gelu_new", "gelu_pytorch_tanh", "silu", "relu", "tanh"])
 @torch.inference_mode()
 def test_a_fused_activation_is_the_same_function(name: str) -> None:
@@ -194,14 +182,6 @@ def test_weights_are_held_once_and_counted_once() -> None:
     assert type(model.transformer.wte) is PackedEmbedding
 
 
-def test_a_panel_that_is_not_full_is_counted_whole() -> None:
-    model = layer("no bias", 16, 97)
-    pack_weights(model)
-    width = panels_of(model[0].packed, model[0].packed.to_dense())
-    assert width is not None
-    assert weight_bytes(model) == width.numel() * 4 > 97 * 16 * 4
-
-
 @torch.inference_mode()
 def test_a_tied_table_is_read_from_the_panels() -> None:
     plain = build(LlamaConfig(**GROUPED, tie_word_embeddings=True))
@@ -218,33 +198,11 @@ def test_a_tied_table_is_read_from_the_panels() -> None:
             packed.model.embed_tokens(torch.tensor([[0, wrong]]))
 
 
-def test_a_tied_table_that_cannot_be_read_leaves_both_as_they_are(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(panels, "_WIDTHS", ())
-    model = build(CONFIGS["gpt2"]())
-    before = weight_bytes(model)
-    assert pack_weights(model).layers == 2 * 4
-    assert type(model.transformer.wte) is torch.nn.Embedding
-    assert type(model.lm_head) is torch.nn.Linear
-    assert model.lm_head.weight is model.transformer.wte.weight
-    assert weight_bytes(model) >= before
-
-
 def test_a_tied_table_that_scales_its_rows_is_held_once() -> None:
     model = build(GemmaConfig(**GROUPED, tie_word_embeddings=True))
     assert pack_weights(model).layers
     assert type(model.lm_head) is torch.nn.Linear
     assert model.lm_head.weight is model.model.embed_tokens.weight
-
-
-def test_panels_are_compared_number_by_number() -> None:
-    weight = torch.randn(97, 32)
-    packed = pack(weight)
-    assert panels_of(packed, weight) is not None
-    other = weight.clone()
-    other[96, 31] += 1
-    assert panels_of(packed, other) is None
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
@@ -363,39 +321,6 @@ def test_what_was_packed_and_how_long_it_took_is_told() -> None:
     assert other.reason.key == "packing.kind"
 
 
-class _Demanding(_Named):
-    """Has the names, and wants more than an input."""
-
-    def forward(self, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
-        return super().forward(x) * scale
-
-
-@torch.inference_mode()
-def test_a_module_that_cannot_be_tried_stays_apart() -> None:
-    model = _Demanding(ACT2FN["gelu_new"], once=True).requires_grad_(False)
-    x = torch.randn(20, 16)
-    expected = model(x, torch.tensor(2.0))
-    assert pack_weights(torch.nn.ModuleList([model])).fused == 0
-    assert model.c_fc.post == ("none", "")
-    torch.testing.assert_close(model(x, torch.tensor(2.0)), expected, atol=1e-5, rtol=0)
-
-
-@torch.inference_mode()
-def test_a_fused_activation_that_fails_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    def only_plain(rows: Any, packed: Any, bias: Any, operation: str, *rest: Any) -> Any:
-        if operation != "none":
-            raise RuntimeError
-        return torch.ops.mkldnn._linear_pointwise(rows, packed, bias, operation, *rest)
-
-    monkeypatch.setattr(packed_layers, "_linear", only_plain)
-    monkeypatch.setattr("experiment.engine.cpu.few_rows.FewRows.product", lambda *_: None)
-    model = _Named(ACT2FN["gelu_new"], once=True).requires_grad_(False)
-    x = torch.randn(20, 16)
-    expected = model(x)
-    assert pack_weights(torch.nn.ModuleList([model])).fused == 0
-    torch.testing.assert_close(model(x), expected, atol=1e-5, rtol=0)
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_no_more_than_the_weight_at_hand_is_held_twice(tmp_path: Path) -> None:
     """The mark of a fresh process, on a model of which no weight is large beside the whole."""
@@ -439,12 +364,6 @@ Path("/proc/self/clear_refs").write_text("5")
 assert pack_weights(model).layers == 12 * 7 + 1
 print(size, status("VmHWM") - before)
 """
-
-
-def test_memory_that_no_file_has_is_left_alone() -> None:
-    tensor = torch.arange(1 << 16, dtype=torch.float32)
-    assert not give_back(tensor)
-    assert torch.equal(tensor, torch.arange(1 << 16, dtype=torch.float32))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -71,22 +71,6 @@ def test_every_number_of_rows_gives_the_plain_product(
         torch.testing.assert_close(ours, exact[:rows], atol=2e-6 * inputs**0.5, rtol=1e-5)
 
 
-def test_panels_of_another_width_or_length_are_left_to_onednn() -> None:
-    assert MODULE.fits(torch.empty(2, 16, 64))
-    assert not MODULE.fits(torch.empty(2, 16, 48))
-    assert MODULE.fits(torch.empty(2, 18, 64)) == (18 % MODULE.TURN == 0)
-
-
-@torch.inference_mode()
-def test_two_threads_have_as_many_panels_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twelve panels, as GPT-2's layers of 768 outputs have them: in six pieces of two."""
-    given = []
-    monkeypatch.setattr(MODULE, "threads_for", lambda work, tasks: (2, min(tasks, 8)))
-    monkeypatch.setattr(MODULE, "run_job", lambda body, job, threads: given.append((*job[:3],)))
-    product_of(numbers(768, 48), None)(numbers(4, 48), ("none", ""))
-    assert given == [(0, 6, 12)]
-
-
 @pytest.mark.parametrize("post", POSTS, ids=" ".join)
 @pytest.mark.parametrize("outputs", [64, 97])
 @torch.inference_mode()
@@ -112,30 +96,6 @@ def test_any_tensor_is_activated_in_place_as_torch_does_it(
     activate(inside, post)
     torch.testing.assert_close(inside, expected, atol=1e-6, rtol=1e-6)
     assert (around[0], around[-1]) == (7, 7)
-
-
-def test_what_is_not_contiguous_float32_is_not_activated() -> None:
-    for wrong in (numbers(4, 6)[:, ::2], numbers(4, 6).double()):
-        with pytest.raises(ValueError, match="contiguous float32"):
-            activate(wrong, ("relu", ""))
-
-
-@pytest.mark.parametrize("own", [False, True])
-@torch.inference_mode()
-def test_many_rows_are_activated_by_whom_the_layer_chose(
-    own: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[int] = []
-    monkeypatch.setattr(MODULE.PanelProduct, "activates", lambda self, post: own and any(post))
-    monkeypatch.setattr(
-        MODULE, "activate", lambda y, post: (seen.append(y.numel()), activate(y, post))
-    )
-    weight, x = numbers(64, 16), numbers(100, 16)
-    layer = PackedLinear(pack(weight), None, 64, 16, product_of(weight, None))
-    layer.post = ("gelu", "tanh")
-    expected = F.gelu(F.linear(x, weight), approximate="tanh")
-    torch.testing.assert_close(layer(x), expected, atol=1e-5, rtol=1e-5)
-    assert seen == ([100 * 64] if own else [])
 
 
 @pytest.mark.parametrize("post", POSTS, ids=" ".join)
@@ -173,56 +133,16 @@ def test_rows_that_are_not_contiguous_are_refused_and_the_layer_makes_them_so() 
     torch.testing.assert_close(layer(x), F.linear(x, weight), atol=1e-5, rtol=1e-5)
 
 
-@torch.inference_mode()
-def test_a_layer_takes_it_for_few_rows_and_onednn_for_many_and_for_other_activations() -> None:
-    class Seen:
-        def __init__(self) -> None:
-            self.rows: list[int] = []
-
-        def takes(self, rows: int, post: tuple[str, str]) -> bool:
-            return bool(inner.takes(rows, post))
-
-        def activates(self, post: tuple[str, str]) -> bool:
-            return bool(inner.activates(post))
-
-        def __call__(self, x: torch.Tensor, post: tuple[str, str]) -> torch.Tensor:
-            self.rows.append(len(x))
-            found: torch.Tensor = inner(x, post)
-            return found
-
-    weight = numbers(64, 16)
-    inner = product_of(weight, None)
-    seen: Any = Seen()
-    layer = PackedLinear(pack(weight), None, 64, 16, seen)
-    for rows in (0, 1, MODULE.MOST_ROWS, MODULE.MOST_ROWS + 1):
-        assert layer(numbers(rows, 16)).shape == (rows, 64)
-    layer.post = ("gelu", "none")
-    torch.testing.assert_close(
-        layer(numbers(5, 16)), F.gelu(F.linear(numbers(5, 16), weight)), atol=1e-5, rtol=1e-5
-    )
-    assert seen.rows == [1, MODULE.MOST_ROWS]
-
-
 def model() -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.Linear(16, 64)).requires_grad_(False)
 
 
-def test_layers_that_have_it_are_counted() -> None:
-    assert pack_weights(model()).few_rows == 1
-
-
-@pytest.mark.parametrize(
-    "fault", ["no Numba", "no compiler", "no vectors", "another processor", "raises", "wrong"]
-)
+@pytest.mark.parametrize("fault", ["no Numba", "no vectors", "raises", "wrong"])
 def test_without_it_layers_are_onednns(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if fault == "no Numba":
         monkeypatch.setattr(
             kernels, "cpu_kernel_module", _raiser(ImportError("no module named numba"))
         )
-    elif fault == "no compiler":
-        monkeypatch.setattr(kernels, "cpu_kernel_module", _raiser(OSError("libllvmlite.so")))
-    elif fault == "another processor":
-        monkeypatch.setattr(MODULE.numba.config, "CPU_NAME", "generic")
     elif fault == "raises":
         broken = _raiser(RuntimeError("a compiled loop broke off"))
         monkeypatch.setattr(MODULE.PanelProduct, "__call__", broken)
@@ -243,8 +163,3 @@ def _raiser(error: Exception) -> Any:
         raise error
 
     return raises
-
-
-def test_panels_of_another_width_are_left_to_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MODULE, "WIDTH", 32)
-    assert pack_weights(model()).few_rows == 0

@@ -92,24 +92,9 @@ def test_a_loop_that_breaks_off_is_not_taken_for_done(threads: int) -> None:
         run_job(_break_off, make_job(5, 5, [], []), threads)
 
 
-def test_no_piece_is_handed_out_behind_one_that_broke() -> None:
-    job = make_job(5, 5, [], [])
-    assert next_piece(job) == (0, 1)
-    job[2] = BROKEN
-    assert next_piece(job) == (-1, -1)
-
-
 def test_an_array_with_gaps_is_refused() -> None:
     with pytest.raises(ValueError, match="contiguous"):
         entry(torch.zeros(4, 4)[:, :2])
-
-
-def test_without_one_library_of_its_kind_there_is_no_pool(monkeypatch: pytest.MonkeyPatch) -> None:
-    for found in (set(), {Path("/a/libgomp.so.1"), Path("/b/libomp.so")}, {Path("/no/libgomp.so")}):
-        monkeypatch.setattr(torch_threads, "_loaded", lambda found=found: set(found))
-        pool.cache_clear()
-        assert pool() is None
-    pool.cache_clear()
 
 
 _THREADS = """

@@ -27,8 +27,6 @@ from experiment.commands.main import main  # noqa: E402
 from experiment.events import EnvironmentProbed  # noqa: E402
 from experiment.machine import background_load as noise  # noqa: E402
 from experiment.machine.environment import Environment  # noqa: E402
-from experiment.process.interrupts import Interrupts  # noqa: E402
-from experiment.record.log import EventLog  # noqa: E402
 from experiment.report.files import write as files  # noqa: E402
 from experiment.runner import session as runner  # noqa: E402
 from experiment.workload.prepared import Prepared  # noqa: E402
@@ -43,7 +41,6 @@ def arrange(told: dict[str, Any]) -> None:
             session._run(stage, "scripted_arm", {"arm": stage, "script": "hang at once"}, 600, None)
 
     def probe(session: runner.Session, _: str, cores: float | None = None) -> Environment:
-        stop_in(session, "environment")
         load = told["environment"]["load"] | {"others_cores": cores}
         found = told["environment"] | {"load": load}
         session.emit(EnvironmentProbed(environment=found))
@@ -101,40 +98,6 @@ def let_others_work(cores: list[float]) -> None:
     noise.others_cores = lambda: cores.pop(0) if len(cores) > 1 else cores[0]
 
 
-def end_before_there_is_a_log() -> None:
-    """Send SIGTERM to ourselves once there is a directory, and nothing in it."""
-    opened = walkthrough._log
-
-    def ends(directory: Path, *words: Any) -> EventLog:
-        assert directory.is_dir()
-        signal.raise_signal(signal.SIGTERM)
-        return opened(directory, *words)
-
-    walkthrough._log = ends
-
-
-def end_as_the_log_is_opened(number: int) -> None:
-    """Send ourselves a signal when the log is there and holds nothing."""
-
-    class Opened(EventLog):
-        def __init__(self, *words: Any, **more: Any) -> None:
-            super().__init__(*words, **more)
-            signal.raise_signal(number)
-
-    walkthrough.EventLog = Opened  # type: ignore[misc]
-
-
-def end_as_drawing_begins() -> None:
-    """Send SIGTERM to ourselves in that very moment."""
-    began = Interrupts.draws
-
-    def draws_and_ends(interrupts: Interrupts) -> None:
-        began(interrupts)
-        signal.raise_signal(signal.SIGTERM)
-
-    Interrupts.draws = draws_and_ends  # type: ignore[method-assign]
-
-
 def make_the_clock_jump() -> None:
     """The wall clock goes a day back each time that it is read; the monotonic one does not."""
     days = itertools.count()
@@ -147,12 +110,6 @@ if __name__ == "__main__":
     given = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     arrange(given)
     let_others_work(given["others"])
-    if given["signal_in"] == "drawing begins":
-        end_as_drawing_begins()
-    if given["signal_in"] == "the directory":
-        end_before_there_is_a_log()
-    if given["signal_in"].startswith("the log is opened"):
-        end_as_the_log_is_opened(signal.Signals[given["signal_in"].split()[-1]])
     if given["clock_jumps"]:
         make_the_clock_jump()
     sys.exit(main(sys.argv[2:]))

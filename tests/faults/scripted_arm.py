@@ -39,9 +39,6 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if script.startswith("start others"):
         Path(task["note"]).write_text(json.dumps(start_others()), encoding="utf-8")
-    if script == "hold shared memory":
-        kept = share_with_one_that_stays()
-        Path(task["note"]).write_text(kept.name, encoding="utf-8")
     for event in events(arm):
         if isinstance(event, ArmStarted):
             wire.emit(event.model_copy(update={"pid": os.getpid()}))
@@ -53,16 +50,6 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
         if isinstance(event, Step):
             time.sleep(task["pause_s"])
             act(script)
-
-
-def share_with_one_that_stays() -> SharedMemory:
-    """Shared memory, and a process that does not go when it is asked to."""
-    kept = SharedMemory(create=True, size=1 << 20)
-    if os.fork() == 0:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        time.sleep(600)
-        os._exit(0)
-    return kept
 
 
 def start_others() -> dict[str, Any]:
@@ -79,17 +66,13 @@ def act(script: str) -> None:
     """Go wrong after a step, in the way that the script names."""
     if script.endswith("be killed"):
         os.kill(os.getpid(), signal.SIGKILL)
-    if script.endswith("crash"):
-        os.kill(os.getpid(), signal.SIGSEGV)
-    if script == "run out of memory":
-        raise MemoryError
     if script == "run out of GPU memory":
         import torch
 
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
     if script == "refuse its model":
         raise user_error("error.model_logits", model="tiny", dtype="float16")
-    if script in ("hang", "start others", "ignore being asked to end", "hold shared memory"):
+    if script in ("hang", "start others", "ignore being asked to end"):
         time.sleep(600)
 
 

@@ -5,18 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 from pathlib import Path
 
 import pytest
-from programs import Starter, arm_steps, in_a_terminal, read_until
+from programs import Starter, in_a_terminal, read_until
 
-from experiment.experiments.claims import needed
-from experiment.text import LANGUAGES, Translator
 from experiment.text.errors import ExitCode
-from experiment.text.messages import message
 
-BUSY = message("note.busy_now", cores=1.5)
 CAPACITY = ("--config", "configs/capacity.toml", "--quick", "--arms", "slabs,paged", "--yes")
 
 
@@ -39,7 +34,7 @@ def notes(out: Path) -> list[str]:
     return [note["key"] for note in told if "busy" in note["key"]]
 
 
-@pytest.mark.parametrize("words", [("--yes",), ("--yes", "--quiet"), CAPACITY])
+@pytest.mark.parametrize("words", [("--yes",), CAPACITY])
 def test_a_run_says_it_once_and_its_report_in_one_sentence(
     start: Starter, words: tuple[str, ...]
 ) -> None:
@@ -48,18 +43,6 @@ def test_a_run_says_it_once_and_its_report_in_one_sentence(
     assert (code in (ExitCode.OK, ExitCode.INCOMPLETE), err) == (True, "")
     assert times_said(printed) == 1
     assert len(notes(program.out)) == 1
-    for lang in LANGUAGES:
-        assert "1.5" in Translator(lang).message(BUSY)
-
-
-def test_claims_say_it_once_for_all_experiments(start: Starter, tmp_path: Path) -> None:
-    out = tmp_path / "claims"
-    words = ("claims", "--quick", "--out", str(out))
-    program = start(*words, others=[1.5], pause_s=0.1, out=out / needed()[1])
-    program.wait_for(arm_steps("slabs"))  # the first experiment has ended
-    program.process.send_signal(signal.SIGTERM)
-    _, printed, _ = program.end()
-    assert times_said(printed) == 1
 
 
 @pytest.mark.parametrize(("typed", "waits"), [("", False), ("w", True)])

@@ -1,7 +1,4 @@
-"""Programs that are killed outright: what they started ends all the same, and no log lies.
-
-Nobody is left to end anything but a process that was started for that.
-"""
+"""Programs and arms that are killed: what they started ends, and the record can be drawn."""
 
 from __future__ import annotations
 
@@ -17,12 +14,12 @@ from real_parts import is_gone
 
 from experiment.analysis.conclusions import evaluate
 from experiment.commands.main import main
-from experiment.events import RunFinished
+from experiment.events import ArmStarted
 from experiment.process.process_tree import is_guard
 from experiment.record.log import EVENTS_FILE, read_record
 from experiment.text.errors import ExitCode
 
-FIRST, _ = ARMS
+FIRST, SECOND = ARMS
 
 
 def test_nothing_that_an_arm_started_outlives_a_program_that_is_killed(start: Starter) -> None:
@@ -46,10 +43,9 @@ def test_nothing_that_an_arm_started_outlives_a_program_that_is_killed(start: St
         (SHM / others["shared"]).unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize("script", ["start others and be killed", "start others and crash"])
-def test_nothing_that_an_arm_started_outlives_the_arm(script: str, start: Starter) -> None:
-    """It dies by itself, and the other arm runs beside nobody."""
-    program = start(scripts={FIRST: script})
+def test_nothing_that_an_arm_started_outlives_the_arm(start: Starter) -> None:
+    """It dies by itself, and the other arm runs beside nothing of it."""
+    program = start(scripts={FIRST: "start others and be killed"})
     assert program.end()[0] == ExitCode.INCOMPLETE
     others = json.loads(start.note.read_text(encoding="utf-8"))
     assert all(is_gone(pid) for pid in others["pids"])
@@ -57,42 +53,38 @@ def test_nothing_that_an_arm_started_outlives_the_arm(script: str, start: Starte
     assert [arm.status for arm in evaluate(read_record(program.out)).arms] == ["failed", "finished"]
 
 
-@pytest.mark.parametrize("line", ["", '{"t_ns":0,"event":"run_st'])
-def test_a_log_without_a_line_is_said_to_have_none(
-    line: str, start: Starter, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_program_that_is_killed_leaves_a_record_that_can_be_drawn(
+    start: Starter, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whoever opened it was killed before its first line, or in it."""
-    program = start(signal_in="the log is opened SIGKILL")
+    """With a stopped arm below it, which cannot notice by itself."""
+    program = start(scripts={SECOND: "hang"})
+    seen = program.wait_for(arm_steps(SECOND))
+    os.kill([e.pid for e in seen if isinstance(e, ArmStarted)][-1], signal.SIGSTOP)
+    program.process.send_signal(signal.SIGKILL)
     assert program.end()[0] == -signal.SIGKILL
-    log = program.out / EVENTS_FILE
-    assert log.read_bytes() == b""
-    log.write_text(line, encoding="utf-8")
-    commands = (
-        ["render", str(program.out)],
-        ["--resume", str(program.out)],
-        ["compare", str(program.out), str(program.out), "--out", str(tmp_path / "compared")],
-    )
-    for command in commands:
-        for lang, words in (("en", "has no complete line"), ("zh", "还没有一行完整的内容")):
-            assert main([*command, "--lang", lang]) == ExitCode.USAGE, command
-            (said,) = capsys.readouterr().err.splitlines()
-            assert words in said, command
-            assert str(program.out) in said
-    assert log.read_text(encoding="utf-8") == line
+    with (program.out / EVENTS_FILE).open("a", encoding="utf-8") as file:
+        file.write('{"t_ns":17,"event":"rea')
+    assert main(["render", str(program.out), "--lang", "en"]) == ExitCode.OK
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "1 lines of the event log are damaged" in printed
+    results = evaluate(read_record(program.out))
+    assert [arm.status for arm in results.arms] == ["finished", "failed"]
+    assert results.status == "failed"
+    page = (program.out / "report.html").read_text(encoding="utf-8")
+    assert "The log breaks off before this arm" in page
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-def test_a_signal_as_the_log_is_opened_waits_for_its_first_line(name: str, start: Starter) -> None:
-    program = start(signal_in=f"the log is opened {name}")
-    code, _, err = program.end()
-    assert (code, err) == (128 + signal.Signals[name], "")
-    record = read_record(program.out)
-    assert [end.status for end in record.of(RunFinished)] == ["interrupted"]
-    assert (program.out / "report.html").exists()
-
-
-def test_a_signal_before_there_is_a_log_leaves_no_directory(start: Starter) -> None:
-    program = start(signal_in="the directory")
-    code, _, err = program.end()
-    assert (code, err) == (ExitCode.TERMINATED, "Interrupted.\n")
-    assert not program.out.exists()
+@pytest.mark.parametrize("line", ["", '{"t_ns":0,"event":"run_st'])
+def test_a_log_without_a_whole_line_is_refused(
+    line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The program was killed before its first line, or in it."""
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / EVENTS_FILE).write_text(line, encoding="utf-8")
+    for command in (["render", str(run)], ["--resume", str(run)], ["compare", str(run), str(run)]):
+        assert main([*command, "--lang", "en"]) == ExitCode.USAGE, command
+        (said,) = capsys.readouterr().err.splitlines()
+        assert "has no complete line" in said, command
+        assert str(run) in said
+    assert (run / EVENTS_FILE).read_text(encoding="utf-8") == line

@@ -15,25 +15,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from programs import Starter
 
-from experiment.analysis.conclusions import evaluate
 from experiment.commands.main import main
-from experiment.config.schema import Config
-from experiment.files.bounded_reading import given_path
 from experiment.machine.environment import Environment
-from experiment.model.builtin import cache_root
-from experiment.model.source import find_model
-from experiment.process.child import Child, ChildStartError
-from experiment.process.child_end import end_reason
-from experiment.record.log import read_record, remove_parts
-from experiment.report.console.terminal import terminal
 from experiment.runner.session import Session
-from experiment.text import LANGUAGES
-from experiment.text.errors import ExitCode, UserError
+from experiment.text.errors import ExitCode
 from experiment.text.redaction import cleaner, without_names
 from kvsim import files as whole_files
-from kvsim.files import PART
 from kvsim.sweep import SweepError, expand
 from kvsim.sweep.processes import by_processes
 
@@ -48,44 +36,16 @@ SWEEP = ("sweep", "--workers", "1", *(word for axis in AXES for word in ("--set"
 MANY = "7" * 5000
 
 
-def one_line(capsys: pytest.CaptureFixture[str], lang: str = "en") -> str:
+def one_line(capsys: pytest.CaptureFixture[str]) -> str:
     """The one line that an error is."""
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("Error: " if lang == "en" else "错误：")
+    assert line.startswith("Error: ")
     return str(line)
 
 
-def close(*descriptors: int) -> None:
-    for each in descriptors:
-        os.close(each)
-
-
-def test_a_command_whose_streams_are_closed_works(tmp_path: Path) -> None:
-    """As `<&- >&- 2>&-` do; no file of ours may come into their place."""
-    out = tmp_path / "out"
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "run_experiment.py"), *SIM, "--out", str(out)],
-        preexec_fn=partial(close, 0, 1, 2), stdin=subprocess.DEVNULL, capture_output=True,
-        encoding="utf-8", timeout=120, check=False,
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (ExitCode.OK, "")
-    assert json.loads((out / "sim.json").read_text("utf-8"))["cells"]
-    assert (out / "report.html").read_text("utf-8").startswith("<!DOCTYPE html>")
-
-
-def test_a_run_whose_streams_are_closed_keeps_a_whole_log(start: Starter) -> None:
-    """Nobody can answer there: a gate does not wait, and is no error."""
-    program = start("--lang", "en", preexec_fn=partial(close, 0, 1, 2), env={"CI": ""})
-    assert program.end()[0] == ExitCode.OK
-    record = read_record(program.out)
-    assert record.damaged_lines == 0
-    assert [arm.status for arm in evaluate(record).arms] == ["finished"] * 2
-
-
-@pytest.mark.parametrize("most", [8, 32])
-def test_a_program_that_may_open_few_files_says_so(most: int, tmp_path: Path) -> None:
+def test_a_program_that_may_open_few_files_says_so(tmp_path: Path) -> None:
     """Python needs some itself; with what is left it works, or one line says what it lacks."""
-    limit = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (most, most))
+    limit = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (8, 8))
     done = subprocess.run(
         [sys.executable, str(ROOT / "run_experiment.py"), *SWEEP, "--out", str(tmp_path / "out")],
         preexec_fn=limit, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8",
@@ -95,19 +55,6 @@ def test_a_program_that_may_open_few_files_says_so(most: int, tmp_path: Path) ->
         assert done.returncode in (ExitCode.USAGE, ExitCode.UNWRITABLE), done.stderr
         assert done.stderr.splitlines()[-1].startswith("Error: ")
     assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
-def test_a_process_for_whose_log_no_file_is_left_is_not_started(
-    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def nothing_left(path: Path, *_: object) -> None:
-        raise OSError(number, os.strerror(number), str(path))
-
-    monkeypatch.setattr(Path, "open", nothing_left)
-    with pytest.raises(ChildStartError) as caught:
-        Child("scripted_arm", {}, tmp_path / "arm.log", 1.0).__enter__()
-    assert caught.value.text.params == {"code": errno.errorcode[number]}
 
 
 def test_cells_for_which_the_system_makes_no_process(
@@ -122,10 +69,9 @@ def test_cells_for_which_the_system_makes_no_process(
     with pytest.raises(SweepError) as caught:
         list(by_processes(expand({**GRID, "requests": 20}), 1))
     assert caught.value.params == {"why": "ENOSPC"}
-    for lang in LANGUAGES:
-        words = [*SWEEP, "--set", "requests=20", "--out", str(tmp_path / "out"), "--lang", lang]
-        assert main(words) == ExitCode.USAGE
-        assert "ENOSPC" in one_line(capsys, lang)
+    words = [*SWEEP, "--set", "requests=20", "--out", str(tmp_path / "out"), "--lang", "en"]
+    assert main(words) == ExitCode.USAGE
+    assert "ENOSPC" in one_line(capsys)
 
 
 @pytest.mark.parametrize("words", [SIM, (*SWEEP, "--set", "requests=20")])
@@ -157,24 +103,12 @@ def test_a_home_that_is_everywhere_or_nowhere_takes_nothing_away(
         assert without_names("/home/al/x, /home/al") == "~/x, ~"
 
 
-def test_without_any_home_paths_are_taken_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(*_: Path) -> Path:
-        raise RuntimeError
-
-    monkeypatch.setattr(Path, "expanduser", unknown)
-    monkeypatch.setattr(Path, "home", unknown)
-    assert given_path("~nobody-of-that-name/x") == Path("~nobody-of-that-name/x")
-    assert without_names("/home/al") == "/home/al"
-
-
 @pytest.mark.parametrize(
     "words",
     [
         ("--yes", "--prompts", "~nobody-of-that-name/x"),
         ("sweep", "--workers", MANY, *SWEEP[3:]),
-        ("bench", "--rounds", MANY),
         ("paper", "--seeds", MANY),
-        (*SIM, "--seed", MANY),
     ],
 )
 def test_names_and_numbers_that_nobody_has(
@@ -182,30 +116,6 @@ def test_names_and_numbers_that_nobody_has(
 ) -> None:
     assert main([*words, "--out", str(tmp_path / "out"), "--lang", "en"]) == ExitCode.USAGE
     assert one_line(capsys)
-
-
-def test_a_model_in_nobodys_home() -> None:
-    config = Config.model_validate({"model": {"name": "~nobody-of-that-name/x"}})
-    with pytest.raises(UserError) as caught:
-        find_model(config, print)
-    assert caught.value.text.key == "error.model.no_directory"
-
-
-def test_a_cache_in_nobodys_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PAGEDKV_CACHE", "~nobody-of-that-name/x")
-    assert cache_root() == tmp_path / "~nobody-of-that-name/x" / "models"
-
-
-def test_a_signal_that_has_no_name_is_told_by_its_number() -> None:
-    assert end_reason(-40).params == {"signal": "40"}
-
-
-def test_parts_of_no_process_are_left(tmp_path: Path) -> None:
-    planted = tmp_path / f".x.{'9' * 40}.abc{PART}"
-    planted.touch()
-    remove_parts(tmp_path)
-    assert planted.exists()
 
 
 def test_without_a_place_for_temporary_files(
@@ -235,18 +145,17 @@ PIPES: dict[str, tuple[str, Callable[[Path], tuple[str, ...]]]] = {
 
 
 @pytest.mark.parametrize("name", PIPES)
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda at: at.symlink_to(at)])
-def test_what_is_no_file_in_the_place_of_one_is_refused(
-    make: Callable[[Path], None], name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_pipe_in_the_place_of_a_file_is_refused(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A pipe would be waited for without end; a link may lead to itself."""
+    """It would be waited for without end."""
     file, words = PIPES[name]
-    make(tmp_path / file)
+    os.mkfifo(tmp_path / file)
     assert main([*words(tmp_path), "--lang", "en"]) == ExitCode.USAGE
     assert str(tmp_path) in one_line(capsys)
 
 
-@pytest.mark.parametrize("make", ["a pipe", "a deep text", "a large file"])
+@pytest.mark.parametrize("make", ["a pipe", "a deep text"])
 def test_a_cell_that_is_none_is_computed_again(make: str, tmp_path: Path) -> None:
     words = [*SWEEP, "--set", "requests=20", "--out", str(tmp_path), "--lang", "en"]
     (cell,) = expand({**GRID, "requests": 20})
@@ -254,32 +163,19 @@ def test_a_cell_that_is_none_is_computed_again(make: str, tmp_path: Path) -> Non
     place.parent.mkdir()
     if make == "a pipe":
         os.mkfifo(place)
-    elif make == "a deep text":
-        place.write_text("[" * 200_000, "utf-8")
     else:
-        with place.open("wb") as file:
-            file.truncate(1 << 34)
+        place.write_text("[" * 200_000, "utf-8")
     assert main(words) == ExitCode.OK
     assert json.loads(place.read_text("utf-8"))["id"] == cell.id
 
 
-@pytest.mark.parametrize("source", ["/dev/zero", "/dev/tty", "/proc/self/mem"])
+@pytest.mark.parametrize("source", ["/dev/zero", "/proc/self/mem"])
 def test_a_device_is_no_trace(
     source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [*SIM[:2], source, *SIM[7:], "--out", str(tmp_path / "out"), "--lang", "en"]
     assert main(words) == ExitCode.USAGE
     assert source in one_line(capsys)
-
-
-def test_a_place_whose_parent_is_a_link_to_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A name that is free is looked for beside one that is taken; here none ever is."""
-    monkeypatch.chdir(tmp_path)
-    Path("reports").symlink_to("nothing")
-    assert main([*SIM, "--lang", "en"]) == ExitCode.USAGE
-    assert "reports" in one_line(capsys)
 
 
 CLOSED = """
@@ -360,21 +256,13 @@ def test_of_a_run_that_measured_nothing_what_others_put_there_stays(
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["notes"]
 
 
-@pytest.mark.parametrize("lang", LANGUAGES)
-@pytest.mark.parametrize("words", [SIM, ("--yes",), ("render",), ("compare", "x")])
+@pytest.mark.parametrize("words", [SIM, ("--yes",), ("render",)])
 def test_a_name_of_other_bytes_than_utf_8_is_refused_before_anything_runs(
-    words: tuple[str, ...], lang: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Else what was found could not be written down."""
     place = os.fsdecode(os.fsencode(tmp_path) + b"/\xb4\xfa")
-    named = [*words, place] if words[0] in ("render", "compare") else [*words, "--out", place]
-    assert main([*named, "--lang", lang]) == ExitCode.USAGE
-    assert "UTF-8" in one_line(capsys, lang)
+    named = [*words, place] if words[0] == "render" else [*words, "--out", place]
+    assert main([*named, "--lang", "en"]) == ExitCode.USAGE
+    assert "UTF-8" in one_line(capsys)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_terminal_is_as_wide_as_people_can_see(monkeypatch: pytest.MonkeyPatch) -> None:
-    """COLUMNS is whatever somebody has set it to, and tables are drawn that wide."""
-    for columns, width in (("99999999", 1000), ("120", 120)):
-        monkeypatch.setenv("COLUMNS", columns)
-        assert terminal(ascii_only=False).width == width

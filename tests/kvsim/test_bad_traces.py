@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import gzip
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,8 @@ from typing import Any
 import pytest
 from trace_files import AZURE, Write, hashed, jsonl, lengths, read, words, writer
 
-import kvsim
 from kvsim.traces import Head, ReadOptions, TraceError, TraceFile, opening, rows
 from kvsim.traces.rows import load_json
-from kvsim.traces.types import ERROR_CODES, REASONS
-
-SOURCES = Path(kvsim.__file__).parent
 
 
 @pytest.fixture
@@ -209,37 +204,6 @@ def test_what_unpacks_to_hundreds_of_times_its_size_is_no_trace(
     with pytest.raises(TraceError) as caught:
         read(packed)
     assert (caught.value.code, caught.value.params["times"]) == ("unpacks", 200)
-
-
-def _is_error_of_a_text(node: ast.AST, name: str) -> bool:
-    called = node.func if isinstance(node, ast.Call) else None
-    return name == "TraceError" and isinstance(called, ast.Attribute) and called.attr == "error"
-
-
-def first_arguments(name: str) -> set[str]:
-    """The literal codes with which the sources raise ``name``."""
-    found = set()
-    for path in [*SOURCES.glob("traces/*.py"), SOURCES / "latency/request_times.py"]:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            named = isinstance(node, ast.Call) and getattr(node.func, "id", "") == name
-            if named or _is_error_of_a_text(node, name):
-                assert isinstance(node, ast.Call)
-                first = node.args[0]
-                if isinstance(first, ast.Name):  # of the helper that makes it
-                    continue
-                if isinstance(first, ast.JoinedStr):
-                    (_, rest) = first.values
-                    assert isinstance(rest, ast.Constant)
-                    found |= {f"{each}{rest.value}" for each in ("prompt", "output")}
-                else:
-                    assert isinstance(first, ast.Constant)
-                    found.add(first.value)
-    return found
-
-
-def test_the_lists_of_codes_are_all_that_is_ever_raised() -> None:
-    assert first_arguments("TraceError") == set(ERROR_CODES)
-    assert first_arguments("BadRowError") == set(REASONS)
 
 
 @pytest.mark.parametrize("text", ['{"a": 1e9999999999999999999}', '{"a": NaN}', "{"])

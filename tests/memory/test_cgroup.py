@@ -69,24 +69,12 @@ def test_limits_of_cgroup_v1_are_read_from_its_controllers(tmp_path: Path) -> No
     )
 
 
-def test_cgroup_v1_without_limits(tmp_path: Path) -> None:
-    proc = tmp_path / "cgroup"
-    proc.write_text("5:memory:/\n4:cpu:/\n0::/\n", encoding="utf-8")
-    write(tmp_path / "fs/memory/memory.limit_in_bytes", "9223372036854771712\n")
-    write(tmp_path / "fs/cpu/cpu.cfs_quota_us", "-1\n")
-    assert read_cgroup(proc, tmp_path / "fs") == CgroupLimits(version=1)
-
-
 def test_hidden_control_groups_are_unknown_and_not_unlimited(tmp_path: Path) -> None:
     proc = tmp_path / "cgroup"
     proc.write_text("5:memory:/job\n4:cpu:/job\n0::/job\n", encoding="utf-8")
     (tmp_path / "fs/memory").mkdir(parents=True)
     limits = read_cgroup(proc, tmp_path / "fs")
     assert limits == CgroupLimits(reason=message("memory.cgroup_unreadable"))
-
-
-def test_without_control_groups_nothing_is_known(tmp_path: Path) -> None:
-    assert read_cgroup(tmp_path / "none", tmp_path) == CgroupLimits(version=None)
 
 
 def test_ram_is_what_the_control_group_leaves() -> None:

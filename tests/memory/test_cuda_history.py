@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from experiment.arms.__main__ import _history_path
 from experiment.events import Event, Notice
 from experiment.memory.cuda_history import cuda_history
 
@@ -30,13 +28,6 @@ class FakeHistory:
         if self.error is not None:
             raise self.error
         self.calls.append(("dump", path))
-
-
-def test_nothing_is_recorded_unless_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = FakeHistory(monkeypatch)
-    with cuda_history(None, lambda event: None):
-        pass
-    assert fake.calls == []
 
 
 def test_a_snapshot_is_saved_also_of_an_arm_that_fails(
@@ -60,16 +51,6 @@ def test_a_snapshot_that_cannot_be_saved_is_a_notice(
     assert isinstance(notice, Notice)
     assert notice.text.key == "usage.history_failed"
     assert fake.calls[-1] == ("record", None)
-
-
-@pytest.mark.parametrize(
-    ("wanted", "device", "name"),
-    [(True, "cuda:0", "paged.cuda_history.pickle"), (True, "cpu", None), (False, "cuda:0", None)],
-)
-def test_the_file_lies_in_the_logs_of_the_run(wanted: bool, device: str, name: str | None) -> None:
-    config = SimpleNamespace(run=SimpleNamespace(cuda_history=wanted))
-    task: Any = SimpleNamespace(config=config, device=device, logs="/run/logs", arm="paged")
-    assert _history_path(task) == (Path("/run/logs", name) if name else None)
 
 
 @pytest.mark.cuda

@@ -72,28 +72,6 @@ def monitor(pid: int, log: Log, fake: FakeNvml | None = None, **changes: Any) ->
     return Monitor("paged", pid, environment, log, changes.pop("interval_ms", 5), fake)
 
 
-def test_samples_see_an_allocation_while_the_process_runs(
-    child: subprocess.Popen[str], log: Log
-) -> None:
-    watch = monitor(child.pid, log)
-    watch.start()
-    until(lambda: bool(log.readings))
-    assert child.stdin is not None
-    child.stdin.write("\n")
-    child.stdin.flush()
-    assert child.stdout is not None
-    child.stdout.readline()
-    time.sleep(0.1)
-    watch.stop()
-    sizes = [reading.bytes for reading in log.of(Channel.RSS)]
-    known = [size for size in sizes if size is not None]
-    assert len(known) == len(sizes)
-    # At least the pages that were touched; below 40 MiB is the interpreter's.
-    assert max(known) - 64 * MIB == pytest.approx(20 * MIB, abs=20 * MIB)
-    assert {reading.scope for reading in log.readings} == {Scope.TREE}
-    assert {reading.channel for reading in log.readings} == {Channel.RSS}
-
-
 def test_an_unchanged_value_is_repeated_only_every_quarter_second(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,11 +109,6 @@ def test_no_reading_after_stop_and_the_cost_is_known(
     time.sleep(0.3)
     assert len(log.readings) == count
     assert not any(thread.name == "memory-paged" for thread in threading.enumerate())
-
-
-def test_stopping_what_never_started_reads_nothing(log: Log) -> None:
-    monitor(os.getpid(), log).stop()
-    assert log.readings == []
 
 
 def test_mark_reads_every_host_channel(child: subprocess.Popen[str], log: Log) -> None:
@@ -220,22 +193,6 @@ def test_a_sample_that_raises_is_one_unknown_and_not_the_end(
     assert log.readings[1].bytes == MIB
 
 
-def test_an_emit_that_fails_does_not_end_the_sampler() -> None:
-    seen: list[Event] = []
-    failures = iter([OSError("disk full")])
-
-    def emit(event: Event) -> None:
-        for error in failures:
-            raise error
-        seen.append(event)
-
-    watch = Monitor("paged", os.getpid(), cpu_environment(), emit, 1)
-    watch.start()
-    until(lambda: bool(seen))
-    watch.stop()
-    assert isinstance(watch.error, OSError)
-
-
 def test_nvml_of_the_process_is_sampled_and_the_device_is_marked(log: Log) -> None:
     fake = FakeNvml()
     fake.compute = [entry(os.getpid(), 900 * MIB), entry(2**22 + 1, 5 * MIB)]
@@ -289,26 +246,6 @@ def test_a_gpu_lost_mid_run_is_one_unknown_for_each_channel(log: Log) -> None:
     assert log.of(Channel.RSS, Stage.LAST_STEP)[0].bytes
 
 
-def test_nvml_that_will_not_open_is_tried_once(log: Log) -> None:
-    fake = FakeNvml({"nvmlInit": 4})
-    watch = monitor(os.getpid(), log, fake)
-    watch.mark(Stage.START)
-    watch.mark(Stage.LAST_STEP)
-    readings = [r for r in log.readings if r.channel is Channel.NVML_DEVICE]
-    assert [r.reason for r in readings] == [message("memory.nvml_no_permission")] * 2
-    assert fake.calls == ["nvmlInit"]
-
-
-def test_a_run_on_the_cpu_leaves_nvml_alone(log: Log) -> None:
-    fake = FakeNvml()
-    watch = monitor(os.getpid(), log, fake, environment=cpu_environment())
-    watch.start()
-    until(lambda: bool(log.readings))
-    watch.mark(Stage.LAST_STEP)
-    watch.stop()
-    assert fake.calls == []
-
-
 def test_small_changes_wait_and_the_largest_figure_never_does(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -330,52 +267,6 @@ def test_what_takes_milliseconds_is_read_at_three_stages_alone(log: Log) -> None
             Stage.LOADED, Stage.CACHE_READY, Stage.LAST_STEP,
         }  # fmt: skip
     assert all(log.of(Channel.RSS, stage) for stage in Stage)
-
-
-class Meter:
-    """Stands in for the usage meter: what it was asked, and a failure at one of its calls."""
-
-    def __init__(self, fails: str | None = None) -> None:
-        self.asked: list[str] = []
-        self.fails = fails
-
-    def _ask(self, name: str) -> None:
-        self.asked.append(name)
-        if name == self.fails:
-            raise OSError("too many open files")
-
-    def take(self, *, now_or_never: bool = False) -> None:
-        self._ask("last" if now_or_never else "take")
-
-    def begin(self) -> None:
-        self._ask("begin")
-
-
-@pytest.mark.parametrize("fails", [None, "last", "begin"])
-def test_a_rest_ends_in_a_last_sample_and_what_follows_is_measured_anew(
-    fails: str | None, log: Log
-) -> None:
-    """Whatever cannot be read: it is a sample that is lost, and no run."""
-    watch = monitor(os.getpid(), log, interval_ms=5)
-    meter = Meter(fails)
-    watch._usage = meter  # type: ignore[assignment]
-    watch.start()
-    until(lambda: "take" in meter.asked)
-    watch.pause()
-    assert watch.is_paused
-    is_paused = [*meter.asked]
-    assert is_paused[-1] == "last"
-    seen = len(log.readings)
-    time.sleep(0.1)
-    assert (meter.asked, len(log.readings)) == (is_paused, seen)
-    watched = watch.cost().wall_s
-    watch.resume()
-    assert not watch.is_paused
-    until(lambda: meter.asked[len(is_paused) + 1 :] != [])
-    assert meter.asked[len(is_paused)] == "begin"
-    watch.stop()
-    assert (watch.failure() is None) is (fails is None)
-    assert watched < watch.cost().wall_s
 
 
 def test_one_that_rests_can_be_stopped(log: Log) -> None:

@@ -54,13 +54,6 @@ def test_without_the_binding_nvml_is_refused_with_the_reason(
     assert caught.value.reason.key == "memory.nvml_not_installed"
 
 
-def test_an_unknown_code_is_told() -> None:
-    figure = device(FakeNvml({MEMORY_V2: 999})).memory()
-    assert reason(figure) == "memory.nvml_error"
-    assert figure.reason is not None
-    assert figure.reason.params == {"code": 999}
-
-
 def test_used_memory_of_a_device_comes_with_its_total() -> None:
     fake = FakeNvml()
     assert device(fake).memory() == Figure(fake.used, total_bytes=fake.total)
@@ -175,18 +168,6 @@ def test_only_the_list_of_compute_processes_is_needed() -> None:
     assert reason(device(fake).process_bytes([1])) == "memory.nvml_gpu_lost"
 
 
-def test_a_gpu_lost_between_two_readings() -> None:
-    fake = FakeNvml()
-    fake.compute = [entry(1, 100 * MIB)]
-    nvml = open_nvml(fake)
-    gpu = nvml.device(UUID)
-    assert gpu.process_bytes([1]).bytes == 100 * MIB
-    fake.errors = {COMPUTE: 15, MEMORY_V2: 15, "nvmlShutdown": 15}
-    assert reason(gpu.process_bytes([1])) == "memory.nvml_gpu_lost"
-    assert reason(gpu.memory()) == "memory.nvml_gpu_lost"
-    nvml.close()
-
-
 def test_a_slice_is_found_by_the_uuid_that_torch_gives() -> None:
     fake = FakeNvml()
     fake.uuids = {f"MIG-{UUID}"}
@@ -217,10 +198,6 @@ def test_a_gpu_that_cannot_be_opened_is_refused_with_the_reason(
 @pytest.mark.parametrize(("code", "expected"), [(3, False), (4, None)])
 def test_mig_mode_unknown_is_not_off(code: int, expected: bool | None) -> None:
     assert device(FakeNvml({"nvmlDeviceGetMigMode": code})).mig_enabled() is expected
-
-
-def test_driver_version_of_old_bindings_is_bytes() -> None:
-    assert open_nvml(FakeNvml()).driver_version() == "570.124.06"
 
 
 @pytest.mark.parametrize(

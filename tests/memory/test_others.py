@@ -17,7 +17,7 @@ from made_up_machine import cpu_environment
 from memory_fakes import until
 
 from experiment.analysis.watched import watch
-from experiment.events import Step, Usage, decode, encode
+from experiment.events import Step, Usage
 from experiment.machine import background_load as noise
 from experiment.memory import usage
 from experiment.memory.devices import GpuReader
@@ -158,14 +158,6 @@ def seconds_of(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-def test_who_began_a_moment_ago_is_the_arms() -> None:
-    """Though processes are looked for anew every half second at the most for other figures."""
-    tree = ProcessTree(os.getpid())
-    tree.rss()
-    with started("import time; time.sleep(60)") as child:
-        assert child in tree.cpu_times()
-
-
 def test_what_a_child_used_is_there_once_it_was_waited_for() -> None:
     tree, me = ProcessTree(os.getpid()), psutil.Process()
     before = tree.cpu_times()[me].ended
@@ -199,12 +191,3 @@ def test_a_busy_process_is_another_unless_it_is_the_arms(its_own: bool) -> None:
     everybody = (now[0] - system[0]) / passed
     expected = everybody - (mine / passed if its_own else 0)
     assert one.others_cores == pytest.approx(expected, abs=0.15)
-
-
-def test_a_record_of_before_it_was_taken_is_read() -> None:
-    one = Usage(arm="paged", cpu_cores=1.0, gpu_share=None, gpu_memory_share=None)
-    line = encode(one)
-    old = line.replace('"others_cores":null,', "").replace('"others_reason":null,', "")
-    assert "others" not in old
-    assert decode(old) == one
-    assert one.others_cores is None

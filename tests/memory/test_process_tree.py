@@ -104,21 +104,6 @@ def gone(figure: Figure) -> bool:
     )
 
 
-def test_rss_sees_an_allocation(child: Child) -> None:
-    tree = ProcessTree(child.pid)
-    before = size(tree.rss())
-    child.ask("grow")
-    assert size(tree.rss()) - before == pytest.approx(SIZE, abs=TOLERANCE)
-
-
-def test_rss_falls_when_memory_is_given_back(child: Child) -> None:
-    tree = ProcessTree(child.pid)
-    before = size(tree.rss())
-    child.ask("grow")
-    child.ask("drop")
-    assert size(tree.rss()) - before == pytest.approx(0, abs=TOLERANCE)
-
-
 def test_grandchildren_count_once_the_tree_is_walked_again(child: Child) -> None:
     tree = ProcessTree(child.pid, refresh_s=3600)
     alone = size(tree.rss())
@@ -147,18 +132,6 @@ def test_details_see_an_allocation_of_child_and_grandchild(child: Child) -> None
         grown = size(getattr(after, name)) - size(getattr(before, name))
         assert 2 * SIZE - TOLERANCE < grown < 2 * SIZE + 32 * MIB
     assert size(after.uss) <= size(after.pss) <= size(tree.rss(fresh=True)) + TOLERANCE
-
-
-@linux_only
-def test_the_high_water_mark_stays_and_is_the_roots_alone(child: Child) -> None:
-    tree = ProcessTree(child.pid)
-    before = size(tree.high_water())
-    child.ask("grow")
-    child.ask("drop")
-    peak = size(tree.high_water())
-    assert peak - before == pytest.approx(SIZE, abs=TOLERANCE)
-    child.ask("spawn")
-    assert size(tree.high_water()) - peak < SIZE / 2
 
 
 def test_a_child_that_ends_leaves_the_sum(child: Child) -> None:
@@ -198,14 +171,6 @@ def test_a_root_that_is_gone_is_unknown_even_while_its_children_live(child: Chil
         grandchild.kill()
 
 
-def test_a_pid_that_was_never_there_is_unknown(child: Child) -> None:
-    child.process.kill()
-    child.process.wait()
-    tree = ProcessTree(child.pid)
-    assert gone(tree.rss())
-    assert gone(tree.high_water())
-
-
 def test_a_root_killed_while_it_is_sampled_never_reads_as_0(child: Child) -> None:
     tree = ProcessTree(child.pid, refresh_s=0.01)
     readings = [tree.rss()]
@@ -241,23 +206,6 @@ def test_both_ways_of_finding_processes_find_the_same(
     assert quick == slow == {grandchild}
 
 
-@linux_only
-def test_no_file_is_left_open(child: Child) -> None:
-    files = psutil.Process().num_fds()
-    tree = ProcessTree(child.pid, refresh_s=0)
-    child.ask("spawn")
-    assert size(tree.rss()) > 0
-    assert psutil.Process().num_fds() == files + 2
-    psutil.Process(child.pid).children()[0].kill()
-    child.ask("reap")
-    assert size(tree.rss()) > 0
-    assert psutil.Process().num_fds() == files + 1
-    child.process.kill()
-    child.process.wait()
-    assert gone(tree.rss())
-    assert psutil.Process().num_fds() == files
-
-
 ORPHAN = """
 import subprocess, sys, time
 code = "import sys, time; held = bytearray(80 * 2**20); held[::4096] = b'1' * len(held[::4096])\\n"
@@ -286,11 +234,6 @@ def test_a_grandchild_whose_parent_has_ended_still_counts() -> None:
         finally:
             for pid in ProcessTree(root.pid).pids():
                 psutil.Process(pid).kill()
-
-
-def test_a_root_that_began_no_session_has_no_strangers_in_its_tree(child: Child) -> None:
-    assert os.getsid(child.pid) != child.pid
-    assert os.getpid() not in ProcessTree(child.pid).pids()
 
 
 THREADED = """

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import sys
-import weakref
 
 import psutil
 import pytest
@@ -22,11 +20,6 @@ def test_views_count_their_storage_once_and_whole() -> None:
     other = torch.zeros(10, dtype=torch.float16)
     assert storage_bytes([whole, whole[:4], whole.view(32, 32), other]) == 4096 + 20
     assert storage_bytes([whole[:4]]) == 4096
-
-
-def test_empty_tensors_hold_nothing() -> None:
-    assert storage_bytes([torch.empty(0), torch.empty(0)]) == 0
-    assert storage_bytes([]) == 0
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -70,20 +63,3 @@ def test_trim_gives_small_blocks_back() -> None:
     trim()
     assert process.memory_info().rss - before < 20 * MIB
     assert len(pins) == 14
-
-
-def test_trim_collects_cycles() -> None:
-    class Node:
-        def __init__(self) -> None:
-            self.me = self
-
-    gc.disable()
-    try:
-        node = Node()
-        watch = weakref.ref(node)
-        del node
-        assert watch() is not None
-        trim()
-        assert watch() is None
-    finally:
-        gc.enable()

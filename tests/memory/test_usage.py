@@ -13,16 +13,10 @@ from typing import Any
 import psutil
 import pytest
 from made_up_machine import UUID, cpu_environment, cuda_environment
-from memory_fakes import MIB, FakeNvml, until
+from memory_fakes import FakeNvml, until
 
 from experiment.events import (
-    Channel,
     Event,
-    Reading,
-    RunStarted,
-    Scope,
-    Stage,
-    StageEntered,
     Usage,
 )
 from experiment.machine.environment import Environment
@@ -31,7 +25,6 @@ from experiment.memory.devices import GpuReader
 from experiment.memory.monitor import Monitor
 from experiment.memory.process_tree import CpuSeconds, ProcessTree
 from experiment.memory.usage import EVERY_S, UsageMeter
-from experiment.report.console.reporter import ConsoleReporter
 from experiment.text.messages import message
 
 RATES = "nvmlDeviceGetUtilizationRates"
@@ -141,16 +134,6 @@ def test_a_child_that_ends_does_not_make_the_sum_fall(monkeypatch: pytest.Monkey
     assert watch.take().cpu_cores == pytest.approx(1.0)
 
 
-def test_it_looks_every_quarter_second() -> None:
-    clock = Clock()
-    watch = meter(os.getpid(), cpu_environment(), clock=clock)
-    taken = 0
-    for _ in range(100):
-        clock.now += 0.02
-        taken += watch.take() is not None
-    assert taken == int(100 * 0.02 / EVERY_S) - 1
-
-
 def test_on_the_cpu_the_gpu_is_unknown_and_left_alone() -> None:
     clock, fake = Clock(), UsageNvml()
     watch = meter(os.getpid(), cpu_environment(), fake, clock=clock)
@@ -204,10 +187,6 @@ def test_what_the_gpu_does_not_say_is_unknown_and_not_0(errors: Any, key: str) -
     assert usage.gpu_reason == message(key)
 
 
-def test_a_binding_without_the_function_is_a_reason() -> None:
-    assert on_gpu(FakeNvml()).gpu_reason == message("memory.nvml_driver_old")
-
-
 def test_the_right_slice_is_asked() -> None:
     """A slice does not say how busy it is; that of the whole GPU is not taken instead."""
     fake = UsageNvml({RATES: 3})
@@ -242,26 +221,3 @@ def test_the_monitor_emits_usage_beside_its_samples() -> None:
     monitor.stop()
     usage = next(event for event in events if isinstance(event, Usage))
     assert (usage.arm, usage.gpu_share) == ("paged", 0.63)
-
-
-def test_usage_does_not_break_the_console_line_of_a_stage(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """The sampler's thread may speak between a stage and the readings that belong to it."""
-    console = ConsoleReporter("en", ascii_only=True)
-    console.handle(
-        RunStarted(version="t", wall_ns=0, utc_offset_s=0, lang="en", command=[], config={})
-    )
-    console.handle(StageEntered(arm="paged", stage=Stage.LAST_STEP))
-    console.handle(Usage(arm="paged", cpu_cores=1.0, gpu_share=None, gpu_memory_share=None))
-    console.handle(
-        Reading(
-            arm="paged",
-            channel=Channel.RSS,
-            scope=Scope.TREE,
-            bytes=123 * MIB,
-            stage=Stage.LAST_STEP,
-        )
-    )
-    console.end_task()
-    assert "123 MiB" in capsys.readouterr().out

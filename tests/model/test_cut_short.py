@@ -25,9 +25,7 @@ from experiment.text.errors import ExitCode, UserError
 
 WEIGHTS = "model.safetensors"
 SMALL = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
-# Names, and not the files of a tokenizer in the newer form, are what an old one is made of.
-OLD = ("vocab.json", "merges.txt")
-GARBAGE = (b"", b"\x00" * 64, b"\xff\xfe{}", b"null", b"[1]", b"7" * 5000, b'{"a":' * 3000)
+GARBAGE = (b"", b"\xff\xfe{}", b"null", b'{"a":' * 3000)
 TENSOR = "transformer.h.1.attn.c_attn.weight"
 
 
@@ -43,17 +41,12 @@ class Heard:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model as somebody downloaded it; its tokenizer in both forms."""
+    """A model as somebody downloaded it."""
     place = tmp_path_factory.mktemp("models")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PAGEDKV_CACHE", str(place))
         built = build_model("tiny-gpt2", 0, 0.08)
-    mine = Path(shutil.copytree(built, place / "mine"))
-    kept = json.loads((mine / "tokenizer.json").read_text("utf-8"))["model"]
-    (mine / OLD[0]).write_text(json.dumps(kept["vocab"]), "utf-8")
-    merges = (each if isinstance(each, str) else " ".join(each) for each in kept["merges"])
-    (mine / OLD[1]).write_text("\n".join(["#version: 0.2", *merges]), "utf-8")
-    return mine
+    return Path(shutil.copytree(built, place / "mine"))
 
 
 @pytest.fixture
@@ -93,11 +86,7 @@ def refusal(model: Path) -> str:
     return caught.value.text.key
 
 
-def test_the_whole_model_is_prepared(model: Path) -> None:
-    prepared(model)
-
-
-@pytest.mark.parametrize("part", [0.0, 0.3, 0.7, 0.99])
+@pytest.mark.parametrize("part", [0.3, 0.99])
 @pytest.mark.parametrize("name", [WEIGHTS, *SMALL])
 def test_a_file_that_is_cut_short_is_one_line(
     name: str, part: float, whole: Path, model: Path
@@ -123,23 +112,6 @@ def test_a_directory_or_a_pipe_in_the_place_of_a_file_is_one_line(
     (model / name).unlink()
     make(model / name)
     assert refusal(model).startswith("error.")
-
-
-@pytest.mark.parametrize("part", [0.0, 0.5, 0.99])
-@pytest.mark.parametrize("name", OLD)
-def test_the_files_of_an_old_tokenizer_are_one_line_or_work(
-    name: str, part: float, whole: Path, model: Path
-) -> None:
-    """Where merges are missing nobody can tell: a tokenizer with fewer of them is one, too."""
-    (model / "tokenizer.json").unlink()
-    prepared(model)
-    content = (whole / name).read_bytes()
-    replace(model / name, content[: int(len(content) * part)])
-    if name == "vocab.json":
-        assert refusal(model) == "error.model.no_tokenizer"
-        return
-    with contextlib.suppress(UserError):
-        prepared(model)
 
 
 @pytest.mark.parametrize(
@@ -214,19 +186,6 @@ def test_names_without_the_outer_part_are_known(model: Path) -> None:
     prepared(model)
     changed(model, lambda some: some.pop("h.1.mlp.c_fc.weight"))
     assert refusal(model) == "error.model.weights_missing"
-
-
-def test_what_a_later_step_may_put_together_is_left_to_it(model: Path) -> None:
-    """A file may have the parts of a tensor; Transformers says itself what it lacks then."""
-
-    def in_parts(some: dict[str, torch.Tensor]) -> None:
-        some["transformer.h.1.attn.q.weight"] = some.pop(TENSOR)[:, :64].clone()
-
-    changed(model, in_parts)
-    prepared(model)
-    with pytest.raises(UserError) as caught, contextlib.redirect_stderr(io.StringIO()):
-        load_model(str(model), "float32", "cpu", "sdpa")
-    assert caught.value.text.key == "error.model.weights_missing"
 
 
 @pytest.mark.parametrize(

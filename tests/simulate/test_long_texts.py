@@ -28,10 +28,3 @@ def test_pieces_have_the_tokens_of_the_whole(monkeypatch: pytest.MonkeyPatch) ->
         assert "".join(pieces) == text
         cut += len(pieces) - 1
     assert cut > 1000
-
-
-@pytest.mark.parametrize("word", ["hello ", "你好，", "「你好」", "QUJD+", "a/", "x.y"])
-def test_no_piece_of_a_long_text_is_long(word: str) -> None:
-    lengths = [len(piece) for piece in _pieces(word * 100_000)]
-    assert sum(lengths) == len(word) * 100_000
-    assert max(lengths) <= trace._PIECE + len(word)

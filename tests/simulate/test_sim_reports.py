@@ -17,7 +17,7 @@ from experiment.report.facts.simulation_cells import cells_of, dashes, spoken
 from experiment.report.facts.simulation_figures import FIGURES, GROUPS, STATES
 from experiment.report.facts.simulation_sweeps import sweeps_of
 from experiment.report.facts.simulation_values import written
-from experiment.text import LANGUAGES, Translator
+from experiment.text import Translator
 from experiment.text.errors import ExitCode
 from kvsim.latency.roofline import Roofline
 from kvsim.sim.config import SIM_POLICIES, SimConfig
@@ -203,16 +203,6 @@ def test_capacities_of_a_trace_without_hash_ids_are_said_to_be_left_out(tmp_path
     assert data["prefixes"] is None
 
 
-def test_where_nobody_is_preempted_nothing_is_drawn(hashed: Path) -> None:
-    data = record(hashed) | {"preemption": [
-        {"policy": "paged", "block_size": 16, "error": None, "recompute_s": None, "swap_s": None}
-    ]}  # fmt: skip
-    assert [sweep.name for sweep in sweeps_of(data)] == ["prefixes"]
-    # Records of before there was such a sweep are drawn as they were.
-    del data["preemption"]
-    assert [sweep.name for sweep in sweeps_of(data)] == ["prefixes"]
-
-
 def test_hits_and_rejected_rows_are_counted(
     hashed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -263,19 +253,3 @@ def test_swapped_blocks_need_and_use_host_memory(tmp_path: Path) -> None:
     result = simulated(tmp_path / "out", *words, "--quiet")["cells"][0]["result"]  # type: ignore[index]
     assert result["preemptions"]["swapped_bytes"] > 0
     assert result["tokens"]["recomputed"] == 0
-
-
-@pytest.mark.parametrize("lang", LANGUAGES)
-def test_a_simulation_is_told_in_twenty_lines(
-    tmp_path: Path, lang: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    words = ["--trace", "sharegpt-like", "--rate", "10", "--requests", "60", "--model", "opt-13b",
-             "--gpu", "a100-40gb", "--out", str(tmp_path / "sim"), "--lang", lang]  # fmt: skip
-    assert main(["simulate", *words]) == ExitCode.OK
-    brief = capsys.readouterr().out
-    assert len(brief.splitlines()) <= 20, brief
-    assert main(["render", str(tmp_path / "sim"), "--details", "--lang", lang]) == ExitCode.OK
-    details = capsys.readouterr().out
-    number = re.compile(r"\d[\d,.]*(?: ?(?:%|[KMG]?iB|m?s)\b)?")
-    assert set(number.findall(brief)) <= set(number.findall(details))

@@ -13,13 +13,11 @@ from sim_runs import MODEL, hashed_trace, simulated
 
 from experiment.commands.main import main
 from experiment.simulate.names import LISTS
-from experiment.text import LANGUAGES, Translator, catalogue
+from experiment.text import LANGUAGES, Translator
 from experiment.text.errors import ExitCode
-from experiment.workload.kvsim_errors import reason_message, simulation_message, trace_message
-from kvsim.sim.config import SIM_POLICIES, SimulationError
-from kvsim.sizing.budget import PlanError
-from kvsim.sizing.models import REFUSED
-from kvsim.traces.types import ERROR_CODES, REASONS, TraceError
+from experiment.workload.kvsim_errors import simulation_message, trace_message
+from kvsim.sim.config import SimulationError
+from kvsim.traces.types import TraceError
 
 HAN = re.compile(r"[\u4e00-\u9fff]")
 # A clause of English: Python's and the system's own words are none of ours.
@@ -193,17 +191,6 @@ def test_every_command_that_points_to_a_list_prints_it(
              "presets": "alpaca-like", "formats": "mooncake"}  # fmt: skip
     assert known[what] in text
     assert bool(HAN.search(text)) == (lang == "zh")
-
-
-def test_every_code_of_kvsim_has_its_text() -> None:
-    texts = catalogue("en")
-    assert {f"error.trace.{code}" for code in ERROR_CODES} <= texts.keys()
-    assert {reason_message(reason).key for reason in REASONS} <= texts.keys()
-    assert {f"geometry.{why}" for why in REFUSED.values()} <= texts.keys()
-    told = re.findall(r"``(\w+)``", PlanError.__doc__ or "")
-    assert {f"error.plan.{code}" for code in told} <= texts.keys()
-    policies = {f"sim.policy.{name.replace('+', '_')}" for name in SIM_POLICIES}
-    assert policies <= texts.keys()
 
 
 def test_errors_of_kvsim_are_rendered_with_file_line_and_reason() -> None:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import errno
+import resource
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from programs import ARMS, Starter, arm_ended, arm_steps
 
 from experiment.analysis.conclusions import evaluate
-from experiment.commands import experiment as lead
+from experiment.commands import render as rendering
 from experiment.commands.main import main
+from experiment.commands.render import render
 from experiment.events import RunFinished
-from experiment.experiments.registry import find_experiment
-from experiment.files.os_errors import disk_errors
 from experiment.record.log import EVENTS_FILE, read_record
 from experiment.text.errors import ExitCode, UserError
 
+ROOT = Path(__file__).parents[2]
 FIRST, SECOND = ARMS
 
 
@@ -53,18 +56,6 @@ def test_a_directory_that_is_moved_away_takes_the_record_with_it(
     can_be_drawn(moved, 2)
 
 
-def test_a_directory_that_is_removed_is_missed(start: Starter) -> None:
-    """As its last process is running; that one has its files open, and goes on."""
-    program = start(pause_s=0.3)
-    program.wait_for(arm_steps(SECOND))
-    shutil.rmtree(program.out)
-    code, _, err = program.end()
-    assert code == ExitCode.UNWRITABLE
-    (line,) = err.splitlines()
-    assert line.startswith(f"Error: {program.out} cannot be written: ")
-    assert not program.out.exists()
-
-
 @pytest.fixture
 def closed(tmp_path: Path) -> Iterator[Path]:
     """A directory that nobody, not even root, may change once `chattr +i` was said."""
@@ -89,26 +80,6 @@ def test_a_directory_that_is_closed_while_it_is_written(start: Starter, closed: 
     assert ask("chattr", "-i", str(closed))
     assert read_record(closed).of(RunFinished)[-1].status == "complete"  # the log was open
     can_be_drawn(closed, 2)
-
-
-def test_a_directory_that_was_closed_before_anything_ran(
-    closed: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert ask("chattr", "+i", str(closed))
-    words = ["--yes", "--model", "tiny-gpt2", "--out", str(closed), "--lang", "en"]
-    assert main(words) == ExitCode.USAGE
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"Error: {closed} cannot be written: ")
-
-
-def test_between_two_cells_a_directory_that_is_gone_is_missed_as_such(tmp_path: Path) -> None:
-    """What a cell is spared is read from the log: it is no wrong word of the person."""
-    spec = find_experiment("serving")
-    assert spec.spared is not None
-    session = SimpleNamespace(directory=tmp_path / "gone")
-    with pytest.raises(UserError) as caught, disk_errors(tmp_path / "gone"):
-        lead._spared(spec, session, None)  # type: ignore[arg-type]
-    assert caught.value.exit_code == ExitCode.UNWRITABLE
 
 
 @pytest.fixture
@@ -142,3 +113,66 @@ def test_a_disk_that_fills_up(start: Starter, small: Path, request: pytest.Fixtu
     assert not (small / "out" / "run.json").exists()
     assert ask("mount", "-o", "remount,size=8m", str(small))
     can_be_drawn(small / "out", len(evaluate(record).arms))
+
+
+def test_a_file_that_may_grow_no_more_ends_the_run_as_a_full_disk_does(
+    start: Starter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever no file system may be mounted; and a report on a full disk is one line, too."""
+    size = MID_RUN << 10
+    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (size, size))
+    program = start(pause_s=0.05, preexec_fn=limit)
+    code, _, err = program.end()
+    assert code == ExitCode.UNWRITABLE
+    (line,) = err.splitlines()
+    assert str(program.out / EVENTS_FILE) in line
+    assert 0 < (program.out / EVENTS_FILE).stat().st_size <= size
+    record = read_record(program.out)
+    assert record.damaged_lines == 0
+    assert not record.of(RunFinished)
+    draw_it_on_a_full_disk(program.out, monkeypatch)
+    can_be_drawn(program.out, len(evaluate(record).arms))
+
+
+def draw_it_on_a_full_disk(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rendering, "write_summary", full)
+        with pytest.raises(UserError) as caught:
+            render(out, "en", ascii_only=False)
+    assert caught.value.text.params["why"]["key"] == "error.os.ENOSPC"
+
+
+def test_a_line_that_does_not_fit_is_taken_back(tmp_path: Path) -> None:
+    """Also by a log that is written on once there is room again."""
+    code = """
+import resource, sys
+from pathlib import Path
+from experiment.events import Notice, RunFinished, RunStarted
+from experiment.text.errors import UserError
+from experiment.text.messages import message
+from experiment.record.log import EventLog
+started = RunStarted(version="1", wall_ns=0, utc_offset_s=0, lang="en", command=[], config={})
+with EventLog(Path(sys.argv[1])) as log:
+    log.write(started)
+    size = log.path.stat().st_size
+    soft = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 50, soft))
+    try:
+        log.write(Notice(text=message("note.busy", load=1)))
+    except UserError as error:
+        print(error.text.key, log.path.stat().st_size == size)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, soft))
+    log.write(RunFinished(status="complete"))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        capture_output=True, text=True, cwd=ROOT, check=False,
+        encoding="utf-8",
+    )  # fmt: skip
+    assert done.stdout.split() == ["error.record_unwritable", "True"], done.stderr
+    record = read_record(tmp_path)
+    assert record.damaged_lines == 0
+    assert [event.event for event in record.events] == ["run_started", "run_finished"]

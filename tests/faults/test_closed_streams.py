@@ -1,0 +1,202 @@
+"""Output that cannot be written: a terminal closes, a pipe has no reader, a disk is full."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from programs import ARMS, Starter, arm_steps, in_a_terminal, read_until, take_interrupts
+
+from experiment.analysis.conclusions import evaluate
+from experiment.commands import main as cli
+from experiment.events import RunFinished
+from experiment.process.interrupts import EndedError, Interrupts, answer
+from experiment.process.streams import ignore_broken_pipe
+from experiment.record.log import read_record
+from experiment.text.errors import ExitCode
+
+ROOT = Path(__file__).parents[2]
+FIRST, _ = ARMS
+FULL = Path("/dev/full")
+
+
+@pytest.mark.parametrize("where", ["an arm", "the gate"])
+def test_a_terminal_that_closes_ends_the_run_in_order(where: str, start: Starter) -> None:
+    words = ["--yes", "--details"] if where == "an arm" else ["--ascii"]
+    program, terminal = in_a_terminal(start, *words, pause_s=0.2)
+    read_until(terminal, "Reserved:" if where == "an arm" else "Press Enter")
+    os.close(terminal)
+    assert program.process.wait(60) == ExitCode.HUNG_UP
+    program.nothing_is_left()
+    record = read_record(program.out)
+    assert [end.status for end in record.of(RunFinished)] == ["interrupted"]
+    assert [arm.arm for arm in evaluate(record).arms] == [FIRST]
+    assert (program.out / "report.html").exists()
+
+
+def test_a_terminal_that_closes_while_the_report_is_drawn_does_not_leave_it(start: Starter) -> None:
+    program, terminal = in_a_terminal(start, "--yes", "--quiet")
+    program.wait_for(lambda events: any(isinstance(e, RunFinished) for e in events))
+    time.sleep(0.05)
+    assert not (program.out / "report.html").exists()
+    os.close(terminal)
+    assert program.process.wait(60) == ExitCode.OK
+    assert (program.out / "report.html").exists()
+
+
+def test_a_run_whose_reader_has_seen_enough_goes_on(start: Starter) -> None:
+    """As `| head` does."""
+    program = start("--yes", pause_s=0.1)
+    program.wait_for(arm_steps(FIRST))
+    assert program.process.stdout is not None
+    program.process.stdout.close()
+    program.process.stdout = None
+    code, _, err = program.end()
+    assert (code, err) == (ExitCode.OK, "")
+    record = read_record(program.out)
+    assert record.of(RunFinished)[-1].status == "complete"
+    assert [arm.status for arm in evaluate(record).arms] == ["finished"] * 2
+    assert (program.out / "report.html").exists()
+
+
+def test_a_list_without_a_reader_is_no_error() -> None:
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / "run_experiment.py"), "--list-experiments"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        preexec_fn=take_interrupts,
+    )  # fmt: skip
+    assert process.stdout is not None
+    process.stdout.close()
+    process.stdout = None
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (ExitCode.OK, b"")
+
+
+def close(*descriptors: int) -> None:
+    for each in descriptors:
+        os.close(each)
+
+
+def test_a_run_whose_streams_are_closed_keeps_a_whole_log(start: Starter) -> None:
+    """As `<&- >&- 2>&-` do: no file of ours comes into their place, and a gate does not wait."""
+    program = start("--lang", "en", preexec_fn=partial(close, 0, 1, 2), env={"CI": ""})
+    assert program.end()[0] == ExitCode.OK
+    record = read_record(program.out)
+    assert record.damaged_lines == 0
+    assert [arm.status for arm in evaluate(record).arms] == ["finished"] * 2
+    assert (program.out / "report.html").read_text("utf-8").startswith("<!DOCTYPE html>")
+
+
+@pytest.fixture
+def full() -> int:
+    """Where there is never any room."""
+    if not FULL.exists():
+        pytest.skip("this system has no /dev/full")
+    return os.open(FULL, os.O_WRONLY)
+
+
+@contextmanager
+def printing_to(descriptor: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Our output is a file of its own while this lasts; a terminal's is written line by line."""
+    with os.fdopen(descriptor, "w", encoding="utf-8", buffering=1) as file:
+        monkeypatch.setattr(sys, "stdout", file)
+        try:
+            yield file
+        finally:
+            monkeypatch.undo()
+            with Path(os.devnull).open("wb") as nowhere:  # what was not written stays unwritten
+                os.dup2(nowhere.fileno(), file.fileno())
+
+
+@pytest.mark.parametrize("code", [ExitCode.OK, ExitCode.INCOMPLETE])
+def test_a_command_goes_on_where_its_output_meets_a_full_disk(
+    code: int, full: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it finds is worth more than what it prints; at its end it says so."""
+    done: list[str] = []
+
+    def dispatch(*_: object) -> int:
+        for number in range(2):
+            print("this is not kept", flush=bool(number))
+            done.append("and goes on")
+        return code
+
+    monkeypatch.setattr(cli, "_dispatch", dispatch)
+    with printing_to(full, monkeypatch):
+        ended = cli.main(["plan", "--lang", "en"])
+    assert len(done) == 2
+    assert ended == (code or ExitCode.UNWRITABLE)
+    assert capsys.readouterr().err == "Error: stdout cannot be written: the disk is full.\n"
+
+
+def test_what_is_printed_at_the_very_end_is_not_lost_silently(full: int) -> None:
+    """It stands in a buffer until then."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "run_experiment.py"), "--help", "--lang", "en"],
+        stdout=full, stderr=subprocess.PIPE, encoding="utf-8", timeout=60, check=False,
+    )  # fmt: skip
+    os.close(full)
+    assert done.returncode == ExitCode.UNWRITABLE
+    assert done.stderr == "Error: stdout cannot be written: the disk is full.\n"
+
+
+def a_closed_terminal() -> int:
+    ours, theirs = pty.openpty()
+    os.close(ours)
+    return theirs
+
+
+@pytest.mark.usefixtures("foreground")
+def test_what_a_thread_prints_to_a_closed_terminal_ends_the_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Displays are drawn by a thread; the error would end that one alone."""
+
+    def print_and_wait() -> None:
+        thread = threading.Thread(target=lambda: print("nobody reads this", flush=True))
+        thread.start()
+        thread.join()
+        threading.Event().wait(10)
+
+    with (
+        printing_to(a_closed_terminal(), monkeypatch),
+        Interrupts() as interrupts,
+        ignore_broken_pipe(),
+    ):
+        with pytest.raises(EndedError):
+            print_and_wait()
+        print("nor this, and that is no error", flush=True)
+        assert interrupts.exit_code == ExitCode.HUNG_UP
+
+
+def fail(*_: object) -> str:
+    """What reading from a terminal that is gone, or from a failing disk, does."""
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+@pytest.mark.usefixtures("foreground")
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_question_to_a_closed_terminal_ends_the_command(
+    gone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under `nohup` there is no signal; and a file that cannot be read is no terminal."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    (tmp_path / "answers").touch()
+    given = a_closed_terminal() if gone else os.open(tmp_path / "answers", os.O_RDONLY)
+    with os.fdopen(given, encoding="utf-8") as file, Interrupts() as taken:
+        monkeypatch.setattr(sys, "stdin", file)
+        with pytest.raises(EndedError if gone else OSError):
+            answer(fail)
+        assert taken.exit_code == (ExitCode.HUNG_UP if gone else None)
