@@ -59,3 +59,18 @@ def test_actions_are_pinned_by_commit_and_checkouts_keep_no_credentials(workflow
         assert re.fullmatch(r"[0-9a-f]{40}", version), step
         if name == "actions/checkout":
             assert step["with"]["persist-credentials"] is False
+
+
+@pytest.mark.parametrize("workflow", [EXAMPLE, OURS])
+def test_what_a_workflow_installs_is_pinned(workflow: str) -> None:
+    """By hashes or the constraints that were tested; other builds of torch by their version."""
+    (torch,) = re.findall(r"^torch==\S+$", read("constraints.txt"), re.MULTILINE)
+    ran = "\n".join(step.get("run", "") for step in steps(workflow))
+    installed = re.findall(r"(uv )?pip install ((?:[^&\n]|\n +)+)", ran)
+    assert len(installed) > 2
+    for by_uv, words in installed:
+        assert torch in words.split() if by_uv else re.search(r"--require-hashes|-c ", words), words
+    for uv in re.findall(r'echo "(uv==.+)"', ran):
+        assert set(uv.split()) <= set(read(".github/requirements.txt").split())
+    # A branch moves: whoever copies the workflow names a commit.
+    assert "main" not in yaml.safe_load(read(workflow)).get("env", {}).values()

@@ -57,7 +57,7 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
         process = subprocess.Popen(
             [sys.executable, str(ROOT / "run_experiment.py"), *words, "--lang", "en"],
             stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, cwd=tmp_path,
-            preexec_fn=take_the_terminal, text=True,
+            preexec_fn=take_the_terminal, encoding="utf-8",
             env={**os.environ, "TMPDIR": str(scratch), "TERM": "xterm", "COLUMNS": "200"},
         )  # fmt: skip
         os.close(theirs)
