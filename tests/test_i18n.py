@@ -14,6 +14,7 @@ import experiment
 import kvsim
 from experiment.compare.metrics import METRICS
 from experiment.experiments import figures as experiments
+from experiment.experiments.labels import figure_label
 from experiment.files.shipped import CONFIGS
 from experiment.report.facts.simulation_figures import FIGURES, GROUPS
 from experiment.report.facts.simulation_sweeps import EVICTIONS, PREEMPTIONS
@@ -133,6 +134,11 @@ def test_a_text_under_a_word_that_nobody_says_is_found_unused(sources: Sources) 
     assert not [key for key in hidden if sources.asks_for(key)]
 
 
+def named(figure: str) -> list[str]:
+    """What the name of an experiment's figure is made of."""
+    return re.findall(r"experiments\.figure\.(\w+)", figure_label(figure).model_dump_json())
+
+
 def exactly_asked_for() -> dict[str, set[str]]:
     """Under each of these there is a text for what code has, and for nothing else."""
     figures = {figure.name for figure in FIGURES if figure.state is None}
@@ -141,7 +147,7 @@ def exactly_asked_for() -> dict[str, set[str]]:
     texts = {f"{sweep}.{part}" for sweep in sweeps for part in ("title", "axis", "about")}
     return {
         "compare.metric.": {*METRICS},
-        "experiments.figure.": {*experiments.FIGURES},
+        "experiments.figure.": {name for figure in experiments.FIGURES for name in named(figure)},
         "sim.figure.": figures | {"state_mean", "state_peak"},
         "sim.state.": states,
         "sim.policy.": {policy.replace("+", "_") for policy in SIM_POLICIES},

@@ -42,7 +42,7 @@ def sentence(row: Compared) -> Message | None:
             values = part if values is None else _told("then", one=values, other=part)
     heads = [head for head in (row.figure, row.at) if head is not None]
     name = _told("at", figure=heads[0], at=heads[1]) if len(heads) > 1 else next(iter(heads), None)
-    return _told("line" if name else "bare", name=name, values=values)
+    return _told("line", name=name, values=values)
 
 
 def listed(items: Iterable[Message | str]) -> Message | None:

@@ -37,7 +37,7 @@ from experiment.experiments.findings import (
     why,
 )
 from experiment.experiments.found import Faster, Found
-from experiment.experiments.labels import arm_label
+from experiment.experiments.labels import saturation_title
 from experiment.experiments.whole import SEQUENTIAL, over_base, whole_gain
 from experiment.text.messages import Message, message
 from experiment.workload.requests import check_size
@@ -139,7 +139,7 @@ def _number(cell: CellResult) -> int:
 def _saturation(found: Found, arm: str) -> Finding:
     """From which number on more at once bring no more throughput."""
     name = f"saturation_{arm.replace('.', '_')}"
-    title = note(_NAME, "saturation", arm=arm_label(arm).model_dump())
+    title = saturation_title(arm)
     cells = [cell for cell in found.cells if found.figure(cell, arm, "tokens_per_s")]
     steps = [
         _Step(_number(one), _number(more), growth)

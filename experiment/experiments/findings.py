@@ -173,7 +173,7 @@ def tally(found: Found, cell: CellResult, arm: str, *figures: str) -> Beside:
     return Compared(at=arm_in_cell(arm, cell), sides=sides) if sides else None
 
 
-def counted(figure: Message, count: int, of: int) -> Compared:
+def counted(figure: Message, count: int, of: int | None) -> Compared:
     """So many of so many."""
     return Compared(figure=figure, kind="of", estimate=count, n=of)
 

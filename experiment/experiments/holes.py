@@ -63,13 +63,14 @@ def _refusals(found: Found, cell: CellResult, arena: str) -> Compared | None:
     """Steps in which an arena refused a request though enough was free in all, of all steps."""
     names = (f"{arena}_refused_steps", f"{arena}_steps")
     refused, steps = (found.value(cell, "paged", name) for name in names)
-    if refused is None or steps is None:
+    if refused is None:
         return None
-    return counted(figure_label(f"{arena}_refused_steps"), int(refused), int(steps))
+    return counted(figure_label(names[0]), int(refused), None if steps is None else int(steps))
 
 
 def _buddy(found: Found, cell: CellResult) -> Finding:
-    return fact("buddy", _refusals(found, cell, "buddy"))
+    row = _refusals(found, cell, "buddy")
+    return fact("buddy", row if row and row.n is not None else None)
 
 
 def _paged(found: Found, cell: CellResult) -> Finding:

@@ -16,6 +16,7 @@ from experiment.experiments.cells import Cell
 from experiment.experiments.findings import (
     fact,
     judged,
+    note,
     same_outputs,
     side,
     tally,
@@ -24,7 +25,7 @@ from experiment.experiments.findings import (
     why,
 )
 from experiment.experiments.found import Found
-from experiment.experiments.labels import figure_label, labelled
+from experiment.experiments.labels import arm_label, figure_label, labelled
 from experiment.text.messages import message
 
 _NAME = "preemption"
@@ -62,7 +63,10 @@ def _outputs(found: Found) -> Finding:
         preempted += int(found.value(cell, "paged", "preemptions") or 0)
     if row is not None and not preempted:
         return untested("outputs", why("never_preempted"))
-    times = Compared(sides=[side(labelled(figure_label("preemptions")), "preemptions", preempted)])
+    times = Compared(
+        at=arm_label("paged"),
+        sides=[side(labelled(figure_label("preemptions")), "preemptions", preempted)],
+    )
     return judged("outputs", row, row is not None and row.reason is None, times)
 
 
@@ -90,7 +94,8 @@ def _cost(found: Found, name: str, arm: str, way: str | None = None) -> Finding:
             time = versus(found, (cell, arm, "generate_s"), (ample, arm, "generate_s"))
             rows += [tally(found, cell, arm, *names), steps, time]
     same = _same(found, arm) if way is None else None
-    return fact(name, rows[0], *rows[1:], same) if rows else untested(name)
+    title = None if way else note(_NAME, "other", arm=arm_label(arm).model_dump())
+    return fact(name, rows[0], *rows[1:], same, title=title) if rows else untested(name)
 
 
 def _pairs(found: Found, arm: str) -> list[tuple[CellResult, CellResult]]:

@@ -18,6 +18,7 @@ from experiment.experiments.cells import Cell
 from experiment.experiments.findings import (
     fact,
     judged,
+    note,
     same_outputs,
     tally,
     timed,
@@ -27,6 +28,7 @@ from experiment.experiments.findings import (
     why,
 )
 from experiment.experiments.found import Found
+from experiment.experiments.labels import arm_label
 from experiment.experiments.people import questions
 from experiment.text.messages import Message
 
@@ -127,7 +129,8 @@ def _other(found: Found, arm: str) -> Finding | None:
     if row is None or hits is None:
         return None
     sooner = _beside(found, pairs[-1], arm, "later_ttft_s")
-    return fact(arm, row, hits, sooner, _outputs(pairs, arm))
+    title = note(_NAME, "other", arm=arm_label(arm).model_dump())
+    return fact(arm, row, hits, sooner, _outputs(pairs, arm), title=title)
 
 
 def _first(found: Found, pairs: Pairs) -> Finding:

@@ -17,7 +17,13 @@ from experiment.analysis.experiment_results import (
 from experiment.analysis.finding_text import listed
 from experiment.experiments.findings import fact, note, side, undecided, untested, why
 from experiment.experiments.found import FEWEST, Found
-from experiment.experiments.labels import arm_label, figure_label, labelled, rate_label
+from experiment.experiments.labels import (
+    arm_label,
+    figure_label,
+    labelled,
+    rate_label,
+    saturation_title,
+)
 from experiment.experiments.load import KEEPS_UP, LATER, LoadOutcome, all_saturated, alone_at
 from experiment.text.messages import Message
 
@@ -156,8 +162,8 @@ def _limit(arm: str, rates: list[_Rate]) -> Finding:
     lower = [each.rate for each in rates if not each.open and not each.saturated]
     below = note(_NAME, "below", rate=max(lower)) if lower and key != "sustained" else None
     notes = [at.few, _disturbed(rates, at), below]
-    title = note(_NAME, "limit", arm=arm_label(arm).model_dump())
-    return fact(f"limit_{arm.replace('.', '_')}", row, notes=notes, title=title)
+    name = f"limit_{arm.replace('.', '_')}"
+    return fact(name, row, notes=notes, title=saturation_title(arm))
 
 
 def _disturbed(rates: list[_Rate], at: _Rate) -> Message | None:

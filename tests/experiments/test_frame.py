@@ -15,6 +15,7 @@ from experiment.config.schema import ARM_GROUPS, expand_arms
 from experiment.events import RepeatFinished, RequestFinished, Step
 from experiment.experiments.base import cell_config
 from experiment.experiments.evaluate import picture
+from experiment.experiments.labels import figure_label
 from experiment.experiments.measured import cells_of
 from experiment.experiments.registry import EXPERIMENTS, find_experiment
 from experiment.record.log import EVENTS_FILE, Record, read_record
@@ -305,7 +306,7 @@ def test_every_experiment_is_shipped_and_has_its_texts(name: str) -> None:
         for part in ("title", "about", "reading"):
             assert f"{table}.{part}" in texts
         for figure in EXPERIMENTS[name].figures:
-            assert f"experiments.figure.{figure}" in texts
+            assert Translator(lang).message(figure_label(figure))
 
 
 def test_an_unknown_experiment_is_refused_by_name() -> None:

@@ -7,6 +7,7 @@ from made_up import Figures, cell, findings, found_of, notes, why
 
 from experiment.analysis.experiment_results import CellResult, ExperimentResult
 from experiment.config.reading import load_config
+from experiment.experiments.labels import figure_label
 from experiment.experiments.lookup import LOOKUP
 from experiment.experiments.registry import find_experiment
 from experiment.experiments.serving import SERVING
@@ -91,7 +92,7 @@ def test_what_an_arena_has_is_not_drawn_as_the_paged_arm_s() -> None:
     means = _chart(result, result.figures[2])
     assert [each for each in means.lines if each != [None]] == [[4], [3]]
     for name in figures[:2]:
-        assert arena in t(f"experiments.figure.{name}")
+        assert arena in t.message(figure_label(name))
 
 
 def test_the_paged_arm_lies_on_the_others_where_numbers_are_joined() -> None:
