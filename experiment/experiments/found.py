@@ -78,14 +78,12 @@ class Faster:
     @property
     def reason(self) -> Message | None:
         """Why it decides nothing, or what keeps the two from being apart; else None."""
-        if self.lacking == "few":
-            return message("experiments.why.few", n=self.repeats, least=FEWEST)
         name = self.lacking or self.meet
-        return message(f"experiments.why.{name}", **self._percent) if name else None
-
-    @property
-    def _percent(self) -> dict[str, object]:
-        return {"percent": percent_of(self.margin)} if self.meet == "margin" else {}
+        told: dict[str | None, dict[str, float]] = {
+            "few": {"n": self.repeats, "least": FEWEST},
+            "margin": {"percent": percent_of(self.margin)},
+        }
+        return message(f"experiments.why.{name}", **told.get(name, {})) if name else None
 
     @property
     def slower(self) -> bool:
