@@ -1,5 +1,6 @@
 # make run    set everything up in .venv and start the walkthrough (ARGS="--lang zh" adds options)
 # make test   set everything up and run linters, type checker, import contracts and tests
+# make check  the same with the fastest tests alone, in a minute and a half
 # make test-full   every experiment for real on every arm, in quick size, and more faults: some two to three
 #                  hours on a CPU; PAGEDKV_FULL_SIZE=full: in full size, hours more.
 #                  PART=leaks: one of its parts, named below
@@ -38,6 +39,11 @@ run: $(VENV)/.ready
 
 .PHONY: test
 test: lint types contracts unit
+
+FASTEST := tests/kvsim/test_scheduler.py tests/test_tree.py tests/test_i18n.py
+.PHONY: check
+check: PYTEST_ARGS := $(FASTEST)
+check: lint types contracts unit
 
 .PHONY: lint
 lint: $(VENV)/.ready-dev

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from keyed_page import name
+from data_keys import name
 
 from experiment.text import LANGUAGES
 

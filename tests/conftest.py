@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partialmethod
@@ -24,6 +25,7 @@ collect_ignore = [] if os.environ.get("PAGEDKV_FULL") else ["full"]
 # The same examples in every run: a failure can be repeated, and a slow machine fails no test.
 settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
 settings.load_profile("fixed")
+_WORTH_A_SUMMARY_S = 60
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -74,3 +76,17 @@ def children_but(
         with suppress(psutil.Error):
             known |= {process.pid for process in _CHILDREN(psutil.Process(each), recursive=True)}
     return [process for process in _CHILDREN(parent, recursive) if process.pid not in known]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Seconds by subject: the folder of a test, or its file where it lies in none."""
+    spent: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                _, subject, *_ = (*report.nodeid.partition("::")[0].split("/"), "")
+                spent[subject] += report.duration
+    if sum(spent.values()) >= _WORTH_A_SUMMARY_S:
+        terminalreporter.section("seconds by subject")
+        for subject, seconds in spent.most_common():
+            terminalreporter.write_line(f"{seconds:8.1f}  {subject}")

@@ -21,7 +21,7 @@ TRANSLATED = {
 }
 WITH_COMMANDS = (
     *TRANSLATED, *TRANSLATED.values(), "CONTRIBUTING.md", "docs/experiments.md",
-    "docs/simulator.md", "docs/performance.md", "docs/performance-avx2.md", "docs/vllm.md",
+    "docs/simulator.md", "docs/performance.md", "docs/vllm.md",
     "docs/compare.md", "docs/memory.md",
     "docs/reliability.md", "docs/record.md", "docs/paper.md", "reports/README.md", "CHANGELOG.md",
 )  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, computed_field
 
 from experiment.analysis.experiment_results import ExperimentResult
 from experiment.replay.step_rows import SlotFigures, StepRow
@@ -201,6 +201,15 @@ class SecondPart(_Result):
     reason: Message | None
 
 
+class PeakBytes(_Result):
+    """The slots of a peak in bytes."""
+
+    reserved: int
+    allocated: int
+    live: int
+    wasted: int
+
+
 class ArmResult(_Result):
     """One arm. Bytes and seconds; slots in ``peak`` and ``mean``.
 
@@ -265,6 +274,15 @@ class ArmResult(_Result):
     engine: EngineResult | None = None
     simulator: SimulatorCheck | None = None
     second_part: SecondPart | None = None
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def peak_bytes(self) -> PeakBytes | None:
+        """``peak`` in bytes; None where it is unknown, or what a slot takes."""
+        if self.peak is None or self.slot_bytes is None:
+            return None
+        found = {name: self.bytes_of(getattr(self.peak, name)) for name in PeakBytes.model_fields}
+        return PeakBytes.model_validate(found)
 
     @property
     def bytes_per_slot(self) -> float | None:

@@ -156,8 +156,14 @@ def vllm_python() -> str | None:
 def refuse(config: Config, environment: Environment) -> Message | None:
     """What of the config this machine cannot do, before anything is loaded."""
     swap, free = config.engine.swap_space, environment.ram.available_bytes
-    if swap > free and set(ENGINE_ARMS).intersection(config.arm_names):
+    engine = set(ENGINE_ARMS).intersection(config.arm_names)
+    if swap > free and engine:
         return message("error.swap_space", size=swap, free=free)
+    graphs = config.engine.cuda_graphs
+    if graphs in ("on", "compiled") and environment.device != "cuda" and engine:
+        return message(
+            "error.cuda_graphs", asked=graphs, reason=message("graphs.no_gpu").model_dump()
+        )
     if VLLM not in config.arm_names:
         return None
     named = os.environ.get(VLLM_PYTHON)

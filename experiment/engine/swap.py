@@ -25,6 +25,7 @@ from typing import Any, Protocol
 import torch
 
 from experiment.engine.quantized import bits
+from experiment.engine.step_inputs import to_device
 
 
 class Streams(Protocol):
@@ -151,7 +152,7 @@ class StreamTransfers(Transfers):
         places: Sequence[int],
     ) -> None:  # fmt: skip
         """Gather now; copy beside what is computed next."""
-        index = torch.tensor(list(blocks), device=device.device)
+        index = to_device(torch.tensor(list(blocks)), device.device)
         staged = bits(device).movedim(2, 0).index_select(0, index)
         self._streams.copy_after_compute()
         held = bits(host).movedim(2, 0)
@@ -173,7 +174,7 @@ class StreamTransfers(Transfers):
                 staged[row].copy_(held[place], non_blocking=True)
         self._streams.compute_after_copy()
         self._streams.keep(staged)
-        index = torch.tensor(list(blocks), device=device.device)
+        index = to_device(torch.tensor(list(blocks)), device.device)
         bits(device).index_copy_(2, index, staged.movedim(0, 2))
 
     def settle(self) -> None:

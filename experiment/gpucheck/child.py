@@ -14,6 +14,7 @@ from typing import Any
 from experiment.events import ArmSkipped, Notice
 from experiment.gpucheck.parts import Part, Task
 from experiment.gpucheck.result import NEEDS_GPU, NEEDS_TRITON
+from experiment.memory.gpu_probe import torch_facts
 from experiment.process.wire import Wire, leave, serve
 from experiment.text.messages import Message, message
 
@@ -37,7 +38,7 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
 def _device() -> str:
     import torch
 
-    return "cuda:0" if torch.cuda.is_available() else "cpu"
+    return "cuda:0" if torch_facts(torch).cuda_available else "cpu"
 
 
 def _reason_against(part: Part) -> Message | None:

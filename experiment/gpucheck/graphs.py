@@ -6,7 +6,7 @@ import torch
 
 from experiment.gpucheck.engine_runs import MANY, divergences, engine_tokens
 from experiment.gpucheck.parts import Task, report
-from experiment.model.load import set_gpu_kernels
+from experiment.model.load import one_line, set_gpu_kernels
 from experiment.process.wire import Wire
 
 _FAMILIES = ("gpt2", "llama")
@@ -15,13 +15,20 @@ _FAMILIES = ("gpt2", "llama")
 def check(wire: Wire, task: Task) -> None:
     """Run the same requests with graphs on and off."""
     set_gpu_kernels()
-    device = torch.device(task.device)
     for family in _FAMILIES:
-        eager = engine_tokens(family, device, MANY)
-        for name in ("graphs", "graphs_compiled"):
-            compiled = name == "graphs_compiled"
-            replayed = engine_tokens(family, device, MANY, graphs=True, compiled=compiled)
-            apart = sum(place is not None for place in divergences(replayed.tokens, eager.tokens))
-            right = apart == 0 and replayed.graph_steps > 0
-            report(wire, f"{family}.{name}", right, f"gpucheck.{name}",
-                   family=family, n=apart, of=len(MANY), steps=replayed.graph_steps)  # fmt: skip
+        try:
+            _compare(wire, family, torch.device(task.device))
+        except Exception as error:  # whatever the engine, the compiler or the driver raise
+            report(wire, f"{family}.raised", False, "gpucheck.tokens.raised",
+                   family=family, dtype="float32", error=one_line(error))  # fmt: skip
+
+
+def _compare(wire: Wire, family: str, device: torch.device) -> None:
+    eager = engine_tokens(family, device, MANY)
+    for name in ("graphs", "graphs_compiled"):
+        compiled = name == "graphs_compiled"
+        replayed = engine_tokens(family, device, MANY, graphs=True, compiled=compiled)
+        apart = sum(place is not None for place in divergences(replayed.tokens, eager.tokens))
+        right = apart == 0 and replayed.graph_steps > 0
+        report(wire, f"{family}.{name}", right, f"gpucheck.{name}",
+               family=family, n=apart, of=len(MANY), steps=replayed.graph_steps)  # fmt: skip

@@ -12,8 +12,8 @@ from math import isfinite
 
 import torch
 
-from experiment.engine.attention.kernels import KERNELS, reference_kernel
-from experiment.engine.quantized import FP8, LayerKV, from_blocks
+from experiment.engine.attention.kernels import KERNELS, reference_kernel, triton_rescale
+from experiment.engine.quantized import FP8, LayerKV, QuantizedKV, from_blocks, rescale
 from experiment.gpucheck.kernel_cases import Case, Step, make_step, moved
 from experiment.gpucheck.parts import Task, report
 from experiment.model.load import one_line
@@ -39,12 +39,14 @@ FORMATS = {
     "float32": Format(torch.float32, 1e-4),
     "int8": Format(torch.float32, 1e-4, torch.int8),
     "fp8": Format(torch.float32, 1e-4, FP8),
+    "int8-float16": Format(torch.float16, 2e-3, torch.int8),
+    "fp8-float16": Format(torch.float16, 2e-3, FP8),
 }
 GROUPS = (1, 4)
 Sequences = tuple[tuple[int, int], ...]
 # (earlier positions, queries) of each request; small ones for the interpreter.
 _SMALL: dict[str, Sequences] = {
-    "decode": ((40, 1), (0, 1), (15, 1)),
+    "decode": ((300, 1), (0, 1), (15, 1)),  # the first one in two splits
     "prefill": ((0, 18), (0, 3)),
     "mixed": ((33, 1), (10, 6), (0, 5)),
 }
@@ -59,21 +61,47 @@ _BLOCK_SIZE, _KV_HEADS = 16, 2
 def check(wire: Wire, task: Task) -> None:
     """Compare every format that the device has."""
     check_formats(wire, torch.device(task.device), tuple(FORMATS))
+    check_rescale(wire, torch.device(task.device))
 
 
 def check_formats(wire: Wire, device: torch.device, names: Sequence[str]) -> None:
     """Compare these formats with the reference; a launch that fails is a failed check."""
     on_gpu = device.type == "cuda"
-    sequences, dim = (_LARGE, 64) if on_gpu else (_SMALL, 16)
+    sequences, dims = (_LARGE, (64, 128)) if on_gpu else (_SMALL, (16,))
     for name in names:
-        if name == "fp8" and on_gpu and not _has_fp8(device):
-            report(wire, "fp8", None, "gpucheck.kernels.no_fp8")
+        if FORMATS[name].kv_dtype == FP8 and on_gpu and not _has_fp8(device):
+            report(wire, name, None, "gpucheck.kernels.no_fp8")
             continue
-        for group in GROUPS:
-            for kind, pairs in sequences.items():
-                case = Case(pairs, _BLOCK_SIZE, group * _KV_HEADS, _KV_HEADS, dim)
-                _compare(wire, f"{name}.group{group}.{kind}", name, make_step(case), device)
-        _poisoned(wire, name, device, dim)
+        for dim in dims:
+            for group in GROUPS:
+                for kind, pairs in sequences.items():
+                    case = Case(pairs, _BLOCK_SIZE, group * _KV_HEADS, _KV_HEADS, dim)
+                    check_id = f"{name}.dim{dim}.group{group}.{kind}"
+                    _compare(wire, check_id, name, make_step(case), device)
+        for side in ("keys", "values"):
+            _poisoned(wire, name, side, device, dims[0])
+
+
+def check_rescale(wire: Wire, device: torch.device) -> None:
+    """Enlarge the scales of int8 blocks by our kernel and by PyTorch, none to 128 times."""
+    step = moved(make_step(Case(((40, 1), (5, 3)), _BLOCK_SIZE, _KV_HEADS, _KV_HEADS, 16)), device)
+    kv = from_blocks(step.kv, torch.int8)
+    blocks, _ = step.inputs.touched
+    assert isinstance(kv, QuantizedKV)
+    assert kv.scales is not None
+    old = kv.scales[:, blocks]
+    times = 2.0 ** torch.arange(old.numel(), device=device).reshape(old.shape)
+    ours, plain = kv.values.clone(), kv.values.clone()
+    try:
+        triton_rescale()(ours, step.inputs, old, old * times)
+        rescale(plain, step.inputs, old, old * times)
+        apart = int((ours != plain).sum())
+    except Exception as error:  # as below
+        about = {"format": "int8", "group": 1, "dim": 16, "error": one_line(error)}
+        kind = message("gpucheck.kernels.mixed").model_dump()
+        report(wire, "int8.rescale", False, "gpucheck.kernels.raised", kind=kind, **about)
+        return
+    report(wire, "int8.rescale", not apart, "gpucheck.kernels.rescale", n=apart, of=plain.numel())
 
 
 def _compare(wire: Wire, check_id: str, name: str, step: Step, device: torch.device) -> None:
@@ -81,6 +109,7 @@ def _compare(wire: Wire, check_id: str, name: str, step: Step, device: torch.dev
     about = {
         "format": name,
         "group": step.q.shape[1] // step.kv.shape[2],
+        "dim": step.q.shape[2],
         "kind": message(f"gpucheck.kernels.{check_id.rpartition('.')[2]}").model_dump(),
     }
     try:
@@ -99,25 +128,26 @@ def _compare(wire: Wire, check_id: str, name: str, step: Step, device: torch.dev
     )  # fmt: skip
 
 
-def _poisoned(wire: Wire, name: str, device: torch.device, dim: int) -> None:
-    """NaN in one slot of the first of two requests, in values of the second KV head."""
-    check_id = f"{name}.poison"
-    if name == "fp8" and device.type == "cpu":
+def _poisoned(wire: Wire, name: str, side: str, device: torch.device, dim: int) -> None:
+    """NaN in one slot of the first of two requests, in the second KV head's keys or values."""
+    check_id = f"{name}.poison.{side}"
+    if FORMATS[name].kv_dtype == FP8 and device.type == "cpu":
         report(wire, check_id, None, "gpucheck.kernels.no_nan")
         return
     step = make_step(Case(((69, 1), (69, 1)), _BLOCK_SIZE, _KV_HEADS, _KV_HEADS, dim))
-    step.kv[1, step.tables[0][2], 1, 5] = float("nan")
+    step.kv[int(side == "values"), step.tables[0][2], 1, 5] = float("nan")
     try:
         step, kv = _prepared(step, FORMATS[name], device)
         spoilt = KERNELS["triton"](step.q, kv, step.inputs, step.scale).isnan().any(-1)
         shows, others = bool(spoilt[0, 1]), int(spoilt.sum()) - int(spoilt[0, 1])
     except Exception as error:
-        params = {"error": one_line(error), "format": name, "group": 1}
+        params = {"error": one_line(error), "format": name, "group": 1, "dim": dim}
         kind = message("gpucheck.kernels.decode").model_dump()
         report(wire, check_id, False, "gpucheck.kernels.raised", kind=kind, **params)
         return
     key = "gpucheck.kernels.poison_shows" if shows else "gpucheck.kernels.poison_hidden"
-    report(wire, check_id, shows and not others, key, format=name, others=others)
+    report(wire, check_id, shows and not others, key, format=name, others=others,
+           side=message(f"gpucheck.kernels.{side}").model_dump())  # fmt: skip
 
 
 def _prepared(step: Step, form: Format, device: torch.device) -> tuple[Step, LayerKV]:

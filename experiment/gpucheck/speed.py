@@ -22,8 +22,10 @@ from experiment.engine.attention.interface import ATTENTION
 from experiment.engine.cuda.decode_graphs import Capture, cuda_capture
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
+from experiment.events import ArmSkipped
 from experiment.gpucheck.decode_steps import Setting, timed
 from experiment.gpucheck.parts import Task, report
+from experiment.gpucheck.result import NO_TIME
 from experiment.gpucheck.speed_transformers import (
     compiled_step_s,
     continuous_step_s,
@@ -32,7 +34,7 @@ from experiment.gpucheck.speed_transformers import (
 from experiment.model.builtin import RECIPES
 from experiment.model.load import one_line, set_gpu_kernels
 from experiment.process.wire import Wire
-from experiment.text.messages import message
+from experiment.text.messages import Message, message
 from kvsim.core.step import Chunk, StepPlan
 from kvsim.sizing.geometry import KVGeometry, geometry_from_config
 
@@ -45,8 +47,8 @@ _BLOCK_SIZE = 16
 _READ_BYTES = 4 << 30
 # Of free memory, so that activations and graphs find room.
 _MOST_MEMORY = 0.8
-# Seconds that a setting of each mode may take, the first one above all: it compiles.
-_MOST_S = {
+# Seconds that the first setting of a mode may take: it compiles. Of later ones the last one tells.
+_FIRST_S = {
     "paged": 5.0, "paged_compiled": 30.0, "static": 10.0, "continuous": 10.0, "compiled": 60.0,
 }  # fmt: skip
 OURS = ("paged", "paged_compiled")
@@ -61,12 +63,14 @@ def check(wire: Wire, task: Task) -> None:
     with torch.no_grad():
         free, _ = torch.cuda.mem_get_info(device)
         rate = read_rate(device, dtype, min(_READ_BYTES, free // 2))
-        report(wire, "bandwidth", rate > 0, "gpucheck.speed.bandwidth", rate=rate)
+        report(wire, "bandwidth", None, "gpucheck.speed.bandwidth", rate=rate)
         torch.cuda.empty_cache()
         try:
             model = make_model(device, dtype)
         except torch.OutOfMemoryError:
-            report(wire, "model", None, "gpucheck.speed.no_model", model=MODEL)
+            wire.emit(
+                ArmSkipped(arm="speed", reason=message("gpucheck.speed.no_model", model=MODEL))
+            )
             return
         measured = Measured(wire, model, rate, task.deadline, cuda_capture(device))
         for name in OURS:
@@ -77,6 +81,8 @@ def check(wire: Wire, task: Task) -> None:
             for setting in settings():
                 if setting.context in _COMPARED:
                     measured.add(name, setting, partial(compared, model))
+        if measured.nothing is not None:
+            wire.emit(ArmSkipped(arm="speed", reason=measured.nothing))
 
 
 def settings() -> Iterator[Setting]:
@@ -111,6 +117,8 @@ class Measured:
         self._wire, self._model, self._rate, self._deadline = wire, model, rate, deadline
         self._capture = capture
         self._took: dict[str, float] = {}  # seconds of the last setting of each mode
+        # Why no step of ours was measured; None once one was, or failed.
+        self.nothing: Message | None = NO_TIME
         self._device: torch.device = model.device
         itemsize = model.dtype.itemsize
         self.geometry: KVGeometry = geometry_from_config(model.config.to_dict(), itemsize)
@@ -124,7 +132,8 @@ class Measured:
             "batch": setting.batch, "context": setting.context,
         }  # fmt: skip
         began = time.monotonic()
-        if began + min(_MOST_S[name], 2 * self._took.get(name, _MOST_S[name])) > self._deadline:
+        took = self._took.get(name)
+        if began + (_FIRST_S[name] if took is None else 2 * took) > self._deadline:
             report(self._wire, check_id, None, "gpucheck.speed.no_time", **about)
             return
         kept = setting.batch * setting.context * self.geometry.bytes_per_token
@@ -132,6 +141,8 @@ class Measured:
             report(self._wire, check_id, None, "gpucheck.speed.no_memory", size=kept, **about)
             return
         try:
+            if name in OURS:
+                self.nothing = None
             seconds = step_s(setting)
         except torch.OutOfMemoryError:
             report(self._wire, check_id, None, "gpucheck.speed.no_memory", size=kept, **about)
@@ -142,7 +153,8 @@ class Measured:
             text = one_line(error)
             report(self._wire, check_id, found, "gpucheck.speed.raised", error=text, **about)
             return
-        self._took[name] = time.monotonic() - began
+        finally:
+            self._took[name] = time.monotonic() - began
         share = (self._weights + kept) / seconds / self._rate
         report(self._wire, check_id, True if name in OURS else None, "gpucheck.speed.step",
                step=seconds, tokens=setting.batch / seconds, share=share, **about)  # fmt: skip

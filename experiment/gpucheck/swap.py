@@ -8,6 +8,7 @@ from experiment.gpucheck.engine_runs import MANY, divergences, engine_tokens
 from experiment.gpucheck.parts import Task, report
 from experiment.model.load import set_gpu_kernels
 from experiment.process.wire import Wire
+from experiment.text.messages import message
 
 _FAMILY = "llama"
 # Fewer blocks than the requests need together, and room for all of them on the host.
@@ -27,6 +28,7 @@ def check(wire: Wire, task: Task) -> None:
         apart = sum(place is not None for place in divergences(swapped.tokens, ample.tokens))
         name = "graphs" if graphs else "eager"
         report(wire, f"tokens.{name}", apart == 0 and swapped.swapped_blocks > 0, "gpucheck.swap",
-               n=apart, of=len(MANY), blocks=swapped.swapped_blocks)  # fmt: skip
+               n=apart, of=len(MANY), blocks=swapped.swapped_blocks,
+               mode=message(f"gpucheck.swap_{name}").model_dump())  # fmt: skip
         key = "gpucheck.swap_pinned" if swapped.is_pinned else "gpucheck.swap_not_pinned"
         report(wire, f"pinned.{name}", swapped.is_pinned, key)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,10 @@ _ARMS = ("contiguous", "slabs", "paged", "transformers_paged")
 # Compiled where there is a GPU alone.
 _ON_GPU = "contiguous.compiled"
 _DIRECTORY = "walkthrough"
+# Seconds before the deadline at which it is ended, so that it writes down what it has.
+_SPARE_S = 20.0
+# Our own pool is in them; what other engines allocate beside their caches is not judged.
+_OURS = ("slabs", "paged")
 
 
 def check(wire: Wire, task: Task) -> None:
@@ -28,7 +35,7 @@ def check(wire: Wire, task: Task) -> None:
     directory = task.directory / _DIRECTORY
     arms = [*_ARMS, *([_ON_GPU] if task.on_gpu else [])]
     variables = {}
-    python = find_vllm()
+    python = find_vllm("cuda" if task.on_gpu else "cpu")
     if isinstance(python, Message):
         report(wire, "vllm", None, "gpucheck.walkthrough.no_vllm", reason=python.model_dump())
     else:
@@ -36,13 +43,21 @@ def check(wire: Wire, task: Task) -> None:
         variables[VLLM_PYTHON] = python
     words = [] if task.on_gpu else ["--config", "configs/quick.toml"]
     words += ["--yes", "--lang", "en", "--arms", ",".join(arms), "--out", str(directory)]
-    done = subprocess.run(  # noqa: S603 - our own program, no shell
+    program = subprocess.Popen(  # noqa: S603 - our own program, no shell
         [sys.executable, "-P", "-m", "experiment", *words],
-        stdin=subprocess.DEVNULL, stdout=sys.stderr, stderr=sys.stderr, check=False,
+        stdin=subprocess.DEVNULL, stdout=sys.stderr, stderr=sys.stderr,
         env=child_environment(variables),
     )  # fmt: skip
-    code = done.returncode
-    report(wire, "exit", code == 0, "gpucheck.walkthrough.exit", code=code)
+    left_s = task.deadline - time.monotonic()
+    limit_s = max(0.0, left_s - min(_SPARE_S, left_s / 4))
+    try:
+        code = program.wait(limit_s)
+        report(wire, "exit", code == 0, "gpucheck.walkthrough.exit", code=code)
+    except subprocess.TimeoutExpired:
+        program.terminate()  # Ctrl-C is ignored below a script's job in the background
+        with suppress(subprocess.TimeoutExpired):
+            program.wait(max(0.0, task.deadline - time.monotonic()))
+        report(wire, "exit", False, "gpucheck.walkthrough.interrupted", limit=limit_s)
     for each in arm_checks(directory / RUN_FILE):
         wire.emit(each)
 
@@ -50,11 +65,35 @@ def check(wire: Wire, task: Task) -> None:
 def arm_checks(path: Path) -> list[Check]:
     """A check for each arm of a ``run.json``; one that says that there is none."""
     try:
-        arms = parse_json(read_bounded(path, MAX_JSON_BYTES))["results"]["arms"]
+        run = parse_json(read_bounded(path, MAX_JSON_BYTES))
+        arms, exact = run["results"]["arms"], run["config"]["model"]["dtype"] == "float32"
+        checks = [_arm_check(arm) for arm in arms]
+        checks += [each for arm in arms for each in _pool_checks(arm)]
+        return checks + [_tokens_check(each, exact) for each in run["results"]["tokens"]]
     except (UserError, ValueError, LookupError, TypeError):
         text = message("gpucheck.walkthrough.no_record")
         return [Check(check="record", passed=False, text=text)]
-    return [_arm_check(arm) for arm in arms]
+
+
+def _pool_checks(arm: dict[str, Any]) -> Iterator[Check]:
+    """Whether all channels saw the cache of an arm that they can judge."""
+    seen = arm["reconciliation"]
+    if seen is not None and seen["text"] is not None:
+        text = message("gpucheck.walkthrough.pool", text=seen["text"],
+                       arm=arm_message(arm["arm"]).model_dump())  # fmt: skip
+        passed = seen["agree"] if arm["arm"] in _OURS else None
+        yield Check(check=f"pool.{arm['arm']}", passed=passed, text=text)
+
+
+def _tokens_check(row: dict[str, Any], exact: bool) -> Check:
+    """Whether an arm has the tokens of the first; in half precision they may part on near ties."""
+    text = message(
+        "gpucheck.walkthrough.tokens", n=row["equal_requests"], of=row["requests"],
+        arm=arm_message(row["arm"]).model_dump(),
+    )  # fmt: skip
+    known = exact and row["reason"] is None
+    passed = row["equal_requests"] == row["requests"] if known else None
+    return Check(check=f"tokens.{row['arm']}", passed=passed, text=text)
 
 
 def _arm_check(arm: dict[str, Any]) -> Check:

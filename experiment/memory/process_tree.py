@@ -5,7 +5,7 @@
                               USS   pages of nobody else
 
 The list of processes is renewed every 500 ms, because finding them costs more than reading the
-memory of those that are known already; readings at stages look again for those below the root.
+memory of those that are known already; readings at stages look for all of them again.
 """
 
 from __future__ import annotations
@@ -114,13 +114,14 @@ class ProcessTree:
     def cpu_times(self) -> dict[Any, CpuSeconds]:
         """CPU seconds that each living process has used since it began.
 
-        The tree is walked first: who began a moment ago would be taken for somebody else.
+        The tree is walked first: who began a moment ago would be taken for somebody else; one
+        whose parent ended a moment ago still may be.
 
         Raises:
             psutil.NoSuchProcess: the root has ended.
             psutil.AccessDenied: a process may not be looked at.
         """
-        self._renew(fresh=True)
+        self._renew(fresh=True, orphaned=False)
         times: dict[Any, CpuSeconds] = {}
         for process in self._members:
             try:
@@ -241,7 +242,14 @@ class ProcessTree:
         except ProcessLookupError:
             return False
 
-    def _renew(self, *, fresh: bool = False) -> None:
+    def _renew(self, *, fresh: bool = False, orphaned: bool = True) -> None:
+        """Look for the processes again.
+
+        Args:
+            fresh: whenever it was done last.
+            orphaned: for those whose parent has ended, too, and not only every 500 ms: among all
+                processes of the machine.
+        """
         now = time.monotonic()
         if not fresh and now - self._renewed < self._refresh_s:
             return
@@ -252,7 +260,7 @@ class ProcessTree:
         known, self._files = {process: process for process in self._members}, ()
         children = descendants(self._root)
         below = {child.pid for child in children}
-        if now - self._searched >= self._refresh_s:  # among all processes of the machine
+        if orphaned or now - self._searched >= self._refresh_s:
             self._orphans, self._searched = orphans(self._root.pid), now
         children += [o for o in self._orphans if o.pid not in below and self._is_there(o)]
         self._members = (self._root, *(known.get(child, child) for child in children))

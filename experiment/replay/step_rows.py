@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, computed_field
 
 
 class SlotFigures(BaseModel):
@@ -24,6 +24,7 @@ class SlotFigures(BaseModel):
     watermark: float
     free: float
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def utilisation(self) -> float | None:
         """live / allocated."""

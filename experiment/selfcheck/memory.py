@@ -31,6 +31,12 @@ TOLERANCES = {
     Channel.TORCH_RESERVED: 0.02,
     Channel.CUDA_MEM_GET_INFO: 0.02,
 }
+_OWN = {
+    Channel.USS: Channel.RSS,
+    Channel.PSS: Channel.RSS,
+    Channel.NVML_DEVICE: Channel.NVML_PROCESS,
+    Channel.CUDA_MEM_GET_INFO: Channel.NVML_PROCESS,
+}
 TREE = (Channel.RSS, Channel.USS, Channel.PSS)
 # An interpreter moves some hundred KiB of its own meanwhile.
 GRANDCHILD_TOLERANCE = 0.05
@@ -70,7 +76,25 @@ def known_amount_checks(
         checks.append(_sized("selfcheck.memory", channel, median(came), KNOWN_BYTES, tolerance))
         gone = -median(left)
         checks.append(_sized("selfcheck_memory.freed", channel, gone, KNOWN_BYTES, tolerance))
-    return checks + ([_system(readings)] if device == "cpu" else [])
+    return _without_others(checks) + ([_system(readings)] if device == "cpu" else [])
+
+
+def _without_others(checks: list[Check]) -> list[Check]:
+    """Do not judge what others may have moved where the process's own figure is right.
+
+    Who shares pages and comes or goes moves USS and PSS; other programs draw on the same GPU.
+    """
+    right = {check.check for check in checks if check.passed}
+    found = []
+    for check in checks:
+        of_others = [
+            channel for channel in _OWN
+            if check.check.endswith(f".{channel.value}")
+            and check.check.replace(channel.value, _OWN[channel].value) in right
+        ]  # fmt: skip
+        unjudged = check.passed is False and of_others
+        found.append(check.model_copy(update={"passed": None}) if unjudged else check)
+    return found
 
 
 def _system(readings: Sequence[Reading]) -> Check:
@@ -95,7 +119,7 @@ def process_checks(
             spike; what it shows then may be of an earlier, higher moment.
     """
     usable = [channel for channel in TREE if environment.status(channel).usable]
-    checks = [_grandchild(readings, channel) for channel in usable]
+    checks = _without_others([_grandchild(readings, channel) for channel in usable])
     reason = environment.status(Channel.HIGH_WATER).reason or not_reset
     if reason is not None:
         return [*checks, _not_judged(Channel.HIGH_WATER, reason)]

@@ -296,3 +296,24 @@ def test_compiled_layers_give_the_same_logits_and_leave_the_model_as_it_was(fami
     compiled.clear()
     assert torch.equal(logits(runner, inputs), expected)
     assert not compiled
+
+
+def test_layers_that_cannot_be_compiled_leave_the_model_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = build(CONFIGS["llama"]())
+    compile_one, calls = torch.compile, []
+
+    def fail_at_the_second(forward: Any, **options: Any) -> Any:
+        calls.append(forward)
+        if len(calls) == 2:
+            raise RuntimeError("no compiler")
+        return compile_one(forward, **options)
+
+    monkeypatch.setattr(torch, "compile", fail_at_the_second)
+    with pytest.raises(RuntimeError, match="no compiler"), compiled_layers(model, "eager"):
+        raise AssertionError
+    assert len(calls) == 2
+    assert not any("forward" in vars(module) for module in model.modules())
+    with pytest.raises(RuntimeError), compiled_layers(torch.nn.Linear(1, 1)):
+        raise AssertionError

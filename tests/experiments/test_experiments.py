@@ -9,7 +9,6 @@ from in_process import Ran, run, tiny_config
 from made_up import sides, why
 
 from experiment.experiments.base import drawn_lengths
-from experiment.report.facts.keyed import Keys
 from experiment.report.page.parts import subject
 from experiment.text.messages import message
 
@@ -121,10 +120,10 @@ def test_parallel_sampling_saves_what_the_formula_says(tmp_path: Path) -> None:
             assert ran.figure(cell, arm, "saved").value == pytest.approx(1 - held / apart)
         saved = [ran.figure(cell, arm, "saved").value for arm in (FORKS, "paged")]
         assert saved[0] == pytest.approx(saved[1], abs=0.05)
-    counts = subject(Keys(ran.shown, ran.results, []), ran.shown)
+    counts = subject(ran.shown, ran.results)
     (samples,) = (value for label, value in counts if label == "samples")
     assert "requests" not in dict(counts)
-    assert samples.text.params["n"] == 4 * samples.text.params["each"]  # type: ignore[union-attr]
+    assert samples.params["n"] == 4 * samples.params["each"]  # type: ignore[union-attr]
     told = next(finding for finding in ran.result.findings if finding.id == FORKS)
     assert list(sides(told.beside[1]).values()) == copied
 

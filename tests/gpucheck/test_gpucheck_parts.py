@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import importlib.util
 import json
+import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from made_up_machine import cpu_environment, cuda_environment, cuda_machine
 
 from experiment.children.probe import assemble
 from experiment.events import Check, Event
-from experiment.gpucheck import machine, memory, speed_transformers
+from experiment.gpucheck import machine, memory, speed, speed_transformers, walkthrough
 from experiment.gpucheck.decode_steps import Setting
 from experiment.gpucheck.engine_runs import divergences
 from experiment.gpucheck.parts import PARTS, Part, Task
@@ -167,15 +169,61 @@ def test_divergences_are_the_places_of_first_other_tokens() -> None:
     assert divergences([[1, 2, 3], [4]], [[1, 9, 8], [4]]) == [1, None]
 
 
-def test_an_arm_with_a_problem_fails_and_a_skipped_one_is_not_judged(tmp_path: Path) -> None:
-    sound = {"arm": "paged", "status": "finished", "reason": None, "problems": []}
+def test_a_walkthrough_that_needs_more_time_reports_the_arms_that_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class OutOfTime(subprocess.Popen[bytes]):
+        """Its time is up when the first arm has ended, on however slow a machine."""
+
+        terminated = False
+
+        def terminate(self) -> None:
+            self.terminated = True
+            super().terminate()
+
+        def wait(self, timeout: float | None = None) -> int:
+            if self.terminated:
+                return super().wait()
+            log = tmp_path / "walkthrough" / "events.jsonl"
+            while self.poll() is None:
+                if log.exists() and '"arm_finished"' in log.read_text(encoding="utf-8"):
+                    raise subprocess.TimeoutExpired(self.args, timeout)
+                time.sleep(0.1)
+            raise AssertionError
+
+    monkeypatch.setattr(subprocess, "Popen", OutOfTime)
+    heard: Any = Heard()
+    walkthrough.check(heard, Task(PARTS[6], "cpu", tmp_path, time.monotonic() + 60.0))
+    assert heard.checks["exit"] is False
+    assert True in (found for name, found in heard.checks.items() if name.startswith("arm."))
+
+
+def test_arms_with_problems_pools_and_tokens_that_differ_fail(tmp_path: Path) -> None:
     problem = message("failure.out_of_memory").model_dump()
-    arms = [sound, sound | {"arm": "slabs", "status": "failed", "reason": problem},
-            sound | {"arm": "contiguous.batch", "problems": [problem]},
-            sound | {"arm": "vllm", "status": "skipped", "reason": problem}]  # fmt: skip
+    sound = {"arm": "paged", "status": "finished", "reason": None, "problems": [],
+             "reconciliation": {"agree": True, "text": problem}}  # fmt: skip
+    differs = {"agree": False, "text": problem}
+    arms = [sound, sound | {"arm": "slabs", "reconciliation": differs},
+            sound | {"arm": "contiguous.batch", "problems": [problem], "reconciliation": None},
+            sound | {"arm": "transformers_paged", "reconciliation": differs},
+            sound | {"arm": "vllm", "status": "skipped", "reason": problem,
+                     "reconciliation": None}]  # fmt: skip
+    tokens = [{"arm": "paged", "requests": 4, "equal_requests": equal, "reason": reason}
+              for equal, reason in ((4, None), (3, None), (0, problem))]  # fmt: skip
     path = tmp_path / "run.json"
-    path.write_text(json.dumps({"results": {"arms": arms}}), encoding="utf-8")
-    assert [each.passed for each in arm_checks(path)] == [True, False, False, None]
+
+    def checks(dtype: str) -> list[tuple[str, bool | None]]:
+        run = {"config": {"model": {"dtype": dtype}}, "results": {"arms": arms, "tokens": tokens}}
+        path.write_text(json.dumps(run), encoding="utf-8")
+        return [(each.check, each.passed) for each in arm_checks(path)]
+
+    assert checks("float32") == [
+        ("arm.paged", True), ("arm.slabs", True), ("arm.contiguous.batch", False),
+        ("arm.transformers_paged", True), ("arm.vllm", None),
+        ("pool.paged", True), ("pool.slabs", False), ("pool.transformers_paged", None),
+        ("tokens.paged", True), ("tokens.paged", False), ("tokens.paged", None),
+    ]  # fmt: skip
+    assert [passed for _, passed in checks("float16")[-3:]] == [None, None, None]
     assert [each.passed for each in arm_checks(tmp_path / "none.json")] == [False]
 
 
@@ -190,9 +238,8 @@ def test_the_page_on_performance_lists_the_gpus_that_were_seen(tmp_path: Path) -
     once = page.read_text(encoding="utf-8")
     assert once.startswith(f"before\n{BEGIN}\n")
     assert once.endswith(f"{END}\nafter\n")
-    assert (
-        "| Fake GPU | 9.0 | 570.124.06 | 2.13.0 | Parts passed: 0; failed: 1; skipped: 0. |" in once
-    )
+    told = "| Fake GPU | 9.0 | 570.124.06 | 2.13.0 | 1970-01-01 | Parts passed: 0; failed: 1;"
+    assert told in once
     write_gpus(page, result(part("memory", "pass"), environment=CUDA))
     again = page.read_text(encoding="utf-8")
     assert again.count("Fake GPU") == 1
@@ -242,11 +289,37 @@ def test_one_format_one_family_and_one_setting_run_for_real(
     log = (tmp_path / "logs" / "kernels.log").read_text(encoding="utf-8")
     assert found.verdict == "pass", (found.reason, log)
     checks = {check.id: check for check in found.checks}
-    assert checks["float16.group4.prefill"].passed
-    assert checks["float16.poison"].passed
+    assert checks["float16.dim16.group4.prefill"].passed
+    assert checks["float16.poison.values"].passed
     assert checks["llama.float32"].passed
+    assert checks["int8.rescale"].passed
     for mode in ("paged", "static", "continuous"):
         speed = checks[f"{mode}.batch2.context8"].text
         assert speed.key == "gpucheck.speed.step", (speed, log)
         assert speed.params["share"] > 0
     assert checks["paged.batch1.context8"].text.key == "gpucheck.speed.no_time"
+
+
+def test_a_setting_that_would_not_end_in_time_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(speed.time, "monotonic", lambda: now[0])
+    heard: Any = Heard()
+    with torch.no_grad():
+        model = copy.deepcopy(tiny("llama", "sdpa"))
+        measured = speed.Measured(heard, model, 1e9, 200.0, lambda work: work)
+        assert measured.nothing is not None
+
+        def minute(_: Setting) -> float:
+            now[0] += 60.0
+            return 1.0
+
+        for name in ("paged", "continuous"):
+            for context in (8, 16):
+                measured.add(name, Setting(1, context), minute)
+    assert measured.nothing is None
+    # The second of each mode is known to take a minute, and twice that has to be left.
+    assert heard.checks == {
+        "paged.batch1.context8": True, "paged.batch1.context16": True,
+        "continuous.batch1.context8": None, "continuous.batch1.context16": None,
+    }  # fmt: skip
+    assert now[0] == 180.0

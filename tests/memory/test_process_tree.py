@@ -276,9 +276,10 @@ def test_a_grandchild_whose_parent_has_ended_still_counts() -> None:
         encoding="utf-8",
     ) as root:  # fmt: skip
         assert root.stdout is not None
+        tree = ProcessTree(root.pid, refresh_s=60.0)
         try:
+            tree.rss()
             assert root.stdout.readline().strip() == "holds"
-            tree = ProcessTree(root.pid)
             assert size(tree.rss(fresh=True)) > SIZE
             (orphan,) = tree.pids() - {root.pid}
             assert psutil.Process(orphan).ppid() != root.pid

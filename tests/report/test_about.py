@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from keyed_page import body_of
+from data_keys import body_of
 from sample import BUDGET, PROMPTS, make_record
 
 from experiment.analysis.conclusions import evaluate
@@ -75,7 +75,7 @@ def test_long_prompts_of_a_config_and_a_command_are_cut_and_the_page_says_so(
     (first, *others) = json.loads(code(body, "config"))["workload"]["prompts"]
     assert first == LONG[:1000] + "…"
     assert others == list(PROMPTS[1:])
-    assert code(body, "run.command").endswith(LONG[:1000] + "…' --yes")
+    assert code(body, "command").endswith(LONG[:1000] + "…' --yes")
     said = ["command", "config", "workload.requests.*.token_ids", "workload.requests.*.prompt"]
     assert inside(body)["left_out"] == said
     assert ", ".join(said) in ["".join(node.itertext()) for node in body.iter("code")]
@@ -108,7 +108,7 @@ def test_a_command_is_pasted_as_it_is_read(tmp_path: Path, word: str) -> None:
     record = make_record(tmp_path)
     given = ["--prompt", word, "it's\nplain", "--yes"]
     started = record.started.model_copy(update={"command": given})
-    shown = code(drawn(replace(record, events=(started, *record.events[1:]))), "run.command")
+    shown = code(drawn(replace(record, events=(started, *record.events[1:]))), "command")
     assert all(sign.isprintable() or sign == "\n" for sign in shown)
     words = shown[shown.index(" --prompt ") :]
     done = subprocess.run(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from keyed_page import body_of
+from data_keys import body_of
 from rich.console import Console
 from sample import make_record
 

@@ -11,7 +11,6 @@ from busy_run import make_run, paged_plans, slab_plans
 
 from experiment.record.log import Record
 from experiment.replay.arm_events import split_by_arm
-from experiment.report.facts.player_moments import happenings
 from experiment.report.player import film as film_module
 from experiment.report.player.film import film, pack
 from kvsim.accounting.ledger import Ledger, PoolShape
@@ -103,7 +102,6 @@ def test_blocks_that_hold_the_same_become_one_in_the_film(tmp_path: Path) -> Non
     assert played(data) == ledger_states(record, "paged")
     assert played(data)[1]["tables"] == {0: [0, 1], 1: [0, 3]}
     assert data["frames"][1]["m"] == [["merged", 1, 1]]
-    assert happenings(record)["paged"]["1:1"]["moved"] == [{"request": 1, "n": 1}]
 
 
 @pytest.mark.parametrize("arm", ["paged", "slabs"])

@@ -19,7 +19,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from keyed_page import body_of
+from data_keys import body_of
 from pages import Opened
 from rich.text import Text
 from sample import make_record

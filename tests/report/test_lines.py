@@ -8,7 +8,6 @@ from xml.etree import ElementTree
 import pytest
 
 from experiment.report.facts.bilingual import Bilingual
-from experiment.report.facts.keyed import Said
 from experiment.report.facts.simulation_figures import Unit
 from experiment.report.facts.simulation_values import written
 from experiment.report.facts.values import percent
@@ -90,9 +89,8 @@ def test_words_are_not_joined(joined: bool) -> None:
 
 def test_the_line_on_top_is_last_dashed_and_open_so_that_an_equal_one_is_seen() -> None:
     title = message("experiments.figure.waste")
-    points = [Said(name, "points", "text") for name in "ab"]
     chart = LineChart(
-        name="test", table="test-data", title=title, about=title, axis=title, points=points,
+        name="test", table="test-data", title=title, about=title, axis=title, points=["a", "b"],
         lines=[[1.0, 2.0], [1.0, 2.0]], unit="mean", top=0,
     )  # fmt: skip
     found = ElementTree.fromstring(f"<div>{line_chart(Bilingual('en'), chart)}</div>")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from busy_run import make_run, plans
 from chart_checks import charts_of, untold
+from data_keys import body_of
 from full_tables import full_sweep
-from keyed_page import body_of
 from pages import Opened
 from sample import make_record
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from keyed_page import body_of
+from data_keys import body_of
 from sample import make_record
 
 from experiment.analysis.conclusions import evaluate

@@ -7,8 +7,8 @@ from itertools import product
 from typing import Any
 
 import pytest
+from data_keys import body_of
 from full_tables import full_sweep
-from keyed_page import body_of
 
 from experiment.report.pages.sweep import MOST_CELLS, sweep_csv, sweep_data, sweep_html
 from experiment.report.pages.sweep_chart import setting

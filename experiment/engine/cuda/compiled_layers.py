@@ -27,16 +27,21 @@ def compiled_layers(model: torch.nn.Module, backend: str = "inductor") -> Iterat
     Args:
         model: one of Transformers'; all its layers share what is compiled for one of them.
         backend: of ``torch.compile``.
+
+    Raises:
+        RuntimeError: none of its modules is such a layer, or one cannot be compiled.
     """
     layers = [each for each in model.modules() if isinstance(each, GradientCheckpointingLayer)]
+    if not layers:
+        raise RuntimeError("no layers of Transformers' own kind to compile")
     compiler: Any = torch.compiler  # torch leaves some of it without types
-    AttentionInterface.register(ATTENTION, compiler.disable(paged_attention))
-    for layer in layers:
-        # Batches of every captured size; a size of 1 is compiled apart in any case.
-        layer.forward = torch.compile(layer.forward, backend=backend, dynamic=True)
     try:
+        AttentionInterface.register(ATTENTION, compiler.disable(paged_attention))
+        for layer in layers:
+            # Batches of every captured size; a size of 1 is compiled apart in any case.
+            layer.forward = torch.compile(layer.forward, backend=backend, dynamic=True)
         yield
     finally:
         for layer in layers:
-            del layer.forward  # what the class says stands again
+            layer.__dict__.pop("forward", None)  # what the class says stands again
         AttentionInterface.register(ATTENTION, paged_attention)

@@ -15,10 +15,8 @@ from experiment.report.facts.paper import (
     claim_cells,
     counted,
     fitted_lines,
-    paper_document,
     place_in_paper,
 )
-from experiment.report.facts.sourced import Teller
 
 _STYLES = {"holds": "green", "fails": "bold red", "not_judged": "dim"}
 
@@ -37,7 +35,7 @@ class PaperConsole(PartsConsole):
 
     def show(self, data: Data) -> None:
         """The table of claims, what was fitted, and what cannot be checked."""
-        t, k = self.t, Teller(self.t, paper_document(data))
+        t = self.t
         seeds = data["seeds"]
         self.console.print(Text(t("paper.title"), style="bold cyan"))
         self.console.print(Text(t("paper.about", n=len(seeds)), style="dim"))
@@ -47,12 +45,12 @@ class PaperConsole(PartsConsole):
         for claim in data["claims"]:
             if claim["source"] != source:
                 source = claim["source"]
-                table.add_row(place_in_paper(k, claim), style="bold")
-            *cells, verdict = claim_cells(k, claim)
+                table.add_row(place_in_paper(t, claim), style="bold")
+            *cells, verdict = claim_cells(t, claim)
             table.add_row(*cells, Text(verdict, _STYLES[claim["verdict"]]))
         self.console.print(table)
         self.console.print(Text(t("paper.marks"), style="dim"))
-        self._lists(k, data)
+        self._lists(data)
         self._count(data)
 
     def show_files(self, paths: list[Path]) -> None:
@@ -60,11 +58,11 @@ class PaperConsole(PartsConsole):
         for path in paths:
             self.console.print(self.t("paper.written", path=str(path)), soft_wrap=True)
 
-    def _lists(self, k: Teller, data: Data) -> None:
+    def _lists(self, data: Data) -> None:
         t = self.t
         self.console.print()
         self.console.print(Text(t("paper.fitted_title"), style="bold cyan"))
-        for line in fitted_lines(k, data):
+        for line in fitted_lines(t, data):
             self.console.print(f"  · {line}")
         self.console.print()
         self.console.print(Text(t("paper.unchecked_title"), style="bold cyan"))

@@ -1,20 +1,23 @@
 """The tables of a benchmark as cells of text, for the console, for Markdown and for its page.
 
-What they stand on, and what keys of numbers begin in, is in :mod:`experiment.report.facts.bench`.
+What they stand on is in :mod:`experiment.report.facts.bench`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 from experiment.bench.data import BenchData
+from experiment.bench.rows import Row
 from experiment.bench.summary import OURS, Line, lines
-from experiment.report.facts.bench import bench_document, workload_names
+from experiment.report.facts.bench import mode_words, trials, workload_names
 from experiment.report.facts.block_events import has_blocks
-from experiment.report.facts.sourced import Teller, joined
 from experiment.report.facts.texts import arm_name
-from experiment.text import DASH, Translator
+from experiment.report.facts.values import fixed, ranged
+from experiment.text import DASH, Translator, format_bytes
+from experiment.text.messages import Message
 
 _SPEED = ("arm", "rate", "factor", "first_token", "rounds")
 _TIMES = ("arm", "prompts", "prefill", "decode_step", "decode_requests", "decode")
@@ -30,7 +33,7 @@ class Cells:
 
     The last cell of a row that is shorter than the header takes the rest of its columns. A page
     folds what comes behind ``open_rows``, under the words ``more``;
-    on paper ``printed`` says where they are.
+    on paper ``printed`` says where they are. ``links`` are addresses of cells on a page, by text.
     """
 
     title: str
@@ -42,42 +45,41 @@ class Cells:
     open_rows: int = 1000
     more: str = ""
     printed: str = ""
+    links: Mapping[str, str] = field(default_factory=dict)
 
 
 def all_tables(t: Translator, data: BenchData) -> list[Cells]:
     """Three tables for each workload, vLLM's modes, and where a decode step goes."""
-    k = Teller(t, bench_document(data))
     found = lines(data.rows)
     tables = [
-        table(k, name, [line for line in found if line.workload == name])
+        table(t, name, [line for line in found if line.workload == name])
         for name in workload_names(data)
         for table in (_speed, _times, _memory)
     ]
-    if k.value("vllm_tried.modes"):
-        tables.append(_vllm(k))
+    if any(trials(data.vllm)):
+        tables.append(_vllm(t, data))
     if data.profiles:
-        tables.append(_steps(k, data))
+        tables.append(_steps(t, data))
     return tables
 
 
-def rows_at(line: Line) -> str:
-    """Key path of an arm's rows in a workload."""
-    return f"rows[workload:{line.workload},arm:{line.arm}]"
+def speed_tables(t: Translator, data: BenchData) -> list[Cells]:
+    """Of each workload the rates, factors and first tokens."""
+    found = lines(data.rows)
+    return [
+        _speed(t, name, [line for line in found if line.workload == name])
+        for name in workload_names(data)
+    ]
 
 
-def _of(line: Line, figure: str) -> str:
-    """Key path of a figure of an arm in a workload."""
-    return f"lines[{line.workload}][{line.arm}].{figure}"
-
-
-def _speed(k: Teller, name: str, mine: Sequence[Line]) -> Cells:
-    t, rows = k.t, f"rows[workload:{name}]"
+def _speed(t: Translator, name: str, mine: Sequence[Line]) -> Cells:
+    requests = max(row.requests or 0 for line in mine for row in line.rows) or None
     return Cells(
-        k.said("bench.title_speed", name=f"{rows}.0.workload", n=f"max {rows}.*.requests"),
+        t("bench.title_speed", name=name, n=requests),
         [t(f"bench.column.{column}") for column in _SPEED],
-        [[arm_name(t, line.arm), *_speed_cells(k, line)] for line in mine],
+        [[arm_name(t, line.arm), *_speed_cells(line)] for line in mine],
         styles=_bold(mine),
-        notes=[*_about(t, name), *_references(k, name), *_problems(k, mine)],
+        notes=[*_about(t, name), *_references(t, mine), *_problems(t, mine)],
     )
 
 
@@ -87,46 +89,64 @@ def _about(t: Translator, workload: str) -> list[str]:
     return [t(key)] if t.has(key) else []
 
 
-def _over(k: Teller, mine: Sequence[Line]) -> list[str]:
+def _over(t: Translator, mine: Sequence[Line]) -> list[str]:
     """What a share of more than the whole means, where there is one."""
     rows = [row for line in mine for row in line.finished]
     shares = [share for row in rows for share in (row.prefill_share, row.decode_share)]
-    return [k.t("bench.note_over")] if any(share and share > 1 for share in shares) else []
+    return [t("bench.note_over")] if any(share and share > 1 for share in shares) else []
 
 
-def _speed_cells(k: Teller, line: Line) -> list[str]:
-    rounds = k.number(_of(line, "rounds"), "count")
+def _spread(line: Line, name: str, digits: int, unit: str = "", times: int = 1) -> str:
+    """A figure of the rounds that an arm finished: median, smallest and largest."""
+    return ranged((getattr(row, name) for row in line.finished), digits, unit, times) or DASH
+
+
+def _middle(line: Line, name: str) -> float | None:
+    """The median of the rounds that an arm finished."""
+    known = [value for row in line.finished if (value := getattr(row, name)) is not None]
+    return median(known) if known else None
+
+
+def _size(line: Line, name: str) -> str:
+    value = _middle(line, name)
+    return format_bytes(None if value is None else round(value))
+
+
+def _speed_cells(line: Line) -> list[str]:
+    rounds = f"{len(line.finished):,}"
     if not line.finished:
         return [*[DASH] * (len(_SPEED) - 2), rounds]
     return [
-        k.number(_of(line, "useful_tokens_per_s"), "ranged.1"),
-        k.number(_of(line, "factors"), "ranged.2"),
-        k.number(_of(line, "first_token_median_s"), "ranged.2:s"),
+        _spread(line, "useful_tokens_per_s", 1),
+        ranged(line.factors, 2) or DASH,
+        _spread(line, "first_token_median_s", 2, " s"),
         rounds,
     ]
 
 
-def _times(k: Teller, name: str, mine: Sequence[Line]) -> Cells:
+def _times(t: Translator, name: str, mine: Sequence[Line]) -> Cells:
     """Where the time went, prompts and decoding apart."""
     done = [line for line in mine if line.finished]
     return Cells(
-        k.said("bench.title_times", name=f"rows[workload:{name}].0.workload"),
-        [k.t(f"bench.column.{column}") for column in _TIMES],
-        [[arm_name(k.t, line.arm), *_times_cells(k, line)] for line in done],
+        t("bench.title_times", name=name),
+        [t(f"bench.column.{column}") for column in _TIMES],
+        [[arm_name(t, line.arm), *_times_cells(line)] for line in done],
         styles=_bold(done),
-        notes=[k.t("bench.note_times"), *_over(k, mine)] if done else [],
+        notes=[t("bench.note_times"), *_over(t, mine)] if done else [],
     )
 
 
-def _times_cells(k: Teller, line: Line) -> list[str]:
-    kinds = {
-        "prefill_s": "ranged.2:s", "prefill_share": "ranged_percent", "decode_step_s": "ranged_ms",
-        "decode_requests": "fixed.0", "decode_share": "ranged_percent",
-    }  # fmt: skip
-    return [k.number(_of(line, figure), kind) for figure, kind in kinds.items()]
+def _times_cells(line: Line) -> list[str]:
+    return [
+        _spread(line, "prefill_s", 2, " s"),
+        _spread(line, "prefill_share", 0, " %", 100),
+        _spread(line, "decode_step_s", 1, " ms", 1000),
+        fixed(_middle(line, "decode_requests"), 0) or DASH,
+        _spread(line, "decode_share", 0, " %", 100),
+    ]
 
 
-def _memory(k: Teller, name: str, mine: Sequence[Line]) -> Cells:
+def _memory(t: Translator, name: str, mine: Sequence[Line]) -> Cells:
     done = [line for line in mine if line.finished]
     rows = [row for line in done for row in line.finished]
     told = {
@@ -136,103 +156,99 @@ def _memory(k: Teller, name: str, mine: Sequence[Line]) -> Cells:
         "preempted": not all(has_blocks(line.arm) for line in done),
     }
     return Cells(
-        k.said("bench.title_memory", name=f"rows[workload:{name}].0.workload"),
-        [k.t(f"bench.column.{column}") for column in _MEMORY],
-        [[arm_name(k.t, line.arm), *_memory_cells(k, line)] for line in done],
+        t("bench.title_memory", name=name),
+        [t(f"bench.column.{column}") for column in _MEMORY],
+        [[arm_name(t, line.arm), *_memory_cells(line)] for line in done],
         styles=_bold(done),
-        notes=[k.t(f"bench.note_{name}") for name, holds in told.items() if holds],
+        notes=[t(f"bench.note_{name}") for name, holds in told.items() if holds],
     )
 
 
-def _memory_cells(k: Teller, line: Line) -> list[str]:
+def _memory_cells(line: Line) -> list[str]:
     return [
-        k.number(_of(line, "peak_kv_bytes"), "bytes"),
-        k.number(_of(line, "peak_allocated_bytes"), "bytes"),
-        _process(k, line),
-        k.number(_of(line, "mean_running"), "fixed.1"),
+        _size(line, "peak_kv_bytes"),
+        _size(line, "peak_allocated_bytes"),
+        _process(line),
+        fixed(_middle(line, "mean_running"), 1) or DASH,
         *(
-            k.number(_of(line, name), "fixed.0") if has_blocks(line.arm) else DASH
+            fixed(_middle(line, name) if has_blocks(line.arm) else None, 0) or DASH
             for name in ("preemptions", "recomputed_tokens")
         ),
     ]
 
 
-def _process(k: Teller, line: Line) -> str:
+def _process(line: Line) -> str:
     """The most of its processes, and that of loading where it was more."""
-    at = [_of(line, f"{name}_peak_bytes") for name in ("process", "loading")]
-    working, loading = map(k.value, at)
-    most = k.number(at[0], "bytes")
+    working, loading = (_middle(line, f"{name}_peak_bytes") for name in ("process", "loading"))
+    most = _size(line, "process_peak_bytes")
     if loading is None or (working is not None and loading <= working):
         return most
-    return joined(most, " (", k.number(at[1], "bytes"), ")")
+    return f"{most} ({_size(line, 'loading_peak_bytes')})"
 
 
-def _references(k: Teller, workload: str) -> list[str]:
+def _references(t: Translator, mine: Sequence[Line]) -> list[str]:
     """Whose tokens the others' are compared with; the rounds, where it was not always one arm."""
-    at = f"references[{workload}]"
+    rounds: dict[str, set[int]] = {}
+    for row in sorted((row for line in mine for row in line.finished), key=lambda row: row.round):
+        if row.reference is not None:
+            rounds.setdefault(row.reference, set()).add(row.round + 1)
     return [
-        k.said("bench.note_reference", reference=k.arm(arm), rounds=f"{at}[{arm}]")
-        for arm in k.value(at)
-    ]
+        t(
+            "bench.note_reference", reference=arm_name(t, arm),
+            rounds=t("bench.in_rounds", rounds=", ".join(map(str, sorted(some))))
+            if len(rounds) > 1 else "",
+        )
+        for arm, some in rounds.items()
+    ]  # fmt: skip
 
 
 def _bold(mine: Sequence[Line]) -> list[str]:
     return ["bold" if line.arm == OURS else "" for line in mine]
 
 
-def _problems(k: Teller, mine: Sequence[Line]) -> list[str]:
+def _problems(t: Translator, mine: Sequence[Line]) -> list[str]:
     """Why dashes are dashes, whose tokens differ, and what contradicts itself."""
     notes, differ = [], False
     for line in mine:
-        name, at = k.arm(line.arm), rows_at(line)
-        notes += [k.said("bench.note_arm", arm=name, text=f"{at}.{why}") for why in _reasons(line)]
+        name = arm_name(t, line.arm)
+        notes += [t("bench.note_arm", arm=name, text=why) for why in _reasons(t, line)]
         for key, figure in _ALIKE.items():
-            least = _least_alike(line, figure)
-            if least is not None:
+            row = _least_alike(line, figure)
+            if row is not None:
                 differ = True
-                row = f"{at}.{least}"
-                reference = k.arm(str(line.rows[least].reference))
-                told = {"equal": f"{row}.{figure}", "requests": f"{row}.requests"}
-                notes.append(k.said(key, arm=name, reference=reference, **told))
-    return [*notes, k.t("bench.note_no_factor")] if differ else notes
+                told = {"equal": getattr(row, figure), "requests": row.requests}
+                notes.append(t(key, arm=name, reference=arm_name(t, str(row.reference)), **told))
+    return [*notes, t("bench.note_no_factor")] if differ else notes
 
 
-def _least_alike(line: Line, figure: str) -> int | None:
+def _least_alike(line: Line, figure: str) -> Row | None:
     """The row with the fewest requests alike; None where all are in each, or nobody knows."""
-    unequal = [
-        (getattr(row, figure), place)
-        for place, row in enumerate(line.rows)
-        if row.status == "finished" and getattr(row, figure) not in (None, row.requests)
-    ]
-    return min(unequal)[1] if unequal else None
+    unequal = [row for row in line.finished if getattr(row, figure) not in (None, row.requests)]
+    return min(unequal, key=lambda row: getattr(row, figure), default=None)
 
 
-def _reasons(line: Line) -> list[str]:
-    """Where in an arm's rows reasons and problems stand, each text once."""
-    told = [(row.reason, f"{n}.reason") for n, row in enumerate(line.rows) if row.reason]
-    told += [
-        (problem, f"{n}.problems.{place}")
-        for n, row in enumerate(line.rows)
-        for place, problem in enumerate(row.problems)
-    ]
-    first: dict[str, str] = {}
-    for text, where in told:
-        first.setdefault(text.model_dump_json(), where)
-    return list(first.values())
+def _reasons(t: Translator, line: Line) -> list[str]:
+    """The reasons and problems of an arm's rows, each text once."""
+    told = [row.reason for row in line.rows if row.reason]
+    told += [problem for row in line.rows for problem in row.problems]
+    first: dict[str, Message] = {}
+    for text in told:
+        first.setdefault(text.model_dump_json(), text)
+    return [t.message(text) for text in first.values()]
 
 
-def _steps(k: Teller, data: BenchData) -> Cells:
-    t = k.t
-    keys = list(dict.fromkeys((p.workload, p.arm) for p in data.profiles))
+def _steps(t: Translator, data: BenchData) -> Cells:
     names = ("step_ms", "matrix_ms", "attention_ms", "other_ms", "rest_ms", "plain_step_ms")
     heads = ("step", "matrix", "attention", "other", "rest", "plain")
     rows = []
-    for workload, arm in keys:
-        at = f"profiles[workload:{workload},arm:{arm}]"
-        head = k.said(
-            "bench.in_workload", arm=k.arm(arm), workload=f"{at}.0.workload", n=f"{at}.0.requests"
+    for workload, arm in dict.fromkeys((p.workload, p.arm) for p in data.profiles):
+        mine = [one for one in data.profiles if (one.workload, one.arm) == (workload, arm)]
+        rows.append(
+            [
+                t("bench.in_workload", arm=arm_name(t, arm), workload=workload, n=mine[0].requests),
+                *[ranged((getattr(one, name) for one in mine), 1) or DASH for name in names],
+            ]
         )
-        rows.append([head, *[k.number(f"{at}.*.{name}", "ranged.1") for name in names]])
     return Cells(
         t("bench.title_steps"),
         [t("bench.column.arm"), *[t(f"bench.column.step_{name}") for name in heads]],
@@ -241,16 +257,21 @@ def _steps(k: Teller, data: BenchData) -> Cells:
     )
 
 
-def _vllm(k: Teller) -> Cells:
+def _vllm(t: Translator, data: BenchData) -> Cells:
     """Each mode of vLLM that was tried, on what, and what it reached."""
-    on, tried = k.value("vllm_tried.on"), "vllm_tried.modes"
-    rows = []
-    for place in range(len(k.value(tried))):
-        at = f"{tried}.{place}"
-        rates = [k.number(f"{at}.rates[{name}]", "ranged.1") for name in on]
-        rows.append([k.stored(f"{at}.mode"), k.stored(f"{at}.bind"), *rates])
-    header = [k.t(f"bench.column.{name}") for name in ("mode", "bind")]
-    header += [k.t("bench.column.probe") if name == "probe" else name for name in on]
-    reasons = range(len(k.value("vllm_tried.reasons")))
-    notes = [k.stored(f"vllm_tried.reasons.{place}") for place in reasons]
-    return Cells(k.t("bench.title_vllm"), header, rows, left=(0, 1), notes=notes)
+    rates: dict[tuple[str, str], dict[str, list[float]]] = {}
+    reasons: dict[str, str] = {}
+    for name, each in trials(data.vllm):
+        words = mode_words(t, each)
+        rates.setdefault((words["mode"], words["bind"]), {})[name] = each["rates"]
+        if each["reason"]:
+            why = Message.model_validate(each["reason"])
+            reasons[why.key] = t.message(why)
+    on = list(dict.fromkeys(name for name, _ in trials(data.vllm)))
+    header = [t(f"bench.column.{name}") for name in ("mode", "bind")]
+    header += [t("bench.column.probe") if name == "probe" else name for name in on]
+    rows = [
+        [*words, *[ranged(some.get(name, ()), 1) or DASH for name in on]]
+        for words, some in rates.items()
+    ]
+    return Cells(t("bench.title_vllm"), header, rows, left=(0, 1), notes=list(reasons.values()))

@@ -7,7 +7,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from experiment.report.facts.keyed import Said
+from experiment.report.facts.data_key import Keyed
 from experiment.text import LANGUAGES, Translator
 from experiment.text.messages import Message, arm_message, message
 
@@ -39,22 +39,26 @@ class Bilingual:
             for lang in self.order
         )
 
-    def said(self, text: Said) -> Markup:
-        """A number with the key path that it came from, in both languages if it has words."""
-        about = Markup(' data-key="{}" data-as="{}"').format(text.key, text.kind)
-        if isinstance(text.text, str):
-            return Markup("<span{}>{}</span>").format(about, UNIT.sub("\u00a0", text.text))
+    def at(self, text: str | Message, key: str | None) -> Any:
+        """A text with its path, in both languages if it has words; None: it has none."""
+        if key is None:
+            return self.words(text)
+        about = Markup(' data-key="{}"').format(key)
+        if isinstance(text, str):
+            return Markup("<span{}>{}</span>").format(about, UNIT.sub("\u00a0", text))
         return Markup("").join(
             Markup('<span lang="{}"{}>{}</span>').format(
-                lang, about, unbroken(self.plain(lang, text.text))
+                lang, about, unbroken(self.plain(lang, text))
             )
             for lang in self.order
         )
 
     def words(self, value: Any) -> Any:
         """What a template shows of a value: text as it is, messages and numbers as markup."""
-        if isinstance(value, Said):
-            return self.said(value)
+        if isinstance(value, Keyed):
+            return self.at(value.text, value.key)
+        if isinstance(value, str) and not isinstance(value, Markup):
+            return UNIT.sub("\u00a0", value)
         return self.message(value) if isinstance(value, Message) else value
 
     def plain(self, lang: str, text: Message) -> str:

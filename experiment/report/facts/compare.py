@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta, timezone
 from typing import get_args
 
 from experiment.compare.results import Comparison, Figure, Number, Row, Side, Unit, Verdict
 from experiment.experiments.found import param
 from experiment.experiments.registry import figure_name
 from experiment.report.facts.experiment import cell_label, cell_name
-from experiment.report.facts.texts import Words
+from experiment.report.facts.texts import Words, date_text
 from experiment.text import DASH
 from experiment.text.messages import Message, message
 
@@ -66,9 +65,7 @@ def change_text(row: Row) -> str:
 
 def moment(side: Side) -> str:
     """Date and time where a run was made."""
-    zone = timezone(timedelta(seconds=side.utc_offset_s))
-    began = datetime.fromtimestamp(side.wall_ns / 1e9, UTC).astimezone(zone)
-    return began.strftime("%Y-%m-%d %H:%M")
+    return date_text(side.wall_ns, side.utc_offset_s)
 
 
 def exact(value: Number | None, unit: Unit) -> str:

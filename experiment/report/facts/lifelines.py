@@ -45,11 +45,6 @@ class Lifeline:
         """How often it lost its blocks."""
         return sum(span.phase == "preempted" for span in self.spans)
 
-    def figures(self) -> dict[str, float]:
-        """Seconds in each phase, and how often it was preempted."""
-        found: dict[str, float] = {phase: self.seconds(phase) for phase in PHASES}
-        return found | {"preemptions": self.preemptions, "request": self.request}
-
 
 @dataclass(frozen=True, slots=True)
 class Lifelines:

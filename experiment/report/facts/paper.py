@@ -10,17 +10,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiment.report.facts.csv_text import csv_text
-from experiment.report.facts.keyed import Said
-from experiment.report.facts.sourced import Teller, joined, told
-from experiment.text import DASH
+from experiment.report.facts.data_key import KeyedText
+from experiment.report.facts.values import fixed
+from experiment.text import DASH, Translator
 from experiment.text.messages import Message, message
 
 Data = Mapping[str, Any]
 _VERDICTS = ("holds", "fails", "not_judged")
-# How figures are written, by their unit.
-_KINDS = {
-    "bytes": "fixed.0:B", "slots": "fixed.0", "gib": "fixed.2:GiB", "gb": "fixed.1:GB",
-    "percent": "fixed.1:%", "requests": "fixed.2", "ratio": "fixed.2",
+# How figures are written, by their unit: digits behind the point, and what stands behind them.
+_FORMS = {
+    "bytes": (0, " B"), "slots": (0, ""), "gib": (2, " GiB"), "gb": (1, " GB"),
+    "percent": (1, " %"), "requests": (2, ""), "ratio": (2, ""),
 }  # fmt: skip
 _CSV = (
     "id", "source", "item", "subject", "unit", "basis", "paper", "mean", "deviation", "lowest",
@@ -38,73 +38,61 @@ def counted(data: Data) -> Message:
     return message("paper.count", **counts)
 
 
-def paper_document(data: Data) -> dict[str, Any]:
-    """What key paths of the page begin in: paper.json, and the sentence that is made of it."""
-    return {**data, "headline": counted(data).model_dump()}
-
-
-def claim_cells(k: Teller, claim: Data) -> list[str]:
+def claim_cells(t: Translator, claim: Data) -> list[str]:
     """A claim: what it is, the paper's figure, ours, the tolerance, the verdict."""
     return [
-        _title(k, claim), _paper(k, claim), _ours(k, claim), _tolerance(k, claim),
-        k.t(f"paper.verdict_{claim['verdict']}"),
+        _title(t, claim), _paper(t, claim), _ours(claim), _tolerance(t, claim),
+        t(f"paper.verdict_{claim['verdict']}"),
     ]  # fmt: skip
 
 
-def place_in_paper(k: Teller, claim: Data) -> str:
+def place_in_paper(t: Translator, claim: Data) -> str:
     """The figure, table or section that a claim is from, as its language calls it."""
-    source = source_words(claim["source"])
-    return told(k.t, Said(source, f"{_at(claim)}.source", "paper.source"))
-
-
-def source_words(source: str) -> str | Message:
-    """``Fig. 2`` and ``Table 1`` as messages; the sign of a section is the same everywhere."""
+    source: str = claim["source"]
     for begins, kind in (("Fig. ", "figure"), ("Table ", "table")):
         if source.startswith(begins):
-            return message(f"paper.source_{kind}", place=source.removeprefix(begins))
-    return source
+            return t(f"paper.source_{kind}", place=source.removeprefix(begins))
+    return source  # the sign of a section is the same everywhere
 
 
-def fitted_lines(k: Teller, data: Data) -> list[str]:
+def fitted_lines(t: Translator, data: Data) -> list[str]:
     """What was chosen because the paper does not print it."""
-    return [
-        k.said(f"paper.fitted_{each['item']}", value=f"#general fitted.{place}.value")
-        for place, each in enumerate(data["fitted"])
-    ]
+    return [t(f"paper.fitted_{each['item']}", value=f"{each['value']:.6g}")
+            for each in data["fitted"]]  # fmt: skip
 
 
-def _title(k: Teller, claim: Data) -> str:
-    title = k.said(f"paper.item_{claim['item']}", subject=f"{_at(claim)}.subject")
+def _title(t: Translator, claim: Data) -> str:
     mark = " (1)" if claim["fitted"] else " (2)" if claim["assumed"] else ""
-    return joined(title, mark)
+    return t(f"paper.item_{claim['item']}", subject=claim["subject"]) + mark
 
 
-def _paper(k: Teller, claim: Data) -> str:
+def _paper(t: Translator, claim: Data) -> str:
     if claim["paper"] is None:
-        return k.t("paper.in_words") if claim["basis"] == "said" else DASH
-    return k.number(f"{_at(claim)}.paper", _KINDS[claim["unit"]])
+        return t("paper.in_words") if claim["basis"] == "said" else DASH
+    return KeyedText(_written(claim, claim["paper"]), f"claims[{claim['id']}].paper")
 
 
-def _ours(k: Teller, claim: Data) -> str:
-    at, kind = f"{_at(claim)}.ours", _KINDS[claim["unit"]]
+def _ours(claim: Data) -> str:
+    ours = claim["ours"]
     if claim["tolerance"]["kind"] == "covers":
-        return joined(k.number(f"{at}.lowest", kind), " … ", k.number(f"{at}.highest", kind))
-    if claim["ours"]["deviation"] is None:
-        return k.number(f"{at}.mean", kind)
-    plain, _, _ = kind.partition(":")
-    return joined(k.number(f"{at}.mean", plain), " ± ", k.number(f"{at}.deviation", kind))
+        return f"{_written(claim, ours['lowest'])} … {_written(claim, ours['highest'])}"
+    if ours["deviation"] is None:
+        return KeyedText(_written(claim, ours["mean"]), f"claims[{claim['id']}].ours.mean")
+    digits, _ = _FORMS[claim["unit"]]
+    return f"{fixed(ours['mean'], digits)} ± {_written(claim, ours['deviation'])}"
 
 
-def _tolerance(k: Teller, claim: Data) -> str:
-    kind, at = claim["tolerance"]["kind"], f"{_at(claim)}.tolerance.value"
-    # Points are those of shares.
-    written = {"absolute": "#fixed.1 ", "covers": "#fixed.1 "}
-    written |= dict.fromkeys(("at_least", "at_most"), f"#{_KINDS[claim['unit']]} ")
-    return k.said(f"paper.tolerance_{kind}", value=f"{written.get(kind, '')}{at}")
+def _tolerance(t: Translator, claim: Data) -> str:
+    kind, value = claim["tolerance"]["kind"], claim["tolerance"]["value"]
+    if kind in ("absolute", "covers"):  # points are those of shares
+        value = fixed(value, 1)
+    elif kind in ("at_least", "at_most"):
+        value = _written(claim, value)
+    return t(f"paper.tolerance_{kind}", value=value)
 
 
-def _at(claim: Data) -> str:
-    return f"claims[{claim['id']}]"
+def _written(claim: Data, value: float) -> str:
+    return fixed(value, *_FORMS[claim["unit"]]) or DASH
 
 
 def paper_json(data: Data) -> str:

@@ -53,6 +53,11 @@ class Figure:
         return message(f"sim.figure.state_{kind}", state=of)
 
     @property
+    def key(self) -> str | None:
+        """Where it stands in a result; None of what is worked out of several values."""
+        return ".".join(self.value.path) if isinstance(self.value, Field) else None
+
+    @property
     def column(self) -> str:
         """Name of its column, with the unit."""
         unit = {"share": "_share", "bytes": "_bytes", "seconds": "_s", "rate": "_per_s"}
@@ -95,26 +100,35 @@ def _of_pool(slots: Callable[[Result], float]) -> Callable[[Result], Value]:
     return lambda result: slots(result) / result["pool_slots"]
 
 
-def _at(*path: str) -> Callable[[Result], Value]:
-    def find(result: Result) -> Value:
-        value: Any = result
-        for name in path:
+@dataclass(frozen=True, slots=True)
+class Field:
+    """The value at a path of a result, where it applies to the result's policy.
+
+    It is divided by ``of``: 100 makes shares of percentages.
+    """
+
+    path: tuple[str, ...]
+    of: int = 1
+    applies: Callable[[Result], bool] = lambda _: True
+
+    def __call__(self, result: Result) -> Value:
+        """The value; None where there is none."""
+        value: Any = result if self.applies(result) else None
+        for name in self.path:
             if value is None:
                 return None
             value = value.get(name)
-        return value if value is None or isinstance(value, int | float) else None
+        if not isinstance(value, int | float):
+            return None
+        return value if self.of == 1 else value / self.of
 
-    return find
+
+def _at(*path: str) -> Field:
+    return Field(path)
 
 
-def _percent(*path: str) -> Callable[[Result], Value]:
-    found = _at(*path)
-
-    def share(result: Result) -> Value:
-        value = found(result)
-        return None if value is None else value / 100
-
-    return share
+def _percent(*path: str) -> Field:
+    return Field(path, 100)
 
 
 def _figures_of_states() -> Iterator[Figure]:
@@ -159,20 +173,17 @@ def _no_batches(_: Result) -> str:
     return "no_batches"
 
 
-def _moves_copies(*path: str) -> Callable[[Result], Value]:
+def _moves_copies(*path: str) -> Field:
     """A count that only policies of one kind have: blocks are copied, or rows that grow."""
-    paged = path[-1] == "blocks"
-
-    def find(result: Result) -> Value:
-        policy = policy_of(result)
-        applies = policy not in CONTIGUOUS if paged else policy == "growing"
-        return _at(*path)(result) if applies else None
-
-    return find
+    return _paged_only(*path) if path[-1] == "blocks" else Field(path, applies=_grows)
 
 
-def _paged_only(*path: str) -> Callable[[Result], Value]:
-    return lambda result: None if policy_of(result) in CONTIGUOUS else _at(*path)(result)
+def _grows(result: Result) -> bool:
+    return policy_of(result) == "growing"
+
+
+def _paged_only(*path: str) -> Field:
+    return Field(path, applies=lambda result: policy_of(result) not in CONTIGUOUS)
 
 
 def _keeps_all(_: Result) -> str:
@@ -205,10 +216,10 @@ def _percentiles(name: str, *parts: str) -> Iterator[Figure]:
         yield Figure(f"{name}_{part}", "seconds", value, _few(f"{name}_s"))
 
 
-def _enough(name: str, part: str) -> Callable[[Result], Value]:
+def _enough(name: str, part: str) -> Field:
     """A percentile over requests; None where they are too few for it to mean anything."""
-    count, found, percent = _at(name, "count"), _at(name, part), int(part[1:])
-    return lambda result: found(result) if is_enough(int(count(result) or 0), percent) else None
+    count, percent = _at(name, "count"), int(part[1:])
+    return Field((name, part), applies=lambda each: is_enough(int(count(each) or 0), percent))
 
 
 def _few(name: str) -> Callable[[Result], str]:

@@ -57,6 +57,12 @@ def preview(text: str, limit: int) -> str:
     return line if len(line) <= limit else line[: limit - 3] + "..."
 
 
+def date_text(wall_ns: int, utc_offset_s: int) -> str:
+    """Date and time where something was made."""
+    zone = timezone(timedelta(seconds=utc_offset_s))
+    return f"{datetime.fromtimestamp(wall_ns / 1e9, UTC).astimezone(zone):%Y-%m-%d %H:%M}"
+
+
 def clock(started: RunStarted, t_ns: int) -> str:
     """Wall-clock time of day of a monotonic moment of the run."""
     wall_s = (started.wall_ns + t_ns - started.t_ns) / 1e9

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import Any
 
-from experiment.text import DASH, STEERING, format_bytes
+from experiment.text import DASH, STEERING, format_bytes, format_seconds
 
 _MOST_TEXT = 300
 # Of a config or a command on a page.
@@ -49,6 +49,11 @@ def rate(value: float | None) -> str | None:
     return None if value is None else f"{value:,.1f}"
 
 
+def seconds(value: float | None) -> str | None:
+    """A time."""
+    return None if value is None else format_seconds(value)
+
+
 def fixed(value: float | None, digits: int, unit: str = "") -> str | None:
     """A number with so many digits behind the point, and its unit."""
     return None if value is None else f"{value:,.{digits}f}{unit}"
@@ -76,6 +81,11 @@ def setting(value: Any) -> str:
         return DASH
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return excerpt(text, _MOST_TEXT)
+
+
+def whole(value: float) -> float:
+    """A whole number as one, as sentences write it: 2048.0 is 2048."""
+    return int(value) if float(value).is_integer() else value
 
 
 def excerpt(text: str, limit: int) -> str:

@@ -1,4 +1,4 @@
-"""The tables of a benchmark in a Markdown page, between two marks; the rest of it is left alone."""
+"""The speeds of a benchmark in a Markdown page, between two marks; the rest of it is left alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from experiment.files.bounded_reading import read_bounded
 from experiment.files.os_errors import writing
 from experiment.record.log import write_atomic
 from experiment.report.facts.bench import facts
-from experiment.report.facts.bench_tables import all_tables
+from experiment.report.facts.bench_tables import speed_tables
 from experiment.report.files.markdown import plain
 from experiment.report.files.tables_markdown import cells_markdown
 from experiment.text import Translator
@@ -44,8 +44,8 @@ def _page(path: Path) -> str:
 
 
 def markdown(data: BenchData) -> str:
-    """Facts as a list, then each table with its notes; in English, as the pages are."""
+    """Facts as a list, then the tables of speed with their notes; in English, as the page is."""
     t = Translator("en")
     parts = ["\n".join(f"- {plain(fact)}" for fact in facts(t, data))]
-    parts += map(cells_markdown, all_tables(t, data))
+    parts += map(cells_markdown, speed_tables(t, data))
     return "\n\n".join(parts) + "\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from experiment.config.reading import MAX_CONFIG_BYTES
@@ -15,7 +16,9 @@ from experiment.text.errors import user_error
 
 BEGIN, END = "<!-- gpucheck: begin -->", "<!-- gpucheck: end -->"
 NONE_YET = "No GPU has been checked yet."
-_HEADS = "| GPU | compute capability | driver | torch | result |\n|---|---|---|---|---|"
+_HEADS = (
+    "| GPU | compute capability | driver | torch | checked | result |\n|---|---|---|---|---|---|"
+)
 
 
 def write_gpus(path: Path, data: GpuCheck) -> None:
@@ -55,7 +58,8 @@ def gpu_row(data: GpuCheck) -> str | None:
         return None
     t = Translator("en")
     cells = [gpu.name, gpu.compute_capability, gpu.driver_version, data.environment.torch.version]
-    cells.append(t.message(data.headline))
+    day = datetime.fromtimestamp(data.wall_ns / 1e9, timezone(timedelta(seconds=data.utc_offset_s)))
+    cells += [day.date().isoformat(), t.message(data.headline)]
     return f"| {' | '.join(plain(cell or t('gpucheck.unknown')) for cell in cells)} |"
 
 

@@ -11,9 +11,9 @@ from markupsafe import Markup
 from experiment.analysis.results import ArmResult, common_bytes
 from experiment.replay.step_rows import StepRow
 from experiment.report.facts.bilingual import Bilingual
-from experiment.report.facts.key_paths import bytes_path, of_arm
-from experiment.report.facts.keyed import Keys, Said
+from experiment.report.facts.data_key import Keyed
 from experiment.report.facts.series import Series
+from experiment.report.facts.values import whole
 from experiment.report.html.svg import (
     Scale,
     binary_ticks,
@@ -26,7 +26,7 @@ from experiment.report.html.svg import (
     tag,
     text,
 )
-from experiment.text import DASH, format_bytes
+from experiment.text import format_bytes
 from experiment.text.messages import Message, arm_message, message
 from kvsim.accounting.slots import ALLOCATED_STATES, OTHER_STATES
 
@@ -63,12 +63,12 @@ def slots(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def peak_chart(b: Bilingual, keys: Keys, arms: Sequence[ArmResult]) -> Markup:
+def peak_chart(b: Bilingual, arms: Sequence[ArmResult]) -> Markup:
     """Reserved, allocated and live of each arm at its peak, on one axis."""
-    return both_widths(lambda width: _peak_chart(b, keys, arms, width))
+    return both_widths(lambda width: _peak_chart(b, arms, width))
 
 
-def _peak_chart(b: Bilingual, keys: Keys, arms: Sequence[ArmResult], width: Width) -> Markup:
+def _peak_chart(b: Bilingual, arms: Sequence[ArmResult], width: Width) -> Markup:
     shown = [(arm, arm.peak) for arm in arms if arm.peak]
     top = max((peak.reserved for _, peak in shown), default=1)
     scale = Scale(top, width.labels, width.pixels - width.values)
@@ -78,7 +78,7 @@ def _peak_chart(b: Bilingual, keys: Keys, arms: Sequence[ArmResult], width: Widt
         parts.append(text(b, 0, y, arm_message(arm.arm), class_="t strong"))
         y += 12
         for name, segments in _bars(peak):
-            parts.append(_bar(b, keys, (name, segments), y, scale, arm, width))
+            parts.append(_bar(b, (name, segments), y, scale, arm, width))
             y += 25
         y += 26
     height = y + 22
@@ -106,7 +106,6 @@ def _bars(peak: StepRow) -> list[tuple[str, Segments]]:
 
 def _bar(
     b: Bilingual,
-    keys: Keys,
     bar: tuple[str, Segments],
     y: float,
     scale: Scale,
@@ -121,15 +120,18 @@ def _bar(
             x, span = scale(start), scale(start + value) - scale(start)
             parts.append(rect(x, y, span, 19, fill=fill(state), class_="edge"))
             if name == "allocated" and span > 84 and state != "live":
-                path = of_arm(arm, f"@.peak.{state}")
-                label = keys.said("chart.part", state=f"@state.{state}", n=path)
+                name_of = message(f"state.{state}").model_dump()
+                label = message("chart.part", state=name_of, n=whole(value))
                 parts.append(text(b, x + span / 2, y + 13.5, label, class_="t halo middle"))
             start += value
     x = width.pixels - width.values + 12
-    total = keys.number(of_arm(arm, f"@.peak.{name}"), "count") or DASH
+    slots_of = getattr(arm.peak, name)
+    total = Keyed(slots(slots_of), f"results.arms[{arm.arm}].peak.{name}")
     parts.append(text(b, x + 42, y + 13.5, total, class_="t num end strong"))
     if not width.narrow:
-        size = keys.number(bytes_path(arm, f"@.peak.{name}"), "bytes") or DASH
+        size = Keyed(
+            format_bytes(arm.bytes_of(slots_of)), f"results.arms[{arm.arm}].peak_bytes.{name}"
+        )
         parts.append(text(b, x + 56, y + 13.5, size, class_="t num soft"))
     return Markup("").join(parts)
 
@@ -166,10 +168,10 @@ def time_chart(
     return both_widths(draw)
 
 
-def thinned(series: Sequence[Series]) -> str | None:
-    """The arm with most steps, where they are too many to be drawn one by one."""
-    longest = max(series, key=lambda one: len(one.rows), default=None)
-    return longest.arm if longest and len(longest.rows) > _MOST_ROWS else None
+def thinned(series: Sequence[Series]) -> int | None:
+    """The most steps of an arm, where they are too many to be drawn one by one."""
+    most = max((len(one.rows) for one in series), default=0)
+    return most if most > _MOST_ROWS else None
 
 
 _PANEL = 112
@@ -315,7 +317,7 @@ def _time_axis(b: Bilingual, x: Scale, y: float, axis: str) -> Iterable[Markup]:
     yield text(b, (x.start + x.end) / 2, y + 36, unit, class_="t small soft middle")
 
 
-Bar = tuple[Message, float | None, str | Message | Said]
+Bar = tuple[Message, float | None, str | Message | Keyed]
 
 
 def small_bars(b: Bilingual, claim: str, rows: Sequence[Bar], paint: str) -> Markup:

@@ -13,8 +13,8 @@ from typing import Protocol
 from markupsafe import Markup
 
 from experiment.report.facts.bilingual import Bilingual
-from experiment.report.facts.keyed import Said
-from experiment.report.html.svg import text
+from experiment.report.facts.data_key import Keyed
+from experiment.report.html.svg import Label, text
 from experiment.text.messages import Message
 
 HEIGHT = 230  # of the drawing above its labels
@@ -27,7 +27,7 @@ class Labelled(Protocol):
     """What of a chart decides where its labels stand; see :class:`experiment.report.html.lines`."""
 
     @property
-    def points(self) -> Sequence[Said]:
+    def points(self) -> Sequence[Label]:
         """Names of the settings on the axis."""
 
     @property
@@ -69,9 +69,9 @@ def point_labels(
     return parts, HEIGHT + 26 + max(widths)
 
 
-def _pixels(b: Bilingual, point: Said) -> float:
+def _pixels(b: Bilingual, point: Label) -> float:
     """In the language in which it is widest."""
-    words = point.text if isinstance(point, Said) else point
+    words = point.text if isinstance(point, Keyed) else point
     if not isinstance(words, Message):
         return text_pixels(words)
     return max(text_pixels(b.plain(lang, words)) for lang in b.order)
@@ -99,12 +99,12 @@ def _within(x: float, size: float, pixels: float) -> float:
     return max(size / 2, min(x, pixels - size / 2))
 
 
-def _level(b: Bilingual, point: Said, x: float, row: int, strong: bool) -> Markup:
+def _level(b: Bilingual, point: Label, x: float, row: int, strong: bool) -> Markup:
     style = "t small middle num" + (" strong" if strong else "")
     return text(b, x, HEIGHT + 18 + row * _ROW, point, class_=style)
 
 
-def _upright(b: Bilingual, point: Said, x: float) -> Markup:
+def _upright(b: Bilingual, point: Label, x: float) -> Markup:
     """Written from below to its tick."""
     turned = f"rotate(-90 {x + 4:.1f} {HEIGHT + 10})"
     return text(b, x + 4, HEIGHT + 10, point, class_="t small end num", transform=turned)

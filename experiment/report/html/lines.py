@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from experiment.report.facts.bilingual import Bilingual
-from experiment.report.facts.keyed import Said
 from experiment.report.facts.simulation_figures import Unit, Value
 from experiment.report.facts.simulation_values import written
 from experiment.report.html.charts import NARROW, WIDE, Width
 from experiment.report.html.line_labels import HEIGHT, point_labels, text_pixels
-from experiment.report.html.svg import Scale, decimal_ticks, drawing, line, path, tag, text
+from experiment.report.html.svg import Label, Scale, decimal_ticks, drawing, line, path, tag, text
 from experiment.text.messages import Message
 
 _BESIDE = 14  # pixels between marks of one column
@@ -49,7 +48,7 @@ class LineChart:
     title: Message
     about: Message
     axis: Message
-    points: Sequence[Said]
+    points: Sequence[Label]
     lines: Sequence[Sequence[Value]]
     unit: Unit
     spans: Sequence[Sequence[tuple[float, float] | None]] = ()

@@ -8,8 +8,8 @@ from itertools import pairwise
 from markupsafe import Markup
 
 from experiment.report.facts.bilingual import Bilingual
-from experiment.report.facts.keyed import Paths
 from experiment.report.facts.simulation_figures import ALLOCATED, OTHER, Result, policy_of
+from experiment.report.facts.simulation_values import written
 from experiment.report.html.charts import Width, both_widths, slots
 from experiment.report.html.svg import (
     Scale,
@@ -22,7 +22,7 @@ from experiment.report.html.svg import (
     rect,
     text,
 )
-from experiment.text import DASH, format_bytes
+from experiment.text import format_bytes
 from experiment.text.messages import Message, message
 from kvsim.contiguous.reservation import POLICIES
 
@@ -141,9 +141,9 @@ def stairs(edges: Sequence[float], values: Sequence[float]) -> list[tuple[float,
     return [point for (start, end), value in steps for point in ((start, value), (end, value))]
 
 
-def means_chart(b: Bilingual, keys: Paths, results: Sequence[Result]) -> Markup:
+def means_chart(b: Bilingual, results: Sequence[Result]) -> Markup:
     """One bar a policy: the pool's mean over time, split as Fig. 2 of the paper splits it."""
-    return both_widths(lambda width: _means(b, keys, results, width))
+    return both_widths(lambda width: _means(b, results, width))
 
 
 def parts_of(result: Result) -> dict[str, float]:
@@ -155,7 +155,7 @@ def parts_of(result: Result) -> dict[str, float]:
     return {name: shares[name] for name in PARTS if shares.get(name)}
 
 
-def _means(b: Bilingual, keys: Paths, results: Sequence[Result], width: Width) -> Markup:
+def _means(b: Bilingual, results: Sequence[Result], width: Width) -> Markup:
     left = 8 if width.narrow else 110
     scale = Scale(1, left, width.pixels - 12)
     parts: list[Markup] = []
@@ -166,7 +166,7 @@ def _means(b: Bilingual, keys: Paths, results: Sequence[Result], width: Width) -
             parts.append(text(b, left, y + 12, policy_of(each), class_="t strong"))
         else:
             parts.append(text(b, left - 10, y + 17, policy_of(each), class_="t strong end"))
-        parts += _bar(b, keys, each, y + (18 if width.narrow else 0), scale)
+        parts += _bar(b, each, y + (18 if width.narrow else 0), scale)
         y += step
     for tick in (0, 0.25, 0.5, 0.75, 1):
         parts.append(line(scale(tick), y, scale(tick), y + 4, class_="axis"))
@@ -180,15 +180,14 @@ def _means(b: Bilingual, keys: Paths, results: Sequence[Result], width: Width) -
     )  # fmt: skip
 
 
-def _bar(b: Bilingual, keys: Paths, result: Result, y: float, scale: Scale) -> list[Markup]:
+def _bar(b: Bilingual, result: Result, y: float, scale: Scale) -> list[Markup]:
     parts: list[Markup] = []
     start = 0.0
     for name, share in parts_of(result).items():
         x, span = scale(start), scale(start + share) - scale(start)
         parts.append(rect(x, y, span, 26, fill=fill(name), class_="edge"))
         if span > 44:
-            path = f"figures[{policy_of(result)}].{name}_mean"
-            shown = keys.number(path, "unit.share") or DASH
+            shown = written(share, "share")
             parts.append(text(b, x + span / 2, y + 17.5, shown, class_="t small halo middle num"))
         start += share
     return parts

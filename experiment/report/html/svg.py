@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 from experiment.report.facts.bilingual import Bilingual
-from experiment.report.facts.keyed import Said
+from experiment.report.facts.data_key import Keyed
 from experiment.report.facts.texts import Words
 from experiment.text.messages import Message
 from kvsim.accounting.ledger import SlotState
 
 # A label is a text that reads the same in every language, a message, or a number with its key.
-Label = Words | Said
+Label = Words | Keyed
 
 
 def tag(name: str, *children: object, **attributes: object) -> Markup:
@@ -32,9 +32,8 @@ def tag(name: str, *children: object, **attributes: object) -> Markup:
 
 def text(b: Bilingual, x: float, y: float, label: Label, **attributes: object) -> Markup:
     """A text; a message becomes one element per language."""
-    if isinstance(label, Said):
-        keyed = {"data_key": label.key, "data_as": label.kind}
-        return text(b, x, y, label.text, **keyed, **attributes)
+    if isinstance(label, Keyed):
+        return text(b, x, y, label.text, data_key=label.key, **attributes)
     if isinstance(label, str):
         return tag("text", label, x=float(x), y=float(y), **attributes)
     return Markup("").join(
@@ -101,7 +100,7 @@ def drawing(
     name: str,
     size: tuple[float, float],
     title: Message,
-    description: Message | Said,
+    description: Message,
     children: Iterable[Markup],
     *,
     table: str,
@@ -110,8 +109,7 @@ def drawing(
     """An image with its name and description in both languages, and the table of its data.
 
     ``aria-labelledby`` names those of the run's language; the page's script follows the switch.
-    ``table`` is the id of an element of the page that holds the same figures in words. A
-    description that has numbers names their keys.
+    ``table`` is the id of an element of the page that holds the same figures in words.
     """
     return tag(
         "svg",
@@ -128,19 +126,12 @@ def drawing(
     )
 
 
-def _head(b: Bilingual, name: str, element: str, label: Message | Said) -> list[Markup]:
-    """A name or a description in both languages, with the key of its numbers."""
-    keyed: dict[str, str] = {}
-    words: Words = label.text if isinstance(label, Said) else label
-    if isinstance(label, Said):
-        keyed = {"data_key": label.key, "data_as": label.kind}
+def _head(b: Bilingual, name: str, element: str, label: Message) -> list[Markup]:
+    """A name or a description in both languages."""
     return [
-        tag(
-            element, words if isinstance(words, str) else b.plain(lang, words),
-            id=f"{name}-{element}-{lang}", lang=lang, **keyed,
-        )
+        tag(element, b.plain(lang, label), id=f"{name}-{element}-{lang}", lang=lang)
         for lang in b.order
-    ]  # fmt: skip
+    ]
 
 
 @dataclass(frozen=True, slots=True)

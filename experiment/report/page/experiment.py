@@ -22,7 +22,6 @@ from experiment.experiments.registry import figure_name
 from experiment.report.facts import experiment as words
 from experiment.report.facts.arm_series import arm_series
 from experiment.report.facts.bilingual import Bilingual
-from experiment.report.facts.keyed import Said
 from experiment.report.html.lines import LineChart, line_chart
 from experiment.text.messages import Message, message
 
@@ -147,12 +146,7 @@ def _chart(result: ExperimentResult, info: FigureInfo) -> LineChart:
     What all of these cells have in common is left out of their names: a time by the wall clock is
     drawn over the rates, without the cells that were run on a clock of steps.
     """
-    places = {
-        place: cell
-        for place, cell in enumerate(result.cells)
-        if any(_has(arm, info) for arm in cell.arms)
-    }
-    cells = list(places.values())
+    cells = [cell for cell in result.cells if any(_has(arm, info) for arm in cell.arms)]
     values = _told_apart(cells)
     title, axis = figure_name(result.name, info.figure), words.cell_axis(values[0])
     about = message("experiments.chart_desc", figure=title.model_dump(), axis=axis.model_dump())
@@ -177,7 +171,7 @@ def _chart(result: ExperimentResult, info: FigureInfo) -> LineChart:
         title=title,
         about=about,
         axis=axis,
-        points=[_point(*pair) for pair in zip(places, values, strict=True)],
+        points=[words.cell_label(each) for each in values],
         lines=lines,
         unit=info.unit,
         spans=spans,
@@ -196,12 +190,6 @@ def _on_top(result: ExperimentResult, lines: Sequence[Sequence[Number | None]]) 
 def _has(arm: CellArm, info: FigureInfo) -> bool:
     value = arm.figures.get(info.figure)
     return value is not None and value.value is not None
-
-
-def _point(place: int, values: words.Values) -> Said:
-    """The name of a cell's point; how it is written says which of the cell's values it has."""
-    kind = f"cell_label.{'+'.join(values)}"
-    return Said(words.cell_label(values), f"results.experiment.cells.{place}.values", kind)
 
 
 def _told_apart(cells: list[CellResult]) -> list[words.Values]:

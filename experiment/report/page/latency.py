@@ -5,57 +5,49 @@ A percentile of too few requests is a dash; the curve is drawn where several ran
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from statistics import median
 
 from markupsafe import Markup
 
+from experiment.analysis.percentiles import percentile
 from experiment.analysis.results import ArmResult, RequestResult, Results
 from experiment.report.facts.arm_series import arm_series
 from experiment.report.facts.bilingual import Bilingual
-from experiment.report.facts.key_paths import of_arm
-from experiment.report.facts.keyed import Keys
+from experiment.report.facts.values import seconds
 from experiment.report.html.charts import Width, both_widths
 from experiment.report.html.svg import Scale, decimal_ticks, drawing, line, path, tag, text
-from experiment.report.page.parts import Cell, Row, row
+from experiment.report.page.parts import Cell, Row, why_unknown
 from experiment.text.messages import Message, arm_message, message
 
 FEWEST = 8  # a curve over fewer requests shows the requests, not a distribution
 _HEIGHT = 190
 _MOST_POINTS = 300
 _SHARES = (10, 25, 50, 75, 90, 95, 100)
-_PARTS = ("median", "p95", "max")
+_PARTS: Mapping[str, Callable[[Sequence[float]], float | None]] = {
+    "median": median, "p95": lambda times: percentile(times, 95), "max": max,
+}  # fmt: skip
 _FEW = message("experiments.reason.few_requests")
 
 
-def latency_rows(keys: Keys, results: Results) -> list[Row]:
+def latency_rows(results: Results) -> list[Row]:
     """Waiting, first token and whole time of each arm's requests: median, P95, the longest."""
     if not any(len(arm.requests) > 1 for arm in results.arms):
         return []
     return [
-        _row(keys, results, f"latency.{name}_{part}", part, f"@.requests.*.{field}")
-        for name, field in (
-            ("wait", "wait_s"),
-            ("first_token", "first_token_s"),
-            ("latency", "latency_s"),
-        )
-        for part in _PARTS
+        Row(f"latency.{name}_{part}", [_cell(arm, name, of) for arm in results.arms])
+        for name in ("wait", "first_token", "latency")
+        for part, of in _PARTS.items()
     ]
 
 
-def _row(keys: Keys, results: Results, label: str, part: str, path: str) -> Row:
-    """A row; where an arm's requests are too few for a percentile, its cell says so."""
-    found = row(keys, results, label, f"{part} {path}", "seconds")
-    cells = [
-        replace(cell, reason=_FEW) if cell.main is None and _has_any(keys, arm, path) else cell
-        for arm, cell in zip(results.arms, found.cells, strict=True)
-    ]
-    return replace(found, cells=cells)
-
-
-def _has_any(keys: Keys, arm: ArmResult, path: str) -> bool:
-    return keys.value(of_arm(arm, f"max {path}")) is not None
+def _cell(arm: ArmResult, name: str, of: Callable[[Sequence[float]], float | None]) -> Cell:
+    """Where an arm's requests are too few for a percentile, its cell says so."""
+    times = _times(name, arm.requests)
+    shown = seconds(of(times)) if times else None
+    return Cell(shown, reason=None if shown else _FEW if times else why_unknown(arm))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +63,7 @@ class Curve:
     rows: list[tuple[str, list[Cell]]]
 
 
-def curves(b: Bilingual, keys: Keys, results: Results) -> list[Curve]:
+def curves(b: Bilingual, results: Results) -> list[Curve]:
     """First token and whole time as shares of the requests, of arms with enough of them."""
     arms = [arm for arm in results.arms if len(arm.requests) >= FEWEST]
     if not arms:
@@ -84,20 +76,17 @@ def curves(b: Bilingual, keys: Keys, results: Results) -> list[Curve]:
             name,
             both_widths(partial(_draw, b, name, arms, numbers)),
             [(numbers[arm.arm], arm_message(arm.arm)) for arm in arms],
-            [
-                (f"{share} %", [_served(keys, name, arm, share) for arm in arms])
-                for share in _SHARES
-            ],
+            [(f"{share} %", [_served(name, arm, share) for arm in arms]) for share in _SHARES],
         )
         for name in ("first_token", "latency")
     ]
 
 
-def _served(keys: Keys, name: str, arm: ArmResult, share: int) -> Cell:
+def _served(name: str, arm: ArmResult, share: int) -> Cell:
     """The time within which that share of an arm's requests was served; too few have none."""
-    path = f"@.requests.*.{name}_s"
-    shown = keys.number(of_arm(arm, f"p{share} {path}"), "seconds")
-    return Cell(shown, reason=_FEW if shown is None and _has_any(keys, arm, path) else None)
+    times = _times(name, arm.requests)
+    shown = seconds(percentile(times, share))
+    return Cell(shown, reason=_FEW if times and shown is None else None)
 
 
 def _draw(
@@ -138,9 +127,9 @@ def _style(number: int) -> str:
 
 
 def _times(name: str, requests: Sequence[RequestResult]) -> list[float]:
-    if name == "latency":
-        return [request.latency_s for request in requests]
-    return [r.first_token_s for r in requests if r.first_token_s is not None]
+    """Those that are known: ``wait``, ``first_token`` or ``latency``."""
+    found: Iterable[float | None] = (getattr(request, f"{name}_s") for request in requests)
+    return [value for value in found if value is not None]
 
 
 def _stairs(found: list[float], x: Scale, y: Scale) -> list[tuple[float, float]]:

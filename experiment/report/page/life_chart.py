@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from experiment.report.facts.bilingual import Bilingual
-from experiment.report.facts.keyed import Said
 from experiment.report.facts.lifelines import Lifeline, Lifelines
 from experiment.report.html.charts import Width, both_widths
 from experiment.report.html.svg import Scale, decimal_ticks, drawing, fill, line, rect, text
@@ -36,17 +35,13 @@ def _chart(b: Bilingual, arms: Sequence[Lifelines], width: Width) -> Markup:
         height = 15 if len(shown) <= _FEW else 8
         for place, life in enumerate(shown):
             if height > 12 or place % 5 == 0:
-                where = f"lifelines[{one.arm}][{life.request}].request"
-                label = Said(str(life.request), where, "text")
-                parts.append(
-                    text(b, left - 8, y + height - 3, label, class_="t small end soft num")
-                )
+                label, style = str(life.request), "t small end soft num"
+                parts.append(text(b, left - 8, y + height - 3, label, class_=style))
             parts += _row(life, x, y, height)
             y += height
         if len(one.lines) > len(shown):
             note = message("chart.life.hidden", n=len(one.lines) - len(shown))
-            keyed = Said(note, f"n=length lifelines[{one.arm}].* - {MOST_LINES}", note.key)
-            parts.append(text(b, left, y + 14, keyed, class_="t small soft"))
+            parts.append(text(b, left, y + 14, note, class_="t small soft"))
             y += 16
         y += 30
     parts += _axis(b, x, y - 22)

@@ -9,10 +9,9 @@ from markupsafe import Markup
 
 from experiment.replay.timeline import Picture
 from experiment.report.facts.bilingual import Bilingual
-from experiment.report.facts.keyed import Paths, Said
 from experiment.report.html.charts import Width, both_widths
 from experiment.report.html.svg import drawing, fill, line, rect, tag, text
-from experiment.text.messages import message
+from experiment.text.messages import Message, message
 
 _HEIGHT = 26
 _SEQUENCE_Y, _TABLE_Y, _POOL_Y = 26, 120, 214
@@ -39,36 +38,17 @@ class Window:
         return range(self.first, self.last)
 
 
-@dataclass(frozen=True, slots=True)
-class Words:
-    """The picture's sentences, with the keys of their numbers, of one arm's example."""
-
-    paths: Paths
-    arm: str
-
-    def __call__(self, key: str, *names: str) -> Said:
-        """The sentence ``key`` with these numbers of the example."""
-        at = f"results.arms[{self.arm}].mapping"
-        return self.paths.said(f"chart.mapping.{key}", **{name: f"{at}.{name}" for name in names})
-
-    def entry(self, seen: Picture, request: int, logical: int) -> Said:
-        """One entry of the request's block table."""
-        block = seen.holders[request].table[logical]
-        at = f"moments[{self.arm}][{seen.step}].holders[{request}].table.{logical}"
-        return Said(f"{logical} → {block}", at, "player.entry_place")
+def _words(key: str, at: Mapping[str, int]) -> Message:
+    """A sentence of the picture with the numbers of the example."""
+    return message(f"chart.mapping.{key}", **at)
 
 
-def mapping_figure(
-    b: Bilingual, paths: Paths, arm: str, mapping: Mapping[str, int], seen: Picture
-) -> Markup:
+def mapping_figure(b: Bilingual, mapping: Mapping[str, int], seen: Picture) -> Markup:
     """Draw one token's way. The picture must hold its request."""
-    words = Words(paths, arm)
-    return both_widths(lambda width: _figure(b, words, mapping, seen, width))
+    return both_widths(lambda width: _figure(b, mapping, seen, width))
 
 
-def _figure(
-    b: Bilingual, words: Words, at: Mapping[str, int], seen: Picture, width: Width
-) -> Markup:
+def _figure(b: Bilingual, at: Mapping[str, int], seen: Picture, width: Width) -> Markup:
     table = seen.holders[at["request"]].table
     logical = _window(at["logical"], len(table), 5 if width.narrow else 9, width.pixels)
     pool = _window(at["physical"], seen.shape.blocks, 12 if width.narrow else 30, width.pixels)
@@ -78,14 +58,14 @@ def _figure(
                logical.x(at["logical"]) + logical.cell / 2),
         _arrow(logical.x(at["logical"]) + logical.cell / 2, _TABLE_Y + _HEIGHT, _POOL_Y - 2,
                _target(pool, at["physical"], at, seen)),
-        *_sequence(b, words, at, seen, logical),
-        *_table(b, words, at, seen, logical),
-        *_pool(b, words, at, seen, pool),
+        *_sequence(b, at, seen, logical),
+        *_table(b, at, seen, logical),
+        *_pool(b, at, seen, pool),
     ]  # fmt: skip
     return drawing(
         b, f"mapping-{width.name}", (width.pixels, _POOL_Y + _HEIGHT + 26),
         message("chart.mapping.title"),
-        words("desc", "position", "request", "logical", "offset", "physical"), parts,
+        _words("desc", at), parts,
         table="mapping-data", class_=f"chart {width.name}",
     )  # fmt: skip
 
@@ -102,12 +82,10 @@ def _target(window: Window, block: int, at: Mapping[str, int], seen: Picture) ->
     return window.x(block) + (at["offset"] + 0.5) / seen.shape.block_size * window.cell
 
 
-def _sequence(
-    b: Bilingual, words: Words, at: Mapping[str, int], seen: Picture, window: Window
-) -> list[Markup]:
+def _sequence(b: Bilingual, at: Mapping[str, int], seen: Picture, window: Window) -> list[Markup]:
     """The request's slots in logical order, the written ones filled."""
     size, holder = seen.shape.block_size, seen.holders[at["request"]]
-    parts = [text(b, 0, _SEQUENCE_Y - 9, words("sequence", "request"), class_=_HEADING)]
+    parts = [text(b, 0, _SEQUENCE_Y - 9, _words("sequence", at), class_=_HEADING)]
     for block in window.blocks:
         x = window.x(block)
         written = min(max(holder.padding + holder.written - block * size, 0), size)
@@ -123,7 +101,7 @@ def _sequence(
     parts.append(rect(start, _SEQUENCE_Y - 3, max(slot, 3), _HEIGHT + 6, class_="chosen"))
     right = start > (window.last - window.first) * window.cell * 0.7
     anchor = "t small strong end halo" if right else "t small strong halo"
-    label, x = words("token", "position"), start + (-6 if right else 12)
+    label, x = _words("token", at), start + (-6 if right else 12)
     parts.append(text(b, x, _SEQUENCE_Y + _HEIGHT + 17, label, class_=anchor))
     return parts
 
@@ -135,25 +113,21 @@ def _slot_lines(x: float, y: float, cell: float, size: int) -> list[Markup]:
     ]
 
 
-def _table(
-    b: Bilingual, words: Words, at: Mapping[str, int], seen: Picture, window: Window
-) -> list[Markup]:
+def _table(b: Bilingual, at: Mapping[str, int], seen: Picture, window: Window) -> list[Markup]:
     """Each logical block with the physical block that holds it."""
-    parts = [text(b, 0, _TABLE_Y - _HEADING_GAP, words("table", "request"), class_=_HEADING)]
+    parts = [text(b, 0, _TABLE_Y - _HEADING_GAP, _words("table", at), class_=_HEADING)]
     for block in window.blocks:
         chosen = block == at["logical"]
         x, middle = window.x(block), window.x(block) + window.cell / 2
         style = "cell chosen-cell" if chosen else "cell"
         parts.append(rect(x, _TABLE_Y, window.cell, _HEIGHT, class_=style))
         style = "t num middle strong" if chosen else "t num middle"
-        entry = words.entry(seen, at["request"], block)
+        entry = f"{block} → {seen.holders[at['request']].table[block]}"
         parts.append(text(b, middle, _TABLE_Y + 17.5, entry, class_=style))
     return parts
 
 
-def _pool(
-    b: Bilingual, words: Words, at: Mapping[str, int], seen: Picture, window: Window
-) -> list[Markup]:
+def _pool(b: Bilingual, at: Mapping[str, int], seen: Picture, window: Window) -> list[Markup]:
     """Part of the physical pool: the request's blocks, other requests' blocks, free blocks."""
     own = set(seen.holders[at["request"]].table)
     others = {block for holder in seen.holders.values() for block in holder.table} - own
@@ -163,20 +137,14 @@ def _pool(
         x = window.x(block)
         parts.append(rect(x, _POOL_Y, window.cell, _HEIGHT, fill=fill(paint)))
         parts.append(rect(x, _POOL_Y, window.cell, _HEIGHT, class_="frame"))
-        parts.append(_number(b, words, block, at, x + window.cell / 2))
+        # A mark of the axis, but for the block of the token.
+        style = "num strong" if block == at["physical"] else "num soft tick"
+        middle, y = x + window.cell / 2, _POOL_Y + _HEIGHT + 15.0
+        parts.append(text(b, middle, y, str(block), class_=f"t small middle {style}"))
     slot = window.cell / seen.shape.block_size
     start = window.x(at["physical"]) + at["offset"] * slot
     parts.append(rect(start, _POOL_Y - 3, max(slot, 3), _HEIGHT + 6, class_="chosen"))
     return parts
-
-
-def _number(b: Bilingual, words: Words, block: int, at: Mapping[str, int], middle: float) -> Markup:
-    """The number of a block below it: a mark of the axis, but for the block of the token."""
-    y = _POOL_Y + _HEIGHT + 15.0
-    if block == at["physical"]:
-        label = Said(str(block), f"results.arms[{words.arm}].mapping.physical", "text")
-        return text(b, middle, y, label, class_="t small middle num strong")
-    return text(b, middle, y, str(block), class_="t small middle num soft tick")
 
 
 def _arrow(x1: float, y1: float, y2: float, x2: float) -> Markup:

@@ -13,26 +13,28 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import resources
+from statistics import median
 from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
 from experiment.analysis.reconcile import ALLOWED
+from experiment.analysis.resolved_config import resolved_config
 from experiment.analysis.results import Results
-from experiment.events import WorkloadReady
+from experiment.events import ModelPrepared, WorkloadReady
 from experiment.events.sampling import FIRST_BEAM_ID
 from experiment.record.log import Record
+from experiment.replay.step_rows import StepRow
 from experiment.report.facts import experiment as words
 from experiment.report.facts import values
 from experiment.report.facts.bilingual import Bilingual, unbroken
 from experiment.report.facts.block_events import has_blocks
 from experiment.report.facts.engine import engine_facts, margin_text
-from experiment.report.facts.keyed import Keys, Said, moment
 from experiment.report.facts.lifelines import PHASES, lifelines
 from experiment.report.facts.series import MARKED_STAGES, Series, all_series, picture
 from experiment.report.facts.sharing import explanations
-from experiment.report.facts.texts import Words
+from experiment.report.facts.texts import Words, date_text
 from experiment.report.html.charts import mark_swatch, peak_chart, small_bars, thinned, time_chart
 from experiment.report.html.embed import safe_json
 from experiment.report.html.lines import line_swatch
@@ -81,9 +83,8 @@ def report_html(
     """
     b = Bilingual(lang)
     series = all_series(record) if series is None else series
-    keys = Keys(record, results, series)
-    template = _environment(b, keys).get_template("report.html.j2")
-    context = _context(b, keys, record, results, series)
+    template = _environment(b).get_template("report.html.j2")
+    context = _context(b, record, results, series)
     rooms = MOST_FILMS, MOST_DATA
     for _ in range(_MOST_TRIES):
         player, embedded = stage(b, record, rooms[0]), run_data(record, results, series, rooms[1])
@@ -106,7 +107,7 @@ def _less(rooms: tuple[int, int], taken: tuple[int, int], over: int) -> tuple[in
 
 
 def _context(
-    b: Bilingual, keys: Keys, record: Record, results: Results, series: list[Series]
+    b: Bilingual, record: Record, results: Results, series: list[Series]
 ) -> dict[str, Any]:
     """All that the template shows, but for what is embedded."""
     cells = results.experiment.cells if results.experiment else []
@@ -129,29 +130,22 @@ def _context(
             ),
         ),
         "sections": sections(results),
-        **_first_screen(keys, record, results),
-        **_pictures(b, keys, record, results, series),
-        **_tables(keys, record, results, series),
+        **_first_screen(record, results, series),
+        **_pictures(b, record, results, series),
+        **_tables(record, results, series),
         **experiment_context(b, results.experiment),
     }
 
 
-def _environment(b: Bilingual, keys: Keys) -> jinja2.Environment:
+def _environment(b: Bilingual) -> jinja2.Environment:
     """With what writes the numbers of a run."""
     env = templates(b)
     env.globals.update(
-        n=lambda path, kind: b.words(keys.number(path, kind)),
-        said=lambda key, **paths: b.said(keys.said(key, **paths)),
-        stored=lambda path: b.words(keys.stored(path)),
         has_blocks=has_blocks,
         one_reason=parts.one_reason,
         readings_summary=parts.readings_summary,
         hidden_stages=parts.hidden_stages,
         curve_swatch=curve_swatch,
-        raw=lambda text, path, kind: b.said(Said(text, path, kind)),
-    )
-    env.filters["because"] = lambda told: b.words(
-        keys.because(told) if isinstance(told, Message) else told
     )
     return env
 
@@ -167,7 +161,7 @@ def templates(b: Bilingual) -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
     )
     env.globals.update(engine_facts=engine_facts, margin_text=margin_text, arm_message=arm_message)
-    env.globals.update(line_swatch=line_swatch)
+    env.globals.update(line_swatch=line_swatch, at=b.at)
     env.globals.update(t=b, arm=b.arm, has=b.has, swatch=swatch, mark_swatch=mark_swatch)
     env.filters.update(
         words=b.words,
@@ -175,6 +169,9 @@ def templates(b: Bilingual) -> jinja2.Environment:
         size=format_bytes,
         percent=values.percent,
         count=values.count,
+        decimal=values.decimal,
+        rate=values.rate,
+        seconds=values.seconds,
     )
     return env
 
@@ -249,14 +246,16 @@ def _asset(name: str) -> Markup:
     return Markup(path.read_text(encoding="utf-8"))  # noqa: S704 - a file of ours
 
 
-def _first_screen(keys: Keys, record: Record, results: Results) -> dict[str, Any]:
+def _first_screen(record: Record, results: Results, series: list[Series]) -> dict[str, Any]:
     return {
-        "began": moment(record.started, record.started.t_ns, "date"),
+        "began": date_text(record.started.wall_ns, record.started.utc_offset_s),
         "figures": results.headline.params or None if results.experiment is None else None,
-        "heroes": _heroes(results),
-        "subject": parts.subject(keys, record),
+        "heroes": {
+            kind: _spread(arm, series) if arm else None for kind, arm in _heroes(results).items()
+        },
+        "subject": parts.subject(record, results),
         "arms_with_problems": [arm for arm in results.arms if arm.problems],
-        "disagreeing": [arm for arm, _, agree in html_memory.sentences(results) if not agree],
+        "disagreeing": [one for one in html_memory.sentences(results) if not one[2]],
         "unfinished": [arm for arm in results.arms if arm.status != "finished"],
     }
 
@@ -269,8 +268,17 @@ def _heroes(results: Results) -> dict[str, str | None]:
     return {"contiguous": next(found, None), "paged": "paged"}
 
 
+def _spread(arm: str, series: list[Series]) -> dict[str, float | None]:
+    """Live / allocated over the steps of an arm in which requests ran."""
+    rows = [row for one in series if one.arm == arm for row in one.rows if row.running]
+    shares = [row.utilisation for row in rows if row.utilisation is not None]
+    if not shares:
+        return dict.fromkeys(("median", "low", "high"))
+    return {"median": median(shares), "low": min(shares), "high": max(shares)}
+
+
 def _pictures(
-    b: Bilingual, keys: Keys, record: Record, results: Results, series: list[Series]
+    b: Bilingual, record: Record, results: Results, series: list[Series]
 ) -> dict[str, Any]:
     arms = [arm for arm in results.arms if arm.peak]
     shown = [s for s in ALLOCATED_STATES if any(getattr(a.peak, s.value) for a in arms)]
@@ -278,11 +286,11 @@ def _pictures(
     maps = _maps(record, results)
     lives, most = lifelines(record), parts.most_requests(results)
     prefill = {one.arm: one.prefill for one in lives}
-    latency_curves = curves(b, keys, results)
+    latency_curves = curves(b, results)
     simulator = [(arm, check_chart(b, arm)) for arm in results.arms if arm.simulator]
     return {
         "patterns": patterns(),
-        "peak": peak_chart(b, keys, arms) if arms else None,
+        "peak": peak_chart(b, arms) if arms else None,
         "peak_states": [*shown, *others],
         "map": slot_map(b, maps) if maps else None,
         "map_states": states_of(maps),
@@ -294,7 +302,7 @@ def _pictures(
             for stage in MARKED_STAGES
             if any(mark.stage == stage.value for one in series for mark in one.marks)
         ],
-        "mapping": _mapping(b, keys, record, results),
+        "mapping": _mapping(b, record, results),
         "simulator": simulator,
         "check_rows": check_rows,
         "simulator_lines": LINES,
@@ -319,7 +327,7 @@ def _pictures(
                 bars,
             )
             for claim in results.claims
-            if (bars := parts.claim_bars(keys, claim, results))
+            if (bars := parts.claim_bars(claim, results))
         },
     }
 
@@ -335,7 +343,7 @@ def _maps(record: Record, results: Results) -> list[MapOf]:
     return maps
 
 
-def _mapping(b: Bilingual, keys: Keys, record: Record, results: Results) -> dict[str, Any] | None:
+def _mapping(b: Bilingual, record: Record, results: Results) -> dict[str, Any] | None:
     """The example of the first arm that logged one."""
     arm = next((arm for arm in results.arms if arm.mapping), None)
     if arm is None or arm.mapping is None or not arm.block_size:
@@ -346,38 +354,42 @@ def _mapping(b: Bilingual, keys: Keys, record: Record, results: Results) -> dict
     return {
         "arm": arm.arm,
         "block": arm.block_size,
-        "figure": mapping_figure(b, keys, arm.arm, arm.mapping, seen) if seen and fits else None,
+        "figure": mapping_figure(b, arm.mapping, seen) if seen and fits else None,
         **arm.mapping,
     }
 
 
-def _tables(keys: Keys, record: Record, results: Results, series: list[Series]) -> dict[str, Any]:
-    environment = results.environment or {}
+def _tables(record: Record, results: Results, series: list[Series]) -> dict[str, Any]:
+    environment, model = results.environment or {}, record.first(ModelPrepared)
     most = parts.most_requests(results)
     return {
-        "comparison": parts.comparison(keys, results),
-        "latency": latency_rows(keys, results),
-        "channels": html_memory.channels(keys, results) if html_memory.sentences(results) else [],
+        "comparison": parts.comparison(results),
+        "latency": latency_rows(results),
+        "channels": html_memory.channels(results) if html_memory.sentences(results) else [],
         "agreement": html_memory.sentences(results),
         "allowed": ALLOWED,
-        "memory_parts": html_memory.parts(keys, results),
+        "memory_parts": html_memory.parts(results),
         "watched": html_memory.watched(results),
-        "steps": [
-            (one.arm, [row.step for row in one.thinned(_TABLE_ROWS // len(series)).rows])
-            for one in series
-        ],
-        "requests": {arm.arm: parts.requests(keys, record, arm, most) for arm in results.arms},
+        "steps": [(one.arm, _step_rows(one, _TABLE_ROWS // len(series))) for one in series],
+        "slot_bytes": model.slot_bytes if model else None,
+        "requests": {arm.arm: parts.requests(record, arm, most) for arm in results.arms},
         "most_requests": most,
-        "readings": {arm.arm: parts.readings(keys, arm) for arm in results.arms},
+        "readings": {arm.arm: parts.readings(record.started, arm) for arm in results.arms},
         "explanations": explanations(results),
         "terms": _TERMS,
         "environment": environment_rows(results.environment),
         "requirements": _as_rows(environment.get("requirements"), ("key", "verdict")),
-        "config": values.config_text(keys.document["config"]),
+        "config": values.config_text(resolved_config(record)),
         "command": parts.repeat_command(record.started.command),
         "numbered": values.unseen(record.started.command),
         "gain_columns": _GAINS,
     }
+
+
+def _step_rows(one: Series, most: int) -> list[tuple[StepRow, float]]:
+    """Rows of an arm's steps, and when each began."""
+    begun = {row.step: edge for row, edge in zip(one.rows, one.edges, strict=False)}
+    return [(row, begun[row.step]) for row in one.thinned(most).rows]
 
 
 def _as_rows(value: Any, needed: tuple[str, ...]) -> list[dict[str, Any]]:

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any
 
 from experiment.analysis.results import ArmResult, Claim, RequestResult, Results
-from experiment.events import ModelPrepared, WorkloadReady, WorkloadRequest
+from experiment.events import ModelPrepared, RunStarted, WorkloadReady, WorkloadRequest
 from experiment.files.shipped import program
 from experiment.record.log import Record
 from experiment.report.facts.block_events import NO_BLOCKS, happened, has_blocks
-from experiment.report.facts.key_paths import bytes_path, of_arm
-from experiment.report.facts.keyed import Keys, Said
+from experiment.report.facts.data_key import Keyed, keyed
 from experiment.report.facts.sharing import sampling_message
-from experiment.report.facts.values import excerpt, shell_text, shortened
+from experiment.report.facts.tables import wall_clock
+from experiment.report.facts.values import (
+    count,
+    excerpt,
+    percent,
+    rate,
+    seconds,
+    shell_text,
+    shortened,
+    size,
+    whole,
+)
 from experiment.text import DASH
 from experiment.text.messages import Message, arm_message, message
 
@@ -25,7 +37,7 @@ _TEXT_CHARACTERS = 120
 _MOST_COMMAND = 20_000
 
 
-Shown = str | Message | Said
+Shown = str | Message | Keyed
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,63 +58,72 @@ class Row:
     strong: bool = False
 
 
-def comparison(keys: Keys, results: Results) -> list[Row]:
+def comparison(results: Results) -> list[Row]:
     """The comparison table, arms side by side."""
-    share, mean = "@.peak.live / @.peak.allocated", "@.mean.live / @.mean.allocated"
+    arms = results.arms
     return [
-        *(_slots_row(keys, results, name) for name in ("reserved", "allocated", "live", "wasted")),
-        row(keys, results, "report.compare.share", share, "percent", strong=True),
-        row(keys, results, "report.compare.mean_share", mean, "percent"),
-        row(keys, results, "report.compare.fits", "@.fits", "count", strong=True),
-        row(keys, results, "report.compare.tensors", "@.tensor_bytes", "bytes"),
-        row(keys, results, "report.compare.generate", "@.generate_s", "seconds"),
-        row(keys, results, "report.compare.rate", "@.tokens_per_s", "rate"),
-        row(keys, results, "report.compare.mean_request", "@.mean_request_s", "seconds"),
-        row(keys, results, "report.compare.load", "@.load_s", "seconds"),
-        _moved_row(keys, results),
-        *_event_rows(keys, results),
+        *(_slots_row(arms, name) for name in ("reserved", "allocated", "live", "wasted")),
+        _row(arms, "report.compare.share", "peak.utilisation", percent, strong=True),
+        _row(arms, "report.compare.mean_share", "mean.utilisation", percent),
+        _row(arms, "report.compare.fits", "fits", count, strong=True),
+        _row(arms, "report.compare.tensors", "tensor_bytes", size),
+        _row(arms, "report.compare.generate", "generate_s", seconds),
+        _row(arms, "report.compare.rate", "tokens_per_s", rate),
+        _row(arms, "report.compare.mean_request", "mean_request_s", seconds),
+        _row(arms, "report.compare.load", "load_s", seconds),
+        _row(arms, "report.compare.moved", "moved_bytes", size, _why_not_moved),
+        *(_row(arms, f"console.{name}", name, count, _why_no_event) for name in happened(results)),
     ]
 
 
-def _event_rows(keys: Keys, results: Results) -> list[Row]:
-    """Preemptions, swaps and copies, where any arm had some."""
-    return [_event_row(keys, results, name) for name in happened(results)]
+def at(arm: ArmResult, path: str) -> str:
+    """Where a field of an arm's result lies."""
+    return f"results.arms[{arm.arm}].{path}"
 
 
-def _event_row(keys: Keys, results: Results, name: str) -> Row:
-    cells = []
-    for arm in results.arms:
-        shown = keys.number(of_arm(arm, f"@.{name}"), "count") if has_blocks(arm.arm) else None
-        unable = arm.status == "finished" and not has_blocks(arm.arm)
-        cells.append(Cell(shown, reason=NO_BLOCKS if unable else why_unknown(arm)))
-    return Row(f"console.{name}", cells)
+def _slots_row(arms: Sequence[ArmResult], name: str) -> Row:
+    row = _row(arms, f"term.{name}.name", f"peak_bytes.{name}", size)
+    cells = [
+        replace(cell, sub=message("report.slots", n=whole(getattr(arm.peak, name))))
+        if cell.main
+        else cell
+        for arm, cell in zip(arms, row.cells, strict=True)
+    ]
+    return replace(row, cells=cells)
 
 
-def _slots_row(keys: Keys, results: Results, name: str) -> Row:
-    cells = []
-    for arm in results.arms:
-        size = keys.number(bytes_path(arm, f"@.peak.{name}"), "bytes")
-        slots = keys.said("report.slots", n=of_arm(arm, f"@.peak.{name}")) if size else None
-        cells.append(Cell(size, slots, None if size else why_unknown(arm)))
-    return Row(f"term.{name}.name", cells)
-
-
-def row(
-    keys: Keys, results: Results, label: str, path: str, kind: str, strong: bool = False
+def _row(
+    arms: Sequence[ArmResult],
+    label: str,
+    path: str,
+    write: Callable[[Any], str | None],
+    why: Callable[[ArmResult], Message | None] = lambda _: None,
+    strong: bool = False,
 ) -> Row:
-    """A row whose cells are looked up by one path, ``@`` being the arm."""
-    shown = [(arm, keys.number(of_arm(arm, path), kind)) for arm in results.arms]
-    return Row(label, [Cell(v, reason=None if v else why_unknown(arm)) for arm, v in shown], strong)
-
-
-def _moved_row(keys: Keys, results: Results) -> Row:
-    """Only a cache that grows copies itself; the others have nothing to count."""
+    """A field of the arms' results; ``why`` it does not apply to an arm, where it does not."""
     cells = []
-    for arm in results.arms:
-        grows = arm.elastic or arm.status != "finished"
-        reason = why_unknown(arm) if grows else message("report.unknown.does_not_grow")
-        cells.append(Cell(keys.number(of_arm(arm, "@.moved_bytes"), "bytes"), reason=reason))
-    return Row("report.compare.moved", cells)
+    for arm in arms:
+        reason = why(arm)
+        value = None if reason else reduce(_field, path.split("."), arm)
+        cells.append(Cell(keyed(write(value), at(arm, path)), reason=reason or why_unknown(arm)))
+    return Row(label, cells, strong)
+
+
+def _field(value: Any, name: str) -> Any:
+    return None if value is None else getattr(value, name)
+
+
+def _why_no_event(arm: ArmResult) -> Message | None:
+    """Only blocks can be lost, swapped or copied."""
+    if has_blocks(arm.arm):
+        return None
+    return NO_BLOCKS if arm.status == "finished" else why_unknown(arm)
+
+
+def _why_not_moved(arm: ArmResult) -> Message | None:
+    """Only a cache that grows copies itself; the others have nothing to count."""
+    grows = arm.elastic or arm.status != "finished"
+    return None if grows else message("report.unknown.does_not_grow")
 
 
 def one_reason(row: Row) -> Message | None:
@@ -129,55 +150,47 @@ class RequestLine:
     text: str
 
 
-_REQUEST_FIGURES = (
-    ("@.prompt_tokens", "count"),
-    ("@.new_tokens", "count"),
-    ("@.wait_s", "seconds"),
-    ("@.first_token_s", "seconds"),
-    ("@.latency_s", "seconds"),
-    ("@.latency_s - @.wait_s", "seconds"),
-)
-
-
 def most_requests(results: Results) -> int:
     """How many requests of an arm the tables show: fewer, the more arms there are."""
     arms = sum(bool(arm.requests) for arm in results.arms)
     return max(_FEWEST_REQUESTS, min(_MOST_REQUESTS, _MOST_ROWS // max(arms, 1)))
 
 
-def requests(keys: Keys, record: Record, arm: ArmResult, most: int) -> list[RequestLine]:
+def requests(record: Record, arm: ArmResult, most: int) -> list[RequestLine]:
     """The requests of an arm, the first ``most`` of them."""
     workload = record.first(WorkloadReady)
-    prompts = {r.id: (at, r) for at, r in enumerate(workload.requests)} if workload else {}
+    asked = {each.id: each for each in workload.requests} if workload else {}
     return [
-        _request(keys, f"results.arms[{arm.arm}].requests.{place}", done, prompts.get(done.request))
+        _request(at(arm, f"requests.{place}"), done, asked.get(done.request))
         for place, done in enumerate(arm.requests[:most])
     ]
 
 
-def _request(
-    keys: Keys, path: str, done: RequestResult, asked: tuple[int, WorkloadRequest] | None
-) -> RequestLine:
-    prompt = asked[1].prompt if asked else None
+def _request(path: str, done: RequestResult, asked: WorkloadRequest | None) -> RequestLine:
+    prompt = asked.prompt if asked else None
     return RequestLine(
-        number=keys.number(f"{path}.request", "text"),
-        sample=_sample(keys, *asked) if asked else None,
+        number=Keyed(str(done.request), f"{path}.request"),
+        sample=_sample(asked) if asked else None,
         prompt=None if prompt is None else excerpt(prompt, _PROMPT_CHARACTERS),
         figures=[
-            keys.number(f"length workload.requests.{asked[0]}.prompt", "count") if asked else None,
-            *(keys.number(what.replace("@", path), kind) for what, kind in _REQUEST_FIGURES),
+            count(len(prompt)) if prompt else None,
+            keyed(count(done.prompt_tokens), f"{path}.prompt_tokens"),
+            keyed(count(done.new_tokens), f"{path}.new_tokens"),
+            keyed(seconds(done.wait_s), f"{path}.wait_s"),
+            keyed(seconds(done.first_token_s), f"{path}.first_token_s"),
+            keyed(seconds(done.latency_s), f"{path}.latency_s"),
+            seconds(done.latency_s - done.wait_s),
         ],
         text=excerpt(done.text, _TEXT_CHARACTERS),
     )
 
 
-def _sample(keys: Keys, place: int, asked: WorkloadRequest) -> Shown | None:
+def _sample(asked: WorkloadRequest) -> Message | None:
     """Which sample of which request's prompt this is; None for the first."""
     if asked.sample_of is None:
         return None
-    path = f"workload.requests.{place}"
-    number, first = f"{path}.id - {path}.sample_of + 1", f"{path}.sample_of"
-    return keys.said("report.requests.sample", number=number, request=first)
+    number = asked.id - asked.sample_of + 1
+    return message("report.requests.sample", number=number, request=asked.sample_of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,13 +203,13 @@ class ReadingTable:
     """
 
     channels: list[tuple[str, str]]
-    rows: list[tuple[Shown, Shown | None, list[Cell]]]
+    rows: list[tuple[Shown, Keyed | None, list[Cell]]]
     silent: list[tuple[str, list[Message]]]
     hidden: int
     gaps: bool
 
 
-def readings(keys: Keys, arm: ArmResult) -> ReadingTable:
+def readings(started: RunStarted, arm: ArmResult) -> ReadingTable:
     """Arrange an arm's readings by stage and channel."""
     speaking = {row.channel for row in arm.memory if row.bytes is not None}
     scopes = {row.channel: row.scope for row in arm.memory}
@@ -210,9 +223,9 @@ def readings(keys: Keys, arm: ArmResult) -> ReadingTable:
     shown = every if len(every) <= MOST_STAGES else [*every[:half], *every[-half:]]
     rows = [
         (
-            _stage(keys, arm, stage, request, found),
-            None if stage == "maximum" else _clock(keys, arm, _earliest(arm, found)),
-            [_reading(keys, arm, found.get(name), stage) for name, _ in channels],
+            _stage(arm, stage, request, found),
+            None if stage == "maximum" else _clock(started, arm, _earliest(arm, found)),
+            [_reading(started, arm, found.get(name), stage) for name, _ in channels],
         )
         for (stage, request), found in shown
     ]
@@ -234,29 +247,24 @@ def hidden_stages(arm: ArmResult) -> Message:
     return message("report.readings.hidden", n=max(0, len(stages) - MOST_STAGES))
 
 
-def _stage(
-    keys: Keys, arm: ArmResult, stage: str, request: int | None, found: dict[str, int]
-) -> Shown:
-    if request is None:
-        return message(f"stage.{stage}", request=None)
+def _stage(arm: ArmResult, stage: str, request: int | None, found: dict[str, int]) -> Shown:
+    """A stage; of a request, with where its number lies."""
+    text = message(f"stage.{stage}", request=request)
     place = next(iter(found.values()))
-    return keys.said(f"stage.{stage}", request=of_arm(arm, f"@.memory.{place}.request"))
+    return text if request is None else Keyed(text, at(arm, f"memory.{place}.request"))
 
 
 def _earliest(arm: ArmResult, found: dict[str, int]) -> int:
     return min(found.values(), key=lambda place: arm.memory[place].t_ns)
 
 
-def _reading(keys: Keys, arm: ArmResult, place: int | None, stage: str) -> Cell:
+def _reading(started: RunStarted, arm: ArmResult, place: int | None, stage: str) -> Cell:
     row = None if place is None else arm.memory[place]
-    if row is None or row.bytes is None:
+    if place is None or row is None or row.bytes is None:
         return Cell(None, reason=row.reason if row else None)
-    path = of_arm(arm, f"@.memory.{place}")
-    total = (
-        keys.said("report.readings.of", total=f"{path}.total_bytes") if row.total_bytes else None
-    )
-    when = keys.number(f"{path}.t_ns", "clock") if stage == "maximum" else None
-    return Cell(keys.number(f"{path}.bytes", "bytes"), when or total)
+    total = message("report.readings.of", total=row.total_bytes) if row.total_bytes else None
+    when = _clock(started, arm, place) if stage == "maximum" else None
+    return Cell(keyed(size(row.bytes), at(arm, f"memory.{place}.bytes")), when or total)
 
 
 def _reasons(arm: ArmResult, channel: str) -> list[Message]:
@@ -267,26 +275,30 @@ def _reasons(arm: ArmResult, channel: str) -> list[Message]:
     return list(found.values()) or [message("report.unknown.not_read")]
 
 
-def _clock(keys: Keys, arm: ArmResult, place: int) -> Shown | None:
-    return keys.number(of_arm(arm, f"@.memory.{place}.t_ns"), "clock")
+def _clock(started: RunStarted, arm: ArmResult, place: int) -> Keyed:
+    """When a reading was taken, on the clock of the run's place."""
+    t_ns = arm.memory[place].t_ns
+    text = wall_clock(started, t_ns).strftime("%H:%M:%S.%f")[:-3]
+    return Keyed(text, at(arm, f"memory.{place}.t_ns"))
 
 
-def claim_bars(
-    keys: Keys, claim: Claim, results: Results
-) -> list[tuple[Message, float | None, Shown]]:
+def claim_bars(claim: Claim, results: Results) -> list[tuple[Message, float | None, Shown]]:
     """The figures behind a claim: what, how long a bar, the value in words."""
     params = claim.text.params
     if claim.verdict == "untested":
         return []
     if claim.id == "throughput" and "factor" not in params:
         return [
-            (arm_message(arm.arm), arm.tokens_per_s, found or DASH)
+            (
+                arm_message(arm.arm),
+                arm.tokens_per_s,
+                keyed(rate(arm.tokens_per_s), at(arm, "tokens_per_s")) or DASH,
+            )
             for arm in results.arms
-            for found in [keys.number(of_arm(arm, "@.tokens_per_s"), "rate")]
         ]
-    names, style = ["contiguous", "paged"], "percent"
+    names, write = ["contiguous", "paged"], percent
     if "slabs" in params:
-        names, style = ["slabs", "paged"], "rate" if claim.id == "throughput" else "count"
+        names, write = ["slabs", "paged"], rate if claim.id == "throughput" else count
     if params.get("growing") is not None:
         names.insert(1, "growing")
     path = f"results.claims[{claim.id}].text.params"
@@ -294,43 +306,45 @@ def claim_bars(
         (
             arm_message(name) if "slabs" in params else message(f"report.claims.{claim.id}_{name}"),
             params.get(name),
-            keys.number(f"{path}.{name}", style) or DASH,
+            keyed(write(params.get(name)), f"{path}.{name}") or DASH,
         )
         for name in names
     ]
 
 
-def subject(keys: Keys, record: Record) -> list[tuple[str, Shown]]:
+def subject(record: Record, results: Results) -> list[tuple[str, Shown]]:
     """What was measured on what: label key and value."""
     model, workload = record.first(ModelPrepared), record.first(WorkloadReady)
     rows: list[tuple[str, Shown | None]] = []
     if model:
-        about = {"name": "model.name", "parameters": "model.parameters"}
-        rows.append(("model", keys.said("report.subject.model_value", **about)))
-        rows.append(("dtype", keys.number("model.dtype", "text")))
-    device = keys.number("results.environment.device_name", "text")
-    rows.append(("device", device or keys.number("model.device", "text")))
+        about = {"name": model.name, "parameters": model.parameters}
+        rows.append(("model", message("report.subject.model_value", **about)))
+        rows.append(("dtype", model.dtype))
+    device = (results.environment or {}).get("device_name")
+    if device is not None:
+        rows.append(("device", Keyed(str(device), "results.environment.device_name")))
+    else:
+        rows.append(("device", model.device if model else None))
     if workload:
-        rows.append(_request_counts(keys, workload.sampling.n))
-        sampling = sampling_message(workload.sampling)
-        rows.append(("sampling", Said(sampling, "workload.sampling", "sampling")))
-        rows.append(("budget", keys.number("workload.budget_bytes", "bytes")))
-        lengths = {"length": "workload.max_length", "block": "workload.block_size"}
-        rows.append(("lengths", keys.said("report.subject.lengths_value", **lengths)))
+        rows.append(_request_counts(workload))
+        rows.append(("sampling", sampling_message(workload.sampling)))
+        rows.append(("budget", size(workload.budget_bytes)))
+        lengths = {"length": workload.max_length, "block": workload.block_size}
+        rows.append(("lengths", message("report.subject.lengths_value", **lengths)))
     return [(label, value) for label, value in rows if value is not None]
 
 
-def _request_counts(keys: Keys, samples: int) -> tuple[str, Said]:
+def _request_counts(workload: WorkloadReady) -> tuple[str, Message]:
     """How many requests; where each prompt has several, that they are its samples."""
+    asked, samples = workload.requests, workload.sampling.n
     counts = {
-        "n": "length workload.requests",
-        "tokens": "length workload.requests.*.token_ids.*",
-        "new": "max workload.requests.*.max_new_tokens",
+        "n": len(asked),
+        "tokens": sum(len(each.token_ids) for each in asked),
+        "new": max((each.max_new_tokens for each in asked), default=None),
     }
     if samples == 1:
-        return "requests", keys.said("report.subject.requests_value", **counts)
-    said = keys.said("report.subject.samples_value", each="workload.sampling.n", **counts)
-    return "samples", said
+        return "requests", message("report.subject.requests_value", **counts)
+    return "samples", message("report.subject.samples_value", each=samples, **counts)
 
 
 def repeat_command(words: Sequence[str]) -> str:

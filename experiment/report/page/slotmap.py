@@ -10,7 +10,6 @@ from markupsafe import Markup
 
 from experiment.replay.timeline import Picture
 from experiment.report.facts.bilingual import Bilingual
-from experiment.report.facts.keyed import Said
 from experiment.report.html.charts import Width, both_widths
 from experiment.report.html.svg import boxes, drawing, fill, text
 from experiment.text.messages import arm_message, message
@@ -36,13 +35,12 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class MapOf:
-    """The pool of one arm after ``step``, ready to be drawn: ``row`` slots side by side.
+    """The pool of one arm, ready to be drawn: ``row`` slots side by side.
 
     ``shared`` are blocks of several requests: how many hold each.
     """
 
     arm: str
-    step: int
     pieces: tuple[Piece, ...]
     block_size: int
     row: int
@@ -70,7 +68,7 @@ def map_of(arm: str, seen: Picture, max_length: int) -> MapOf | None:
         return None
     owners = Counter(block for holder in seen.holders.values() for block in holder.table)
     shared = {block: count for block, count in owners.items() if count > 1}
-    return MapOf(arm, seen.step, tuple(pieces), shape.block_size, row, slots, shared)
+    return MapOf(arm, tuple(pieces), shape.block_size, row, slots, shared)
 
 
 def _pieces(seen: Picture) -> list[Piece]:
@@ -159,9 +157,7 @@ def _slot_map(b: Bilingual, maps: Sequence[MapOf], width: Width) -> Markup:
         y += drawn * _ROW
         if one.hidden_slots:
             note = message("chart.map.hidden", n=one.hidden_slots)
-            where = f"n=results.arms[{one.arm}].peak.reserved - {_MOST_ROWS * one.row}"
-            keyed = Said(note, where, note.key)
-            parts.append(text(b, 0, y + 12, keyed, class_="t small soft"))
+            parts.append(text(b, 0, y + 12, note, class_="t small soft"))
             y += 16
         y += 30
     return drawing(
@@ -217,20 +213,16 @@ def _rulings(b: Bilingual, one: MapOf, y: float, unit: float) -> list[Markup]:
         if span > 3:
             edges.append((x, top, span, _ROW - 3))
         label = _owner(one, start // one.block_size, request)
-        if span > max(_LEAST, _SIGN * len(str(label.text)) + _AROUND):
+        if span > max(_LEAST, _SIGN * len(label) + _AROUND):
             middle = x + (span / 2 if span < 120 else 14)
             parts.append(text(b, middle, top + 12.5, label, class_="t small halo middle num"))
     return [boxes(edges, class_="frame"), *parts]
 
 
-def _owner(one: MapOf, block: int, request: int) -> Said:
-    """Whose a block is, or how many share it, and where the log says so.
+def _owner(one: MapOf, block: int, request: int) -> str:
+    """Whose a block is, or how many share it.
 
     Blocks of a single slot are drawn in the pieces that a request has of them.
     """
-    at = f"moments[{one.arm}][{one.step}]"
-    if one.block_size == 1:
-        return Said(str(request), f"{at}.holders[{request}].request", "text")
-    if block in one.shared:
-        return Said(f"×{one.shared[block]}", f"{at}.blocks[{block}].sharers", "shared")
-    return Said(str(request), f"{at}.blocks[{block}].owners", "text")
+    shared = one.block_size > 1 and block in one.shared
+    return f"×{one.shared[block]}" if shared else str(request)

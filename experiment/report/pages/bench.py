@@ -5,7 +5,6 @@ from __future__ import annotations
 from experiment.bench.data import FILE, BenchData
 from experiment.report.facts.bench import basis, conditions
 from experiment.report.facts.bench_tables import all_tables
-from experiment.report.facts.sourced import Teller
 from experiment.report.pages.tables import Told, tables_html
 from experiment.text import Translator
 from experiment.text.messages import Message, message
@@ -27,10 +26,9 @@ def counted(data: BenchData) -> Message:
 
 
 def _told(t: Translator, data: BenchData) -> Told:
-    headline = Teller(t, {"headline": counted(data).model_dump()}).stored("headline")
     return Told(
         kicker=t("bench.title"),
-        headline=headline,
+        headline=t.message(counted(data)),
         facts=basis(t, data),
         tables=all_tables(t, data),
         lists={t("bench.conditions"): conditions(t, data)},

@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 from experiment.experiments.claims import Judged, Part
 from experiment.report.facts.bench_tables import Cells
-from experiment.report.facts.keyed import Said
-from experiment.report.facts.sourced import Piece, Sourced, in_lines, told
+from experiment.report.facts.data_key import KeyedText
+from experiment.report.facts.values import whole
 from experiment.report.pages.tables import Told, tables_html
 from experiment.text import DASH, Translator
 from experiment.text.messages import Message, message
@@ -47,49 +47,31 @@ def figure(t: Translator, one: Judged) -> str:
     """The figure that was found here; of a time, how far its repeats lie apart below it."""
     if one.seen is None:
         return DASH
-    kind, seen, at = one.claim.kind, one.seen, f"claims[{one.claim.name}]"
-    text = _figure(t, kind, seen.value, f"{at}.value")
-    if seen.low is None or seen.high is None:
-        return text
-    low, high = (_said(kind, value).model_dump() for value in (seen.low, seen.high))
-    key = f"low=#claims.figure_{kind} {at}.low; high=#claims.figure_{kind} {at}.high"
-    span = message("experiments.span", low=low, high=high)
-    return in_lines(text, told(t, Said(span, key, span.key)))
+    kind, seen = one.claim.kind, one.seen
+    text = _written(t, kind, seen.value)
+    if seen.low is not None and seen.high is not None:
+        span = {"low": _written(t, kind, seen.low), "high": _written(t, kind, seen.high)}
+        text += "\n" + t("experiments.span", **span)
+    return KeyedText(text, f"claims[{one.claim.name}].value")
 
 
 def details(t: Translator, one: Judged) -> list[str]:
     """What the figure is made of, or why there is none: a line each."""
     parts = one.seen.parts if one.seen else ()
-    lines = [_part(t, one, part, place) for place, part in enumerate(parts)]
-    at = f"claims[{one.claim.name}].reason"
-    return [*lines, *([told(t, Said(one.reason, at, "message"))] if one.reason else [])]
+    lines = [_part(t, one.claim.kind, part) for part in parts]
+    return [*lines, *([t.message(one.reason)] if one.reason else [])]
 
 
-def _part(t: Translator, one: Judged, part: Part, place: int) -> str:
-    kind, at = one.claim.kind, f"claims[{one.claim.name}].parts.{place}"
-    figures: dict[str, Any] = {"value": _said(kind, part.value).model_dump(), "of": part.of}
-    keys = [f"value=#claims.figure_{kind} {at}.value", f"of={at}.of"]
+def _part(t: Translator, kind: str, part: Part) -> str:
+    figures: dict[str, Any] = {"value": _written(t, kind, part.value), "of": part.of}
     if part.least is not None:
-        figures["least"] = _said(kind, part.least).model_dump()
-        keys.append(f"least=#claims.figure_{kind} {at}.least")
-    text = message(f"claims.part.{part.name}", **figures)
-    return told(t, Said(text, "; ".join(keys), text.key))
+        figures["least"] = _written(t, kind, part.least)
+    return t(f"claims.part.{part.name}", **figures)
 
 
-def _said(kind: str, value: float) -> Message:
+def _written(t: Translator, kind: str, value: float) -> str:
     """A count comes as a float, and is written as the whole number that it is."""
-    whole = kind == "count" and float(value).is_integer()
-    return message(f"claims.figure_{kind}", value=int(value) if whole else value)
-
-
-def _figure(t: Translator, kind: str, value: float, at: str) -> str:
-    text = _said(kind, value)
-    return told(t, Said(text, f"value={at}", text.key))
-
-
-def _report(experiment: str, run: str | None) -> str:
-    """The experiment's name; where it was run, it leads to the report that lies beside the page."""
-    return Sourced(Piece(experiment, href=f"{quote(run)}/report.html" if run else ""))
+    return t(f"claims.figure_{kind}", value=whole(value) if kind == "count" else value)
 
 
 def claims_told(
@@ -98,18 +80,22 @@ def claims_told(
     """What the page says in one language."""
     rows = [
         [
-            in_lines(t(f"claims.{one.claim.name}"), *details(t, one)),
+            "\n".join([t(f"claims.{one.claim.name}"), *details(t, one)]),
             figure(t, one),
             t(f"claims.verdict_{one.verdict}"),
-            _report(one.claim.experiment, runs.get(one.claim.experiment)),
+            one.claim.experiment,
         ]
         for one in judged
     ]
     styles = [str(one.verdict) for one in judged]
+    # An experiment that was run leads to its report, which lies beside the page.
+    reports = {name: f"{quote(run)}/report.html" for name, run in runs.items()}
     header = [t(f"claims.column_{name}") for name in _COLUMNS]
     return Told(
         kicker=t("claims.title"),
-        headline=told(t, Said(counted([one.verdict for one in judged]), "headline", "message")),
+        headline=t.message(counted([one.verdict for one in judged])),
         facts=[t("claims.note"), *map(t.message, notes)],
-        tables=[Cells(t("claims.each"), header, rows, left=(0, 2, 3), styles=styles)],
+        tables=[
+            Cells(t("claims.each"), header, rows, left=(0, 2, 3), styles=styles, links=reports)
+        ],
     )

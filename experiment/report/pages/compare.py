@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from experiment.compare.results import Comparison, Figure, Row, Side
-from experiment.experiments.found import param
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.compare import (
     change_text,
@@ -18,9 +17,9 @@ from experiment.report.facts.compare import (
     verdict,
 )
 from experiment.report.facts.csv_text import csv_text
-from experiment.report.facts.keyed import Paths
 from experiment.report.facts.simulation_values import written
 from experiment.report.facts.texts import Words
+from experiment.report.facts.values import setting, whole
 from experiment.report.html.embed import packed, safe_json
 from experiment.report.page.page import column_heads, page_assets, templates
 from experiment.text.messages import Message, message
@@ -58,14 +57,16 @@ def compare_html(comparison: Comparison, table: str, lang: str) -> str:
         table: the text of ``compare.csv``, to be downloaded from the page.
     """
     b = Bilingual(lang)
-    keys = Paths(compare_document(comparison))
     env = templates(b)
     env.globals.update(
         title=title,
-        n=lambda path, kind: b.words(keys.number(path, kind)),
-        said=lambda key, **paths: b.said(keys.said(key, **paths)),
-        stored=lambda path: b.words(keys.stored(path)),
-    )  # fmt: skip
+        change=change_text,
+        verdict=verdict,
+        span=_span,
+        moment=moment,
+        value=lambda figure, unit: written(figure.value, unit),
+        setting=lambda value: setting(whole(value) if isinstance(value, float) else value),
+    )
     context: dict[str, Any] = {
         "lang": lang,
         **page_assets(
@@ -88,7 +89,8 @@ def compare_html(comparison: Comparison, table: str, lang: str) -> str:
         "comparison": comparison,
         "groups": _groups(comparison.rows),
         "places": {row.id: place for place, row in enumerate(comparison.rows)},
-        "reasons": len(_reasons(comparison.rows)),
+        "headline": counted(comparison),
+        "reasons": _reasons(comparison.rows),
         "sections": ["differences", "figures", "reading", "about"],
         "kinds": _sides_kind(comparison.left),
     }
@@ -99,31 +101,6 @@ def compare_html(comparison: Comparison, table: str, lang: str) -> str:
 def compare_csv(comparison: Comparison) -> str:
     """A row for each figure; unknown is empty."""
     return csv_text(_COLUMNS, map(_cells, comparison.rows))
-
-
-def compare_document(comparison: Comparison) -> dict[str, Any]:
-    """What key paths of the page begin in: compare.json, and the words that are made of it."""
-    return comparison.model_dump(mode="json") | {
-        "headline": counted(comparison).model_dump(),
-        "when": {"left": moment(comparison.left), "right": moment(comparison.right)},
-        "words": [
-            {
-                "change": change_text(row),
-                "verdict": verdict(row).model_dump(),
-                "span": {"left": _span(row.left), "right": _span(row.right)},
-            }
-            for row in comparison.rows
-        ],
-        "reasons": [why.model_dump() for why in _reasons(comparison.rows)],
-        "groups": [
-            {
-                "same": len(group.same),
-                "apart": len(group.apart),
-                "place": param(group.place),
-            }
-            for group in _groups(comparison.rows)
-        ],
-    }
 
 
 def _groups(rows: Sequence[Row]) -> list[_Group]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from experiment.gpucheck.result import FILE, GpuCheck, PartResult
 from experiment.report.facts.bench_tables import Cells
-from experiment.report.facts.sourced import Teller, in_lines
+from experiment.report.facts.data_key import KeyedText
 from experiment.report.pages.tables import Told, tables_html
-from experiment.text import DASH, Translator
+from experiment.text import DASH, Translator, format_seconds
 
 _COLUMNS = ("part", "verdict", "seconds")
 _CHECK_COLUMNS = ("check", "verdict")
@@ -18,24 +16,20 @@ _STYLES = {"fail": "bold red", "skipped": "dim", "pass": ""}
 
 def gpucheck_html(data: GpuCheck, lang: str) -> str:
     """The page of what ``gpucheck.json`` holds; ``data`` is cleaned."""
-    return tables_html(lambda t: gpucheck_told(t, data), lang, FILE, gpucheck_document(data))
-
-
-def gpucheck_document(data: GpuCheck) -> dict[str, Any]:
-    """What key paths of the page begin in: gpucheck.json, and the sentence that is made of it."""
-    return {**data.model_dump(mode="json"), "headline": data.headline.model_dump()}
+    return tables_html(lambda t: gpucheck_told(t, data), lang, FILE, data.model_dump(mode="json"))
 
 
 def gpucheck_told(t: Translator, data: GpuCheck) -> Told:
     """What the page says in one language."""
-    k = Teller(t, gpucheck_document(data))
     device = "gpucheck.about" if data.device_name else "gpucheck.about_unknown"
-    paths = {"device": "device_name"} if data.device_name else {}
     return Told(
         kicker=t("gpucheck.title"),
-        headline=k.stored("headline"),
-        facts=[k.said(device, **paths), k.said("gpucheck.about_limit", minutes="minutes")],
-        tables=[_parts(k, data), *(_checks(k, part) for part in data.parts if part.checks)],
+        headline=t.message(data.headline),
+        facts=[
+            t(device, device=data.device_name),
+            t("gpucheck.about_limit", minutes=data.minutes),
+        ],
+        tables=[_parts(t, data), *(_checks(t, part) for part in data.parts if part.checks)],
     )
 
 
@@ -45,14 +39,14 @@ def verdict_text(t: Translator, part: PartResult) -> str:
     return t("gpucheck.verdict_interpreted", verdict=verdict) if part.interpreted else verdict
 
 
-def _parts(k: Teller, data: GpuCheck) -> Cells:
-    t = k.t
+def _parts(t: Translator, data: GpuCheck) -> Cells:
     rows = []
     for part in data.parts:
-        at = f"parts[{part.part}]"
-        seconds = DASH if part.seconds is None else k.number(f"{at}.seconds", "seconds")
+        seconds = DASH
+        if part.seconds is not None:
+            seconds = KeyedText(format_seconds(part.seconds), f"parts[{part.part}].seconds")
         # The reason in the first cell, which alone is broken into lines.
-        name = in_lines(t(f"gpucheck.part_{part.part}"), k.stored(f"{at}.reason"))
+        name = t(f"gpucheck.part_{part.part}") + "\n" + t.message(part.reason)
         rows.append([name, verdict_text(t, part), seconds])
     return Cells(
         t("gpucheck.parts"),
@@ -63,11 +57,10 @@ def _parts(k: Teller, data: GpuCheck) -> Cells:
     )
 
 
-def _checks(k: Teller, part: PartResult) -> Cells:
-    t = k.t
+def _checks(t: Translator, part: PartResult) -> Cells:
     rows = [
         [
-            k.stored(f"parts[{part.part}].checks[{each.id}].text"),
+            KeyedText(t.message(each.text), f"parts[{part.part}].checks[{each.id}].text"),
             t(f"gpucheck.check_{_CHECKED[each.passed]}"),
         ]
         for each in part.checks

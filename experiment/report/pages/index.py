@@ -2,7 +2,7 @@
 
 It is made anew after each of them from the summaries alone: see
 :mod:`experiment.report.pages.index_entries`. Each entry names the file that it comes from in
-``data-file``, and its numbers name their place in that file in ``data-key``.
+``data-file``; ``data-key`` is the path of a value in it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ from experiment.files.os_errors import writing
 from experiment.record.log import write_atomic
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.csv_text import csv_encoding
-from experiment.report.facts.keyed import Paths, Said
 from experiment.report.facts.values import excerpt
-from experiment.report.html.embed import safe_json
 from experiment.report.page.page import page_assets, templates
 from experiment.report.pages.index_entries import Entry, entries
 from experiment.text import Translator
@@ -80,16 +78,9 @@ def write_listed(directory: Path, texts: Mapping[str, str], lang: str) -> list[P
 def index_html(found: Sequence[Entry], lang: str) -> str:
     """The page; ``lang`` is what it shows until someone switches."""
     b = Bilingual(lang)
-    listed = {"reports": [_excerpt(one.name) for one in found]}
-    keys = Paths(listed)
     env = templates(b)
     env.globals.update(
         place=_place,
-        verdict=lambda one: (
-            b.said(Said(one.verdict, one.key, "message")) if one.key else b.message(one.verdict)
-        ),
-        when=lambda one: b.said(Said(one.when, one.when_key, "date")),
-        said=lambda key, **paths: b.said(keys.said(key, **paths)),
     )
     env.filters.update(excerpt=_excerpt)
     kinds = [kind for kind in _KINDS if any(one.kind == kind for one in found)]
@@ -98,7 +89,7 @@ def index_html(found: Sequence[Entry], lang: str) -> str:
         **page_assets(),
         entries=found,
         kinds=kinds if len(kinds) > 1 and len(found) > _FEW else [],
-        data=safe_json(listed),
+        data="{}",
         patterns="",
     )
     return page

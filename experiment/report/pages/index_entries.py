@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,6 +33,7 @@ from experiment.report.facts import compare as compare_words
 from experiment.report.facts import paper as paper_facts
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.simulation_headline import headline
+from experiment.report.facts.texts import date_text
 from experiment.report.pages import (
     bench as bench_page,
 )
@@ -69,9 +70,8 @@ class Entry:
 
     Attributes:
         file: the summary that all this comes from.
-        key: path of the verdict in it; of a verdict that is made of it, ``headline``; None of one
-            that has no figures.
-        when_key: path of the time in it, or ``mtime``: that of the file itself.
+        key: path of the verdict in it; None of a verdict that is made of it.
+        when_key: path of the time in it; None where it is that of the file itself.
         page: None where none was drawn.
     """
 
@@ -84,15 +84,13 @@ class Entry:
     subject: str | None = None
     page: str | None = _PAGE
     file: str = RUN_FILE
-    key: str | None = "headline"
-    when_key: str = "wall_ns"
+    key: str | None = None
+    when_key: str | None = "wall_ns"
 
     @property
     def when(self) -> str:
         """Date and time where it was made."""
-        zone = timezone(timedelta(seconds=self.offset_s))
-        moment = datetime.fromtimestamp(self.wall_ns / 1e9, UTC).astimezone(zone)
-        return moment.strftime("%Y-%m-%d %H:%M")
+        return date_text(self.wall_ns, self.offset_s)
 
 
 def entries(reports: Path) -> list[Entry]:
@@ -127,7 +125,7 @@ def _read(path: Path, page: str | None, read: Reader) -> Entry:
         text = read_bounded(path, MAX_JSON_BYTES) if page else _first_line(path)
         entry = replace(read(path.parent.name, parse_json(text)), page=page, file=path.name)
         if not entry.wall_ns:
-            when = {"wall_ns": written, "offset_s": _offset(written), "when_key": "mtime"}
+            when = {"wall_ns": written, "offset_s": _offset(written), "when_key": None}
             entry = replace(entry, **when)  # type: ignore[arg-type]
         _check(entry)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError,
@@ -135,7 +133,7 @@ def _read(path: Path, page: str | None, read: Reader) -> Entry:
         unread = message("index.unread" if page else "index.unread_log")
         return Entry(
             path.parent.name, "unreadable", written, _offset(written), unread, page=page,
-            file=path.name, key=None, when_key="mtime",
+            file=path.name, when_key=None,
         )  # fmt: skip
     return entry
 
@@ -181,7 +179,7 @@ def _unfinished(name: str, data: Mapping[str, Any]) -> Entry:
         raise ValueError(name)
     return Entry(
         name, "unfinished", int(data["wall_ns"]), int(data["utc_offset_s"]),
-        message("index.no_report"), None, _subject(data["config"]), key=None,
+        message("index.no_report"), None, _subject(data["config"]),
     )  # fmt: skip
 
 
@@ -235,7 +233,7 @@ def _gpucheck(name: str, data: Mapping[str, Any]) -> Entry:
     found = gpucheck.GpuCheck.model_validate(data)
     return Entry(
         name, "gpucheck", found.wall_ns, found.utc_offset_s, found.headline, None,
-        found.device_name, key="headline",
+        found.device_name,
     )  # fmt: skip
 
 

@@ -8,11 +8,10 @@ from experiment.report.facts.bench_tables import Cells
 from experiment.report.facts.paper import (
     Data,
     claim_cells,
+    counted,
     fitted_lines,
-    paper_document,
     place_in_paper,
 )
-from experiment.report.facts.sourced import Teller
 from experiment.report.pages.tables import Told, tables_html
 from experiment.text import Translator
 
@@ -27,23 +26,22 @@ def paper_html(data: Data, lang: str) -> str:
 
 def paper_told(t: Translator, data: Data) -> Told:
     """What the page says in one language."""
-    k = Teller(t, paper_document(data))
     tables = [
         Cells(
-            place_in_paper(k, claims[0]),
+            place_in_paper(t, claims[0]),
             [t(f"paper.column_{name}") for name in _COLUMNS],
-            [claim_cells(k, claim) for claim in claims],
+            [claim_cells(t, claim) for claim in claims],
             left=(0, 4),
         )
         for claims in _by_source(data)
     ]
     return Told(
         kicker=t("paper.title"),
-        headline=k.stored("headline"),
-        facts=[k.said("paper.about", n="length seeds"), t("paper.marks")],
+        headline=t.message(counted(data)),
+        facts=[t("paper.about", n=len(data["seeds"])), t("paper.marks")],
         tables=tables,
         lists={
-            t("paper.fitted_title"): fitted_lines(k, data),
+            t("paper.fitted_title"): fitted_lines(t, data),
             t("paper.unchecked_title"): [t(f"paper.unchecked_{key}") for key in data["unchecked"]],
         },
     )

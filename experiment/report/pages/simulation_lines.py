@@ -5,7 +5,6 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from experiment.report.facts.bilingual import Bilingual
-from experiment.report.facts.keyed import Said
 from experiment.report.facts.simulation_sweeps import Sweep
 from experiment.report.facts.simulation_values import written
 from experiment.report.html.lines import LineChart, line_chart, line_swatch
@@ -25,14 +24,7 @@ def sweep_chart(b: Bilingual, sweep: Sweep) -> Markup:
             title=message(f"{texts}.title"),
             about=message(f"{texts}.about"),
             axis=message(f"{texts}.axis"),
-            points=[
-                Said(
-                    written(point, sweep.axis_unit),
-                    f"sweeps[{sweep.name}].axis.{place}",
-                    f"unit.{sweep.axis_unit}",
-                )
-                for place, point in enumerate(sweep.axis)
-            ],
+            points=[written(point, sweep.axis_unit) for point in sweep.axis],
             lines=list(sweep.lines.values()),
             unit=sweep.unit,
             mark=sweep.axis.index(sweep.mark) if sweep.mark in sweep.axis else None,

@@ -13,13 +13,14 @@ from typing import Any
 from experiment import __version__
 from experiment.report.facts.bench_tables import Cells
 from experiment.report.facts.csv_text import csv_text
-from experiment.report.facts.sourced import Teller
+from experiment.report.facts.data_key import KeyedText
+from experiment.report.facts.values import fixed
 from experiment.report.html.embed import packed
 from experiment.report.pages.simulation import policy_message
-from experiment.report.pages.sweep_chart import axis_name, setting, setting_kind, sweep_charts
+from experiment.report.pages.sweep_chart import axis_name, setting, sweep_charts
 from experiment.report.pages.sweep_lines import sweep_lines
 from experiment.report.pages.tables import Told, tables_html
-from experiment.text import Translator
+from experiment.text import DASH, Translator
 from experiment.text.messages import Message, message
 from experiment.workload.kvsim_errors import cell_message
 
@@ -29,12 +30,13 @@ MOST_CELLS = 400
 # Of them the charts tell the most; the rest can be unfolded.
 _OPEN_ROWS = 24
 _MOST_TABLE = 400_000  # of the packed table
+# Of each measure the column, digits behind the point, and what stands behind them.
 _MEASURES = {
-    "live": ("live_percent", "fixed.1:%"),
-    "running": ("running_busy_mean", "fixed.2"),
-    "preemptions": ("preemptions", "fixed.0"),
-    "latency": ("latency_p50_s", "fixed.2:s"),
-    "rate": ("requests_per_s", "fixed.2"),
+    "live": ("live_percent", 1, " %"),
+    "running": ("running_busy_mean", 2, ""),
+    "preemptions": ("preemptions", 0, ""),
+    "latency": ("latency_p50_s", 2, " s"),
+    "rate": ("requests_per_s", 2, ""),
 }
 
 _PARAMS = "error_params"
@@ -100,20 +102,10 @@ def sweep_html(data: Mapping[str, Any], table: str, lang: str) -> str:
     """The page of what ``summary.json`` holds; ``table`` is offered for download with it."""
     made = packed(table)
     tables = {TABLE: made} if len(made) <= _MOST_TABLE else {}
-    kinds = {name: kind for name, (_, kind) in _MEASURES.items()}
+    forms = {name: (digits, unit) for name, (_, digits, unit) in _MEASURES.items()}
     return tables_html(
-        lambda t: _told(t, data), lang, FILE, data, tables, lambda b: sweep_charts(b, data, kinds)
+        lambda t: _told(t, data), lang, FILE, data, tables, lambda b: sweep_charts(b, data, forms)
     )
-
-
-def sweep_document(data: Mapping[str, Any]) -> dict[str, Any]:
-    """What key paths of the page begin in: summary.json, and the sentences made of it."""
-    return {
-        **data,
-        "headline": counted(data).model_dump(),
-        "same": same(data).model_dump(),
-        "more": data["count"] - len(data["cells"]),
-    }
 
 
 def same(data: Mapping[str, Any]) -> Message:
@@ -138,25 +130,24 @@ def _shared(name: str, cell: Row) -> Message:
 
 
 def _told(t: Translator, data: Mapping[str, Any]) -> Told:
-    k = Teller(t, sweep_document(data))
     axes = data["varied"] or ["policy"]
-    more = [k.said("sweep.more", n="more", path=f"'{TABLE}")] if k.value("more") else []
+    cells, more = data["cells"], data["count"] - len(data["cells"])
     table = Cells(
         t("sweep.cells"),
         [_head(t.message(axis_name(name))) for name in axes]
         + [t(f"sweep.column_{name}") for name in _MEASURES],
-        [_row(k, axes, row) for row in data["cells"]],
+        [_row(t, axes, row) for row in cells],
         left=tuple(range(len(axes))),
-        notes=more,
+        notes=[t("sweep.more", n=more, path=TABLE)] if more else [],
         open_rows=_OPEN_ROWS,
-        more=k.said("sweep.folded", n=f"length cells - {_OPEN_ROWS}"),
-        printed=k.said("sweep.more", n=f"count - {_OPEN_ROWS}", path=f"'{TABLE}"),
+        more=t("sweep.folded", n=len(cells) - _OPEN_ROWS),
+        printed=t("sweep.more", n=data["count"] - _OPEN_ROWS, path=TABLE),
     )
     policies = dict.fromkeys(row["policy"] for row in data["cells"])
     return Told(
         kicker=t("sweep.name"),
-        headline=k.stored("headline"),
-        facts=[k.stored("same"), t("sweep.reading")],
+        headline=t.message(counted(data)),
+        facts=[t.message(same(data)), t("sweep.reading")],
         tables=[table],
         lists={
             t("sweep.policies"): [
@@ -171,9 +162,14 @@ def _head(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _row(k: Teller, axes: Sequence[str], row: Row) -> list[str]:
-    at = f"cells[{row['id']}]"
-    given = [k.number(f"{at}.{name}", setting_kind(name, row[name])) for name in axes]
+def _row(t: Translator, axes: Sequence[str], row: Row) -> list[str]:
+    def cell(name: str, text: str | None) -> str:
+        return DASH if text is None else KeyedText(text, f"cells[{row['id']}].{name}")
+
+    given = [cell(n, None if row[n] is None else setting(n, row[n])) for n in axes]
     if row["error"] is not None:
-        return [*given, k.stored(f"{at}.why")]
-    return [*given, *[k.number(f"{at}.{name}", kind) for name, kind in _MEASURES.values()]]
+        return [*given, cell("why", t.message(Message.model_validate(row["why"])))]
+    return [
+        *given,
+        *[cell(n, fixed(row[n], digits, unit)) for n, digits, unit in _MEASURES.values()],
+    ]

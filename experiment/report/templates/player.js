@@ -9,7 +9,7 @@
   const HISTORY = 5;
   const find = (selector, within) => (within || root).querySelector(selector);
   const player = { at: 0, end: 0, step: -1, peak: null, times: [], playing: false, pinned: null, hovered: null, owed: 0, last: 0, turn: 0 };
-  const teller = new pagedkv.Teller(data.texts, player);
+  const teller = new pagedkv.Teller(data.texts);
 
   // ---- both sides ----
 
@@ -100,24 +100,17 @@
     where(find("#player-where"));
     slider.setAttribute("aria-valuetext", find("#player-where").textContent);
     if (due(2)) showHistory();
-    teller.plain(find("#player-block"), "");  // what was said of a block was said of another step
+    pagedkv.write(find("#player-block"), "");  // what was said of a block was said of another step
     // Nobody wants to hear every step of a film.
     if (!player.playing) status();
   }
 
   // The step of the log, or the second, that is shown.
   function where(node) {
-    if (!player.at) return teller.plain(node, teller.say("at_start"));
-    if (byTime()) {
-      const time = player.times[player.at - 1];
-      const side = sides.find((one) => one.pool.frame() && one.pool.frame().t === time);
-      return teller.tell(node, "at_time", { time }, { time: `${side.path("moments")}.at` });
-    }
-    const longest = sides.find((side) => lastStep(side.film) === player.most);
-    const steps = `steps[${longest.film.arm}]`;
-    const side = sides.reduce((one, other) => ((other.pool.frame() || { n: -1 }).n > (one.pool.frame() || { n: -1 }).n ? other : one));
-    const step = side.pool.frame().n;
-    teller.tell(node, "at_step", { step, last: player.most }, { step: `${side.path("steps")}.step`, last: `max ${steps}.*.step` });
+    if (!player.at) return teller.tell(node, "at_start");
+    if (byTime()) return teller.tell(node, "at_time", { time: player.times[player.at - 1] });
+    const step = Math.max(...sides.map((side) => (side.pool.frame() || { n: -1 }).n));
+    teller.tell(node, "at_step", { step, last: player.most });
   }
 
   function status() {
@@ -126,12 +119,8 @@
     const parts = node.children;
     where(parts[0]);
     sides.forEach((side, i) => {
-      const names = ["reserved", "allocated", "live", "wasted"];
-      const at = side.path("steps");
       const values = { arm: teller.say("arm." + side.film.arm), ...side.pool.counters() };
-      const paths = { arm: `@arm_name.${side.film.arm.replace(/\./g, "_")}`, running: `${side.path("moments")}.running` };
-      for (const name of names) paths[name] = `${at}.${name}`;
-      teller.tell(parts[i + 1], "status", values, paths);
+      teller.tell(parts[i + 1], "status", values);
     });
   }
 
@@ -145,9 +134,9 @@
       const until = before(side.eventful.length, (i) => side.eventful[i] <= side.pool.at);
       for (let i = until - 1, found = 0; i >= 0 && found < HISTORY; i--) {
         const frame = side.film.frames[side.eventful[i]];
-        for (const [key, values, path] of side.told[side.eventful[i]].slice().reverse()) {
+        for (const [key, values] of side.told[side.eventful[i]].slice().reverse()) {
           found += 1;
-          lines.push({ side, frame, key, values, path, when: frame[clock] });
+          lines.push({ side, frame, key, values, when: frame[clock] });
         }
       }
     }
@@ -159,18 +148,14 @@
     const lines = latest();
     while (list.childNodes.length > lines.length) list.lastChild.remove();
     find("#player-quiet").hidden = lines.length > 0;
-    lines.forEach(({ side, frame, key, values, path }, i) => {
+    lines.forEach(({ side, frame, key, values }, i) => {
       let item = list.childNodes[i];
       if (!item) {
         item = list.appendChild(document.createElement("li"));
         item.append(document.createElement("span"), " ", document.createElement("span"));
       }
-      const arm = side.film.arm;
-      const step = `steps[${arm}][${frame.n}].step`;
-      teller.tell(item.children[0], "event_line", { step: frame.n, arm: teller.say("arm." + arm) }, { step, arm: `@arm_name.${arm.replace(/\./g, "_")}` });
-      const at = `happened[${arm}][${frame.n}:${side.film.every}].${path}`;
-      const paths = Object.fromEntries(Object.keys(values).map((name) => [name, key === "evicted" || key === "allocated" ? at : `${at}.${name}`]));
-      teller.tell(item.children[1], "event." + key, values, paths);
+      teller.tell(item.children[0], "event_line", { step: frame.n, arm: teller.say("arm." + side.film.arm) });
+      teller.tell(item.children[1], "event." + key, values);
     });
   }
 
@@ -186,7 +171,6 @@
     find(".when-playing", playButton).toggleAttribute("hidden", !on);  // SVG knows no .hidden
     find(".when-paused", playButton).toggleAttribute("hidden", on);
     playButton.setAttribute("aria-pressed", on);
-    if (on) teller.unkey(root);
     refresh(player.last);
     if (on) requestAnimationFrame(tick);
   }
@@ -252,23 +236,15 @@
     const owners = side.pool.owners[canvas.cursor];
     hover(owners.length ? owners[0] : null);
     canvas.draw(performance.now());
-    const [name, values, paths] = blockFacts(side, canvas.cursor);
-    teller.tell(find("#player-block"), name, values, paths);
-  }
-
-  // What is said of a block: the sentence, its numbers and where they lie.
-  function blockFacts(side, block) {
-    const at = `${side.path("moments")}.blocks[${block}]`;
-    const owners = side.pool.owners[block];
-    if (!owners.length) return [side.pool.cached.has(block) ? "block_cached" : block < side.film.engine ? "block_engine" : "block_free", { block }, { block }];
-    const [, filled] = side.pool.part(block);
-    const values = { block, owners: owners.join(", "), filled, size: side.film.size, logical: side.pool.place[block] };
-    return ["block", values, Object.fromEntries(Object.keys(values).map((name) => [name, `${at}.${name}`]))];
+    pagedkv.write(find("#player-block"), blockText(side, canvas.cursor));
   }
 
   function blockText(side, block) {
-    const [name, values] = blockFacts(side, block);
-    return teller.say(name, values);
+    const owners = side.pool.owners[block];
+    if (!owners.length) return teller.say(side.pool.cached.has(block) ? "block_cached" : block < side.film.engine ? "block_engine" : "block_free", { block });
+    const [, filled] = side.pool.part(block);
+    const values = { block, owners: owners.join(", "), filled, size: side.film.size, logical: side.pool.place[block] };
+    return teller.say("block", values);
   }
 
   for (const side of sides) {

@@ -60,28 +60,13 @@ pagedkv.Side = class {
     this.canvas.mark("evicted", (frame.e || []).filter((block) => !this.pool.owners[block].length), now);
   }
 
-  // Where the step that is shown lies; before the first one, the pool as it was reserved.
-  path(list) {
-    const frame = this.pool.frame();
-    return frame ? `${list}[${this.film.arm}][${frame.n}]` : `pools[${this.film.arm}].empty`;
-  }
-
   counters() {
     const counted = this.pool.counters();
     const frame = this.pool.frame();
-    const at = this.path("steps");
-    for (const cell of this.cells.counters) {
-      const name = cell.dataset.counter;
-      this.teller.key(cell, `${at}.${name}`, "count");
-      pagedkv.write(cell, pagedkv.WRITERS.count(counted[name]));
-    }
-    for (const cell of this.cells.sizes) {
-      const name = cell.dataset.size;
-      this.teller.key(cell, `${at}.${name} * pools[${this.film.arm}].slot_bytes`, "bytes");
-      pagedkv.write(cell, pagedkv.WRITERS.bytes(counted[name] * this.film.slotBytes));
-    }
+    for (const cell of this.cells.counters) pagedkv.write(cell, pagedkv.WRITERS.count(counted[cell.dataset.counter]));
+    for (const cell of this.cells.sizes) pagedkv.write(cell, pagedkv.WRITERS.bytes(counted[cell.dataset.size] * this.film.slotBytes));
     const share = counted.allocated ? counted.wasted / counted.allocated : null;
-    this.teller.tell(this.nodes.share, "waste_share", { share }, { share: `${at}.wasted / ${at}.allocated` });
+    this.teller.tell(this.nodes.share, "waste_share", { share });
     const bar = this.nodes.bar;
     const total = Math.max(counted.reserved, 1);
     bar[0].setAttribute("width", (counted.live / total) * 100 + "%");
@@ -93,16 +78,11 @@ pagedkv.Side = class {
 
   happened(frame, counted) {
     const sums = this.totals[this.pool.at + 1];
-    const at = this.path("moments");
     const values = {
       running: counted.running, waiting: (frame && frame.q) || 0, shared: counted.shared,
       preempted: sums.preempted, copied: sums.copied, evicted: sums.evicted,
     };
-    const paths = {
-      running: `${at}.running`, waiting: `${at}.waiting`, shared: `${this.path("steps")}.shared`,
-      preempted: `${at}.preempted`, copied: `${at}.copied`, evicted: `${at}.evicted`,
-    };
-    this.teller.tell(this.nodes.happened, "happened", values, paths);
+    this.teller.tell(this.nodes.happened, "happened", values);
     this.ended(frame);
   }
 
@@ -110,7 +90,7 @@ pagedkv.Side = class {
   ended(frame) {
     const over = !this.stage.byTime() && frame && this.pool.at === this.pool.length - 1 && this.stage.state.step > frame.n;
     this.nodes.ended.hidden = !over;
-    if (over) this.teller.tell(this.nodes.ended, "ended", { step: frame.n }, { step: `${this.path("steps")}.step` });
+    if (over) this.teller.tell(this.nodes.ended, "ended", { step: frame.n });
   }
 
   drawCurve() {
@@ -141,8 +121,8 @@ pagedkv.Side = class {
     const [thinned, rows] = this.node.querySelector(".thinned").children;
     thinned.hidden = every === 1;
     rows.hidden = !this.canvas.hidden;
-    if (every > 1) this.teller.tell(thinned, "thinned", { every, steps }, { every, steps: `length moments[${arm}]` });
-    if (this.canvas.hidden) this.teller.tell(rows, "hidden_rows", { n: this.canvas.hidden }, { n: this.canvas.hidden });
+    if (every > 1) this.teller.tell(thinned, "thinned", { every, steps });
+    if (this.canvas.hidden) this.teller.tell(rows, "hidden_rows", { n: this.canvas.hidden });
     this.canvasNode.setAttribute("aria-label", this.teller.say("canvas", { arm: this.teller.say("arm." + arm) }));
   }
 
@@ -165,11 +145,10 @@ pagedkv.Side = class {
       }
       const chip = this.chips.get(request);
       chip.setAttribute("aria-pressed", String(request === chosen));
-      this.teller.key(chip, `${this.path("moments")}.holders[${request}].request`, "text");
     }
     const more = this.pool.holders.size - shown.length;
-    if (more > 0) this.teller.tell(this.nodes.more, "more_requests", { n: more }, { n: `length ${this.path("moments")}.holders - ${pagedkv.CHIPS}` });
-    else this.teller.plain(this.nodes.more, "");
+    if (more > 0) this.teller.tell(this.nodes.more, "more_requests", { n: more });
+    else pagedkv.write(this.nodes.more, "");
   }
 
   chip(request) {
@@ -192,15 +171,15 @@ pagedkv.Side = class {
     if (request === null) request = this.pool.holders.keys().next().value;
     const holder = this.pool.holders.get(request);
     if (!holder) {
-      if (request === undefined) this.teller.plain(this.nodes.head, this.teller.say("choose"));
-      else this.teller.tell(this.nodes.head, "holds_nothing", { request }, { request });
+      if (request === undefined) this.teller.tell(this.nodes.head, "choose");
+      else this.teller.tell(this.nodes.head, "holds_nothing", { request });
       body.replaceChildren();
       return;
     }
     this.tableHead(request, holder);
     const entries = this.film.elastic ? [] : holder.table.slice(0, pagedkv.ENTRIES);
     while (body.childNodes.length > entries.length) body.lastChild.remove();
-    entries.forEach((block, logical) => this.entry(body, [request, holder], block, logical));
+    entries.forEach((block, logical) => this.entry(body, holder, block, logical));
   }
 
   tableHead(request, holder) {
@@ -209,12 +188,10 @@ pagedkv.Side = class {
       request, written: holder.written, blocks: holder.table.length, slots,
       wasted: holder.ended ? slots : slots - holder.written,
     };
-    const at = `${this.path("moments")}.holders[${request}]`;
-    const paths = Object.fromEntries(Object.keys(values).map((name) => [name, `${at}.${name}`]));
-    this.teller.tell(this.nodes.head, holder.ended ? "table_ended" : "table", values, paths);
+    this.teller.tell(this.nodes.head, holder.ended ? "table_ended" : "table", values);
   }
 
-  entry(body, [request, holder], block, logical) {
+  entry(body, holder, block, logical) {
     let item = body.childNodes[logical];
     if (!item) {
       item = document.createElement("li");
@@ -233,10 +210,6 @@ pagedkv.Side = class {
     }
     pagedkv.write(place, `${logical} → ${block}`);
     pagedkv.write(slots, `${filled}/${size}` + (owners > 1 ? ` ×${owners}` : ""));
-    if (this.stage.state.playing) return;
-    const at = `${this.path("moments")}.holders[${request}].table.${logical}`;
-    this.teller.key(place, at, "player.entry_place");
-    this.teller.key(slots, at, "player.entry_slots");
   }
 };
 
@@ -265,12 +238,12 @@ pagedkv.totalsOf = function (film) {
   return sums;
 };
 
-// What a frame did, the first of it first: [sentence, its numbers, the list in the log].
+// What a frame did, the first of it first: [sentence, its numbers].
 pagedkv.told = function* (frame) {
-  for (const [i, [request]] of (frame.f || []).entries()) yield ["finished", { request }, `finished.${i}`];
-  for (const [i, request] of (frame.p || []).entries()) yield ["preempted", { request }, `preempted.${i}`];
-  for (const [i, [request, old, block]] of (frame.y || []).entries()) yield ["copied", { request, old, block }, `copied.${i}`];
-  if (frame.e) yield ["evicted", { n: frame.c.evicted }, "counts.evicted"];
-  for (const [i, [kind, request, n]] of (frame.m || []).entries()) yield [kind, { request, n }, `moved.${i}`];
-  if (frame.c && frame.c.allocated) yield ["allocated", { n: frame.c.allocated }, "counts.allocated"];
+  for (const [request] of frame.f || []) yield ["finished", { request }];
+  for (const request of frame.p || []) yield ["preempted", { request }];
+  for (const [request, old, block] of frame.y || []) yield ["copied", { request, old, block }];
+  if (frame.e) yield ["evicted", { n: frame.c.evicted }];
+  for (const [kind, request, n] of frame.m || []) yield [kind, { request, n }];
+  if (frame.c && frame.c.allocated) yield ["allocated", { n: frame.c.allocated }];
 };

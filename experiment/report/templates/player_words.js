@@ -1,4 +1,4 @@
-// The words and numbers of the player, written as Python writes them, with where each came from.
+// The words and numbers of the player, written as Python writes them.
 pagedkv.write = function (node, text) {
   if (node.said === text) return;
   node.said = text;
@@ -46,12 +46,10 @@ pagedkv.WRITERS = {
   },
 };
 
-// What the player says in the language of the page. `state.playing`: nobody looks numbers up in a
-// film that plays; then the page carries no keys, rather than those of another step.
+// What the player says in the language of the page.
 pagedkv.Teller = class {
-  constructor(texts, state) {
+  constructor(texts) {
     this.texts = texts;
-    this.state = state;
   }
 
   say(key, values) {
@@ -63,28 +61,8 @@ pagedkv.Teller = class {
     });
   }
 
-  // Where a number came from and how it is written.
-  key(node, path, kind) {
-    if (this.state.playing) return;
-    node.dataset.key = path;
-    node.dataset.as = kind;
-  }
-
-  unkey(within) {
-    for (const node of within.querySelectorAll("[data-key]")) node.removeAttribute("data-key");
-  }
-
-  // A text that has no number of the run.
-  plain(node, text) {
-    pagedkv.write(node, text);
-    node.removeAttribute("data-key");
-  }
-
-  // A sentence of the catalogue whose numbers are looked up by these paths.
-  tell(node, name, values, paths) {
+  // A sentence of the catalogue with its numbers.
+  tell(node, name, values) {
     pagedkv.write(node, this.say(name, values));
-    if (this.state.playing) return;
-    const key = Object.entries(paths).map(([name, path]) => `${name}=${path}`).join("; ");
-    this.key(node, key, "player." + name);
   }
 };

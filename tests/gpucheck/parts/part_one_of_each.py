@@ -9,7 +9,7 @@ from functools import partial
 import torch
 
 from experiment.gpucheck.decode_steps import Setting
-from experiment.gpucheck.kernels import check_formats
+from experiment.gpucheck.kernels import check_formats, check_rescale
 from experiment.gpucheck.parts import Task
 from experiment.gpucheck.speed import COMPARISONS, Measured
 from experiment.gpucheck.tiny_models import tiny
@@ -21,6 +21,7 @@ def check(wire: Wire, task: Task) -> None:
     device = torch.device(task.device)
     check_formats(wire, device, ("float16",))
     check_families(wire, device, ("llama",))
+    check_rescale(wire, device)
     model = copy.deepcopy(tiny("llama", "sdpa"))
     deadline = time.monotonic() + 1000
     measured = Measured(wire, model, 1e9, deadline, lambda work: (work(), work)[1])
