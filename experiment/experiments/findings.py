@@ -23,6 +23,7 @@ from experiment.analysis.experiment_results import (
 from experiment.experiments.figures import FIGURES
 from experiment.experiments.found import Faster, Found, Place
 from experiment.experiments.labels import (
+    arm_figure,
     arm_in_cell,
     arm_label,
     axis_label,
@@ -83,23 +84,24 @@ def versus(found: Found, one: Place, base: Place, *axes: str) -> Beside:
         return None
     (cell, arm, figure), (other, other_arm, other_figure) = one, base
     same = {axis for axis in cell.values if cell.values[axis] == other.values.get(axis)}
+    named, of = list(cell.values), None
     if arm != other_arm:
-        labels = [arm_label(arm), arm_label(other_arm)]
-        named = list(cell.values)
+        of, labels = figure_label(figure), [arm_label(arm), arm_label(other_arm)]
     elif cell.values != other.values:
-        apart = next(axis for axis in cell.values if axis not in same)
+        of, apart = arm_figure(arm, figure), next(axis for axis in named if axis not in same)
         labels = [side_label(apart, each.values[apart]) for each in (cell, other)]
-        named = [axis for axis in cell.values if axis in same]
+        named = [axis for axis in named if axis in same]
     else:
         labels = [labelled(figure_label(name)) for name in (figure, other_figure)]
-        named = list(cell.values)
     row = Compared(
-        figure=figure_label(figure) if figure == other_figure or arm != other_arm else None,
+        figure=of,
         at=cell_place(cell, axes or named),
         sides=[side(labels[0], figure, first.value), side(labels[1], other_figure, second.value)],
     )
     factor, is_timed = found.compared(one, base), FIGURES[figure].kind == "time"
-    return row.model_copy(update=seen_as(factor, is_timed=is_timed)) if factor else row
+    if factor is None or not first.value:
+        return row
+    return row.model_copy(update=seen_as(factor, is_timed=is_timed))
 
 
 def between(found: Found, cell: CellResult, figure: str, arm: str, base: str, *axes: str) -> Beside:
@@ -148,19 +150,14 @@ def steps_instead(found: Found, cell: CellResult, faster: Faster | None) -> Besi
     return between(found, cell, "steps", "paged", "slabs")
 
 
-def series(
-    found: Found, cells: Iterable[CellResult], figure: str, arm: str, axis: str,
-    of: Message | None = None,
-) -> Compared:  # fmt: skip
-    """A figure of an arm over the cells that have it; ``of``: another name of it."""
+def series(found: Found, cells: Iterable[CellResult], figure: str, arm: str, axis: str) -> Compared:
+    """A figure of an arm over the cells that have it."""
     sides = [
         side(side_label(axis, cell.values[axis]), figure, value)
         for cell in cells
         if (value := found.figure(cell, arm, figure)) is not None
     ]
-    name = of or message("experiments.found.arm_figure", arm=arm_label(arm).model_dump(),
-                         figure=figure_label(figure).model_dump())  # fmt: skip
-    return Compared(figure=name, at=axis_label(axis), sides=sides)
+    return Compared(figure=arm_figure(arm, figure), at=axis_label(axis), sides=sides)
 
 
 def tally(found: Found, cell: CellResult, arm: str, *figures: str) -> Beside:

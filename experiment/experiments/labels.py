@@ -80,6 +80,12 @@ def cell_place(cell: CellResult, axes: Iterable[str]) -> Message | None:
     )
 
 
+def arm_figure(arm: str, figure: str) -> Message:
+    """A figure of one arm."""
+    of = {"arm": arm_label(arm).model_dump(), "figure": figure_label(figure).model_dump()}
+    return message("experiments.found.arm_figure", **of)
+
+
 def rate_label(rate: float) -> Message:
     """A rate at which requests arrive."""
     axis = axis_label("rate").model_dump()

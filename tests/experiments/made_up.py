@@ -98,8 +98,9 @@ def beside(finding: Finding) -> dict[str, Compared]:
 
 
 def name_of(row: Compared) -> str:
-    """Of counts of an arm the arm."""
-    return " ".join(codes(row.figure)) if row.figure else codes(row.at)[1]
+    """Of counts of an arm the arm; of a ratio the figure."""
+    names = codes(row.figure) if row.figure else codes(row.at)[1:2]
+    return names[-1] if row.kind == "ratio" else " ".join(names)
 
 
 def sides(row: Compared) -> dict[str, Number | None]:
