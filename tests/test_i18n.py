@@ -110,11 +110,6 @@ def named(figure: str) -> list[str]:
     return re.findall(r"experiments\.figure\.(\w+)", figure_label(figure).model_dump_json())
 
 
-def named(figure: str) -> list[str]:
-    """What the name of an experiment's figure is made of."""
-    return re.findall(r"experiments\.figure\.(\w+)", figure_label(figure).model_dump_json())
-
-
 def exactly_asked_for() -> dict[str, set[str]]:
     """Under each of these there is a text for what code has, and for nothing else."""
     figures = {figure.name for figure in FIGURES if figure.state is None}
