@@ -12,7 +12,7 @@ from typing import Any
 
 from experiment.files.bounded_reading import parse_json, read_bounded
 from experiment.model.load import one_line, silence_libraries
-from experiment.text.errors import UserError, user_error
+from experiment.text.errors import UserError, shown, user_error
 from kvsim.sizing.geometry import geometry_from_config
 
 MAX_CONFIG_BYTES = 1 << 20
@@ -130,7 +130,7 @@ def _check_layer_count(raw: Mapping[str, Any], name: str) -> None:
     for key in _LAYERS:
         count = raw.get(key)
         if isinstance(count, int) and count > _MOST_LAYERS:
-            raise user_error("error.model.unbuildable", model=name, detail=f"{key} = {count:.4g}")
+            raise user_error("error.model.unbuildable", model=name, detail=f"{key} = {shown(count)}")
 
 
 def _check_decoder(config: Any, name: str) -> None:
