@@ -130,7 +130,9 @@ def _check_layer_count(raw: Mapping[str, Any], name: str) -> None:
     for key in _LAYERS:
         count = raw.get(key)
         if isinstance(count, int) and count > _MOST_LAYERS:
-            raise user_error("error.model.unbuildable", model=name, detail=f"{key} = {shown(count)}")
+            raise user_error(
+                "error.model.unbuildable", model=name, detail=f"{key} = {shown(count)}"
+            )
 
 
 def _check_decoder(config: Any, name: str) -> None:
