@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 
+from experiment.gpucheck.made_up_nvml import check_made_up
 from experiment.gpucheck.parts import Task
 from experiment.process.wire import Wire
 from experiment.selfcheck.checks import all_checks, scratch_directory
@@ -15,8 +16,10 @@ from experiment.selfcheck.checks import all_checks, scratch_directory
 _COST = "sampler.cost."
 
 
-def check(wire: Wire, task: Task) -> None:  # noqa: ARG001 - every part is given one
-    """Run the checks of ``selfcheck``, on the CPU and on a GPU that is there."""
+def check(wire: Wire, task: Task) -> None:
+    """Run the checks of ``selfcheck``, on the CPU and on a GPU that is there, else made up."""
+    if not task.on_gpu:
+        check_made_up(wire)
     with scratch_directory() as scratch:
         log = scratch / "selfcheck.log"
         try:
