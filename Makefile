@@ -40,7 +40,8 @@ run: $(VENV)/.ready
 .PHONY: test
 test: lint types contracts unit
 
-FASTEST := tests/kvsim/test_scheduler.py tests/test_tree.py tests/test_i18n.py
+FASTEST := tests/kvsim tests/conformance tests/compare tests/corpus tests/test_tree.py tests/test_i18n.py \
+  tests/test_summary.py tests/test_guides.py
 .PHONY: check
 check: PYTEST_ARGS := $(FASTEST)
 check: lint types contracts unit
