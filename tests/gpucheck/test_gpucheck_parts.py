@@ -198,7 +198,7 @@ def test_a_walkthrough_that_needs_more_time_reports_the_arms_that_ended(
     heard: Any = Heard()
     walkthrough.check(heard, Task(PARTS[6], "cpu", tmp_path, time.monotonic() + 60.0))
     assert heard.checks["exit"] is False
-    assert True in (found for name, found in heard.checks.items() if name.startswith("arm."))
+    assert any(found is True for name, found in heard.checks.items() if name.startswith("arm."))
 
 
 def test_arms_with_problems_pools_and_tokens_that_differ_fail(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ What they stand on is in :mod:`experiment.report.facts.bench`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -50,12 +50,7 @@ class Cells:
 
 def all_tables(t: Translator, data: BenchData) -> list[Cells]:
     """Three tables for each workload, vLLM's modes, and where a decode step goes."""
-    found = lines(data.rows)
-    tables = [
-        table(t, name, [line for line in found if line.workload == name])
-        for name in workload_names(data)
-        for table in (_speed, _times, _memory)
-    ]
+    tables = _by_workload(t, data, _speed, _times, _memory)
     if any(trials(data.vllm)):
         tables.append(_vllm(t, data))
     if data.profiles:
@@ -65,10 +60,17 @@ def all_tables(t: Translator, data: BenchData) -> list[Cells]:
 
 def speed_tables(t: Translator, data: BenchData) -> list[Cells]:
     """Of each workload the rates, factors and first tokens."""
+    return _by_workload(t, data, _speed)
+
+
+def _by_workload(
+    t: Translator, data: BenchData, *tables: Callable[[Translator, str, Sequence[Line]], Cells]
+) -> list[Cells]:
     found = lines(data.rows)
     return [
-        _speed(t, name, [line for line in found if line.workload == name])
+        table(t, name, [line for line in found if line.workload == name])
         for name in workload_names(data)
+        for table in tables
     ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from experiment.config.reading import MAX_CONFIG_BYTES
@@ -10,6 +9,7 @@ from experiment.files.bounded_reading import read_bounded
 from experiment.files.os_errors import writing
 from experiment.gpucheck.result import GpuCheck
 from experiment.record.log import write_atomic
+from experiment.report.facts.texts import date_text
 from experiment.report.files.markdown import plain
 from experiment.text import Translator
 from experiment.text.errors import user_error
@@ -58,8 +58,8 @@ def gpu_row(data: GpuCheck) -> str | None:
         return None
     t = Translator("en")
     cells = [gpu.name, gpu.compute_capability, gpu.driver_version, data.environment.torch.version]
-    day = datetime.fromtimestamp(data.wall_ns / 1e9, timezone(timedelta(seconds=data.utc_offset_s)))
-    cells += [day.date().isoformat(), t.message(data.headline)]
+    day, _, _ = date_text(data.wall_ns, data.utc_offset_s).partition(" ")
+    cells += [day, t.message(data.headline)]
     return f"| {' | '.join(plain(cell or t('gpucheck.unknown')) for cell in cells)} |"
 
 
