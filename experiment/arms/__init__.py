@@ -1,1 +1,1 @@
-"""The arms: one process each, one file a kind, all behind :func:`experiment.arms.base.ArmRun`."""
+"""The arms: ways of running the same requests, one process each; see :class:`ArmRun`."""

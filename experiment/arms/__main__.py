@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def libraries() -> None:
-    """Import what any arm needs."""
+    """Import the libraries of all arms."""
     import torch  # noqa: F401
 
     from experiment.arms import registry  # noqa: F401

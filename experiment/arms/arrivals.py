@@ -1,4 +1,4 @@
-"""Which requests of those that have arrived make a batch: in order, or as they come."""
+"""Form batches of arrived requests: in order, or as they come."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from experiment.events import WorkloadRequest
 from experiment.workload.arrival_clock import ArrivalClock
 from kvsim.core.request import final_tokens
 
-# A batch, and how many wait beside it.
+# A batch, and the number of waiting requests.
 Batch = tuple[Sequence[WorkloadRequest], int]
 Batches = Callable[[ArrivalClock], Iterator[Batch]]
 
 
 def clock_of(run: ArmRun) -> ArrivalClock:
-    """The clock by which an arm's requests arrive; made when the generation begins."""
+    """Clock of an arm's arrivals; create it when the generation begins."""
     return ArrivalClock(run.now, run.task.config.workload.timed)
 
 
 def in_order(parts: Sequence[Sequence[WorkloadRequest]], clock: ArrivalClock) -> Iterator[Batch]:
-    """One part after another, each as soon as it is there and the one before has ended."""
+    """Yield one part after another, each when it has arrived and the previous one has ended."""
     for index, part in enumerate(parts):
         clock.wait_for(part[-1])
         waiting = sum(clock.arrived(one) for later in parts[index + 1 :] for one in later)
@@ -31,7 +31,7 @@ def in_order(parts: Sequence[Sequence[WorkloadRequest]], clock: ArrivalClock) ->
 def as_they_come(
     requests: Sequence[WorkloadRequest], rows: int, max_length: int, clock: ArrivalClock
 ) -> Iterator[Batch]:
-    """Batches of the requests that are there when the one before has ended, ``rows`` at most.
+    """Yield batches of requests that have arrived when the previous batch ends, at most ``rows``.
 
     Padded to the longest prompt, all rows of a batch stay within ``max_length``.
     """
@@ -45,7 +45,7 @@ def as_they_come(
 
 
 def fitting(requests: Sequence[WorkloadRequest], rows: int, max_length: int) -> int:
-    """How many of the first ``rows`` requests fit beside each other in slabs of ``max_length``."""
+    """How many of the first ``rows`` requests fit into one padded batch of ``max_length``."""
     longest = last = 0
     for count, one in enumerate(requests[:rows]):
         longest, last = max(longest, len(one.token_ids)), max(last, one.max_new_tokens)

@@ -1,4 +1,4 @@
-"""What single experiments measure beside the requests that an arm serves."""
+"""Micro-benchmarks of single experiments, run inside the arm process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kvsim.core.request import final_tokens
 
 
 def measure_asides(run: ArmRun, model: torch.nn.Module, kernel: str) -> None:
-    """Emit what the experiment of this run asks for; of the paged arm alone."""
+    """Run the micro-benchmark of this run's experiment and emit its result; paged arm only."""
     name = run.task.config.experiment.name
     if run.task.arm != "paged":
         return
@@ -28,7 +28,7 @@ def measure_asides(run: ArmRun, model: torch.nn.Module, kernel: str) -> None:
 
 
 def _lookup(run: ArmRun, model: torch.nn.Module, kernel: str) -> LookupTimed | None:
-    """At the end of the workload's requests, which are all alike; None if it cannot be timed."""
+    """Time lookups at the end of the workload's requests, which are alike; None if impossible."""
     workload, like = run.task.workload, torch.empty(0, dtype=run.task.dtype, device=run.device)
     first, count = workload.requests[0], len(workload.requests)
     context = final_tokens(len(first.token_ids), first.max_new_tokens)

@@ -1,4 +1,4 @@
-"""The only way in which an arm reports: its stages, its pool, its steps and its requests.
+"""Interface through which arms report stages, pool, steps and requests.
 
 process starts ─ mark START ─ load model ─ mark LOADED ─ reserve cache ─ mark CACHE_READY
     ─ generate (steps, requests, mark REQUEST_DONE) ─ mark LAST_STEP ─ release ─ mark RELEASED
@@ -51,10 +51,9 @@ from kvsim.core.step import StepPlan
 
 
 class ArmRun:
-    """An arm in progress: emits its events and keeps its clock.
+    """A running arm: emits its events and keeps its clock.
 
-    The clock stands still while the arm is being measured, so that measuring costs no arm any
-    of its speed.
+    The clock is paused during measurements, so that they do not affect the arm's speed.
     """
 
     def __init__(self, wire: Wire, task: ArmTask, import_s: float) -> None:
@@ -70,7 +69,7 @@ class ArmRun:
         self._last_step: int | None = None
         self._repeat = 0
         self._kv_tensors: Callable[[], Iterable[torch.Tensor]] = tuple
-        # What held keys and values at any stage, as long as anybody still holds it.
+        # Tensors that held keys and values at any stage and still exist.
         self._kv_seen: dict[int, weakref.ref[torch.Tensor]] = {}
         self._elastic = False
         self._kv_peak = 0
@@ -79,15 +78,14 @@ class ArmRun:
         self.device = torch.device(task.device)
 
     def now(self) -> int:
-        """Nanoseconds on a clock that stands still in pauses."""
+        """Nanoseconds on the arm's clock, which excludes pauses."""
         return self._clock.now()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Stop the arm's clock for the duration of a measurement; may be nested.
+        """Pause the arm's clock during a measurement; may nest.
 
-        The device has done what it was asked for when the clock stops, and what it was asked for
-        in between when it goes on.
+        Synchronises with the device before the clock stops and before it continues.
         """
         self.synchronize()
         with self._clock.paused():
@@ -96,22 +94,21 @@ class ArmRun:
 
     @property
     def computes_before(self) -> bool:
-        """Whether first prompts are due before the clock."""
+        """Whether the arm warms up before its clock starts."""
         return are_due(self.task.config.experiment.measured)
 
     def synchronize(self) -> None:
-        """Wait until the device has done what was asked of it."""
+        """Wait until the device has finished all work."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
     def load(
         self, attention: str, check: Callable[[torch.nn.Module], None] | None = None
     ) -> torch.nn.Module:
-        """Mark START, load the weights, run ``check`` and a first token, mark LOADED.
+        """Mark START, load the weights, run ``check`` or a first token, mark LOADED.
 
-        The first token touches every weight (they are mapped from the file) and starts what the
-        runtime starts at first use, so that the next reading differs from this one by the KV
-        cache alone.
+        The first token touches every weight (they are mapped from the file) and includes
+        first-forward overhead, so that the next reading differs only by the KV cache.
         """
         self.mark(Stage.START)
         begin = self.now()
@@ -133,11 +130,14 @@ class ArmRun:
         poisoned: Callable[[], int] | None = None,
         kv_dtype: str | None = None,
     ) -> None:
-        """Announce the KV cache and mark CACHE_READY.
+        """Report the KV cache and mark CACHE_READY.
 
-        ``tensors`` yields the tensors that hold keys and values now; it is asked at each stage.
-        ``poisoned`` counts the bytes of the empty cache by what its slots hold; None where nothing
-        is there to count. ``kv_dtype`` names another precision than the model's.
+        Args:
+            shape: shape of the pool.
+            tensors: returns the tensors that now hold keys and values; called at each stage.
+            poisoned: counts the bytes of the empty cache from the content of its slots; None if
+                unsupported.
+            kv_dtype: dtype of the cache, if it differs from the model's.
         """
         self._kv_tensors = tensors
         self._elastic = shape.elastic
@@ -159,13 +159,13 @@ class ArmRun:
             )
             self._empty_cache_readings(shape, poisoned)
         self.mark(Stage.CACHE_READY)
-        reset_torch_peaks(self.task.device)  # from here on they are those of the generation
+        reset_torch_peaks(self.task.device)  # later peaks are those of the generation
 
     def repeats(self) -> Iterator[int]:
-        """Numbers of the times that the workload is run, from 0: once, or as an experiment asks.
+        """Yield the numbers of the repeats, from 0: one, or as many as an experiment needs.
 
-        Of an experiment the first one warms up, each other one waits for its turn, and each is told
-        when it is over.
+        In an experiment the first repeat is the warm-up, the others wait for their turn, and the
+        end of each is reported.
         """
         experiment = self.task.config.experiment
         if experiment.name is None:
@@ -186,18 +186,18 @@ class ArmRun:
             )
 
     def begin_generation(self) -> None:
-        """Start the clock of the workload; the random numbers that torch draws begin anew."""
+        """Start the clock of the workload, and reset torch's random generator."""
         self._tokens_done = 0
         self._progress()
         torch.manual_seed(self.task.workload.sampling.seed)
         self._began = self.now()
 
     def end_generation(self) -> None:
-        """Stop the clock of the workload, mark LAST_STEP, see what the allocator keeps."""
+        """Stop the clock of the workload, mark LAST_STEP, read the allocator's slack."""
         self.synchronize()
         self._generate_ns = self.now() - self._began
         if self._repeat:
-            return  # further repeats take the same memory
+            return  # further repeats use the same memory
         self.mark(Stage.LAST_STEP)
         self.emit(slack_reading(self.task.arm, Stage.LAST_STEP, self.task.device))
 
@@ -208,9 +208,9 @@ class ArmRun:
         written: Callable[[], Mapping[int, int]],
         witness: Callable[[], int] | None = None,
     ) -> Picture:
-        """What a step left behind, off the clock; every so often ``tables`` and ``written`` too.
+        """Take a snapshot after a step, off the clock; regularly with ``tables`` and ``written``.
 
-        ``witness`` counts written slots from the tensors; it is asked where the config says so.
+        ``witness`` counts written slots from the tensors; it is called if the config enables it.
         """
         with self.paused():
             asked = self.task.config.run.witness and not self._repeat
@@ -218,11 +218,11 @@ class ArmRun:
             return Picture(count, keyframe_of(self.task.arm, step, tables, written))
 
     def step(self, plan: StepPlan, began: int, picture: Picture, first_tokens: int = 0) -> None:
-        """Log one executed step: all that the arm did for it, and nothing that was done to measure.
+        """Log one executed step, without the time of measurements.
 
         Args:
             began: by :meth:`now`.
-            first_tokens: of samples that begin here, beside the tokens of the chunks.
+            first_tokens: of samples that start here, in addition to the tokens of the chunks.
         """
         took, ended = self.now() - began, time.monotonic_ns()
         with self.paused():
@@ -246,9 +246,9 @@ class ArmRun:
     def request_finished(
         self, request: WorkloadRequest, reason: str, tokens: list[int], times: RequestTimes
     ) -> None:
-        """Log the end of a request and mark REQUEST_DONE: of repeats, in the first one alone.
+        """Log the end of a request and mark REQUEST_DONE, the latter only in the first repeat.
 
-        The others are measured, and a reading lengthens what follows it.
+        Later repeats are timed, and a reading slows down what follows.
         """
         with self.paused():
             text = as_text(self._tokenizer, tokens)
@@ -259,7 +259,7 @@ class ArmRun:
             self.mark(Stage.REQUEST_DONE, request.id)
 
     def mark(self, stage: Stage, request: int | None = None) -> None:
-        """Read the channels of this process, then stand still until the runner has read its own."""
+        """Read the channels of this process, then wait until the runner has read its own."""
         arm = self.task.arm
         with self.paused():
             for reading in self._own_readings(stage, request):
@@ -269,20 +269,20 @@ class ArmRun:
             )
 
     def emit_started(self, pid: int) -> None:
-        """First event of the arm."""
+        """Emit the first event of the arm."""
         self._wire.emit(
             ArmStarted(arm=self.task.arm, pid=pid, variables=thread_facts(), cores=usable_cores())
         )
 
     def emit(self, event: Any) -> None:
-        """Send any other event, off the clock."""
+        """Emit any other event, off the clock."""
         with self.paused():
             self._wire.emit(event)
 
     def finish(self) -> None:
-        """Mark RELEASED (the arm has dropped its model and cache) and end well.
+        """Mark RELEASED and finish; the arm must have dropped model and cache.
 
-        Tensors of the cache that somebody still holds count as held there.
+        Cache tensors that are still referenced count as held.
         """
         self._kv_tensors = tuple
         trim()
@@ -315,10 +315,10 @@ class ArmRun:
         return readings
 
     def _empty_cache_readings(self, shape: PoolShape, poisoned: Callable[[], int] | None) -> None:
-        """Size of the cache by its shape and, independently, by counting unwritten slots.
+        """Emit the size of the cache by its shape and, independently, by counting unwritten slots.
 
-        What counting took is given back: the C library would keep up to half the bytes of a
-        tensor, and all who look at the process would take them for the cache's.
+        Freed memory is trimmed afterwards: otherwise the C library keeps up to half the bytes of a
+        tensor, which would be attributed to the cache.
         """
         formula = None if shape.elastic else shape.bytes
         counted = None if poisoned is None else poisoned()
@@ -340,14 +340,14 @@ class ArmRun:
             )
 
     def _note_growth(self) -> None:
-        """Tell how much a growing cache holds whenever it is more than ever before."""
+        """Emit the size of a growing cache whenever it exceeds its maximum."""
         size = storage_bytes(self._kv_tensors())
         if size > self._kv_peak:
             self._kv_peak = size
             self._wire.emit(self._tensor_reading(size, None, None))
 
     def _held_bytes(self) -> int:
-        """Bytes of the tensors that hold keys and values, or held them and are still there."""
+        """Bytes of tensors that hold or held keys and values and still exist."""
         for tensor in self._kv_tensors():
             self._kv_seen[id(tensor)] = weakref.ref(tensor)
         seen = (ref() for ref in self._kv_seen.values())

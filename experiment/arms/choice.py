@@ -1,4 +1,4 @@
-"""How ``generate`` chooses tokens: the same filters, in the same order, as in our own sampler."""
+"""Sampling arguments of ``generate``, with the filters and order of our own sampler."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from experiment.events.sampling import SamplingConfig
 def choice(sampling: SamplingConfig, stops: Collection[int], prompt_tokens: int) -> dict[str, Any]:
     """Arguments of ``generate``.
 
-    A filter that is not asked for is named all the same: a model's ``generation_config.json`` may
-    bring its own, and Transformers keeps the 50 likeliest tokens unless it is told not to.
+    Unused filters are set explicitly: a model's ``generation_config.json`` may set its own, and
+    Transformers' default keeps the 50 likeliest tokens.
 
     Args:
-        stops: tokens that may not come before ``min_new_tokens`` are there.
+        stops: tokens that are excluded until ``min_new_tokens`` are generated.
         prompt_tokens: of the padded batch.
     """
     arguments: dict[str, Any] = {"do_sample": not sampling.greedy}
@@ -35,14 +35,14 @@ def choice(sampling: SamplingConfig, stops: Collection[int], prompt_tokens: int)
 
 
 class _NoStopBefore(LogitsProcessor):  # type: ignore[misc]
-    """Makes stop tokens impossible until a row has ``length`` tokens."""
+    """Exclude stop tokens until a row has ``length`` tokens."""
 
     def __init__(self, length: int, stops: Collection[int]) -> None:
         self.length = length
         self.stops = sorted(stops)
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Scores of [rows, vocabulary], changed where it is too early to stop."""
+        """Scores [rows, vocabulary], modified while stop tokens are excluded."""
         if input_ids.shape[1] >= self.length:
             return scores
         scores = scores.clone()

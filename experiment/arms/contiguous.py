@@ -4,13 +4,13 @@ Four modes, an arm each:
 
     contiguous.sequential   one request after another, one StaticCache of the maximum length
     contiguous.batch        one left-padded batch, a StaticCache row of the maximum length each
-    contiguous.compiled     the same with the decoding step compiled, where there is a GPU
-    contiguous.growing      one request after another, DynamicCache: what Transformers does
-                            when it is given nothing; each step reallocates every tensor
+    contiguous.compiled     the same with the decode step compiled, on a GPU
+    contiguous.growing      one request after another, DynamicCache: Transformers' default;
+                            each step reallocates every tensor
 
-Where the budget holds fewer slabs than there are requests, the batch runs in waves. Several
-samples of a prompt are rows with the same input, which is what ``num_return_sequences`` makes
-of them: each has a whole copy of the prompt's keys and values.
+If the budget holds fewer slabs than requests, the batch runs in waves. Samples of a prompt are rows
+with the same input, as with ``num_return_sequences``: each has its own copy of the prompt's keys
+and values.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ from kvsim.accounting.ledger import PoolShape
 from kvsim.contiguous.planners import GrowingPlanner, StaticBatchPlanner
 
 ATTENTION = "sdpa"
-# What generate is told: to leave the model as it is, or to compile it as Transformers itself does.
+# Arguments of generate: run the model eagerly, or compile it as Transformers does.
 EAGER: dict[str, Any] = {"disable_compile": True}
 COMPILED: dict[str, Any] = {"disable_compile": False, "compile_config": CompileConfig()}
-# New tokens while compiling: the graphs are captured in the first steps that decode.
+# New tokens during compilation: graphs are captured in the first decode steps.
 _WARM_UP = 4
 _COMPILED_ARM = "contiguous.compiled"
-# The argument of generate that takes a cache; Transformers 5.24 renamed it.
+# Argument of generate for the cache; Transformers 5.24 renamed it.
 _RENAMED = "cache" in signature(GenerationMixin.prepare_inputs_for_generation).parameters
 _CACHE = "cache" if _RENAMED else "past_key_values"
 
 
 def run_sequential(run: ArmRun) -> None:
-    """One prompt after another, a slab for each of its samples."""
+    """Run one prompt after another, with a slab for each of its samples."""
     prompts = run.task.workload.samples()
     rows = min(run.task.slabs, max(map(len, prompts)))
     parts = [part for samples in prompts for part in _parts(samples, rows)]
@@ -66,9 +66,9 @@ def run_sequential(run: ArmRun) -> None:
 
 
 def run_batch(run: ArmRun) -> None:
-    """Padded batches of as many requests as the budget holds slabs and may run at a time.
+    """Run padded batches, limited by the slabs of the budget and by ``max_num_seqs``.
 
-    Of the arm ``contiguous.compiled`` Transformers compiles the decoding steps, off the clock.
+    In the arm ``contiguous.compiled`` Transformers compiles the decode steps, off the clock.
     """
     task, requests = run.task, run.task.workload.requests
     rows = min(task.slabs, len(requests), task.config.engine.max_num_seqs)
@@ -78,7 +78,7 @@ def run_batch(run: ArmRun) -> None:
 
 
 def run_growing(run: ArmRun) -> None:
-    """One prompt after another; the cache grows with every token."""
+    """Run one prompt after another; the cache grows with every token."""
     model: Any = run.load(ATTENTION)
     _generate_growing(run, model)
     del model
@@ -101,7 +101,7 @@ def _generate_growing(run: ArmRun, model: Any) -> None:
 def _grow_all(
     run: ArmRun, model: Any, prompts: Sequence[Sequence[WorkloadRequest]], caches: list[Any]
 ) -> None:
-    """Every prompt once; ``caches`` holds the one that is there."""
+    """Run every prompt once; ``caches`` holds the present cache."""
     task = run.task
     planner = GrowingPlanner(task.workload.max_length, max(map(len, prompts)))
     run.begin_generation()
@@ -130,7 +130,7 @@ def _longest(parts: Sequence[Sequence[WorkloadRequest]]) -> Sequence[WorkloadReq
 
 
 def _run_static(run: ArmRun, rows: int, batches: Batches, first: Sequence[WorkloadRequest]) -> None:
-    """``first``: the batch that is computed before the clock."""
+    """Run ``batches`` with a static cache; ``first`` is the warm-up batch."""
     model: Any = run.load(ATTENTION)
     _generate_static(run, model, rows, batches, first)
     del model
@@ -155,9 +155,9 @@ def _generate_static(
 
 
 def _compute_before(run: ArmRun, model: Any, batch: Sequence[WorkloadRequest], cache: Any) -> None:
-    """Compute a batch's prompt step and some decoding steps, and keep nothing of them.
+    """Warm up with a batch's prefill and some decode steps, and discard the result.
 
-    Transformers compiles in them, where it does.
+    In ``contiguous.compiled`` Transformers compiles here.
     """
     arm, began = run.task.arm, time.perf_counter()
     if arm == _COMPILED_ARM:
@@ -174,7 +174,7 @@ def _compute_before(run: ArmRun, model: Any, batch: Sequence[WorkloadRequest], c
 def _generate_first(
     run: ArmRun, model: Any, batch: Sequence[WorkloadRequest], cache: Any, new_tokens: int
 ) -> None:
-    # As many as fit behind the longest prompt: the last token's K and V are never written.
+    # As many as fit after the longest prompt: the last token's K and V are never written.
     room = run.task.workload.max_length + 1 - max(len(each.token_ids) for each in batch)
     short = [each.model_copy(update={"max_new_tokens": min(new_tokens, room)}) for each in batch]
     model.generate(**_arguments(model, short, cache), **_compiling(run.task.arm))
@@ -192,13 +192,13 @@ def _run_batches(
     cache: Any,
     layers: Sequence[tuple[torch.Tensor, torch.Tensor]],
 ) -> None:
-    """Every batch once."""
+    """Run every batch once."""
     run.begin_generation()
     clock = clock_of(run)
     left = len(run.task.workload.requests)
     for batch, waiting in batches(clock):
         filled = _filled(batch, layers[0][0].shape[0], run.task.arm)
-        with run.paused():  # what marks unwritten slots is no work of this arm
+        with run.paused():  # marking unwritten slots is not work of the arm
             reset_cache(cache, layers, len(filled))
         left -= len(batch)
         hook = StaticHook(run, clock, planner, batch, layers, waiting)
@@ -209,16 +209,16 @@ def _run_batches(
 
 
 def _filled(batch: Sequence[WorkloadRequest], rows: int, arm: str) -> list[WorkloadRequest]:
-    """The batch; of the arm that compiles its last request again for every slab that is left.
+    """Fill a compiled batch up to ``rows`` by repeating its last request.
 
-    Another number of rows would be compiled anew, on the clock. What they generate is thrown away.
+    Another number of rows would be recompiled, on the clock. The additional output is discarded.
     """
     left = rows - len(batch) if arm == _COMPILED_ARM else 0
     return [*batch, *[batch[-1]] * left]
 
 
 def _reserve(model: Any, rows: int, run: ArmRun) -> Any:
-    """A static cache that is there before the prefill, every slot marked as unwritten."""
+    """Reserve a static cache before the prefill, with every slot marked as unwritten."""
     task = run.task
     cache = StaticCache(config=model.config, max_cache_len=task.workload.max_length)
     geometry = task.geometry
@@ -235,10 +235,11 @@ def _reserve(model: Any, rows: int, run: ArmRun) -> Any:
 
 
 def reset_cache(cache: Any, layers: Sequence[tuple[torch.Tensor, torch.Tensor]], rows: int) -> None:
-    """Make the cache as new for ``rows`` requests; a smaller last batch uses the first slabs."""
-    cache.reset()  # Transformers knows what each kind of layer keeps beside keys and values
+    """Reset the cache for ``rows`` requests; a smaller last batch uses the first slabs."""
+    cache.reset()  # resets state of layers other than keys and values
     for layer, (keys, values) in zip(cache.layers, layers, strict=True):
-        # A view would be another tensor to compiled code, which knows the cache by its address.
+        # Compiled code identifies the cache by its tensors, so use the tensors themselves if
+        # possible.
         whole = rows == keys.shape[0]
         layer.keys, layer.values = (keys, values) if whole else (keys[:rows], values[:rows])
         layer.batch_size = rows
@@ -260,7 +261,7 @@ def _generate(model: Any, batch: Sequence[WorkloadRequest], cache: Any, hook: Ho
 
 
 def _arguments(model: Any, batch: Sequence[WorkloadRequest], cache: Any) -> dict[str, Any]:
-    """A left-padded batch and its cache, as ``generate`` takes them."""
+    """Arguments of ``generate`` for a left-padded batch and its cache."""
     longest = max(len(request.token_ids) for request in batch)
     pads = [longest - len(request.token_ids) for request in batch]
     device = next(model.parameters()).device
@@ -272,13 +273,13 @@ def _arguments(model: Any, batch: Sequence[WorkloadRequest], cache: Any) -> dict
         _CACHE: cache,
         "max_new_tokens": max(request.max_new_tokens for request in batch),
         "num_beams": 1,
-        "eos_token_id": None,  # the hook applies the stop rule that all arms share
+        "eos_token_id": None,  # the hook applies the stop rule of all arms
         "pad_token_id": 0,
     }
 
 
 def unwritten_bytes(tensors: Sequence[torch.Tensor]) -> int:
-    """Bytes of the slots that hold the filler value, by [rows, heads, slots, dim] tensors alone."""
+    """Bytes of slots that hold the filler value, from [rows, heads, slots, dim] tensors alone."""
     total = 0
     for tensor in tensors:
         filler = torch.tensor(UNWRITTEN, dtype=tensor.dtype, device=tensor.device)

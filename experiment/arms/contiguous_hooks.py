@@ -1,4 +1,4 @@
-"""Called by ``generate`` after each token: the records of a batch's requests, and its steps.
+"""Hooks called by ``generate`` after each token: progress of requests, and logged steps.
 
 generate ─► token of each row ─► hook ─► stop rule of all arms
 └────► StepPlan of a contiguous policy, in the log
@@ -20,16 +20,16 @@ from experiment.workload.request_times import RequestTimes
 from kvsim.contiguous.planners import GrowingPlanner, StaticBatchPlanner
 from kvsim.core.step import FinishReason, StepPlan
 
-# Fills slots that nobody has written yet, so that written ones can be counted. Transformers
-# reads every slot of a static cache and masks the unwritten ones, which NaN would survive; this
-# number is finite, exact in every precision, and no key that a model computes.
+# Fills unwritten slots, so that written ones can be counted. Transformers reads every slot of a
+# static cache and masks unwritten ones, which would propagate NaN. This number is finite, exact in
+# every dtype, and not a key that a model computes.
 UNWRITTEN = -0.123046875
 _WITNESS_DIMS = 4
 
 
 @dataclass(slots=True)
 class _Progress:
-    """One request inside a batch."""
+    """Progress of one request in a batch."""
 
     request: WorkloadRequest
     tokens: list[int] = field(default_factory=list)
@@ -38,7 +38,7 @@ class _Progress:
 
 
 class Hook(StoppingCriteria):  # type: ignore[misc]
-    """Called by ``generate`` after each token: keeps the requests' records and logs the step."""
+    """Called by ``generate`` after each token: updates progress and logs the step."""
 
     def __init__(self, run: ArmRun, clock: ArrivalClock, batch: Sequence[WorkloadRequest]) -> None:
         self.run = run
@@ -52,16 +52,16 @@ class Hook(StoppingCriteria):  # type: ignore[misc]
         self.step_began = 0
 
     def begin(self) -> None:
-        """The batch starts now."""
+        """Start the batch."""
         self.run.synchronize()
         self.started = self.step_began = self.run.now()
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:  # noqa: ARG002
-        """Take the newest token of each row; [rows] of bool, true where the request has ended."""
-        # Transformers may see the end a step late (5.23, DeferredStopCheck): no request's step.
+        """Process the newest token of each row; return bool [rows], true for finished requests."""
+        # Transformers may detect the end a step late (5.23, DeferredStopCheck): ignore that step.
         if all(row.reason is not None for row in self.rows):
             return torch.ones(len(input_ids), dtype=torch.bool, device=input_ids.device)
-        # Waits for the device: the token is there now. Rows that fill up the batch come last.
+        # Synchronises with the device. Rows that fill up the batch come last.
         last = input_ids[: len(self.rows), -1].tolist()
         now = self.run.now()
         with self.run.paused():
@@ -79,7 +79,7 @@ class Hook(StoppingCriteria):  # type: ignore[misc]
         raise NotImplementedError
 
     def newly_finished(self, row: _Progress, reason: FinishReason) -> None:
-        """Told once for each request that ends."""
+        """Called once for each finished request."""
         raise NotImplementedError
 
     def _logged(
@@ -93,7 +93,7 @@ class Hook(StoppingCriteria):  # type: ignore[misc]
 
     def _take(self, row: _Progress, token: int, now: int) -> None:
         if row.reason is not None:
-            return  # the batch goes on for others; what this row generates is thrown away
+            return  # the batch continues for other rows; this output is discarded
         row.tokens.append(token)
         if row.first_token is None:
             row.first_token = now
@@ -109,7 +109,7 @@ class Hook(StoppingCriteria):  # type: ignore[misc]
 
 
 class StaticHook(Hook):
-    """Logs the steps of a static batch."""
+    """Log the steps of a static batch."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class StaticHook(Hook):
         self._finished: list[tuple[int, FinishReason]] = []
 
     def log_step(self) -> None:
-        """The padded batch, and then one token of each row, ended ones too."""
+        """Log the padded batch first, then one token of each row, finished rows included."""
         if self._steps:
             plan = self.planner.decode(self._finished, self.waiting)
             self._finished = []
@@ -139,23 +139,23 @@ class StaticHook(Hook):
         self._logged(plan, self.planner, self.witness)
 
     def newly_finished(self, row: _Progress, reason: FinishReason) -> None:
-        """Kept for the next step's plan."""
+        """Keep the request for the next step's plan."""
         self._finished.append((row.request.id, reason))
 
     def release(self) -> None:
-        """Log that every slab is given back."""
+        """Log that all slabs are freed."""
         plan = self.planner.release(self._finished, self.waiting)
         self.step_began = self.run.now()
         self._logged(plan, self.planner)
 
     def witness(self) -> int:
-        """Slots of the requests that no longer hold the filler value, from the tensors alone."""
+        """Number of slots without the filler value, from the tensors alone."""
         rows = len(self.rows)
         return written_slots([(keys[:rows], values[:rows]) for keys, values in self.layers])
 
 
 class GrowingHook(Hook):
-    """Logs the steps of the samples of one prompt in a growing cache."""
+    """Log the steps of the samples of one prompt in a growing cache."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class GrowingHook(Hook):
         self._finished: list[tuple[int, FinishReason]] = []
 
     def log_step(self) -> None:
-        """The prompt, and then one token of each sample; every one copies the cache."""
+        """Log the prompt first, then one token of each sample; each step copies the cache."""
         if self.rows[0].tokens:
             plan = self.planner.decode(self._finished, self.waiting)
             self._finished = []
@@ -183,30 +183,30 @@ class GrowingHook(Hook):
             prompt = len(self.rows[0].request.token_ids)
             ids = [row.request.id for row in self.rows]
             plan = self.planner.start(ids, prompt, self.waiting)
-        # Concatenation writes every tensor anew: what was there before is copied.
+        # Concatenation reallocates every tensor and copies its content.
         self.moved_bytes += self._held_bytes
         self._held_bytes = sum(t.nbytes for t in cache_tensors(self.cache))
         self._logged(plan, self.planner, self.witness)
 
     def newly_finished(self, row: _Progress, reason: FinishReason) -> None:
-        """Kept for the next step's plan."""
+        """Keep the request for the next step's plan."""
         self._finished.append((row.request.id, reason))
 
     def release(self) -> None:
-        """Log that the cache is given back."""
+        """Log that the cache is freed."""
         self.cache = None
         plan = self.planner.release(self._finished, self.waiting)
         self.step_began = self.run.now()
         self._logged(plan, self.planner)
 
     def witness(self) -> int:
-        """Positions that the cache's tensors hold, over all rows."""
+        """Number of positions in the cache's tensors, over all rows."""
         keys = self.cache.layers[0].keys
         return int(keys.shape[0] * keys.shape[-2])
 
 
 def cache_tensors(cache: Any) -> Iterable[torch.Tensor]:
-    """Keys and values of each layer that has any, each [rows, kv_heads, slots, head_dim]."""
+    """Yield keys and values of each initialised layer, each [rows, kv_heads, slots, head_dim]."""
     for layer in cache.layers:
         if layer.is_initialized:
             yield layer.keys
@@ -214,9 +214,9 @@ def cache_tensors(cache: Any) -> Iterable[torch.Tensor]:
 
 
 def written_slots(layers: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> int:
-    """Count slots of [rows, kv_heads, slots, head_dim] tensors that lost the filler value.
+    """Count slots of [rows, kv_heads, slots, head_dim] tensors without the filler value.
 
-    Looks at a few numbers per slot, layer and K or V.
+    Reads a few numbers per slot, layer and K or V.
 
     Raises:
         RuntimeError: layers disagree.

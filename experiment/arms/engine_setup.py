@@ -1,8 +1,8 @@
-"""What the paged engine runs on: its attention kernel, and graphs of its decoding steps.
+"""Setup of the paged engine: attention kernel, CUDA graphs, warm-up.
 
-engine.kernel ──► choose_kernel ──► KernelChosen          why nothing faster: the reason
+engine.kernel ──► choose_kernel ──► KernelChosen          with the reason for a slower one
 engine.cuda_graphs ──► capture ───► DecodeGraphsReady      ...     at the end: DecodeGraphsUsed
-first prompts ────────► compute_before ► ProfileRun         what steps compute in is kept, and warm
+first prompts ────────► compute_before ► ProfileRun         working memory is kept and warm
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from kvsim.core.scheduler import SchedulerConfig
 
 
 def kernel_of(run: ArmRun, shape: LayerShape | None = None) -> str:
-    """The name of the kernel that the config, the device and the shape of a layer come to.
+    """Name of the kernel for the config, the device and the shape of a layer.
 
     Raises:
-        UserError: Triton is asked for by name and cannot run here, or not for this shape.
+        UserError: Triton is requested by name and cannot run here, or not with this shape.
     """
     asked = run.task.config.engine.kernel
     if asked == "triton" and (reason := reason_against(run.device, shape)):
@@ -44,7 +44,7 @@ def kernel_of(run: ArmRun, shape: LayerShape | None = None) -> str:
 
 
 def announce_kernel(run: ArmRun, kernel: str, shape: LayerShape | None = None) -> None:
-    """Record the choice, and why it is not the fastest one that such a device has."""
+    """Record the choice, and why it is not the fastest kernel for such a device."""
     asked, reason = run.task.config.engine.kernel, None
     if asked == "auto" and run.device.type == "cuda" and kernel != "triton":
         reason = reason_against(run.device, shape)
@@ -62,10 +62,10 @@ def announce_kernel(run: ArmRun, kernel: str, shape: LayerShape | None = None) -
 
 
 def compile_kernel(model: torch.nn.Module, runner: ModelRunner, kernel: str) -> None:
-    """Compile Triton's kernels for this model and pool, so that no request waits for it.
+    """Compile Triton's kernels for this model and pool, before any request.
 
-    Triton compiles anew where a pointer is a multiple of 16 and was none, or the other way, as the
-    scales of some layers: so one layer of each alignment.
+    Triton compiles a variant for pointers that are not aligned to 16 bytes, such as scales of some
+    layers. So one layer of each alignment is compiled.
     """
     if kernel == "triton":
         pool = runner.pool
@@ -78,15 +78,15 @@ def compile_kernel(model: torch.nn.Module, runner: ModelRunner, kernel: str) -> 
 
 
 def capture_graphs(run: ArmRun, runner: ModelRunner, kernel: str) -> None:
-    """Capture decoding steps as ``engine.cuda_graphs`` says, and record what came of it.
+    """Capture decode steps according to ``engine.cuda_graphs``, and record the result.
 
     Raises:
-        UserError: it says ``on`` or ``compiled`` and that cannot be done.
+        UserError: the config requires graphs and they are not possible.
     """
     asked = run.task.config.engine.cuda_graphs
     reason, before = _against_graphs(asked, run.device, kernel), None
     if reason is None:
-        trim()  # capturing does; what the allocator kept until now would be missing from the count
+        trim()  # capturing trims too, which would distort the count
         before = _reserved(run.device)
         reason = _capture(run, runner)
     if reason is not None and asked in ("on", "compiled"):
@@ -108,9 +108,9 @@ def capture_graphs(run: ArmRun, runner: ModelRunner, kernel: str) -> None:
 
 
 def compute_before(run: ArmRun, runner: ModelRunner, limits: SchedulerConfig) -> None:
-    """Compute prompts like the workload's before any clock, and record it.
+    """Warm up with prompts like the workload's before the clock starts, and record it.
 
-    On a CPU what steps compute in is kept from then on; on a GPU torch's own allocator keeps it.
+    On a CPU the working memory is kept from now on; on a GPU torch's allocator keeps it.
     """
     kept, done = run.device.type == "cpu" and keep_working_memory(), Computed(0, 0, 0.0)
     if run.computes_before:
@@ -124,14 +124,14 @@ def compute_before(run: ArmRun, runner: ModelRunner, limits: SchedulerConfig) ->
 
 
 def _reserved(device: torch.device) -> int | None:
-    """Bytes that torch's allocator holds of a device; None before CUDA has started, and without."""
-    cuda: Any = torch.cuda  # torch leaves some of these without types
+    """Bytes that torch's allocator has reserved on a GPU; None before CUDA is initialised."""
+    cuda: Any = torch.cuda  # torch has no types for some of these
     known = device.type == "cuda" and cuda.is_initialized()
     return int(cuda.memory_reserved(device)) if known else None
 
 
 def announce_use(run: ArmRun, graphs: DecodeGraphs | None) -> None:
-    """Record how often graphs were replayed, and the rows of padding among theirs."""
+    """Record the number of replays and of rows of padding."""
     if graphs is not None:
         run.emit(DecodeGraphsUsed(arm=run.task.arm, **asdict(graphs.counts)))
 
@@ -147,7 +147,7 @@ def _against_graphs(asked: str, device: torch.device, kernel: str) -> Message | 
 
 
 def _capture(run: ArmRun, runner: ModelRunner) -> Message | None:
-    """Capture up to as many sequences as can ever decode at once; a reason where it fails."""
+    """Capture for the maximum number of concurrent sequences; return the reason of a failure."""
     config, workload = run.task.config.engine, run.task.workload
     limits = (config.max_num_seqs, config.max_num_batched_tokens, runner.pool.num_blocks)
     each = workload.sampling.n * workload.sampling.beam_width

@@ -1,4 +1,4 @@
-"""How an arm that is not our engine computes its first prompts: off its clock, and recorded."""
+"""Warm-up of arms that do not use our engine: off the clock, and recorded."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from experiment.events import ProfileRun
 
 @contextmanager
 def first_run(run: ArmRun, prompts: Sequence[int]) -> Iterator[None]:
-    """Stop the clock while first prompts are computed, and tell what was and how long it took.
+    """Pause the clock during the warm-up, and record its size and duration.
 
     Args:
-        prompts: their lengths, in tokens.
+        prompts: lengths in tokens.
     """
     began = time.perf_counter()
     with run.paused():

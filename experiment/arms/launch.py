@@ -1,7 +1,7 @@
-"""Which interpreter an arm runs in, what it is told, and what is refused before it starts.
+"""How an arm is launched: interpreter, task, and what is refused before it starts.
 
-arms of ours     this interpreter     experiment.arms
-vllm             the one that has it  experiment.vllm_worker      none there: the arm is skipped
+our arms   this interpreter      experiment.arms
+vllm       vLLM's interpreter    experiment.vllm_worker      skipped if there is none
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from kvsim.sizing.vllm_capacity import NULL_BLOCKS, vllm_block_size, vllm_capaci
 
 ARM = "experiment.arms"
 VLLM = "vllm"
-# What ``find_vllm`` says where there is none.
+# Results of ``find_vllm`` if there is none.
 VLLM_ABSENT = ("vllm.missing", "vllm.not_there", "vllm.cpu_only")
 TRANSFORMERS_PAGED = "transformers_paged"
-# What vLLM 0.32's attention on the CPU is compiled for.
+# Head sizes supported by vLLM 0.32's attention on the CPU.
 CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 VLLM_ENVIRONMENT = ".venv-vllm"
-VLLM_PYTHON = "PAGEDKV_VLLM_PYTHON"  # in the environment: an interpreter that has vLLM
+VLLM_PYTHON = "PAGEDKV_VLLM_PYTHON"  # environment variable: an interpreter with vLLM
 BIND, NOT_BOUND = "VLLM_CPU_OMP_THREADS_BIND", "nobind"
-# vLLM 0.32 refuses a GPU of which less than this share is free (its default: 0.92), before it reads
-# the bytes of its cache, which alone say what it takes.
+# vLLM 0.32 refuses a GPU with less free memory than this share (default: 0.92), although the
+# configured bytes of its cache determine its size.
 _GPU_SHARE = 0.01
 _PROBE_TIMEOUT_S = 60.0
 _PROBE = """
@@ -59,9 +59,9 @@ print(json.dumps([[name, found[name]] for name in ("vllm", "vllm-cpu", "torch") 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How an arm's process is started; ``python`` None: by the interpreter that runs us.
+    """How an arm's process is started; ``python`` None: by our interpreter.
 
-    ``variables`` of its environment are those of its thread pools; None: as our own arms have.
+    ``variables`` are the environment variables of its thread pools; None: those of our arms.
     """
 
     module: str
@@ -73,10 +73,10 @@ class Launch:
 def plan_launch(
     arm: str, config: Config, device: str, prepared: Prepared, logs: Path
 ) -> Launch | Message:
-    """How to start an arm, or why it is skipped.
+    """Plan how to start an arm, or return why it is skipped.
 
     Raises:
-        UserError: it cannot work within what this run gives it.
+        UserError: the arm cannot run within the budget.
     """
     why = skipped(arm, config, device, prepared.model.head_dim)
     if why is not None:
@@ -105,11 +105,11 @@ def plan_launch(
 
 
 def skipped(arm: str, config: Config, device: str, head_dim: int | None = None) -> Message | None:
-    """Why an arm does not run, whatever its requests are. ``head_dim`` None: not known yet."""
+    """Why an arm does not run, for any requests. ``head_dim`` None: not known yet."""
     if config.sampling.beam_width > 1 and arm not in ENGINE_ARMS:
         return message("skip.beams")
     if arm == COMPILED and device != "cuda":
-        return message("skip.compiled")  # Transformers would leave the model as it is
+        return message("skip.compiled")  # Transformers would not compile the model
     if arm == COMPILED and c_compiler() is None:
         return message("skip.no_toolchain")
     if arm != VLLM:
@@ -124,12 +124,12 @@ def skipped(arm: str, config: Config, device: str, head_dim: int | None = None) 
 
 
 def _ends_by_length(workload: WorkloadReady) -> bool:
-    """Whether requests end at the given length or at the end-of-text token alone."""
+    """Whether requests end only at their length or at the end-of-text token."""
     return not workload.sampling.stop_token_ids and not workload.sampling.min_new_tokens
 
 
 def find_vllm(device: str = "cpu") -> str | Message:
-    """Path of an interpreter that has vLLM, one for GPUs where ``device`` is cuda; or why not."""
+    """Path of an interpreter with vLLM, for GPUs if ``device`` is cuda; or the reason."""
     python = vllm_python()
     if python is None:
         return message("vllm.missing")
@@ -142,9 +142,10 @@ def find_vllm(device: str = "cpu") -> str | Message:
 
 
 def vllm_python() -> str | None:
-    """The interpreter of ``PAGEDKV_VLLM_PYTHON``, else that of ``make vllm``, if it exists.
+    """The interpreter of ``PAGEDKV_VLLM_PYTHON``, otherwise that of ``make vllm``, if it exists.
 
-    ``--vllm-python`` sets the variable. No config, no record and no working directory names one.
+    ``--vllm-python`` sets the variable. It cannot be set by a config, a record or the working
+    directory.
     """
     if named := os.environ.get(VLLM_PYTHON):
         return str(given_path(named).absolute())
@@ -154,7 +155,7 @@ def vllm_python() -> str | None:
 
 
 def refuse(config: Config, environment: Environment) -> Message | None:
-    """What of the config this machine cannot do, before anything is loaded."""
+    """Why this machine does not support the config, before anything is loaded; or None."""
     swap, free = config.engine.swap_space, environment.ram.available_bytes
     engine = set(ENGINE_ARMS).intersection(config.arm_names)
     if swap > free and engine:
@@ -176,13 +177,13 @@ def refuse(config: Config, environment: Environment) -> Message | None:
 
 
 def adapt(config: Config, arms: Sequence[str], device: str) -> tuple[Config, list[Message]]:
-    """Give all arms a block size that vLLM has on the device, unless the config names one.
+    """Use a block size that vLLM supports on the device for all arms, unless the config sets one.
 
     Args:
-        arms: those that run; one that is skipped changes nothing for the others.
+        arms: the arms that run; skipped ones have no effect.
 
     Returns:
-        The config, and notices on what was changed or differs.
+        The config, and notices about changes and differences.
     """
     if VLLM not in arms:
         return config, []
@@ -200,7 +201,7 @@ def adapt(config: Config, arms: Sequence[str], device: str) -> tuple[Config, lis
 
 
 def _too_large(config: Config, environment: Environment) -> Message | None:
-    """A budget above the memory that there is in all."""
+    """Whether the budget exceeds the total memory, as a message; or None."""
     budget = config.cache.budget
     if environment.device == "cpu":
         total: int | None = environment.ram.total_bytes
@@ -214,12 +215,12 @@ def _too_large(config: Config, environment: Environment) -> Message | None:
 
 
 def check_room(arm: str, device: str, model: ModelPrepared, workload: WorkloadReady) -> None:
-    """Refuse what another engine would refuse after half a minute of loading.
+    """Refuse early what another engine would refuse after half a minute of loading.
 
-    Both keep blocks for themselves: vLLM the null block, Transformers the trash.
+    Both reserve blocks for themselves: vLLM the null block, Transformers the trash blocks.
 
     Raises:
-        UserError: beside them the budget holds no request as long as these may become.
+        UserError: the remaining budget cannot hold the longest request.
     """
     geometry = KVGeometry(model.layers, model.kv_heads, model.head_dim, model.element_bytes)
     if arm == VLLM:
@@ -241,10 +242,10 @@ def check_room(arm: str, device: str, model: ModelPrepared, workload: WorkloadRe
 
 
 def _vllm_variables(config: Config) -> dict[str, str]:
-    """Its pools wait as vLLM lets them; a binding in the environment stands above the config.
+    """Environment variables of vLLM's threads; a binding in the environment overrides the config.
 
-    Bound, its workers have a thread for each core. A number in the environment would be taken for
-    that of its engine's process too, which shall have one thread and not spin beside them.
+    With a binding, its workers have one thread per core. A thread count in the environment would
+    also apply to its engine process, which should have one thread and not compete with them.
     """
     bind = os.environ.get(BIND, config.vllm.threads_bind)
     counts = thread_counts(config.run.threads) if bind == NOT_BOUND else {}
@@ -257,16 +258,16 @@ def has_compiler() -> bool:
 
 
 def _watermark(config: Config, size: int, prepared: Prepared) -> dict[str, float]:
-    """As many slots as the other arms hold back, as vLLM's share of its blocks.
+    """The watermark of the other arms, as a share of vLLM's blocks.
 
-    Named only where there are any: not every vLLM knows it.
+    Set only if there is one: older versions of vLLM do not support it.
     """
     workload = prepared.workload
     slots = workload.block_size * config.cache.watermark_for(
         workload.block_size, workload.max_length
     )
     held, blocks = -(-slots // size), workload.budget_bytes // (size * prepared.model.slot_bytes)
-    # Half a block more, since vLLM rounds the product down; and less than all of them.
+    # Half a block more, since vLLM rounds the product down; and less than all blocks.
     return {"watermark": (min(held, blocks - 1) + 0.5) / blocks} if held and blocks else {}
 
 
@@ -306,7 +307,7 @@ def _vllm_task(config: Config, device: str, prepared: Prepared, logs: Path) -> d
 
 @cache
 def _distributions(python: str) -> dict[str, str]:
-    """Versions of an interpreter's vLLM and torch by name; importing these would take seconds."""
+    """Versions of an interpreter's vLLM and torch; importing them would take seconds."""
     try:
         done = subprocess.run(  # noqa: S603 - the person named it, or we built it
             [python, "-P", "-c", _PROBE],

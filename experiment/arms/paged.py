@@ -1,4 +1,4 @@
-"""The same model through our own paged engine, within the same KV budget."""
+"""The model on our paged engine, within the same KV budget."""
 
 from __future__ import annotations
 
@@ -52,26 +52,26 @@ from kvsim.core.request import final_tokens
 from kvsim.core.scheduler import SchedulerConfig
 from kvsim.core.step import Finish, StepPlan
 
-# The walkthrough's example lies a little behind the first block boundary.
+# The walkthrough's example is slightly after the first block boundary.
 _MAPPING_OFFSET = 4
 
 
 def run_paged(run: ArmRun) -> None:
-    """Continuous batching over one pool of fixed-size blocks."""
+    """Run continuous batching over a pool of fixed-size blocks."""
     _run(run, run.task.workload.block_size)
 
 
 def run_slabs(run: ArmRun) -> None:
-    """The same engine with blocks of the maximum length: contiguous, all else equal.
+    """Run the same engine with blocks of the maximum length: contiguous, all else equal.
 
-    What differs between this arm and the paged one is paging alone.
+    This arm and the paged one differ only by paging.
     """
     _run(run, run.task.workload.max_length)
 
 
 def _run(run: ArmRun, block_size: int) -> None:
     config = run.task.config
-    # By name: what auto comes to is found out on the device, and nothing may start it yet.
+    # Only an explicit kernel: resolving auto would initialise the device too early.
     if config.engine.kernel != "auto":
         check_kernel(config.cache.kv_dtype, config.engine.kernel, READS_QUANTIZED)
     model = run.load(ATTENTION, lambda model: _check(model, run, block_size))
@@ -88,7 +88,7 @@ def _generate(run: ArmRun, model: torch.nn.Module, block_size: int) -> None:
     dtype = kv_dtype or task.dtype
     pool = KVPool(
         cache, blocks, block_size, dtype, run.device, limits.host_blocks,
-        # Overwriting takes time of this arm alone, and is of use where slots are counted.
+        # Overwriting takes time of this arm only, and is needed only to count slots.
         poison_freed=task.config.run.witness,
     )  # fmt: skip
     shape = PoolShape(
@@ -109,7 +109,7 @@ def _generate(run: ArmRun, model: torch.nn.Module, block_size: int) -> None:
     vocabulary, length = task.model.vocab_size, task.workload.max_length
     for repeat in run.repeats():
         if repeat:
-            pool.poison(range(blocks))  # what the prefix cache kept is known to no new engine
+            pool.poison(range(blocks))  # a new engine has an empty prefix cache
         measure_asides(run, model, kernel)
         engine = Engine(runner, limits, _eos(run), vocabulary, length)
         with step_profiler(run) as profiler:
@@ -125,12 +125,12 @@ def _generate(run: ArmRun, model: torch.nn.Module, block_size: int) -> None:
 def _check(model: torch.nn.Module, run: ArmRun, block_size: int) -> None:
     task = run.task
     try:
-        # Before the weights are touched: what was packed wrongly must not be its own measure.
+        # Before packing: wrongly packed weights must not be compared with themselves.
         expected = plain_logits(model)
     except (torch.OutOfMemoryError, MemoryError):
         raise
     except Exception:
-        expected = None  # the probe finds out what is the matter with the model as it is
+        expected = None  # the probe reports what is wrong with the model
     else:
         _pack(model, run)
     kernel = _kernel(run, _shape(run, model, block_size))
@@ -145,14 +145,14 @@ def _check(model: torch.nn.Module, run: ArmRun, block_size: int) -> None:
 
 
 def _pack(model: torch.nn.Module, run: ArmRun) -> None:
-    """Bring the weights into oneDNN's order where the config says so; record what came of it."""
+    """Pack the weights if the config enables it, and record the result."""
     asked = run.task.config.engine.packed_weights
     done = pack_weights(model) if asked else Packing(reason=message("packing.off"))
     run.emit(WeightsPacked(arm=run.task.arm, **done.facts()))
 
 
 def _measure_kv_error(model: torch.nn.Module, run: ArmRun, block_size: int) -> None:
-    """What the cache's precision saves and what it costs, before the arm begins."""
+    """Measure the accuracy of a quantized cache before the arm begins."""
     task, dtype = run.task, _kv_dtype(run)
     assert dtype is not None
     request = max(task.workload.requests, key=lambda each: len(each.token_ids))
@@ -177,16 +177,16 @@ def _measure_kv_error(model: torch.nn.Module, run: ArmRun, block_size: int) -> N
 
 
 def _kv_dtype(run: ArmRun) -> torch.dtype | None:
-    """Precision of the cache where it is not the model's."""
+    """Dtype of the cache if it is not the model's."""
     return KV_DTYPES.get(run.task.config.cache.kv_dtype)
 
 
 @contextmanager
 def _valid_logits(run: ArmRun) -> Iterator[None]:
-    """A model whose logits are no numbers is nothing that this program did wrong.
+    """Report invalid logits as an error of the model.
 
     Raises:
-        UserError: no token can be chosen from what the model returned.
+        UserError: no token can be chosen from the logits.
     """
     try:
         yield
@@ -229,7 +229,7 @@ def _eos(run: ArmRun) -> int | None:
 
 
 class _Loop:
-    """Feeds the workload to the engine and logs what happens."""
+    """Submits the workload to the engine and logs its steps."""
 
     def __init__(self, run: ArmRun, engine: Engine, profiler: StepProfiler | None) -> None:
         self.run = run
@@ -238,7 +238,7 @@ class _Loop:
         self.requests = {request.id: request for request in run.task.workload.requests}
         self.started: dict[int, int] = {}
         self.first_token: dict[int, int] = {}
-        self.arrived: dict[int, tuple[int, int]] = {}  # nanoseconds, and the step planned next
+        self.arrived: dict[int, tuple[int, int]] = {}  # nanoseconds, and the next step to plan
         self.first_step: dict[int, int] = {}
         self.next_step = 0
         self.coming = deque(run.task.workload.samples())
@@ -258,7 +258,7 @@ class _Loop:
             self._admit_arrived(clock)
 
     def _admit_arrived(self, clock: ArrivalClock) -> None:
-        """Hand over who has arrived; where nobody is left to be served, wait for the next one."""
+        """Submit arrived requests; if idle, block until the next arrival."""
         idle = not self.engine.scheduler.has_work
         for samples, moment in clock.admit(self.coming, itemgetter(0), idle):
             came = moment, self.next_step
@@ -301,7 +301,7 @@ class _Loop:
             self._log_requests(outcome, finished, clock, now)
 
     def _picture(self, outcome: StepOutcome) -> Picture:
-        """Before completion, while tables and tensors are as the plan left them."""
+        """Before completion, while tables and tensors are in the state of the plan."""
         plan = outcome.plan
         written = {chunk.request: chunk.start + chunk.count for chunk in plan.chunks}
         return self.run.picture(
@@ -340,13 +340,13 @@ class _Loop:
         return {request: list(blocks.table(request)) for request in blocks.owners}
 
     def _mapping_example(self) -> tuple[int, int]:
-        """(request, position) whose place in the pool is shown once it is written."""
+        """(request, position) whose physical slot is reported once it is written."""
         first = next(iter(self.requests.values()))
         last = final_tokens(len(first.token_ids), first.max_new_tokens) - 1
         return first.id, min(self.engine.blocks.block_size + _MAPPING_OFFSET, last)
 
     def _mapped(self, plan: StepPlan) -> TokenMapping | None:
-        """The example's place, in the step that writes it."""
+        """Physical slot of the example, in the step that writes it."""
         if self.engine.blocks.block_size >= self.run.task.workload.max_length:
             return None  # a slab has nothing to map
         request, position = self.mapping

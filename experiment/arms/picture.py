@@ -1,4 +1,4 @@
-"""What stands in tables and tensors behind a step, taken before they change again."""
+"""State of tables and tensors after a step, taken before it changes again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from experiment.events.pace import KEYFRAME_EVERY
 
 
 class Picture(NamedTuple):
-    """``written_slots`` as counted from the tensors; None where nobody counted."""
+    """Slots counted from the tensors (None: not counted), and a keyframe if one is due."""
 
     written_slots: int | None = None
     keyframe: Keyframe | None = None
@@ -22,11 +22,11 @@ def keyframe_of(
     tables: Callable[[], Mapping[int, Sequence[int]]],
     written: Callable[[], Mapping[int, int]],
 ) -> Keyframe | None:
-    """A whole picture where it is its turn, every :data:`KEYFRAME_EVERY` steps.
+    """Take a keyframe every :data:`KEYFRAME_EVERY` steps, otherwise None.
 
     Args:
-        tables: the block table of each request.
-        written: the slots of each that are written.
+        tables: returns the block table of each request.
+        written: returns the number of written slots of each request.
     """
     if step % KEYFRAME_EVERY:
         return None

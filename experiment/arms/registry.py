@@ -1,4 +1,4 @@
-"""Every arm under the name that ``--arms`` takes."""
+"""All arms by their names in ``--arms``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The second part of an ordinary run: more requests at once than slabs hold.
+"""Second part of an ordinary run: more concurrent requests than slabs.
 
-The prompts of the workload wait several times over, on the engine and the cache that the arm had
-already. Its steps are not logged, and its memory is not counted.
+The prompts of the workload are queued several times over, on the engine and cache of the arm. Steps
+are not logged, and memory is not counted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BOTH = {"slabs", "paged"}
 
 
 def has_second_part(task: ArmTask) -> bool:
-    """Whether the run compares slabs and blocks by these requests, each a sequence of its own."""
+    """Whether the run compares slabs and blocks, with one sequence per request."""
     config, workload = task.config, task.workload
     return (
         config.experiment.name is None
@@ -40,12 +40,12 @@ def has_second_part(task: ArmTask) -> bool:
 
 
 def copies(task: ArmTask) -> int:
-    """How often the requests of the workload wait at once, at most."""
+    """Maximum number of copies of the workload that are queued at once."""
     return COPIES if has_second_part(task) else 1
 
 
 def sampling_of(asked: SamplingConfig, request: int) -> SamplingParams:
-    """How a request samples: each with a seed of its own, its further samples count on."""
+    """Sampling parameters of a request, with its own seed; further samples add their index."""
     return SamplingParams(
         temperature=asked.temperature,
         top_k=asked.top_k,
@@ -58,7 +58,7 @@ def sampling_of(asked: SamplingConfig, request: int) -> SamplingParams:
 
 @dataclass
 class _Seen:
-    """What ran so far; times are nanoseconds of the arm's clock."""
+    """What has run so far; times are nanoseconds of the arm's clock."""
 
     finished: int = 0
     tokens: int = 0
@@ -70,7 +70,7 @@ class _Seen:
 
 
 def run_second_part(run: ArmRun, engine: Engine) -> None:
-    """Run it on an engine without requests, where there is one, and log what was seen."""
+    """Run it, if enabled, on an engine without requests, and log the result."""
     if not has_second_part(run.task):
         return
     workload = run.task.workload
@@ -101,7 +101,7 @@ def run_second_part(run: ArmRun, engine: Engine) -> None:
 
 
 def _generate(run: ArmRun, engine: Engine, seen: _Seen, requests: int) -> Message | None:
-    """Run until all have finished, or the time is over; why not all have."""
+    """Run until all requests have finished or the time is over; return why not all have."""
     began = run.now()
     while engine.scheduler.has_work:
         start = run.now()

@@ -1,17 +1,17 @@
 """Where a decode step's time goes: some steps of our engine under torch's profiler.
 
     step       ├────────────────────────────────────────────────────────┤   the engine's thread
-    attention         ├──────┤                  ├──────┤                    our function's calls
+    attention         ├──────┤                  ├──────┤                    our attention function
     matrix       ├───┤         ├────┤ ├─────┤              ├─────┤          linear, addmm, mm ...
     other          ├┤               ├┤                                      norms and the like
-    rest       what is under none of them: Python, scheduling, the profiler's own cost
+    rest       the remainder: Python, scheduling, the profiler's overhead
 
-On a GPU that thread only hands out work, so the device's kernels stand in these rows, told apart by
-their names; a step waits for all of its own. The rest is the time in which none of them runs.
+On a GPU that thread only launches work, so the rows are kernels, classified by name; a step waits
+for all of its own. The rest is the time without a running kernel.
 
-Of operations that call others the outermost counts. The profiler makes a step slower, most of all
-its rest; a step's own time is that of steps which nobody profiled. So at most half of what the
-longest request decodes is profiled, and the steps behind it are left for that.
+Of nested operations the outermost counts. The profiler slows down a step, most of all its rest, so
+step times come from steps that are not profiled. At most half of the decode steps of the longest
+request are profiled.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from kvsim.core.step import StepPlan
 STEPS = 16
 STEP, ATTEND, LINEAR = "pagedkv::step", "pagedkv::attention", "pagedkv::linear"
 _MATRIX = ("linear", "addmm", "::mm", "::bmm", "baddbmm", "matmul")
-# Parts of the names of CUDA's kernels; ours are called as their functions are.
+# Parts of the names of CUDA kernels; our own are named after their functions.
 _MATRIX_KERNELS = ("gemm", "gemv", "cutlass", "xmma", "nvjet", "splitk")
 _ATTENTION_KERNELS = ("flash", "fmha", "attention")
 _OUR_KERNELS = frozenset({"_decode", "_combine", "_prefill", "_write"})
 
 
 class Span(NamedTuple):
-    """A stretch of one thread's time, or of the device's, in microseconds."""
+    """An interval of a thread or of the device, in microseconds."""
 
     name: str
     start: float
@@ -60,12 +60,12 @@ class Parts(NamedTuple):
 
     @property
     def rest(self) -> float:
-        """What is under no operation."""
+        """Time outside of all operations."""
         return self.step - self.matrix - self.attention - self.other
 
 
 def split(spans: Iterable[Span]) -> list[Parts]:
-    """Steps, and the outermost spans below each by what they are; spans nest."""
+    """Split steps by the kind of their outermost spans; spans nest."""
     parts: list[Parts] = []
     until = step_end = float("-inf")
     for span in sorted(spans, key=lambda each: (each.start, -each.end)):
@@ -87,7 +87,7 @@ def _kind(name: str) -> str:
 
 
 def _kernel_kind(name: str) -> str:
-    """Of a CUDA kernel."""
+    """Kind of a CUDA kernel."""
     low = name.lower()
     if name in _OUR_KERNELS or any(part in low for part in _ATTENTION_KERNELS):
         return "attention"
@@ -95,7 +95,7 @@ def _kernel_kind(name: str) -> str:
 
 
 class StepProfiler:
-    """Profiles up to :data:`STEPS` steps in a row that decode alone, then says what it saw."""
+    """Profiles up to :data:`STEPS` consecutive decode steps, then emits a summary."""
 
     def __init__(self, run: ArmRun) -> None:
         self._run = run
@@ -106,13 +106,13 @@ class StepProfiler:
         self._done = False
 
     def step(self) -> AbstractContextManager[object]:
-        """Around a step."""
+        """Context manager for a step."""
         if self._profiler is None:
             return nullcontext()
         return torch.profiler.record_function(STEP)
 
     def after(self, plan: StepPlan) -> None:
-        """Begin behind the first step that decodes alone; end where prompts come again."""
+        """Start after the first decode step; stop at the next prompt."""
         decoding = bool(plan.chunks) and all(c.count == 1 and c.samples for c in plan.chunks)
         if self._profiler is not None and decoding:
             self._requests.append(len(plan.chunks))
@@ -122,7 +122,7 @@ class StepProfiler:
             self.finish()
 
     def finish(self) -> None:
-        """End what has begun, write the trace, emit the summary."""
+        """Stop a running profiler, write the trace, emit the summary."""
         if self._profiler is None:
             return
         profiler, self._profiler, self._done = self._profiler, None, True
@@ -144,7 +144,7 @@ class StepProfiler:
     def _summary(self, profiler: Any) -> StepProfile:
         spans = spans_of(profiler.events(), on_gpu=self._run.device.type == "cuda")
         parts = split(spans)[: len(self._requests)]
-        seen = any(span.name != STEP for span in spans)  # a GPU may let nobody look at its kernels
+        seen = any(span.name != STEP for span in spans)  # a GPU may deny access to its kernels
 
         def middle(name: str) -> float | None:
             return median(getattr(each, name) for each in parts) if seen else None
@@ -171,7 +171,7 @@ class StepProfiler:
 
 @contextmanager
 def step_profiler(run: ArmRun) -> Iterator[StepProfiler | None]:
-    """A profiler where the config asks for one."""
+    """Yield a profiler if the config enables it."""
     profiler = StepProfiler(run) if run.task.config.run.profile else None
     try:
         yield profiler
@@ -187,7 +187,7 @@ def _marked_attention(*arguments: Any, **named: Any) -> Any:
 
 
 def spans_of(events: Iterable[Any], on_gpu: bool) -> list[Span]:
-    """Steps, and what ran in them: operations of the thread that steps the engine, or kernels."""
+    """Steps and their operations in the engine's thread, or kernels on a GPU."""
     some = list(events)
     threads = {e.thread for e in some if e.name == STEP and e.device_type.name == "CPU"}
     return [
@@ -202,5 +202,5 @@ def _is_ours(event: Any, threads: set[int]) -> bool:
 
 
 def _is_kernel(event: Any) -> bool:
-    """What the device did, and no mark of ours, which the profiler shows there as well."""
+    """Whether the event is a kernel, not one of our marks, which are also shown there."""
     return event.device_type.name == "CUDA" and event.name not in (ATTEND, LINEAR)

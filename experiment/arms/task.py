@@ -1,4 +1,4 @@
-"""What the runner asks of an arm's process."""
+"""Task of an arm's process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kvsim.sizing.geometry import KVGeometry
 
 
 class ArmTask(BaseModel):
-    """The arm, what was prepared for it, and where its files go."""
+    """The arm, its prepared inputs, and the directory of its files."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -22,27 +22,27 @@ class ArmTask(BaseModel):
     directory: str
     model: ModelPrepared
     workload: WorkloadReady
-    logs: str | None = None  # directory for files that are no part of the record
+    logs: str | None = None  # directory for files outside of the record
 
     @property
     def geometry(self) -> KVGeometry:
-        """Shape of the KV cache."""
+        """Geometry of the KV cache in the model's dtype."""
         m = self.model
         return KVGeometry(m.layers, m.kv_heads, m.head_dim, m.element_bytes)
 
     @property
     def cache_geometry(self) -> KVGeometry:
-        """Shape of the cache of the paged engine, in the precision that the config names."""
+        """Geometry of the paged engine's cache, in the configured dtype."""
         return cache_geometry(self.geometry, self.config.cache.kv_dtype)
 
     @property
     def dtype(self) -> torch.dtype:
-        """Precision of weights, and of the cache where the config names no other."""
+        """Dtype of the weights, and by default of the cache."""
         dtype = getattr(torch, self.model.dtype)
         assert isinstance(dtype, torch.dtype)
         return dtype
 
     @property
     def slabs(self) -> int:
-        """Slabs of the maximum length that the budget holds."""
+        """Number of slabs of the maximum length in the budget."""
         return self.geometry.blocks_in(self.workload.budget_bytes, self.workload.max_length)

@@ -1,15 +1,14 @@
-"""Transformers' own continuous batching: its scheduler, its paged cache, its attention.
+"""Transformers' continuous batching: its scheduler, paged cache and attention.
 
-    [ trash | trash | block 0 | block 1 | ... ]     one tensor; the trash takes what padding writes
+    [ trash | trash | block 0 | block 1 | ... ]     one tensor; padding writes into the trash
 
 Everything that Transformers would infer from the machine is set: page size, blocks, tokens of a
-batch, no switch to another attention, no batch in flight while the next one is decided. Its loop
-is stepped here rather than in its background thread, so that nothing runs while memory is read.
-With ``engine.prefix_caching`` its requests share full blocks; what they found is read from where
-their first chunks begin, and its own ledger says which blocks it keeps. Samples of a prompt are its
-forks: they part before the last token of the prompt, share full blocks, and each but the first gets
-a copy of the last one at once. That takes the same switch, so its prefix cache is on with them.
-Follows Transformers 5.23, ``generation/continuous_batching``.
+batch, no other attention, no asynchronous batching. Its loop is stepped here instead of in its
+background thread, so that it is idle while memory is read. With ``engine.prefix_caching`` requests
+share full blocks. Hits are derived from the starts of first chunks, cached blocks from its own
+ledger. Samples of a prompt are its forks: they diverge before the last token of the prompt, share
+full blocks, and each but the first copies the last block at once. Forking requires the prefix
+cache, so it is enabled with them. Follows Transformers 5.23, ``generation/continuous_batching``.
 """
 
 from __future__ import annotations
@@ -46,18 +45,18 @@ from kvsim.core.prefix import PrefixStats
 from kvsim.core.step import Chunk, FinishReason, OpKind, StepPlan
 
 ATTENTION = "sdpa"
-_CHILD = "__child#"  # in Transformers' name of a sample that it forks, before its number
+_CHILD = "__child#"  # in Transformers' name of a forked sample, before its number
 
 
 def run_transformers_paged(run: ArmRun) -> None:
-    """All requests through Transformers' continuous batching, in blocks of the workload's size."""
+    """Run all requests through Transformers' continuous batching."""
     model: Any = run.load(ATTENTION)
     manager = _start(run, model)
     sharing = _shares(run)
     if run.computes_before:
         _compute_before(run, manager)
     for _ in run.repeats():
-        if sharing:  # what an earlier repeat left there would be found by this one
+        if sharing:  # blocks cached by an earlier repeat
             manager.batch_processor.cache.evict_cached_blocks()
         loop = _Loop(run, manager)
         loop.run_all()
@@ -69,7 +68,7 @@ def run_transformers_paged(run: ArmRun) -> None:
 
 
 def _forks(run: ArmRun) -> int:
-    """Samples of a prompt, where it forks them; equal greedy answers are requests of their own."""
+    """Number of forked samples per prompt; identical greedy samples are separate requests."""
     sampling = run.task.workload.sampling
     return 1 if sampling.greedy else sampling.n
 
@@ -79,7 +78,7 @@ def _shares(run: ArmRun) -> bool:
 
 
 def _names(requests: Sequence[WorkloadRequest], forks: bool) -> dict[int, str]:
-    """What Transformers calls each request."""
+    """Transformers' name of each request."""
     return {
         one.id: f"{one.sample_of}{_CHILD}{one.id - one.sample_of - 1}"
         if forks and one.sample_of is not None
@@ -89,12 +88,12 @@ def _names(requests: Sequence[WorkloadRequest], forks: bool) -> dict[int, str]:
 
 
 def _start(run: ArmRun, model: Any) -> Any:
-    """A manager whose cache is reserved; it starts no thread.
+    """Create a manager with a reserved cache; it starts no thread.
 
     Raises:
-        UserError: the cache is laid out in a way that cannot be told.
+        UserError: the layout of the cache is unknown.
     """
-    # Where Transformers moves it, this arm fails alone.
+    # Imported late: if Transformers moves it, only this arm fails.
     from transformers import ContinuousBatchingConfig, GenerationConfig
 
     task = run.task
@@ -131,7 +130,7 @@ def _start(run: ArmRun, model: Any) -> Any:
 
 
 def _static_inputs(arm: str, processor: Any) -> Reading:
-    """Bytes of Transformers' inputs, its attention mask above all, which it reserves at once.
+    """Bytes of Transformers' static inputs, mainly its attention mask, which it reserves at once.
 
     Transformers 5.23, ``ContinuousBatchingIOs._setup_static_tensors``.
     """
@@ -145,7 +144,7 @@ def _static_inputs(arm: str, processor: Any) -> Reading:
 
 
 def _compute_before(run: ArmRun, manager: Any) -> None:
-    """The first prompts and steps that decode; then the cache is as if nothing had been."""
+    """Warm up with first prompts and decode steps, then reset the cache."""
     limit = run.task.config.engine.max_num_batched_tokens
     prompts, processor = first_prompts(run.task.workload, limit), manager.batch_processor
     with first_run(run, prompts):
@@ -162,14 +161,14 @@ def _compute_before(run: ArmRun, manager: Any) -> None:
 
 @dataclass(slots=True)
 class _Progress(Progressing):
-    """One request; ``state`` is Transformers' own record of it."""
+    """A request; ``state`` is Transformers' own record of it."""
 
     state: Any = None
 
 
 @dataclass(slots=True)
 class _Prefix:
-    """What requests found in blocks that were there: counted where they are admitted."""
+    """Prefix-cache statistics, counted when requests are admitted."""
 
     block_size: int
     stats: PrefixStats = field(default_factory=PrefixStats)
@@ -177,11 +176,11 @@ class _Prefix:
     admitted: set[int] = field(default_factory=set)
 
     def take(self, plan: StepPlan, asked: dict[int, int], forked: Collection[int]) -> None:
-        """Count what requests found that are admitted in this plan.
+        """Count the hits of requests admitted in this plan.
 
         Args:
-            asked: their known tokens.
-            forked: other requests that are there from now on; they asked for nothing.
+            asked: number of known tokens of each request.
+            forked: other new requests, which query nothing.
         """
         shared = {op.request: op.blocks for op in plan.ops if op.kind is OpKind.SHARE}
         for request, tokens in asked.items():
@@ -202,7 +201,7 @@ class _Prefix:
 
 @dataclass(slots=True)
 class _Seen:
-    """What was decided for a step."""
+    """State observed in a step."""
 
     plan: StepPlan
     tables: dict[int, list[int]] = field(default_factory=dict)
@@ -210,7 +209,7 @@ class _Seen:
 
 
 class _Loop:
-    """Feeds the workload to the manager's processor, step by step."""
+    """Submits the workload to the manager's processor, step by step."""
 
     def __init__(self, run: ArmRun, manager: Any) -> None:
         self.run = run
@@ -259,7 +258,7 @@ class _Loop:
         self.run.step(release, self.run.now(), self.run.picture(release.step, dict, dict))
 
     def _admit_arrived(self, arrivals: ArrivalClock) -> None:
-        """Hand over who has arrived; where nobody is left to be served, wait for the next one."""
+        """Submit arrived requests; if idle, block until the next arrival."""
         idle = len(self.requests) == len(self.coming) + len(self.ended)
         for one, moment in arrivals.admit(self.coming, attrgetter("request"), idle):
             one.arrived, one.arrival_step = moment, self.trace.step
@@ -267,7 +266,7 @@ class _Loop:
 
     def _add(self, one: _Progress) -> None:
         if _CHILD in self.names[one.request.id]:
-            return  # comes with its prompt's first sample
+            return  # forked from its prompt's first sample
         self.manager.add_request(
             one.request.token_ids,
             request_id=self.names[one.request.id],
@@ -281,9 +280,9 @@ class _Loop:
         self.run.step(seen.plan, began, picture)
 
     def _look(self) -> _Seen:
-        """The decision that has just been made, by the block tables and the batch."""
+        """Derive the scheduling decision from the block tables and the batch."""
         tables = {
-            self.ids[name]: list(table)  # numbered from the start of the tensor, behind the trash
+            self.ids[name]: list(table)  # numbered from the start of the tensor, after the trash
             for name, table in self.allocator.block_table.items()
             if table
         }
@@ -299,7 +298,7 @@ class _Loop:
         written = {request: state.position_offset for request, state in states.items()}
         new = tables.keys() - self.held
         parents = self._parents({r: states[r] for r in new})
-        # Blocks are found before there is room for the rest of the prompt; it may be missing.
+        # Cached blocks are assigned before the rest of the prompt, for which there may be no room.
         found = {r: written[r] for r in new.difference(chunk.request for chunk in chunks)}
         waiting = len(self.processor.scheduler.waiting_requests)
         decision = Decision(
@@ -312,10 +311,10 @@ class _Loop:
         return _Seen(plan, tables, written)
 
     def _parents(self, states: dict[int, Any]) -> dict[int, int]:
-        """Of requests that are there for the first time, those that were forked, and from whom.
+        """Parents of the new requests that were forked.
 
-        A sample for which there was no room begins from its prompt instead, as a request of its
-        own: Transformers notes how long that was.
+        A sample without room for a fork starts from its prompt as a separate request: Transformers
+        records its length.
         """
         found = {}
         for request, state in sorted(states.items()):
@@ -326,13 +325,13 @@ class _Loop:
         return found
 
     def _evicted(self, tables: dict[int, list[int]]) -> list[int]:
-        """Blocks that were kept when it was looked last, and are neither kept nor held now."""
+        """Blocks that were cached at the last call, and are now neither cached nor held."""
         before, self.kept = self.kept, set(self.cached)
         held = {block for table in tables.values() for block in table}
         return sorted(before - self.kept - held)
 
     def _take(self, plan: StepPlan, clock: int, now: int) -> None:
-        """Note first tokens and log the requests that have ended."""
+        """Record first tokens and log finished requests."""
         done = []
         for chunk in plan.chunks:
             one = self.requests[chunk.request]

@@ -1,6 +1,6 @@
-"""Compiles the engine's loops: ``python -m experiment.children.compile_loops``.
+"""Compile the engine's loops: ``python -m experiment.children.compile_loops``.
 
-It is started while a run is prepared, where no compiled code is kept yet; the arms read it back.
+Started during the preparation if there is no compiled code; the arms load it from the cache.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from experiment.process.wire import Wire, leave, serve
 
 
 def main(wire: Wire, task: dict[str, Any]) -> None:
-    """Nothing is left to do: the task tells it to end."""
+    """Do nothing: the task only ends the process."""
 
 
 def libraries() -> None:
-    """Compile what the engine calls on a CPU; an arm that needs what failed here will say why."""
+    """Compile the engine's CPU loops; an arm that needs them reports a failure."""
     try:
         from experiment.engine.attention.kernels import compile_loops
 

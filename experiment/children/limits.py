@@ -1,11 +1,11 @@
-"""What the machine does at best: ``python -m experiment.children.limits``, with the arms' threads.
+"""Measure peak rates of the machine: ``python -m experiment.children.limits``.
 
-    decode    reads every weight and all K and V for a token each      ─► memory bandwidth
-    prefill   multiplies hundreds of rows with every weight            ─► matrix rate
+    decode    reads every weight and all K and V for one token each  ─► memory bandwidth
+    prefill   multiplies hundreds of rows with every weight          ─► matrix rate
 
-The task is ``{"directory": ..., "device": ..., "dtype": ..., "threads": ...}``; the answer is one
-MachineLimits event. Each limit is the best of several ways and tries: what another process takes
-makes it smaller, nothing makes it larger.
+The task is ``{"directory": ..., "device": ..., "dtype": ..., "threads": ...}``, with the arms'
+threads; the result is one MachineLimits event. Each rate is the best of several methods and tries,
+because background load can only reduce it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from experiment.process.wire import Wire, leave, serve
 if TYPE_CHECKING:
     import torch
 
-# Many times any cache, and still little beside the memory of a machine that runs this.
+# Much larger than any cache, and small compared with the machine's memory.
 _READ_BYTES = {"cpu": 256 << 20, "cuda": 4 << 30}
 _SIDE = {"cpu": 1536, "cuda": 8192}
 _ROW = 1024
@@ -28,7 +28,7 @@ _TRIES = 7
 
 
 def main(wire: Wire, task: dict[str, Any]) -> None:
-    """Answer the task."""
+    """Run the task."""
     import torch
 
     if task["threads"]:
@@ -49,9 +49,9 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
 
 
 def read_rate(device: torch.device, dtype: torch.dtype, size: int | None = None) -> float:
-    """Bytes a second, by a matrix times a vector and by a sum; the faster one counts.
+    """Measure bytes per second, by a matrix-vector product and by a sum; the faster one counts.
 
-    On a CPU from huge pages where there are some, as packed weights are read.
+    On a CPU from huge pages if available, as for packed weights.
     """
     import torch
 
@@ -67,7 +67,7 @@ def read_rate(device: torch.device, dtype: torch.dtype, size: int | None = None)
 
 
 def _read_bytes(device: torch.device) -> int:
-    """On a GPU no more than a quarter of what is free: small ones have less than the usual size."""
+    """Bytes to read; on a GPU at most a quarter of its free memory."""
     import torch
 
     most = _READ_BYTES[device.type]
@@ -75,9 +75,9 @@ def _read_bytes(device: torch.device) -> int:
 
 
 def matrix_rate(device: torch.device, dtype: torch.dtype, side: int | None = None) -> float:
-    """Floating-point operations a second in a product of two square matrices; the faster counts.
+    """Measure FLOP/s of a product of two square matrices; the faster method counts.
 
-    On a CPU torch has two libraries for it: the one of ``@``, and oneDNN with a packed weight.
+    On a CPU torch has two libraries for it: that of ``@``, and oneDNN with a packed weight.
     """
     import torch
 
@@ -90,7 +90,7 @@ def matrix_rate(device: torch.device, dtype: torch.dtype, side: int | None = Non
 
 
 def _packed_product(a: torch.Tensor) -> Callable[[], Any] | None:
-    """The product of a square matrix with itself by oneDNN; None where torch lacks it."""
+    """The product of a square matrix with itself by oneDNN; None if torch lacks it."""
     import torch
 
     from experiment.engine.cpu.packed_layers import PackedLinear
@@ -107,7 +107,7 @@ def _packed_product(a: torch.Tensor) -> Callable[[], Any] | None:
 
 
 class ModelSize(NamedTuple):
-    """Of a model: the sizes of :class:`~experiment.events.MachineLimits`, by the same names."""
+    """Sizes of a model, named as in :class:`~experiment.events.MachineLimits`."""
 
     matrix: int
     output: int
@@ -116,9 +116,9 @@ class ModelSize(NamedTuple):
 
 
 def model_size(directory: str) -> ModelSize:
-    """What a token is multiplied with, by the model's shape.
+    """Numbers of weights that a token is multiplied with, from the model's shape.
 
-    Built without memory. The embedding is no product; tied to the output projection it is one.
+    Built on ``meta``. The embedding is not a product unless it is tied to the output projection.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM

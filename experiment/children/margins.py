@@ -1,8 +1,8 @@
-"""Where an arm's tokens first differ: how close the call was, by plain Transformers.
+"""Logits at the first position where an arm's tokens differ, by plain Transformers.
 
-Equal weights in another kernel give logits that differ in their last digits; where the best two
-are that close, the argmax flips, and everything behind it is another text. The child process
-``python -m experiment.children.margins`` reads both logits there. It runs only if tokens differ.
+Equal weights in another kernel give slightly different logits. If the best two are that close, the
+argmax flips and the following text differs. The child process ``python -m
+experiment.children.margins`` computes both logits there. It runs only if tokens differ.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ATTENTION = "sdpa"
 
 
 class Difference(BaseModel):
-    """A first difference: ``ids`` are the tokens that both arms have, prompt included."""
+    """A first difference: ``ids`` are the tokens of both arms before it, prompt included."""
 
     model_config = ConfigDict(frozen=True)
 

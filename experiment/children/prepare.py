@@ -1,7 +1,7 @@
-"""The child process that prepares a run: ``python -m experiment.children.prepare``.
+"""Child process that prepares a run: ``python -m experiment.children.prepare``.
 
 Task: ``{"config": ..., "device": "cpu"|"cuda", "prompts": [...], "arms": [...]}``. Emits progress
-and notices, then ModelPrepared, ModelDirectory and WorkloadReady. Of an experiment the task holds
+and notices, then ModelPrepared, ModelDirectory and WorkloadReady. For an experiment the task has
 ``"cells"`` instead, a list of such tasks, and a CellPrepared is emitted for each.
 """
 
@@ -47,17 +47,17 @@ from experiment.workload.requests import (
 )
 from kvsim.sizing.geometry import KVGeometry, geometry_from_config
 
-# Arms that are handed all requests before they begin; none of those that there are.
+# Arms that need all requests before they begin; currently none.
 ALL_AT_ONCE: tuple[str, ...] = ()
-# Groups of arms that serve in order of arrival alone; Transformers' schedulers know no priorities.
+# Groups of arms without priorities; Transformers' schedulers do not support them.
 IN_ORDER = ("contiguous", "transformers_paged")
 
 
 def main(wire: Wire, task: dict[str, Any]) -> None:
-    """Find the model, then turn the prompts into requests.
+    """Find the model, then convert the prompts to requests.
 
     Raises:
-        UserError: something that the person can mend.
+        UserError: an error that the user can fix.
     """
     use_plain_http()
     if "cells" in task:
@@ -79,12 +79,12 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
 
 
 def libraries() -> None:
-    """Import what the model is probed with; nothing else here takes as long."""
+    """Import the libraries of the probe, which take longest."""
     import experiment.engine.model_runner  # noqa: F401
 
 
 def _prepare_cells(wire: Wire, task: dict[str, Any]) -> None:
-    """The workload of each cell; arms that cannot work within it are named beside it."""
+    """Prepare the workload of each cell; arms that cannot run in it are refused."""
     models: dict[object, tuple[ModelPrepared, Path, Any | None]] = {}
     told: list[Message] = []
     device = task["device"]
@@ -124,7 +124,7 @@ def _refused(
     arms: Sequence[str],
     device: str,
 ) -> dict[str, Message]:
-    """Arms to which the budget is too small or the device too old, and what they say to it."""
+    """Arms for which the budget is too small or the device unsuitable, with the reason."""
     refused = {}
     for arm in arms:
         try:
@@ -140,7 +140,7 @@ def _refused(
 def _that_run(
     config: Config, names: Sequence[str], device: str, head_dim: int | None = None
 ) -> tuple[str, ...]:
-    """Arms of these groups; one that is skipped asks nothing of the budget or of the blocks."""
+    """Arms of these groups without skipped ones, which do not affect the budget or blocks."""
     arms = expand_arms(names)
     return tuple(arm for arm in arms if skipped(arm, config, device, head_dim) is None)
 
@@ -158,10 +158,10 @@ def _check(config: Config, prompts: Sequence[str], arms: Sequence[str], device: 
 
 
 def _check_arm(config: Config, arm: str) -> None:
-    """Refuse an arm that cannot let requests arrive later, or priorities decide.
+    """Refuse an arm without support for arrivals or priorities.
 
     Raises:
-        UserError: requests arrive later, or some are more urgent than others and that is to count.
+        UserError: the workload requires them.
     """
     if arm in ALL_AT_ONCE and (config.workload.arrivals or config.workload.priorities):
         raise user_error("error.workload.all_at_once", arm=arm)
@@ -176,7 +176,7 @@ def _check_device(config: Config, arms: Sequence[str], device: str) -> None:
 
 
 def _tokenizer(wire: Wire, config: Config, directory: Path) -> Any | None:
-    """The model's tokenizer; None where there is none and token ids are drawn.
+    """The model's tokenizer; None if there is none and token ids are sampled.
 
     Raises:
         UserError: there is none, and the prompts are texts.
@@ -194,9 +194,9 @@ def _tokenizer(wire: Wire, config: Config, directory: Path) -> Any | None:
 def _requests(
     config: Config, prompts: Sequence[str], model: ModelPrepared, tokenizer: Any | None
 ) -> list[WorkloadRequest]:
-    """The requests of the workload, when they arrive and how urgent they are.
+    """Requests of the workload with arrivals and priorities.
 
-    Their lengths are those of the config where it gives any, those of texts otherwise.
+    Their lengths are those of the config, otherwise those of the texts.
     """
     check_stop_tokens(config.sampling.stop_token_ids, model.vocab_size)
     if config.workload.lengths:
@@ -236,10 +236,10 @@ def _capability(device: str) -> Capability | None:
 
 
 def prepare_model(wire: Wire, config: Config, device: str) -> tuple[ModelPrepared, Path]:
-    """Find the model, refuse it or describe it. The path is the directory of its weights.
+    """Find, check and describe the model; the path is the directory of its weights.
 
     Raises:
-        UserError: no such model, a refused one, or weights that cannot be read.
+        UserError: no such model, a refused one, or unreadable weights.
     """
     name = config.model.name
     accepted: list[tuple[Any, Any]] = []
@@ -255,10 +255,10 @@ def prepare_model(wire: Wire, config: Config, device: str) -> tuple[ModelPrepare
 
 
 def accepted_model(directory: Path, name: str, max_length: int) -> tuple[Any, Any]:
-    """The Transformers config of a directory, and the model of it without its weights.
+    """Check the model of a directory; return its Transformers config and the model on ``meta``.
 
     Raises:
-        UserError: no such model can be run, or its files take too much memory.
+        UserError: the model cannot be run, or its files exceed the memory limit.
     """
     check_files(directory)
     with memory_limit(directory):
@@ -268,10 +268,10 @@ def accepted_model(directory: Path, name: str, max_length: int) -> tuple[Any, An
 
 
 def _probed(model_config: Any, name: str) -> Any:
-    """The model of a config without its weights.
+    """Build the model of a config on ``meta`` and probe it.
 
     Raises:
-        UserError: it cannot be built, or the paged engine cannot run its attention.
+        UserError: it cannot be built, or the paged engine does not support its attention.
     """
     from experiment.engine.attention.interface import ATTENTION, UnsupportedModelError
     from experiment.engine.model_runner import probe

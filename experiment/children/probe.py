@@ -1,7 +1,7 @@
-"""Looks at the machine in a process of its own: ``python -m experiment.children.probe``.
+"""Probe the machine in a separate process: ``python -m experiment.children.probe``.
 
-It needs torch, and may start CUDA to try out NVML; the runner must do neither. The task is
-``{"device": "auto" | "cpu" | "cuda"}``; the answer is one EnvironmentProbed event.
+It imports torch and may initialise CUDA to check NVML, which the runner must not do. The task is
+``{"device": "auto" | "cpu" | "cuda"}``; the result is one EnvironmentProbed event.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ _X86 = ("x86_64", "amd64", "i386", "i686")
 
 
 def main(wire: Wire, task: dict[str, Any]) -> None:
-    """Answer the task.
+    """Run the task.
 
     Raises:
-        UserError: CUDA was asked for and is not there.
+        UserError: CUDA was requested and is not available.
     """
     environment = assemble(probe(task.get("others_cores")), task.get("device", "auto"))
     wire.emit(EnvironmentProbed(environment=environment.model_dump(mode="json")))
 
 
 def assemble(machine: Machine, requested: str) -> Environment:
-    """Draw the conclusions from the facts.
+    """Derive device, requirements and channels from the facts.
 
     Raises:
-        UserError: CUDA was asked for and is not there.
+        UserError: CUDA was requested and is not available.
     """
     device = choose_device(requested, machine.torch)
     return Environment(
@@ -74,12 +74,12 @@ def assemble(machine: Machine, requested: str) -> Environment:
 
 
 def probe(others_cores: float | None = None) -> Machine:
-    """Gather every fact. Imports torch; where CUDA works, starts it.
+    """Collect all facts. Imports torch, and initialises CUDA if it works.
 
     Args:
-        others_cores: of other programs, seen before any process of ours worked.
+        others_cores: background load, measured before any of our processes worked.
     """
-    # Before torch is imported, so that this process is no load of its own.
+    # Before importing torch, so that this process does not count as load.
     load = load_facts(_load_average(), psutil.cpu_count(), others_cores)
     torch = _import_torch()
     facts = torch_facts(torch)
@@ -106,7 +106,7 @@ def probe(others_cores: float | None = None) -> Machine:
 
 
 def in_container(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether this is a container. No sign of one is not proof that there is none."""
+    """Whether this is a container; False if there is no indication."""
     if any((root / name).exists() for name in (".dockerenv", "run/.containerenv")):
         return True
     if environ.get("container") or environ.get("KUBERNETES_SERVICE_HOST"):
@@ -126,7 +126,7 @@ def parse_cpuinfo(text: str) -> tuple[str | None, frozenset[str]]:
 
 
 def cpu_flags(flags: frozenset[str], machine: str) -> dict[str, bool | None]:
-    """Which instruction sets matter to us; None where the system does not list flags."""
+    """Relevant instruction sets; None if the system does not list flags."""
     x86_only = machine.lower() in _X86
     if not flags:
         unknown = None if x86_only else False
@@ -140,7 +140,7 @@ def cpu_flags(flags: frozenset[str], machine: str) -> dict[str, bool | None]:
 
 
 def ram_facts(memory: Any, limits: CgroupLimits) -> RamFacts:
-    """Describe main memory, of which a control group may leave less than the system has free."""
+    """Main memory, limited by the control group."""
     available = int(memory.available)
     if limits.memory_free_bytes is not None:
         available = min(available, limits.memory_free_bytes)
@@ -204,22 +204,22 @@ def _usable_cores() -> int | None:
 
 
 def _load_average() -> float | None:
-    # psutil imitates a load average on Windows, but starts it at 0.
+    # psutil's load average on Windows is an emulation that starts at 0.
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
 
 
 def _package(name: str) -> Package:
-    """Find a package without importing it, which for vLLM would start CUDA."""
+    """Find a package without importing it; importing vLLM would initialise CUDA."""
     try:
         return Package(found=True, version=metadata.version(name))
     except metadata.PackageNotFoundError:
         spec = util.find_spec(name)
-        # A folder of that name in the working directory is a namespace, which has no origin.
+        # A directory of that name in the working directory is a namespace package without origin.
         return Package(found=spec is not None and spec.origin is not None)
 
 
 def _vllm(root: Path = Path(experiment.__file__).parent.parent) -> Package:
-    """In the environment that ``make vllm`` sets up, which says there what it holds, or in ours."""
+    """vLLM in the environment of ``make vllm``, by its version file, or in ours."""
     stamp = root / ".venv-vllm" / ".ready"
     with contextlib.suppress(OSError):
         return Package(found=True, version=stamp.read_text(encoding="utf-8").strip())
@@ -227,7 +227,7 @@ def _vllm(root: Path = Path(experiment.__file__).parent.parent) -> Package:
 
 
 def _pynvml_distributions() -> dict[str, str]:
-    """Distributions that provide the module ``pynvml``, and deprecated ones beside them."""
+    """Distributions that provide the module ``pynvml``, and deprecated ones."""
     names = [*metadata.packages_distributions().get("pynvml", ()), *DEPRECATED_PYNVML]
     found: dict[str, str] = {}
     for name in dict.fromkeys(names):

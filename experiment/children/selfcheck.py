@@ -1,7 +1,7 @@
-"""The process that the self-test works on: ``python -m experiment.children.selfcheck``.
+"""Process observed by the self-test: ``python -m experiment.children.selfcheck``.
 
-Breaks a paged cache on purpose, then takes and gives back known amounts of memory while the
-runner's channels look on. It stands still at each :class:`Moment`.
+It corrupts a paged cache on purpose, then allocates and frees known amounts of memory while the
+runner reads its channels. It waits at each :class:`Moment`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ ROUNDS = 3
 GRANDCHILD_BYTES = 64 * 2**20
 SPIKE_BYTES = 128 * 2**20
 SPIKE_S = 0.05
-# layers, KV heads, head size, bytes of a number: 4 KiB for each token
+# layers, KV heads, head size, bytes of an element: 4 KiB per token
 _POOL_GEOMETRY = (4, 4, 32, 4)
 _POOL_BLOCKS, _POOL_BLOCK_SIZE = 64, 16
-# An arm of the smallest walkthrough runs some 5 s and stands still at three stages at which every
-# channel is read, and at some more for the cheap ones.
+# An arm of the smallest walkthrough runs about 5 s, with three stages at which every channel is
+# read, and some more for the cheap ones.
 CHURN_S = 5.0
 CHURN_STAGES = 3
 CHURN_REQUESTS = 6
@@ -42,9 +42,9 @@ sys.stdin.readline()
 
 
 class Moment(IntEnum):
-    """Where the child stands still; travels as the request number of a stage."""
+    """Where the child waits; sent as the request number of a stage."""
 
-    EMPTY = 0  # the next three come once for each round
+    EMPTY = 0  # the next three occur once per round
     HELD = 1
     FREED = 2
     GRANDCHILD_IDLE = 3
@@ -57,7 +57,7 @@ class Moment(IntEnum):
 
 
 def main(wire: Wire, task: dict[str, Any]) -> None:
-    """Run the checks of one device; those of processes and spikes are the host's alone."""
+    """Run the checks of one device; processes and spikes are checked on the host only."""
     size, device = int(task["bytes"]), str(task["device"])
     if device == "cpu":
         _control(wire)
@@ -72,7 +72,7 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
 
 
 def _device_spike(wire: Wire, device: str) -> None:
-    """Torch's peaks must hold memory that came and went between two readings."""
+    """Check that torch's peaks include memory that was allocated and freed between two readings."""
     import torch
 
     from experiment.memory.tensors import reset_torch_peaks, torch_readings
@@ -97,7 +97,7 @@ def _device_spike(wire: Wire, device: str) -> None:
 
 
 def _known_pool(wire: Wire, device: str) -> None:
-    """Shapes and count of a KV pool must be exact; the count must see one written slot."""
+    """Check the size of a KV pool exactly, and that counting detects one written slot."""
     import torch
 
     from experiment.engine.kv_pool import KVPool
@@ -122,7 +122,7 @@ def _exact(wire: Wire, channel: Channel, seen: int, known: int) -> None:
 def _known_amount(wire: Wire, size: int, device: str) -> None:
     import torch
 
-    # A first round that nobody looks at: the runtime's own memory is there before the readings.
+    # A first round without readings: the runtime allocates its own memory.
     torch.full((size,), 1, dtype=torch.uint8, device=device)
     for _ in range(ROUNDS):
         trim()
@@ -159,9 +159,9 @@ def _spike(wire: Wire) -> None:
 
 
 def _churn(wire: Wire, device: str) -> None:
-    """Memory that moves as often as that of an arm at work, and stages like an arm's.
+    """Allocate memory as often as an arm does, with stages like an arm's.
 
-    Many samples are news then, and the dear readings at stages are in what watching costs.
+    Many samples are then emitted, and expensive readings are included in the monitoring cost.
     """
     import torch
 

@@ -1,1 +1,1 @@
-"""What a run is asked to do."""
+"""Configuration of a run."""

@@ -1,6 +1,6 @@
-"""The order in which arms stand side by side, whatever order they ran in.
+"""Display order of arms, independent of the order in which they ran.
 
-plain Transformers ─► slabs ─► paged ─► engines that are not ours ─► arms of somebody's own
+plain Transformers ─► slabs ─► paged ─► external engines ─► user-defined arms
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _RUNGS = {arm: place for place, arm in enumerate(LADDER)}
 
 
 def by_ladder(things: Iterable[T], arm: Callable[[T], str]) -> list[T]:
-    """Things by their arms; of arms that the ladder does not know, behind it, as they came."""
+    """Sort by arm; arms that are not in the ladder come last, in their given order."""
     return sorted(things, key=lambda one: _RUNGS.get(arm(one), len(LADDER)))
 
 
 def in_order(arms: Iterable[str]) -> list[str]:
-    """Names of arms by the ladder."""
+    """Sort names of arms by the ladder."""
     return by_ladder(arms, str)

@@ -1,6 +1,6 @@
-"""In which precision the paged engine keeps its cache, what that takes, and where it can be done.
+"""Dtypes of the paged KV cache: their sizes and hardware requirements.
 
-Names are vLLM's (``kv_cache_dtype``). Contiguous arms always keep the model's own precision.
+Names are vLLM's (``kv_cache_dtype``). Contiguous arms always use the model's dtype.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from dataclasses import dataclass, replace
 from experiment.text.errors import user_error
 from kvsim.sizing.geometry import KVGeometry
 
-# The arms that run on the paged engine.
+# Arms that run on the paged engine.
 ENGINE_ARMS = ("slabs", "paged")
 Capability = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class CacheFormat:
-    """Bytes of a number, and of the scale of a block and head; GPUs that have it in hardware.
+    """Bytes of an element, bytes of the scale of a block and head, and the required capability.
 
-    ``capability`` is CUDA's, None where any device will do.
+    ``capability`` is the minimum CUDA compute capability; None: any device.
     """
 
     element_bytes: int
@@ -30,13 +30,13 @@ class CacheFormat:
 
 FORMATS = {
     "int8": CacheFormat(1, 4, None),
-    # e4m3 came with Ada and Hopper.
+    # fp8 (e4m3) needs Ada or Hopper.
     "fp8": CacheFormat(1, 0, (8, 9)),
 }
 
 
 def cache_geometry(model: KVGeometry, kv_dtype: str) -> KVGeometry:
-    """Shape of a paged cache in ``kv_dtype``; ``auto`` is the model's own precision."""
+    """Geometry of a paged cache in ``kv_dtype``; ``auto`` is the model's dtype."""
     if kv_dtype == "auto":
         return model
     form = FORMATS[kv_dtype]
@@ -46,16 +46,16 @@ def cache_geometry(model: KVGeometry, kv_dtype: str) -> KVGeometry:
 def check_kv_dtype(
     kv_dtype: str, arms: Sequence[str], device: str, capability: Capability | None
 ) -> None:
-    """Refuse a precision that this device has not; before anything is loaded or reserved.
+    """Refuse a KV dtype that the device does not support, before anything is loaded.
 
     Args:
         kv_dtype: ``cache.kv_dtype``.
-        arms: single arms; without one on the paged engine nothing is refused.
+        arms: names of arms; without one on the paged engine nothing is refused.
         device: ``cpu`` or ``cuda``.
-        capability: CUDA's compute capability of the GPU; None on the CPU.
+        capability: CUDA compute capability of the GPU; None on the CPU.
 
     Raises:
-        UserError: the hardware does not have it.
+        UserError: the hardware does not support it.
     """
     form = FORMATS.get(kv_dtype)
     if form is None or form.capability is None or not set(arms) & set(ENGINE_ARMS):
@@ -70,10 +70,10 @@ def check_kv_dtype(
 
 
 def check_kernel(kv_dtype: str, kernel: str, readers: frozenset[str]) -> None:
-    """Refuse a kernel that cannot read a quantised cache.
+    """Refuse a kernel that cannot read a quantized cache.
 
     Raises:
-        UserError: naming the ``readers`` that can.
+        UserError: it names the ``readers`` that can.
     """
     if kv_dtype != "auto" and kernel not in readers:
         raise user_error(

@@ -1,4 +1,4 @@
-"""How a config is read: a TOML file, then ``--set``, then flags."""
+"""Read a config: a TOML file, then ``--set``, then flags."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _LONG_NUMBER = re.compile(r"0[xob][0-9a-fA-F_]{1000}")
 
 
 def load_config(path: Path | None, overrides: Mapping[str, Any]) -> Config:
-    """Read a TOML file (None: defaults) and put ``overrides`` (dotted keys) on top.
+    """Read a TOML file (None: defaults) and apply ``overrides`` (dotted keys).
 
     Raises:
-        UserError: unreadable file, bad TOML, unknown key or a value that does not fit.
+        UserError: unreadable file, invalid TOML, unknown key or invalid value.
     """
     data = read_toml(path) if path else {}
     _make_quick(data, overrides.get("experiment.size"))
@@ -45,11 +45,11 @@ def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file of bounded size.
 
     Raises:
-        UserError: it is missing, unreadable, too large or not TOML.
+        UserError: missing, unreadable, too large, or invalid TOML.
     """
     data = read_bounded(path, MAX_CONFIG_BYTES)
     try:
-        text = data.decode("utf-8-sig")  # as some editors write it
+        text = data.decode("utf-8-sig")  # some editors write a BOM
     except UnicodeDecodeError as error:
         raise user_error("error.file_unreadable", path=str(path)) from error
     try:
@@ -62,7 +62,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def _line_of(error: ValueError, text: str) -> int | None:
-    """Where it is no TOML: of what is never closed, the last line that is not empty."""
+    """Line of a TOML error; for unclosed values, the last line that is not empty."""
     place = re.search(r"\(at (?:line (\d+),|end of document)", str(error))
     if place is None:
         return None
@@ -70,12 +70,12 @@ def _line_of(error: ValueError, text: str) -> int | None:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """The table that a TOML text describes.
+    """Parse TOML.
 
     Raises:
-        ValueError: it is no TOML, nested too deeply, or holds a number of thousands of digits.
+        ValueError: invalid TOML, nested too deeply, or a number of thousands of digits.
     """
-    if _LONG_NUMBER.search(text):  # decimal ones are refused by Python itself
+    if _LONG_NUMBER.search(text):  # Python itself refuses decimal ones
         raise ValueError("a number of thousands of digits")
     if _LONG_KEY.search(_TEXT_OR_COMMENT.sub("_", text)):
         raise ValueError("nested too deeply")
@@ -86,10 +86,10 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
-    """``key=value`` of ``--set``; the value is TOML where it parses as such, text otherwise.
+    """Parse ``key=value`` of ``--set``; the value is TOML if it parses as such, otherwise text.
 
     Raises:
-        UserError: no ``=`` in it.
+        UserError: there is no ``=``.
     """
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
@@ -102,7 +102,7 @@ def parse_assignment(text: str) -> tuple[str, Any]:
 
 
 def _make_quick(data: dict[str, Any], size: Any) -> None:
-    """Put the keys of ``[experiment.quick]`` over the others where the quick size is asked for."""
+    """Apply ``[experiment.quick]`` if the quick size is requested."""
     section = data.get("experiment")
     if not isinstance(section, dict) or (size or section.get("size")) != "quick":
         return
@@ -112,7 +112,7 @@ def _make_quick(data: dict[str, Any], size: Any) -> None:
 
 
 def put(data: dict[str, Any], key: str, value: Any) -> None:
-    """Put a value under a dotted key.
+    """Set a value under a dotted key.
 
     Raises:
         UserError: there is no such key.
@@ -127,6 +127,6 @@ def put(data: dict[str, Any], key: str, value: Any) -> None:
 
 
 def as_recorded(config: Config) -> dict[str, Any]:
-    """A config as the first line of a log holds it."""
+    """A config as recorded in the first line of a log."""
     data: dict[str, Any] = in_values(config.model_dump(mode="json"), cleaner())
     return data

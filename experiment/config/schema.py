@@ -1,6 +1,6 @@
-"""What a run is: model, workload, budget, arms; every key with its default, and what is refused.
+"""The configuration of a run: every key with its default and its limits.
 
-:mod:`experiment.config.reading` reads one from TOML, ``--set`` and flags.
+:mod:`experiment.config.reading` reads it from TOML, ``--set`` and flags.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ ARM_GROUPS = {
     "transformers_paged": ("transformers_paged",),
     "vllm": ("vllm",),
 }
-# Arms that are run by their own name alone, and the group that they belong to.
+# Arms that run only by their own name, and their group.
 SINGLE_ARMS = {"contiguous.compiled": "contiguous"}
 KNOWN_ARMS = frozenset((*(arm for arms in ARM_GROUPS.values() for arm in arms), *SINGLE_ARMS))
-# Below it, Transformers' logits divided by it are infinite in half precision.
+# Lower temperatures make Transformers' logits infinite in half precision.
 MIN_TEMPERATURE = 0.01
 
 
@@ -50,7 +50,7 @@ Size = Annotated[int, BeforeValidator(_budget)]
 
 
 class ModelConfig(Section):
-    """Which weights, in which precision."""
+    """Weights and dtype."""
 
     name: str = Field("gpt2", min_length=1)
     dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
@@ -59,15 +59,14 @@ class ModelConfig(Section):
 
 
 class WorkloadConfig(Section):
-    """Prompts and how much is generated for each.
+    """Prompts, and the number of tokens generated for each.
 
-    ``prompts`` are texts; empty means the four of the walkthrough. ``prompts_file`` is JSONL
-    with ``{"prompt": ...}`` in each line. ``lengths``, where given, stands instead of both:
-    (prompt tokens, new tokens) of each request, its token ids drawn from the run's seed.
-
-    ``arrivals``, where given, is when each prompt arrives, in order: steps of a virtual clock, so
-    that counts are the same everywhere, or seconds of the wall clock. ``priorities`` are numbers,
-    one for each prompt; a smaller one is more urgent under ``engine.policy = "priority"``.
+    ``prompts`` are texts; if empty, the four of the walkthrough. ``prompts_file`` is JSONL with
+    ``{"prompt": ...}`` in each line. ``lengths`` replaces both: (prompt tokens, new tokens) of each
+    request, with token ids drawn from the run's seed. ``arrivals`` are the ordered arrival times of
+    the prompts: steps of a virtual clock, which makes counts reproducible, or seconds of wall time.
+    ``priorities`` has a number for each prompt; smaller is more urgent with ``engine.policy =
+    "priority"``.
     """
 
     prompts: tuple[str, ...] = ()
@@ -81,12 +80,12 @@ class WorkloadConfig(Section):
 
     @property
     def timed(self) -> bool:
-        """Whether requests come by the wall clock, so that no count is the same twice."""
+        """Whether requests arrive by wall time, so that counts are not reproducible."""
         return bool(self.arrivals) and self.clock == "wall"
 
 
 class CacheConfig(Section):
-    """The KV cache. ``budget`` is bytes, or auto: one slab of the maximum length per request."""
+    """The KV cache. ``budget`` is in bytes; auto: one slab of ``max_length`` slots per request."""
 
     max_length: int = Field(512, ge=2, le=10_000_000)
     block_size: int = Field(16, ge=1, le=1_000_000)
@@ -94,23 +93,23 @@ class CacheConfig(Section):
         "auto"
     )
     watermark_blocks: int = Field(0, ge=0)
-    kv_dtype: Literal["auto", "int8", "fp8"] = "auto"  # of the paged engine; auto: the model's
+    kv_dtype: Literal["auto", "int8", "fp8"] = "auto"  # paged engine; auto: the model's dtype
 
     def watermark_for(self, block_size: int, max_length: int) -> int:
-        """Blocks of that size that admission holds back.
+        """Number of blocks that admission holds back.
 
-        None where one holds a request however long: nobody who runs will ask for another.
+        0 if one block holds any request: running requests then never allocate another.
         """
         return 0 if block_size >= max_length else self.watermark_blocks
 
 
 class EngineConfig(Section):
-    """Limits of a step of the paged engine, and the kernel that computes its attention.
+    """Limits of a step of the paged engine, and its attention kernel.
 
-    ``kernel``: auto is numba on the CPU in float32, triton on GPUs that have it, else torch;
-    reference is slow, for tests. ``cuda_graphs``: of decoding steps; auto where they can be;
-    compiled: by torch as well, which takes a quarter of a minute before the first request.
-    ``packed_weights``: on the CPU in float32, bring the weights into oneDNN's order.
+    ``kernel``: auto is numba on the CPU in float32, triton on supported GPUs, otherwise torch;
+    reference is slow, for tests. ``cuda_graphs``, for decode steps: auto uses them where possible;
+    compiled adds torch.compile, which takes about 15 s before the first request.
+    ``packed_weights``: on the CPU in float32, convert the weights to oneDNN's packed layout.
     """
 
     max_num_seqs: int = Field(256, ge=1)
@@ -126,7 +125,7 @@ class EngineConfig(Section):
 
 
 # Arguments of vLLM's engine that name no module, class, plugin, file, loader or address, and that
-# the comparison leaves free.
+# the comparison does not fix.
 VLLM_ARGUMENTS = frozenset(
     re.findall(
         r"\S+",
@@ -145,10 +144,10 @@ VLLM_ARGUMENTS = frozenset(
 
 
 class VllmConfig(Section):
-    """Arguments of vLLM's engine beside those that the comparison fixes.
+    """Arguments of vLLM's engine other than those that the comparison fixes.
 
-    ``args``: plain values of :data:`VLLM_ARGUMENTS`, handed to vLLM: ``[vllm.args]`` in TOML.
-    ``threads_bind`` is which cores its threads keep to on a CPU: nobind, auto, or such as ``0-3``.
+    ``args``: plain values of :data:`VLLM_ARGUMENTS`, passed to vLLM: ``[vllm.args]`` in TOML.
+    ``threads_bind``: CPU cores of vLLM's threads: nobind, auto, or a list such as ``0-3``.
     """
 
     tensor_parallel_size: int = Field(1, ge=1, le=4096)
@@ -160,7 +159,7 @@ class VllmConfig(Section):
 
     @property
     def ranks(self) -> int:
-        """Workers that the model is spread over."""
+        """Number of workers that share the model."""
         return self.tensor_parallel_size * self.pipeline_parallel_size
 
 
@@ -172,28 +171,28 @@ class RunSection(Section):
     threads: int | None = Field(None, ge=1, le=4096)
     seed: int = Field(0, ge=0, lt=2**32)
     sample_interval_ms: int = Field(20, ge=1, le=10_000)
-    witness: bool = True  # count written slots from the tensors after each step
+    witness: bool = True  # count written slots in the tensors after each step
     arm_timeout_s: float = Field(1800, gt=0)
-    profile: bool = False  # of the paged engine: some decode steps under torch's profiler
-    cuda_history: bool = False  # on CUDA: record torch's allocator history and keep a snapshot
+    profile: bool = False  # paged engine: run torch's profiler over some decode steps
+    cuda_history: bool = False  # CUDA: record torch's allocator history and keep a snapshot
 
 
-# By how much two processes of one arm may differ though the repeats of each lie close together: a
-# shared machine's pace goes up and down within seconds, and in quick size an arm is timed for less
-# than one. Where they are from: docs/experiments.md, "How far a time can be trusted".
+# Relative difference below which times of two processes are not distinguished. On a shared machine
+# speed varies within seconds, and in quick size an arm is timed for less than one. Derivation:
+# docs/experiments.md, "How far a time can be trusted".
 MARGINS: Mapping[str, float] = {"full": 0.2, "quick": 0.5}
-# The same of two that took turns, in rounds enough: the pace is one for both then.
+# The same for interleaved arms with enough rounds, which see the same speed.
 TURNS_MARGINS: Mapping[str, float] = {"full": 0.1, "quick": 0.2}
 ROUNDS_ENOUGH = 5
 
 
 def percent_of(margin: float) -> float:
-    """A margin for a text, without the last digits of a product of floats."""
+    """Margin in percent, without rounding errors of floats."""
     return round(margin * 100, 6)
 
 
 def closer(one: float, other: float, margin: float) -> bool:
-    """Whether the larger one is beyond the smaller one by no more than a margin of it."""
+    """Whether two values differ by at most ``margin``, relative to the smaller one."""
     return max(one, other) <= min(one, other) * (1 + margin)
 
 
@@ -202,15 +201,15 @@ class ExperimentConfig(Section):
 
     Attributes:
         name: one of :mod:`experiment.experiments`; None: an ordinary run.
-        size: quick puts the keys of ``quick`` over those of the file.
-        repeats: measured ones, behind one that warms up.
-        margin: as a share: times of two processes that lie closer together than this are not told
-            apart, however close their repeats are; None: as :data:`MARGINS` says for the size.
-        turns_margin: the same where the two took turns, in :data:`ROUNDS_ENOUGH` rounds or more;
-            None: as :data:`TURNS_MARGINS` says, or ``margin`` where that is less.
-        turns: on a CPU arms and cells take turns, repeat by repeat, as far as memory reaches.
-        values: what varies, a cell each; what they mean is the experiment's to say.
-        options: further numbers that the experiment asks for.
+        size: quick applies the keys of ``quick``.
+        repeats: measured repeats, after one warm-up.
+        margin: relative difference below which times of two processes are not distinguished; None:
+            :data:`MARGINS` of the size.
+        turns_margin: the same for interleaved arms with :data:`ROUNDS_ENOUGH` rounds or more; None:
+            :data:`TURNS_MARGINS`, or ``margin`` if that is smaller.
+        turns: on a CPU, interleave arms and cells repeat by repeat, as far as memory allows.
+        values: the varied values, one per cell; the experiment defines their meaning.
+        options: further numbers for the experiment.
     """
 
     name: str | None = None
@@ -225,23 +224,23 @@ class ExperimentConfig(Section):
 
     @property
     def measured(self) -> int:
-        """Repeats behind the one that warms up; 0 of an ordinary run, whose only one counts."""
+        """Measured repeats; 0 in an ordinary run, whose only repeat counts."""
         return 0 if self.name is None else self.repeats
 
     @property
     def apart(self) -> float:
-        """The margin between two processes, as a share."""
+        """Margin between two processes, as a share."""
         return MARGINS[self.size] if self.margin is None else self.margin
 
     @property
     def apart_in_turns(self) -> float:
-        """The same where they took turns."""
+        """Margin between two interleaved processes, as a share."""
         known = self.turns_margin
         return min(TURNS_MARGINS[self.size], self.apart) if known is None else known
 
     @property
     def times(self) -> int:
-        """How often an arm's process runs the workload, the warm-up among them."""
+        """Number of repeats, warm-up included."""
         return self.measured + 1
 
 
@@ -259,15 +258,15 @@ class Config(Section):
 
     @property
     def arm_names(self) -> tuple[str, ...]:
-        """Single arms in the order in which they run; groups such as ``contiguous`` unfolded."""
+        """Arms in the order in which they run; groups such as ``contiguous`` expanded."""
         return expand_arms(self.run.arms)
 
 
 def expand_arms(names: Iterable[str]) -> tuple[str, ...]:
-    """Unfold groups of arms, without repeats.
+    """Expand groups of arms, without duplicates.
 
     Raises:
-        UserError: no such arm.
+        UserError: an unknown arm, or none.
     """
     arms: list[str] = []
     for name in names:
@@ -280,16 +279,16 @@ def expand_arms(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def group_of(arm: str) -> str:
-    """The group that a single arm belongs to."""
+    """The group of an arm."""
     grouped = {arm: group for group, arms in ARM_GROUPS.items() for arm in arms}
     return (grouped | SINGLE_ARMS)[arm]
 
 
 def make_config(data: Mapping[str, Any]) -> Config:
-    """A config of nested tables.
+    """Build a config from nested tables.
 
     Raises:
-        UserError: an unknown key or a value that does not fit.
+        UserError: an unknown key or an invalid value.
     """
     try:
         config = Config.model_validate(data)
@@ -304,7 +303,7 @@ def make_config(data: Mapping[str, Any]) -> Config:
 
 
 def _is_plain(value: JsonValue) -> bool:
-    """Whether it is a number, a truth value, a single word, or a list of numbers."""
+    """Whether it is a number, a boolean, a single word, or a list of integers."""
     if isinstance(value, list):
         return all(isinstance(each, int) for each in value)
     plain = isinstance(value, int | float)
@@ -312,7 +311,7 @@ def _is_plain(value: JsonValue) -> bool:
 
 
 def put_over(data: dict[str, Any], other: Mapping[str, Any]) -> None:
-    """Put the values of nested tables over those that are there."""
+    """Merge nested tables into ``data``; the new values win."""
     for key, value in other.items():
         mine = data.get(key)
         if isinstance(value, Mapping) and isinstance(mine, dict):
@@ -322,7 +321,7 @@ def put_over(data: dict[str, Any], other: Mapping[str, Any]) -> None:
 
 
 def config_keys() -> tuple[str, ...]:
-    """Every dotted key that a config may set."""
+    """All dotted keys of a config."""
     return tuple(
         f"{section}.{name}"
         for section, field in Config.model_fields.items()
@@ -331,15 +330,15 @@ def config_keys() -> tuple[str, ...]:
 
 
 def unknown_key(key: str) -> UserError:
-    """That there is no such key, with the nearest one that there is."""
+    """Build the error for an unknown key, with the nearest known key."""
     return unknown("key", key, config_keys())
 
 
 def _check_sampling(config: Config) -> None:
-    """What no single field can say.
+    """Check combinations of sampling settings.
 
     Raises:
-        UserError: settings that contradict each other.
+        UserError: contradicting settings.
     """
     sampling, most = config.sampling, config.workload.max_new_tokens
     if 0 < sampling.temperature < MIN_TEMPERATURE:
@@ -351,7 +350,7 @@ def _check_sampling(config: Config) -> None:
         raise user_error("error.min_above_max", value=sampling.min_new_tokens, limit=most)
 
 
-# What was expected where pydantic's error types begin so; their rest says how it was missed.
+# What is expected, by the first word of pydantic's error type.
 _KINDS = {
     "int": "error.kind.whole",
     "float": "error.kind.number",
@@ -366,9 +365,9 @@ _KINDS = {
 
 
 def _explain(error: ValidationError) -> UserError:
-    """The first problem, as one line in the user's language."""
+    """The first validation error as a message."""
     first = error.errors()[0]
-    # Below the second part stand pydantic's own names for the branches of a union.
+    # Deeper parts are pydantic's names for the branches of a union.
     key = ".".join(str(part) for part in first["loc"][:2])
     if first["type"] == "extra_forbidden":
         return unknown_key(key)

@@ -1,13 +1,13 @@
-"""Contiguous requests that come and go in one arena on the device: what its holes refuse.
+"""External fragmentation: contiguous requests in one arena on the device.
 
     step 7   [ 0 0 0 0 | . . . | 2 2 | . . | 3 3 3 ]    5 slots are free, the largest hole has 3:
                                                         a request for 4 waits
-    step 9   [ 0 0 0 0 | . . . . . . . | 3 3 3 ]        2 has ended; now it finds a place
+    step 9   [ 0 0 0 0 | . . . . . . . | 3 3 3 ]        2 has finished; now it can be placed
 
-No model runs: a step gives each request one token. What is free is counted from the arena's bytes,
-which a request writes when it comes and clears when it goes. A request takes what it holds at its
-end, exactly (first fit), or rounded up to a power of two by the buddy allocator of
-:mod:`kvsim.contiguous.buddy`, as the PagedAttention paper's oracle does.
+No model runs; a step gives each request one token. Free slots are counted from the arena's bytes,
+which a request writes when it starts and clears when it ends. A request reserves its final length:
+exactly (first fit), or rounded up to a power of two by :mod:`kvsim.contiguous.buddy`, as the
+PagedAttention paper's oracle does.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FREE, TAKEN = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """A request: tokens of its prompt, tokens to generate, and the step at which it arrives."""
+    """Prompt tokens, new tokens and arrival step of a request."""
 
     prompt: int
     new: int
@@ -35,17 +35,17 @@ class Lengths:
 
 
 class Allocator(Protocol):
-    """Gives spans of the arena."""
+    """Allocates spans of the arena."""
 
     def take(self, slots: int) -> tuple[int, int] | None:
-        """A span (first slot, slots), or None: no hole is large enough."""
+        """Allocate a span; return (first slot, slots), or None if no hole is large enough."""
 
     def give(self, start: int) -> None:
-        """Take the span back that begins at ``start``."""
+        """Free the span that begins at ``start``."""
 
 
 class FirstFit:
-    """The first hole that is large enough; neighbours among holes become one."""
+    """First fit; adjacent holes are merged."""
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
@@ -67,7 +67,7 @@ class FirstFit:
 
 
 class Buddy:
-    """Pieces of a power of two."""
+    """Buddy allocator with pieces of a power of two."""
 
     def __init__(self, slots: int) -> None:
         self._buddy = BuddyAllocator(slots)
@@ -85,16 +85,16 @@ class Buddy:
 
 
 class Arena:
-    """Memory of the device as one row of slots, [slots, slot_bytes]."""
+    """Device memory as a row of slots, [slots, slot_bytes]."""
 
     def __init__(self, slots: int, slot_bytes: int, device: torch.device) -> None:
         self.memory = torch.full((slots, slot_bytes), FREE, dtype=torch.uint8, device=device)
 
     def write(self, start: int, slots: int, value: int) -> None:
-        """Fill a span; it held something else.
+        """Fill a span, which must hold another value.
 
         Raises:
-            RuntimeError: it did not: two requests were given the same memory.
+            RuntimeError: it already holds ``value``: two requests share memory.
         """
         span = self.memory[start : start + slots]
         if bool((span == value).any()):
@@ -102,7 +102,7 @@ class Arena:
         span.fill_(value)
 
     def holes(self) -> tuple[int, int]:
-        """Slots that are free, and those of the largest hole, counted from the bytes."""
+        """Number of free slots and size of the largest hole, counted from the bytes."""
         free = (self.memory == FREE).all(1).tolist()
         largest = run = 0
         for each in free:
@@ -114,13 +114,13 @@ class Arena:
 def come_and_go(
     requests: Sequence[Lengths], arena: Arena, allocator: Allocator, seats: int
 ) -> ArenaCounts:
-    """Serve the requests in order, at most ``seats`` at a time.
+    """Serve the requests in order, at most ``seats`` concurrently.
 
     Raises:
-        ValueError: one is longer than the arena, or none could ever be placed.
+        ValueError: a request is longer than the arena.
     """
     waiting = list(requests)
-    running: dict[int, tuple[int, int]] = {}  # start: (slots, tokens still to come)
+    running: dict[int, tuple[int, int]] = {}  # start: (slots, tokens to generate)
     steps = refused = peak = 0
     clock = 0.0
     seen: tuple[int, int, int, int] | None = None
@@ -156,7 +156,7 @@ def _admit(
     seats: int,
     clock: float,
 ) -> int | None:
-    """Place who has arrived, nobody overtakes; the slots of the one that found no place."""
+    """Place arrived requests in order; return the slots needed by the first that does not fit."""
     while waiting and waiting[0].arrival <= clock and len(running) < seats:
         one = waiting[0]
         needed = final_tokens(one.prompt, one.new)

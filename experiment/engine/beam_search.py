@@ -1,13 +1,13 @@
-"""Beam search: which continuations of the live beams are kept, and which are finished.
+"""Beam search: select the continuations to keep and the finished hypotheses.
 
     live beams         candidates: the best of all continuations     next
-    A  -1.2      ─►    A x -1.5,  B y -1.9,  A z -2.0,  B eos -2.3    A+x, B+y go on in place
+    A  -1.2      ─►    A x -1.5,  B y -1.9,  A z -2.0,  B eos -2.3    A+x, B+y continue in place
     B  -1.7                                                          A+z is a fork of A
     C  -3.1                                                          C is pruned; B eos is kept
                                                                      as a hypothesis
 
-Scores, the order of hypotheses and the rules of ending are those of Transformers'
-``generate(num_beams=k, do_sample=False)``, so that both can be compared one by one.
+Scores, order of hypotheses and stopping rules are those of Transformers' ``generate(num_beams=k,
+do_sample=False)``, so that results can be compared one by one.
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class BeamParams:
-    """How a beam search is done. Names and meanings are Transformers'.
+    """Parameters of a beam search, with Transformers' names and meanings.
 
     Attributes:
-        num_beams: live beams, from 2; vLLM calls it ``beam_width``.
-        length_penalty: a hypothesis scores its log-probability / length ** this; lengths count
-            new tokens.
-        early_stopping: end when there are ``num_beams`` hypotheses (True), when the best live
-            beam would not beat the worst of them at its length (False), or at the length that
-            favours it most ("never").
+        num_beams: live beams, at least 2; vLLM's ``beam_width``.
+        length_penalty: a hypothesis scores its log-probability / length ** length_penalty; lengths
+            count new tokens.
+        early_stopping: end with ``num_beams`` hypotheses (True); when the best live beam would not
+            beat the worst of them at its length (False), or at the most favourable one ("never").
         stop_token_ids: end a hypothesis; they stay in the output.
 
     Raises:
@@ -49,7 +48,7 @@ class BeamParams:
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """A finished sequence: its new tokens, its score, and whether a stop token ended it."""
+    """A finished sequence: new tokens, score, and whether a stop token ended it."""
 
     tokens: tuple[int, ...]
     score: float
@@ -57,7 +56,7 @@ class Hypothesis:
 
 
 class Continuation(NamedTuple):
-    """One more token for a live beam, given by its place among them; ``score`` is the sum."""
+    """A live beam's index, one more token, and the summed log-probability."""
 
     beam: int
     token: int
@@ -65,7 +64,7 @@ class Continuation(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A step's outcome: the next live beams, best first, and beams with a new hypothesis."""
+    """Outcome of a step: the next live beams, best first, and beams with a new hypothesis."""
 
     live: list[Continuation]
     stopped: set[int]
@@ -73,7 +72,7 @@ class Choice(NamedTuple):
 
 @dataclass(slots=True)
 class BeamSearch:
-    """One search: its hypotheses so far, best first, and whether it has ended."""
+    """State of a search: hypotheses so far, best first, and whether it has ended."""
 
     params: BeamParams
     max_new_tokens: int
@@ -81,7 +80,7 @@ class BeamSearch:
     done: bool = False
 
     def step(self, log_probs: torch.Tensor, scores: list[float], beams: list[list[int]]) -> Choice:
-        """Choose the next live beams; at the end of the search there are none.
+        """Select the next live beams; empty at the end of the search.
 
         Args:
             log_probs: [live beams, vocabulary], of the next token.
@@ -105,7 +104,7 @@ class BeamSearch:
         return Choice([] if self.done else live, kept)
 
     def _keep(self, finished: list[tuple[Hypothesis, int]]) -> set[int]:
-        """Merge new hypotheses with the earlier ones; the beams of stopped ones that are kept."""
+        """Merge new hypotheses with earlier ones; return the beams of kept stopped ones."""
         merged = [*((hypothesis, None) for hypothesis in self.hypotheses), *finished]
         best = sorted(merged, key=lambda pair: -pair[0].score)[: self.params.num_beams]
         self.hypotheses = [hypothesis for hypothesis, _ in best]
@@ -116,7 +115,7 @@ class BeamSearch:
         return len(self.hypotheses) == self.params.num_beams
 
     def _candidates(self, log_probs: torch.Tensor, scores: list[float]) -> list[Continuation]:
-        """The best continuations: enough that as many as beams remain if each meets a stop."""
+        """The best continuations: enough that ``num_beams`` remain if the others stop."""
         vocabulary = log_probs.shape[1]
         totals = log_probs + torch.tensor(scores, device=log_probs.device)[:, None]
         keep = max(2, 1 + len(self.params.stop_token_ids)) * self.params.num_beams
@@ -127,7 +126,7 @@ class BeamSearch:
         ]
 
     def _ends(self, best_live: float, length: int) -> bool:
-        """Whether no live beam can, by Transformers' rule of thumb, still matter."""
+        """Whether no live beam can improve the result, by Transformers' heuristic."""
         params = self.params
         if not self._full:
             return False
@@ -149,5 +148,5 @@ class LiveSearch:
 
     @property
     def hypotheses(self) -> tuple[Hypothesis, ...]:
-        """Finished sequences, best first, once the search has ended."""
+        """Finished sequences, best first; empty until the search has ended."""
         return tuple(self.search.hypotheses) if self.search.done else ()

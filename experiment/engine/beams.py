@@ -1,10 +1,10 @@
-"""The beam searches of an engine: who the beams are, where they go, and what the caller hears.
+"""Beam searches of an engine: sequences of the beams, forks, and reported results.
 
     request 5    live beams     5   1000000   1000003          sequences of the scheduler
                  scores      -4.1      -4.3      -5.0
                  hypotheses  [eos, -0.6]                       finished; they hold no blocks
 
-A beam that goes on keeps its id and its blocks; a fork gets an id that was never used before.
+A continued beam keeps its id and blocks; a fork gets a new id.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kvsim.core.step import Finish, FinishReason
 
 @dataclass(slots=True)
 class BeamMoves:
-    """What becomes of the beams of all searches in one step; see :class:`StepOutcome`."""
+    """Changes to the beams of all searches in one step; see :class:`StepOutcome`."""
 
     forked: dict[int, int] = field(default_factory=dict)
     pruned: list[int] = field(default_factory=list)
@@ -36,14 +36,14 @@ class BeamMoves:
         generations: dict[int, Generation],
         new_ids: Iterator[int],
     ) -> None:
-        """Choose what becomes of the beams of ``live`` and give each its next token.
+        """Select the next beams of ``live`` and append their next tokens.
 
-        The best continuation of a beam goes on in its place, any other one is a fork of it.
+        The best continuation of a beam continues in place; any other is a fork of it.
 
         Args:
             logits: [live beams, vocabulary], in the order of ``live.scores``.
             generations: of all sequences; forks are added.
-            new_ids: names forks.
+            new_ids: ids of forks.
         """
         ids = list(live.scores)
         tokens = [generations[beam].new_tokens for beam in ids]
@@ -63,17 +63,17 @@ class BeamMoves:
         for place, beam in enumerate(ids):
             if beam not in first and len(tokens[place]) + 1 < live.search.max_new_tokens:
                 (self.stopped if place in stopped else self.pruned).append(beam)
-        # Forks have copied the tokens as they were.
+        # After forking, since forks copy the tokens.
         for beam, token in first.items():
             generations[beam].tokens.append(token)
         live.scores = scores
 
 
 class Beams:
-    """All searches of one engine, by the request that each belongs to.
+    """All searches of one engine, by request.
 
     Args:
-        generations: of all sequences of the engine; beams are added and dropped here.
+        generations: of all sequences of the engine; beams are added and removed here.
     """
 
     def __init__(self, generations: dict[int, Generation]) -> None:
@@ -87,7 +87,7 @@ class Beams:
         generation.search = self.searches[request] = LiveSearch(request, search, {request: 0.0})
 
     def move(self, requests: Sequence[int], logits: torch.Tensor) -> BeamMoves:
-        """Choose what becomes of the beams among ``requests``, by [requests, vocabulary]."""
+        """Select the next beams among ``requests`` from logits [requests, vocabulary]."""
         rows: dict[int, dict[int, int]] = {}
         for row, request in enumerate(requests):
             live = self._generations[request].search
@@ -101,7 +101,7 @@ class Beams:
         return moves
 
     def report(self, finished: Sequence[Finish]) -> Iterator[Finish]:
-        """Requests instead of beams, each search once, when it is done."""
+        """Replace finished beams by their request, once per search, when it is done."""
         ended: set[int] = set()
         for finish in finished:
             generation = self._generations.get(finish.request)
@@ -117,7 +117,7 @@ class Beams:
                 del self._generations[finish.request]
 
     def drop(self, live: LiveSearch) -> None:
-        """Forget the beams of an aborted search; the request itself stays known."""
+        """Remove the beams of an aborted search; the request itself is kept."""
         for request, generation in tuple(self._generations.items()):
             if generation.search is live and request != live.request:
                 del self._generations[request]

@@ -1,4 +1,4 @@
-"""What the engine refuses before anything is queued or allocated."""
+"""Validate requests before anything is queued or allocated."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from kvsim.core.request import final_tokens
 
 
 class InvalidRequestError(ValueError):
-    """The request makes no sense for this engine: nothing was queued, no block handed out."""
+    """The request is invalid for this engine: nothing was queued or allocated."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """What a model sets to its requests; None leaves a limit to the caller.
+    """Limits of a model for its requests; None: checked by the caller.
 
     Attributes:
-        vocab_size: token ids are below it.
-        max_length: slots that a request may hold at its end.
+        vocab_size: token ids are smaller.
+        max_length: maximum slots of a request at its end.
     """
 
     vocab_size: int | None = None
@@ -28,10 +28,10 @@ class RequestLimits:
     def check(
         self, request: int, prompt: Sequence[int], max_new_tokens: int, sampling: SamplingParams
     ) -> None:
-        """See that a request can be computed.
+        """Validate a request.
 
         Raises:
-            InvalidRequestError: it cannot; the message says why.
+            InvalidRequestError: invalid; the message says why.
         """
 
         def refuse(why: str) -> None:
@@ -43,7 +43,7 @@ class RequestLimits:
         if self.max_length is not None and needed > self.max_length:
             refuse(f"it needs {needed} slots, more than the maximum length {self.max_length}")
         for token in (*prompt, *sampling.stop_token_ids):
-            # A float that passed here would be cut to a whole number somewhere below.
+            # A float would be truncated to an integer later.
             if isinstance(token, bool | float) or not self._is_token(token):
                 refuse(f"no such token: {token}")
         stops = len(sampling.stop_token_ids)

@@ -1,7 +1,7 @@
-"""The control: a paged cache made wrong on purpose must change the generated tokens.
+"""Negative control: corrupting the paged cache must change the generated tokens.
 
-Equal tokens between two arms prove something only if a damaged cache would have made them
-differ. Each damage below is done after the prefill, to a request in the middle of others.
+Equal tokens between two arms are evidence only if a corrupt cache would change them. Each
+corruption is applied after the prefill, with several requests running.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _DAMAGED_SLOT = 5
 
 
 def damage_table(engine: Engine) -> None:
-    """One entry of the block table points at another request's block."""
+    """Point one entry of the block table at another request's block."""
     tables = engine.blocks._tables
     tables[_VICTIM][0] = tables[_OTHER][0]
 
 
 def damage_slot(engine: Engine) -> None:
-    """One slot holds keys and values of the wrong sign."""
+    """Negate the keys and values of one slot."""
     block = engine.blocks.table(_VICTIM)[0]
     engine.pool.kv[:, :, block, :, _DAMAGED_SLOT].neg_()
 
 
 def damage_block(engine: Engine) -> None:
-    """One block holds what another request's block holds."""
+    """Overwrite one block with another request's block."""
     block = engine.blocks.table(_VICTIM)[1]
     engine.pool.kv[:, :, block] = engine.pool.kv[:, :, engine.blocks.table(_OTHER)[1]]
 
@@ -52,7 +52,7 @@ def control_tokens(
     vocab_size: int,
     damage: Callable[[Engine], None] | None = None,
 ) -> list[int]:
-    """Tokens of the victim, with ``damage`` done after the prefill, or without any."""
+    """Tokens of the victim, with ``damage`` applied after the prefill, or without."""
     parameter = next(model.parameters())
     pool = KVPool(geometry, 8, _BLOCK_SIZE, parameter.dtype, parameter.device)
     engine = Engine(ModelRunner(model, pool))
@@ -64,7 +64,7 @@ def control_tokens(
     if damage is not None:
         with torch.inference_mode():
             damage(engine)
-    # The damaged table would confuse the pool when the request ends: stop just before.
+    # The pool would fail on the damaged table when the request ends: stop just before.
     for _ in range(_NEW_TOKENS - 2):
         engine.step()
     return engine.generated(_VICTIM)
@@ -73,7 +73,7 @@ def control_tokens(
 def unnoticed_damages(
     model: torch.nn.Module, geometry: KVGeometry, vocab_size: int
 ) -> dict[str, bool]:
-    """For each damage whether the tokens did not change; all must be False."""
+    """For each corruption, whether the tokens did not change; all must be False."""
     clean = control_tokens(model, geometry, vocab_size)
     return {
         name: control_tokens(model, geometry, vocab_size, damage) == clean

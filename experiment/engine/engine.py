@@ -4,7 +4,7 @@
                         ▲                                                               │
                         └───────────────────────────────────────────────────────────────┘
 
-Everything about blocks is decided by :mod:`kvsim`; the engine carries it out on tensors.
+:mod:`kvsim` makes all decisions about blocks; the engine applies them to tensors.
 """
 
 from __future__ import annotations
@@ -32,15 +32,14 @@ __all__ = ["FIRST_BEAM_ID", "Engine", "EngineStatus", "StepOutcome"]
 
 
 class Engine:
-    """Generates for many requests at once over one paged KV pool.
+    """Generate for many concurrent requests over one paged KV pool.
 
     Args:
         runner: the model and its pool.
         config: limits and policies of the scheduler.
-        eos_token_id: ends a request when generated; None to ignore.
-        vocab_size: token ids from this on are refused; None to leave that to the caller.
-        max_length: slots that the model has positions for; a request that would hold more is
-            refused. None to leave that to the caller.
+        eos_token_id: ends a request when generated; None to ignore it.
+        vocab_size: larger token ids are refused; None: not checked.
+        max_length: maximum slots of a request; longer requests are refused. None: not checked.
     """
 
     def __init__(
@@ -58,12 +57,12 @@ class Engine:
         self.limits = RequestLimits(vocab_size, max_length)
         self._generations: dict[int, Generation] = {}
         self._beams = Beams(self._generations)
-        # Ids of parallel samples that have not begun yet.
+        # Ids of parallel samples that have not started.
         self._promised: set[int] = set()
 
     @property
     def pool(self) -> KVPool:
-        """The tensors of the pool."""
+        """The KV pool."""
         return self.runner.pool
 
     # -- requests --------------------------------------------------------------------------
@@ -82,19 +81,18 @@ class Engine:
         """Queue a request.
 
         Args:
-            request: an id of the caller's choice.
+            request: an id chosen by the caller.
             prompt: token ids.
-            max_new_tokens: where it ends at the latest.
-            sampling: how it samples.
-            children: ids of further samples of the same prompt: they share its blocks from
-                their first token on.
+            max_new_tokens: maximum number of new tokens.
+            sampling: sampling parameters.
+            children: ids of further samples of the prompt, which share its blocks.
             priority: a smaller number is more urgent, under the priority policy.
             salt: requests with different salts share no prefix blocks.
 
         Raises:
             kvsim.core.scheduler.RequestRefusedError: the pool could never hold it.
-            InvalidRequestError: an id is in use or not the caller's to choose, there is nothing to
-                compute, a token id is not one, or it would outgrow the maximum length.
+            InvalidRequestError: an id is in use or reserved, the prompt is empty, a token id is
+                invalid, or the request would exceed the maximum length.
         """
         self._check_ids((request, *children))
         self.limits.check(request, prompt, max_new_tokens, sampling)
@@ -120,11 +118,11 @@ class Engine:
         priority: int = 0,
         salt: str = "",
     ) -> None:
-        """Queue a beam search; its arguments and errors are those of :meth:`add`.
+        """Queue a beam search; arguments and errors as in :meth:`add`.
 
-        Its beams are sequences of their own in the step plans: the first has the id of the
-        request, the others ids from :data:`FIRST_BEAM_ID` on. The caller hears of the request
-        alone: :meth:`complete` reports it once, when the whole search has ended.
+        Its beams are separate sequences in the step plans: the first has the id of the request, the
+        others ids from :data:`FIRST_BEAM_ID` on. :meth:`complete` reports only the request, once,
+        at the end of the search.
         """
         self._check_ids((request,))
         self.limits.check(request, prompt, max_new_tokens, GREEDY)
@@ -142,33 +140,33 @@ class Engine:
         self._queue(request, generation)
 
     def abort(self, request: int) -> bool:
-        """End a request now and give its blocks back; False when it does not wait or run."""
+        """Abort a request and free its blocks; False if it is neither waiting nor running."""
         live = self._beams.searches.get(request)
         if live is None:
             return self.scheduler.abort(request)
-        # Any beam takes the others with it; after the end of the search there is none.
+        # Aborting any beam aborts all; after the end of the search there is none.
         aborted = any(self.scheduler.abort(beam) for beam in live.scores)
         if aborted:
             self._beams.drop(live)
         return aborted
 
     def generated(self, request: int) -> list[int]:
-        """Tokens generated so far for ``request``; of a beam search the best, at its end."""
+        """Tokens generated so far; of a beam search the best hypothesis, at its end."""
         if request in self._beams.searches:
             return list(next((h.tokens for h in self.hypotheses(request)), ()))
         return self._generations[request].new_tokens
 
     def hypotheses(self, request: int) -> tuple[Hypothesis, ...]:
-        """What a beam search found, best first; empty until it has ended, or if aborted."""
+        """Hypotheses of a beam search, best first; empty until it has ended, or if aborted."""
         return self._beams.searches[request].hypotheses
 
     def forget(self, request: int) -> None:
-        """Drop the tokens of a request that has ended."""
+        """Remove the tokens of a finished request."""
         self._promised.difference_update(self._generations.pop(request).children)
         self._beams.searches.pop(request, None)
 
     def status(self) -> EngineStatus:
-        """Who holds what, who runs and who waits."""
+        """Owners of blocks, running and waiting requests."""
         return EngineStatus(
             free_blocks=self.blocks.num_free,
             cached_blocks=self.blocks.num_cached,
@@ -178,10 +176,10 @@ class Engine:
         )
 
     def stream(self) -> Iterator[tuple[int, int | None]]:
-        """Run to the end; yield (request, token) as they come, and (request, None) at its end.
+        """Run to the end; yield (request, token) as generated, and (request, None) when it ends.
 
-        Requests may be added and aborted between two tokens. The tokens of a beam search come
-        at its end.
+        Requests may be added and aborted between two tokens. The tokens of a beam search come at
+        its end.
         """
         while self.scheduler.has_work:
             outcome, finished = self.step()
@@ -193,7 +191,7 @@ class Engine:
                 yield finish.request, None
 
     def shutdown(self) -> None:
-        """Abort whatever waits or runs; afterwards every block is free."""
+        """Abort all waiting and running requests; afterwards every block is free."""
         for request in (*self.scheduler.running, *self.scheduler.waiting):
             self.scheduler.abort(request)
         self.pool.apply(self.scheduler.schedule())
@@ -206,10 +204,10 @@ class Engine:
         return outcome, self.complete(outcome)
 
     def execute(self) -> StepOutcome:
-        """Plan one step and run it; afterwards tables and tensors are as the plan left them.
+        """Schedule and run one step; afterwards tables and tensors are in the state of the plan.
 
         Raises:
-            InvalidLogitsError: the model returned NaN, or logits of which none is finite.
+            InvalidLogitsError: the model returned NaN, or no finite logit.
         """
         plan = self.scheduler.schedule()
         self.pool.apply(plan)
@@ -220,14 +218,11 @@ class Engine:
         return self._sample(plan, inputs.sampled_requests, logits)
 
     def complete(self, outcome: StepOutcome) -> tuple[Finish, ...]:
-        """Fork what begins here and end what is done; its blocks are free from now on.
-
-        Returns the requests that ended, as the caller named them.
-        """
+        """Apply the forks and ends of a step, free blocks, and return the finished requests."""
         forks: dict[int, list[Request]] = {}
         for child, parent in outcome.forked.items():
             generation = self._generations.get(child)
-            if generation is not None:  # else its search was aborted while the step ran
+            if generation is not None:  # otherwise its search was aborted during the step
                 forks.setdefault(parent, []).append(generation.as_request(child))
         ended = [r for r, t in outcome.tokens.items() if self._generations[r].sampler.stops(t)]
         finished = self.scheduler.complete(
@@ -257,9 +252,9 @@ class Engine:
         self, requests: Sequence[int], rows: list[int], logits: torch.Tensor,
         forked: dict[int, int],
     ) -> dict[int, int]:  # fmt: skip
-        """The next token of the requests in ``rows``, no beams, and first ones of their samples.
+        """Sample the next tokens of ``rows`` (no beams), and first tokens of their samples.
 
-        All samples of a prompt begin with the logits of its last position.
+        All samples of a prompt start from the logits of its last position.
         """
         draws = [(row, requests[row], self._generations[requests[row]].sampler) for row in rows]
         for row in rows:

@@ -1,4 +1,4 @@
-"""What the engine keeps of a request, and what it says of a step and of itself."""
+"""State of a request in the engine, outcome of a step, and status of the engine."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from kvsim.core.step import StepPlan
 
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
-    """What a step did: its plan, and the token that it gave to each request that sampled.
+    """Outcome of a step: its plan, and the token of each request that sampled.
 
-    A beam search gives no token before its end: any beam may still be pruned.
+    A beam search has no tokens before its end, because any beam may still be pruned.
 
     Attributes:
-        forked: parallel samples and beams that begin here, each with the id of its parent.
+        forked: parallel samples and beams that start here, with the id of their parent.
         pruned: beams that end here without a continuation.
         stopped: beams that end here because their only continuations are stop tokens.
     """
@@ -32,7 +32,7 @@ class StepOutcome:
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
-    """The engine at one moment: block ids and request ids."""
+    """Block ids and request ids of the engine at one moment."""
 
     free_blocks: int
     cached_blocks: int
@@ -43,7 +43,7 @@ class EngineStatus:
 
 @dataclass(slots=True, eq=False)
 class Generation:
-    """A request's tokens, and how it samples or which search it is a beam of."""
+    """Tokens of a request, and its sampler or the search whose beam it is."""
 
     tokens: list[int]
     prompt_tokens: int
@@ -65,7 +65,7 @@ class Generation:
         return len(self.tokens) - self.prompt_tokens
 
     def fork(self, token: int | None = None, sampler: Sampler | None = None) -> Generation:
-        """A generation with the same tokens so far, and one more, that goes on by itself."""
+        """Copy with the same tokens, optionally one more, that continues independently."""
         return Generation(
             tokens=[*self.tokens] if token is None else [*self.tokens, token],
             prompt_tokens=self.prompt_tokens,
@@ -77,7 +77,7 @@ class Generation:
         )
 
     def as_request(self, request: int) -> Request:
-        """What the scheduler is told of it."""
+        """Request object for the scheduler."""
         return Request(
             request,
             self.prompt_tokens,

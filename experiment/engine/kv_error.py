@@ -1,12 +1,11 @@
-"""What a quantised cache costs in accuracy, measured on the model and a prompt of the run.
+"""Accuracy of a quantized cache, measured on the model and a prompt of the run.
 
-    prompt + a few greedy tokens ──► model over a cache in its own precision ──► logits
-                 │                       └ in each layer: the same K and V, quantised, and the same
+    prompt + a few greedy tokens ──► model with a cache in its own dtype ──► logits
+                 │                       └ in each layer: the same K and V, quantized, and the same
                  │                         queries through the same kernel ──► attention error
-                 └──────────────► model over a quantised cache ──► logits
+                 └──────────────► model with a quantized cache ──► logits
 
-Both runs are given the same tokens, so each position can be compared: an early difference does
-not carry every later one with it, as it does in generated texts.
+Both runs get the same tokens (teacher forcing), so that positions can be compared independently.
 """
 
 from __future__ import annotations
@@ -28,21 +27,21 @@ from kvsim.sizing.geometry import KVGeometry
 
 PROMPT_TOKENS = 256
 NEW_TOKENS = 16
-# Logits of so many prompt positions are kept: a vocabulary is large.
+# Logits of this many prompt positions are kept, because a vocabulary is large.
 _PROMPT_LOGITS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class KVError:
-    """A quantised cache against the model's own precision, on the same tokens.
+    """A quantized cache compared with the model's dtype, on the same tokens.
 
     Attributes:
-        tokens: prompt tokens and further ones that the model was given.
-        attention: error of attention outputs over their size, root mean square, all layers.
+        tokens: number of tokens, prompt included.
+        attention: relative error of attention outputs, root mean square, all layers.
         attention_worst: the same in the layer where it is largest.
         logit_mean: mean absolute difference of logits.
         logit_largest: largest absolute difference.
-        logit_spread: standard deviation of the logits, to read these by.
+        logit_spread: standard deviation of the logits, for reference.
         positions: positions at which logits were compared.
         same_token: of those, with the same most likely token.
     """
@@ -58,7 +57,7 @@ class KVError:
 
 
 class _Shadow:
-    """A kernel that also computes with quantised keys and values, and sums the squared error."""
+    """A kernel that also computes with quantized K and V, and accumulates the squared error."""
 
     def __init__(self, kernel: str, dtype: torch.dtype) -> None:
         self.kernel = KERNELS[kernel]
@@ -76,7 +75,7 @@ class _Shadow:
         return out
 
     def by_layer(self, layers: int) -> list[tuple[float, float]]:
-        """Sums over the steps; every step calls the layers in the same order."""
+        """Sums over the steps, by layer; every step calls the layers in the same order."""
         every = [self.calls[layer::layers] for layer in range(layers)]
         return [(sum(e for e, _ in calls), sum(s for _, s in calls)) for calls in every]
 
@@ -92,19 +91,19 @@ def measure(
     prompt: Sequence[int],
     new_tokens: int,
 ) -> KVError:
-    """Run the beginning of a prompt and some tokens more with both caches.
+    """Run the beginning of a prompt and some new tokens with both caches.
 
     Args:
         model: loaded for the paged engine and probed.
-        plain: shape of the cache in the model's precision.
-        cache: shape of the quantised one.
-        dtype: its precision.
-        new_tokens: that the request may generate; at most 16 are.
+        plain: geometry of the cache in the model's dtype.
+        cache: geometry of the quantized cache.
+        dtype: its dtype.
+        new_tokens: new tokens of the request; at most 16 are used.
     """
     parameter = next(model.parameters())
     tokens = list(prompt[:PROMPT_TOKENS])
     new = min(new_tokens, NEW_TOKENS)
-    # A slab may be far longer than what is measured here; its scale is that of what is written.
+    # A slab may be much longer than the tokens measured; its scale depends only on written slots.
     size = min(block_size, len(tokens) + new)
     blocks = blocks_needed(len(tokens) + new, size)
 
@@ -120,7 +119,7 @@ def measure(
 
 
 class _Run:
-    """The prompt in one step, then token by token: greedy ones, or those that are given."""
+    """Run the prompt in one step, then token by token: greedy, or given tokens."""
 
     def __init__(
         self, runner: ModelRunner, job: tuple[list[int], int], given: list[int] | None
@@ -132,7 +131,7 @@ class _Run:
         self.greedy = given is None
 
     def logits(self) -> torch.Tensor:
-        """[positions, vocabulary] in float32: the end of the prompt, and each further token."""
+        """Logits [positions, vocabulary], float32: end of the prompt, and each further token."""
         rows = [self._step(0, self.prompt)]
         for position in range(self.prompt, self.end):
             if self.greedy:

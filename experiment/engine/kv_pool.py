@@ -1,16 +1,15 @@
-"""The tensor behind the block pool.
+"""Tensors of the block pool.
 
     kv  [layers, 2, blocks, kv_heads, block_size, head_dim]
                  |
                  0 keys, 1 values
 
-Heads stand outside the slots of a block ("head-major"), so that a kernel which reads a block in
-place runs over contiguous memory for one head. Slots that nobody may read hold NaN: what is not
-NaN was written, and a stale read shows in the logits at once.
+Heads are outside the slots of a block ("head-major"), so that a kernel reads contiguous memory for
+each head. Unreadable slots hold NaN: a slot without NaN was written, and a stale read corrupts the
+logits.
 
-In int8 there is no NaN, so -128 stands for it, and beside the slots there is a scale for each
-layer, K or V, block and head; a block of which nothing was written has the scale NaN. See
-:mod:`experiment.engine.quantized`.
+int8 uses -128 for NaN, and a scale for each layer, K or V, block and head; an unwritten block has
+the scale NaN. See :mod:`experiment.engine.quantized`.
 
     scales  [layers, 2, blocks, kv_heads]
 """
@@ -34,12 +33,12 @@ Scatter = Callable[[torch.Tensor, StepInputs, torch.Tensor, torch.Tensor], None]
 
 
 class PoisonError(Exception):
-    """The tensors contradict the bookkeeping: an engine error, never a user's."""
+    """The tensors contradict the bookkeeping: an internal error."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Store:
-    """One tensor of the pool, with blocks in its third dimension, and its twin on the host."""
+    """One tensor of the pool, with blocks in its third dimension, and its host copy."""
 
     device: torch.Tensor
     host: torch.Tensor | None
@@ -49,19 +48,16 @@ class _Store:
 class KVPool:
     """Keys and values of all layers in fixed-size blocks.
 
-    The memory is written once when it is made, so that it is resident and comparable with a
-    preallocated contiguous cache.
+    The memory is written on creation, so that it is resident, like a preallocated contiguous cache.
 
     Args:
-        geometry: layers, KV heads and head size of the model; its element and scale sizes are
-            those of ``dtype``.
+        geometry: of the model; its element and scale sizes are those of ``dtype``.
         num_blocks: physical blocks.
         block_size: slots in a block.
-        dtype: the model's precision, or int8 or float8_e4m3fn.
-        host_blocks: blocks in host memory for requests that are swapped out.
-        transfers: how blocks go there and back; by default as the device does it best.
-        poison_freed: overwrite what nobody may read any more. Without it a block keeps what it
-            held until it is written again: nobody is to look, and a stale read does not show.
+        dtype: the model's dtype, or int8 or float8_e4m3fn.
+        host_blocks: blocks in host memory for swapped-out requests.
+        transfers: copies blocks to the host and back; None: the default of the device.
+        poison_freed: overwrite freed blocks with NaN; otherwise stale reads are not detected.
     """
 
     def __init__(
@@ -91,17 +87,17 @@ class KVPool:
         self._stores = [store((heads, block_size, geometry.head_dim), dtype, poison)]
         if dtype == torch.int8:
             self._stores.append(store((heads,), torch.float32, nan))
-        # Puts keys and values into their slots, and enlarges scales; a kernel may bring its own.
+        # A kernel may replace these.
         self.scatter: Scatter = scatter
         self.rescale: Rescale = quantized.rescale
-        # In eight bits a block without content is one whose scale says so.
+        # In eight bits an unwritten block is recognised by its scale.
         self._poison_freed = poison_freed or dtype in (torch.int8, FP8)
         self._owners = [0] * num_blocks
         self.num_blocks = num_blocks
         self.block_size = block_size
 
     def keep_freed(self) -> None:
-        """From here on leave blocks as they are when nobody may read them any more."""
+        """From now on do not overwrite freed blocks."""
         self._poison_freed = self.quantized
 
     @property
@@ -111,7 +107,7 @@ class KVPool:
 
     @property
     def host(self) -> torch.Tensor | None:
-        """The same for blocks in host memory, once all copies there are done."""
+        """The same for blocks in host memory, after pending copies."""
         self._transfers.settle()
         return self._stores[0].host
 
@@ -122,12 +118,12 @@ class KVPool:
 
     @property
     def quantized(self) -> bool:
-        """Whether the pool holds other numbers than the model computes with."""
+        """Whether the pool is quantized."""
         return self.kv.dtype in (torch.int8, FP8)
 
     @property
     def tensors(self) -> list[torch.Tensor]:
-        """Everything on the device."""
+        """All tensors on the device."""
         return [store.device for store in self._stores]
 
     @property
@@ -144,7 +140,7 @@ class KVPool:
     def write(
         self, layer: int, inputs: StepInputs, keys: torch.Tensor, values: torch.Tensor
     ) -> None:
-        """Put the step's keys and values, each [tokens, kv_heads, head_dim], into their slots."""
+        """Write the step's keys and values, each [tokens, kv_heads, head_dim], into their slots."""
         kv = self.layer(layer)
         if not isinstance(kv, QuantizedKV):
             self.scatter(kv, inputs, keys, values)
@@ -155,10 +151,10 @@ class KVPool:
             quantized.write(kv, inputs, torch.stack((keys, values)), self.rescale)
 
     def apply(self, plan: StepPlan) -> None:
-        """Carry out the block operations of a plan, in their order.
+        """Apply the block operations of a plan in order.
 
-        Copies and swaps move content; a block that nobody owns any more, and whose content is
-        not kept for the prefix cache, becomes unreadable.
+        Copies and swaps move content. A block without owner whose content is not cached becomes
+        unreadable.
         """
         for op in plan.ops:
             self._apply(op)
@@ -202,7 +198,7 @@ class KVPool:
             self.poison(blocks)
 
     def poison(self, blocks: Iterable[int]) -> None:
-        """Make whole blocks unreadable: NaN, or what stands for it."""
+        """Overwrite whole blocks with NaN or its equivalent."""
         index = self._index(blocks)
         if index.numel():
             for store in self._stores:
@@ -212,7 +208,7 @@ class KVPool:
         return to_device(torch.tensor(list(blocks), dtype=torch.long), self.kv.device)
 
     def poisoned_bytes(self) -> int:
-        """Bytes of slots and scales that hold poison, by the tensors alone: shape and content."""
+        """Bytes of slots and scales that hold poison, determined from the tensors alone."""
         layers, two, blocks, heads, block_size, dim = self.kv.shape
         unwritten = blocks * block_size - self.written_slots()
         empty = 0 if self.scales is None else int(self.scales.isnan().sum().item())
@@ -220,13 +216,13 @@ class KVPool:
         return unwritten * layers * two * heads * dim * self.kv.element_size() + in_scales
 
     def written_slots(self) -> int:
-        """Count slots that hold no poison, from the tensors alone.
+        """Count slots without poison, from the tensors alone.
 
-        Looks at one number per slot, layer and K or V, and at each scale.
+        Reads one number per slot, layer and K or V, and each scale.
 
         Raises:
-            PoisonError: a slot is written in one layer and not in another, or a block is written
-                and has no scale, or the other way round.
+            PoisonError: a slot is written in some layers only, or a block is written without a
+                scale, or has a scale without being written.
         """
         sample = self.kv[:, :, :, 0, :, 0]  # [layers, 2, blocks, block_size]
         poison = sample == quantized.POISON if self.scales is not None else _is_nan(sample)
@@ -243,9 +239,9 @@ class KVPool:
 
 
 def scatter(kv: torch.Tensor, inputs: StepInputs, keys: torch.Tensor, values: torch.Tensor) -> None:
-    """Put keys and values, each [tokens, kv_heads, head_dim], into one layer; any device.
+    """Write keys and values, each [tokens, kv_heads, head_dim], into one layer; any device.
 
-    Rows of padding are left out.
+    Rows of padding are skipped.
     """
     blocks, offsets, live = inputs.slot_blocks, inputs.slot_offsets, inputs.live
     if live is not None:

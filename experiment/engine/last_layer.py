@@ -1,9 +1,9 @@
-"""Behind the attention of the last layer, only rows that give a token are still needed.
+"""Compute the last layer's feed-forward part only for rows that sample a token.
 
-    last layer     attention over all rows of a prompt ── its keys and values stay
-                   feed-forward part: of the rows that sample alone
+    last layer     attention over all rows of a prompt ── its keys and values are needed
+                   feed-forward part: only for sampling rows
 
-It is most of a layer's weights: an eighteenth of GPT-2's products over a prompt.
+It has most of a layer's weights: an eighteenth of GPT-2's products over a prompt.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _LAYERS = (
 
 
 def last_feed_forward(model: torch.nn.Module) -> torch.nn.Module | None:
-    """The feed-forward part of the last layer, if each of its rows depends on that row alone.
+    """Feed-forward part of the last layer, if it treats rows independently.
 
-    None for a mixture of experts, and where it does not stand beside the attention as ``mlp``.
+    None for a mixture of experts, and if the layer has no ``mlp`` beside the attention.
     """
     found = [
         (int(layer), parent)
@@ -53,9 +53,9 @@ def _by_rows(part: torch.nn.Module) -> bool:
 
 @contextmanager
 def on_rows(part: torch.nn.Module | None, rows: torch.Tensor, tokens: int) -> Iterator[None]:
-    """Let a part compute ``rows`` of its [1, tokens, width] alone; the others become zero.
+    """Let a module compute only ``rows`` of its [1, tokens, width] input; the others become zero.
 
-    Nothing is changed where there is no part, or where half of the tokens or more are among them.
+    No effect without a module, or if ``rows`` are more than half of the tokens.
     """
     if part is None or 2 * len(rows) > tokens:
         yield
@@ -72,4 +72,4 @@ def on_rows(part: torch.nn.Module | None, rows: torch.Tensor, tokens: int) -> It
     try:
         yield
     finally:
-        del part.forward  # what the class says stands again
+        del part.forward  # restores the method of the class

@@ -1,4 +1,4 @@
-"""Runs a Transformers model on a packed step, and probes whether it can be run so."""
+"""Run a Transformers model on a packed step, and check whether that is supported."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from kvsim.sizing.geometry import KVGeometry
 
 
 class ModelRunner:
-    """A model and the pool that its keys and values go to.
+    """A model and the pool of its keys and values.
 
     Args:
         model: loaded with ``attn_implementation=ATTENTION``, in eval mode.
         kernel: a key of :data:`experiment.engine.attention.kernels.KERNELS`.
 
     Raises:
-        ValueError: no such kernel.
+        ValueError: unknown kernel.
     """
 
     def __init__(self, model: torch.nn.Module, pool: KVPool, kernel: str = "torch") -> None:
@@ -48,7 +48,7 @@ class ModelRunner:
         self.pool = pool
         self.kernel: Kernel = KERNELS[kernel]
         self._last = last_feed_forward(model)
-        # Where decoding steps were captured; see capture_decoding.
+        # Set by capture_decoding.
         self.graphs: DecodeGraphs | None = None
         if kernel == "triton":
             pool.scatter, pool.rescale = triton_module().write, triton_rescale()
@@ -57,7 +57,7 @@ class ModelRunner:
 
     @torch.inference_mode()
     def logits(self, inputs: StepInputs) -> torch.Tensor:
-        """Run the packed step, whatever its logits: [requests that sample, vocabulary].
+        """Run the packed step; return unchecked logits, [requests that sample, vocabulary].
 
         The device may still be computing them.
         """
@@ -69,15 +69,14 @@ class ModelRunner:
     def capture_decoding(
         self, most: int, max_length: int, capture: Capture, *, compiled: bool = False
     ) -> DecodeGraphs:
-        """Capture decoding steps of up to ``most`` requests, none longer than ``max_length``.
+        """Capture decode steps of up to ``most`` requests with contexts up to ``max_length``.
 
-        With ``compiled`` the layers' kernels are those that torch's compiler makes.
-
-        The model runs, on rows of padding alone: nothing is written to the pool.
+        With ``compiled`` the layers are compiled by torch. The model runs on rows of padding only;
+        nothing is written to the pool.
 
         Raises:
-            RuntimeError: the model cannot be captured or compiled, or memory for it is lacking.
-            UnsupportedModelError: a window of the model is shorter than the maximum length.
+            RuntimeError: the model cannot be captured or compiled, or memory is exhausted.
+            UnsupportedModelError: the model has a window shorter than the maximum length.
         """
 
         def forward(inputs: StepInputs) -> torch.Tensor:
@@ -90,7 +89,7 @@ class ModelRunner:
         return self.graphs
 
     def forward(self, inputs: StepInputs, step: PagedStep) -> torch.Tensor:
-        """Run the packed step, whatever its logits: [requests that sample, vocabulary]."""
+        """Run the packed step; return unchecked logits, [requests that sample, vocabulary]."""
         with on_rows(self._last, inputs.sampled_rows, inputs.input_ids.shape[1]):
             output = self.model(
                 input_ids=inputs.input_ids,
@@ -103,7 +102,7 @@ class ModelRunner:
         return logits
 
 
-# Tokens of the probe.
+# Token ids of the probe.
 _PROBED = tuple(range(1, 8))
 
 
@@ -115,26 +114,26 @@ def probe(
     kernel: str = "torch",
     expected: torch.Tensor | None = None,
 ) -> None:
-    """Run a few tokens through our attention and through Transformers' own, and compare.
+    """Compare a few tokens through our attention with Transformers' own.
 
-    ``tolerance`` is relative to the largest logit; by default it follows the model's precision.
-    ``expected`` are the :func:`plain_logits` of the model before anything of it was changed; else
-    they are those of the model as it is, which say nothing of its weights.
+    ``tolerance`` is relative to the largest logit; by default it depends on the model's dtype.
+    ``expected`` are the :func:`plain_logits` of the unmodified model. By default they are computed
+    from the model as it is, which does not check its weights.
 
-    A model on torch's device ``meta`` has no logits to compare; nothing is said of one that needs
-    data to run at all, as some mixtures of experts do.
+    A model on torch's device ``meta`` has no logits to compare. One that needs data to run, as some
+    mixtures of experts do, is accepted there.
 
     Raises:
         UnsupportedModelError: a layer does not call our function exactly once, passes an
-            argument that we do not implement, has keys of another shape than its config says,
-            fails with it, or the logits differ.
+            unsupported argument, has keys of another shape than its config, fails, or the logits
+            differ.
         InvalidLogitsError: NaN or infinity among the logits.
     """
     parameter = next(model.parameters())
     pool = KVPool(geometry, 3, 4, parameter.dtype, parameter.device)
     prompt = list(_PROBED)
     plan = StepPlan(0, chunks=(Chunk(0, 0, len(prompt), samples=True),))
-    # Blocks out of order: a model that ignores the table is caught here.
+    # Blocks out of order: this detects a model that ignores the table.
     inputs = build_inputs(plan, {0: prompt}, {0: [2, 0]}, pool.block_size, parameter.device)
     step = PagedStep(pool, inputs, KERNELS[kernel])
     try:
@@ -145,7 +144,7 @@ def probe(
         if parameter.is_meta:
             return
         raise UnsupportedModelError("kv_shape") from error
-    except Exception as error:  # whatever a model makes of the arguments that it is not given
+    except Exception as error:  # models may raise anything about missing arguments
         raise UnsupportedModelError(NO_INTERFACE) from error
     if sorted(step.calls) != list(range(geometry.layers)):
         raise UnsupportedModelError(NO_INTERFACE)
@@ -154,7 +153,7 @@ def probe(
     ours = checked(ours)
     theirs = plain_logits(model) if expected is None else expected
     limit = tolerance or (1e-4 if parameter.dtype == torch.float32 else 3e-2)
-    # Said so that NaN on either side is no agreement.
+    # Negated, so that NaN on either side is a difference.
     if not (ours[0] - theirs).abs().max() <= limit * theirs.abs().max():
         raise UnsupportedModelError("logits")
 

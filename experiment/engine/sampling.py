@@ -1,14 +1,14 @@
-"""From logits to tokens, a whole step at once: greedy, temperature, top-k, top-p, stop tokens.
+"""Sample tokens for a whole step: greedy, temperature, top-k, top-p, stop tokens.
 
     logits [requests, vocabulary]
-      │  stop tokens that come too early ─► -infinity
+      │  stop tokens before min_new_tokens ─► -infinity
       ├─ argmax, all rows ──────────────────────────────────────────────┐
       └─ rows with a temperature:  ÷ temperature ─► top-k ─► top-p      ├─► one copy to the host
            weights ─► cumulative sums;  u · total ─► token of that sum ─┘
                                         u of the request's own CPU generator
 
-Everything but u is computed where the logits are. Weights and their sums are float64: a parallel
-sum in float32 depends on the shape of the batch and need not ascend.
+Everything except u is computed on the device of the logits. Weights and sums are float64: a
+parallel sum in float32 depends on the shape of the batch and may not ascend.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from experiment.engine.step_inputs import to_device
 
 
 class InvalidLogitsError(Exception):
-    """No token can be chosen: weights are broken, or a slot was read that nobody wrote.
+    """No token can be chosen: invalid weights, or an unwritten slot was read.
 
-    The step is lost, the engine is not: abort the requests, and every block is free again.
+    The step is lost, but the engine remains usable: abort the requests to free their blocks.
     """
 
 
 def checked(logits: torch.Tensor) -> torch.Tensor:
-    """Return logits, [rows, vocabulary], of which every row has a largest number.
+    """Return logits [rows, vocabulary] after checking that each row has a finite maximum.
 
     Raises:
-        InvalidLogitsError: NaN or infinity among them, or a row of nothing but -infinity.
+        InvalidLogitsError: NaN or positive infinity, or a row of -infinity only.
     """
-    # The largest of a row is NaN where one of them is.
+    # The maximum of a row with NaN is NaN.
     if len(logits) and not torch.isfinite(logits.amax(-1)).all():
         raise InvalidLogitsError
     return logits
@@ -44,15 +44,15 @@ def checked(logits: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How a request samples. Names and meanings are vLLM's and Transformers'.
+    """Sampling parameters of a request; names and meanings are vLLM's and Transformers'.
 
     Attributes:
         temperature: 0 is greedy.
-        top_k: only the so many likeliest tokens; 0 is all.
-        top_p: only the likeliest tokens that together have this probability.
-        seed: of this request's own generator; parallel samples count on from it.
+        top_k: number of most likely tokens to sample from; 0: all.
+        top_p: cumulative probability of the most likely tokens to sample from.
+        seed: of the request's own generator; parallel samples add their index.
         stop_token_ids: generating one of these ends the request; it stays in the output.
-        min_new_tokens: until so many are generated, no stop token is.
+        min_new_tokens: stop tokens are excluded until this many are generated.
 
     Raises:
         ValueError: a value out of range.
@@ -73,22 +73,22 @@ class SamplingParams:
 
 
 GREEDY = SamplingParams()
-# In place of a token where none can be chosen.
+# Marks a row without a valid token.
 _NONE = -1
 
 
 class Sampler:
-    """How one request samples, and its random numbers, whatever else is in the batch.
+    """Sampling parameters and random numbers of one request, independent of the batch.
 
     Args:
-        index: which of the parallel samples of one prompt this is, from 0.
+        index: index among the parallel samples of a prompt, from 0.
     """
 
     def __init__(self, params: SamplingParams, index: int = 0) -> None:
         self.params = params
         self._generator: torch.Generator | None = None
         if params.temperature > 0:
-            # On the CPU whatever the device: the same seed gives the same numbers everywhere.
+            # On the CPU for any device: the same seed gives the same numbers everywhere.
             self._generator = torch.Generator().manual_seed(params.seed + index)
 
     def uniform(self) -> float:
@@ -103,23 +103,23 @@ class Sampler:
 def sample_all(
     logits: torch.Tensor, samplers: Sequence[Sampler], generated: Sequence[int]
 ) -> list[int]:
-    """Choose one token per row of [requests, vocabulary]; the host waits for the device once.
+    """Sample one token per row of [requests, vocabulary]; synchronises with the device once.
 
     Args:
         logits: of the last position of each request.
         samplers: one per row.
-        generated: tokens that each request has generated before this one.
+        generated: number of tokens that each request has generated so far.
 
     Raises:
-        InvalidLogitsError: NaN or infinity in a row, or no token is left to choose.
+        InvalidLogitsError: NaN or positive infinity in a row, or no token is left.
     """
     logits = _without_stops(logits, samplers, generated)
     tokens = _likeliest(logits)
-    largest = logits.gather(-1, tokens[:, None])  # NaN where there is one
+    largest = logits.gather(-1, tokens[:, None])  # propagates NaN
     drawn = [row for row, sampler in enumerate(samplers) if sampler.params.temperature > 0]
     if drawn:
         rows = to_device(torch.tensor(drawn), logits.device)
-        # Relative to the largest, so that no temperature, however low, ends in infinity.
+        # Relative to the maximum, so that low temperatures do not overflow.
         relative = logits[rows].float() - largest[rows].float()
         tokens[rows] = _draw(relative, [samplers[row] for row in drawn])
     chosen: list[int] = tokens.masked_fill(~largest[:, 0].isfinite(), _NONE).tolist()
@@ -131,7 +131,7 @@ def sample_all(
 def _without_stops(
     logits: torch.Tensor, samplers: Sequence[Sampler], generated: Sequence[int]
 ) -> torch.Tensor:
-    """-infinity in place of stop tokens of requests that may not end yet."""
+    """Set stop tokens of requests that may not end yet to -infinity."""
     places = [
         (row, token)
         for row, (sampler, count) in enumerate(zip(samplers, generated, strict=True))
@@ -142,23 +142,23 @@ def _without_stops(
         return logits
     rows, tokens = to_device(torch.tensor(places), logits.device).unbind(1)
     logits = logits.clone()
-    logits[rows, tokens] -= math.inf  # what is no number remains none
+    logits[rows, tokens] -= math.inf  # keeps NaN
     return logits
 
 
 def _likeliest(logits: torch.Tensor) -> torch.Tensor:
-    """Of each row the first of its largest numbers, [rows]."""
-    # Torch looks at one number after another here; NumPy at as many as a register holds.
+    """Index of the first maximum of each row, [rows]."""
+    # NumPy's argmax is vectorised, torch's is not.
     if logits.device.type == "cpu" and logits.dtype == torch.float32:
         return torch.from_numpy(logits.numpy().argmax(-1))
     return logits.argmax(-1)
 
 
 def _draw(relative: torch.Tensor, samplers: Sequence[Sampler]) -> torch.Tensor:
-    """A random token of each row, [rows].
+    """Sample a token of each row, [rows].
 
     Args:
-        relative: logits less the largest of their row, [rows, vocabulary], float32.
+        relative: logits minus the maximum of their row, [rows, vocabulary], float32.
         samplers: one per row, each with a temperature.
     """
     params = [sampler.params for sampler in samplers]
@@ -175,7 +175,7 @@ def _draw(relative: torch.Tensor, samplers: Sequence[Sampler]) -> torch.Tensor:
     if any(one.top_p < 1 for one in params):
         _keep_nucleus(scores, top_p)
     sums = scores.double().exp_().cumsum_(-1)
-    # The first sum that reaches u · total; what has no weight adds nothing and is never first.
+    # The first sum that reaches u · total; tokens without weight are never selected.
     return torch.searchsorted(sums, uniform * sums[:, -1:])[:, 0]
 
 
@@ -189,11 +189,11 @@ def _keep_likeliest(scores: torch.Tensor, top_k: torch.Tensor, most: int) -> Non
 
 
 def _keep_nucleus(scores: torch.Tensor, top_p: torch.Tensor) -> None:
-    """Set all but the smallest set that has the probability ``top_p`` [rows, 1] to -infinity.
+    """Set all but the smallest set with the probability ``top_p`` [rows, 1] to -infinity.
 
-    As Transformers' TopPLogitsWarper; of equal scores the first ones stay.
+    As Transformers' TopPLogitsWarper; of equal scores the first ones are kept.
     """
-    if scores.device.type == "cpu":  # NumPy again: 30 times as fast with AVX-512
+    if scores.device.type == "cpu":  # NumPy is 30 times as fast with AVX-512
         ordered = torch.from_numpy(np.sort(scores.numpy(), -1))
     else:
         ordered = scores.sort(-1).values

@@ -1,9 +1,9 @@
-"""What a forward pass needs to know of a step plan, as tensors, built once per step.
+"""Tensors of a step plan for the forward pass, built once per step.
 
     int64   token ids | positions | slot blocks | slot offsets | sampled rows |
             contexts | starts | decoding | tables, padded               these as int32
 
-All of them are parts of one tensor: one copy to the device, from pinned memory on a GPU.
+All are parts of one tensor: one copy to the device, from pinned memory on a GPU.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import torch
 
 from kvsim.core.step import StepPlan
 
-# Products of a chunk's further queries with its context up from which matrix products on
-# gathered keys and values are faster than one query after another in place.
+# From this product of a chunk's queries (less one) and its context on, matrix products on gathered
+# keys and values are faster than reading in place.
 SDPA_FROM = 1024
 
 
@@ -31,7 +31,7 @@ class PackedSequence:
     Attributes:
         rows: its tokens in the packed batch.
         context: positions that the last of these tokens attends to, itself included.
-        table: physical blocks that hold them, int32 [blocks], on the pool's device.
+        table: physical blocks of these positions, int32 [blocks], on the pool's device.
     """
 
     rows: slice
@@ -54,7 +54,7 @@ class FlatSequences(NamedTuple):
                                                      7
 
     Attributes:
-        tables: [sequences, most blocks]; what stands behind the end of a table is never read.
+        tables: [sequences, most blocks]; entries beyond the end of a table are never read.
         contexts: [sequences].
         starts: [sequences + 1], first row of each sequence, and the number of rows.
     """
@@ -64,22 +64,22 @@ class FlatSequences(NamedTuple):
     starts: torch.Tensor
 
 
-# No slots: what is made once per step is kept in the instance.
+# No slots: cached properties are stored in the instance.
 @dataclass(frozen=True)
 class StepInputs:
-    """A packed step: the tokens of all requests one after another, without padding.
+    """A packed step: the tokens of all requests, concatenated without padding.
 
     Attributes:
         input_ids: [1, tokens].
         position_ids: [1, tokens].
-        slot_blocks: [tokens], physical block that each token's K and V go to.
+        slot_blocks: [tokens], physical block of each token's K and V.
         slot_offsets: [tokens], slot in that block.
         sequences: per request, in the order of the plan's chunks.
         flat: the same as tensors.
-        decoding: int32 [sequences that have one query], their indices.
+        decoding: int32 [sequences with one query], their indices.
         sampled_rows: [requests that sample], their last row in the packed batch.
         sampled_requests: their ids, in the same order.
-        blocks: ``slot_blocks`` on the host; empty where the tensors are filled anew for each step.
+        blocks: ``slot_blocks`` on the host; empty for static tensors.
     """
 
     input_ids: torch.Tensor
@@ -95,9 +95,9 @@ class StepInputs:
 
     @cached_property
     def touched(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Blocks that the step writes, each once, [written blocks]; for each token which of them.
+        """Blocks that the step writes, each once, [written blocks], and each token's index.
 
-        The second is [tokens], indices into the first.
+        The second tensor is [tokens], indices into the first.
         """
         places = {block: place for place, block in enumerate(sorted(set(self.blocks)))}
         which = [places[block] for block in self.blocks]
@@ -106,21 +106,21 @@ class StepInputs:
 
     @property
     def live(self) -> torch.Tensor | None:
-        """Which tokens go somewhere, bool [tokens]; None where all do, as in a packed step.
+        """Rows that are not padding, bool [tokens]; None without padding, as in a packed step.
 
-        Those of rows of padding have the slot block -1.
+        Padding has the slot block -1.
         """
         return None
 
     @cached_property
     def longest(self) -> int:
-        """No context of the step is longer."""
+        """Maximum context of the step."""
         return max(sequence.context for sequence in self.sequences)
 
     def tiles(self, queries: int) -> torch.Tensor:
-        """The queries of all other sequences in tiles of so many: int32 [tiles, 2].
+        """Tiles of ``queries`` queries of all sequences that are not decoding: int32 [tiles, 2].
 
-        Of each tile the sequence, and its first query's place in the chunk.
+        Each row is the sequence and the index of the tile's first query in the chunk.
         """
         if queries not in self._tiles:
             made = [
@@ -139,12 +139,12 @@ class StepInputs:
 
     @cached_property
     def kept(self) -> dict[object, object]:
-        """What a kernel keeps from one layer of the step for the others."""
+        """Values that a kernel caches between the layers of a step."""
         return {}
 
     @cached_property
     def by_size(self) -> tuple[torch.Tensor, list[PackedSequence]]:
-        """Indices of the sequences to read in place, [those], int32 on the CPU; the larger ones."""
+        """Indices of sequences to read in place, int32 on the CPU, and the sequences to gather."""
         small: list[int] = []
         large: list[PackedSequence] = []
         for index, sequence in enumerate(self.sequences):
@@ -168,7 +168,7 @@ def build_inputs(
         tokens: known token ids of each request, prompt first.
         tables: block table of each request.
         block_size: slots of a block.
-        device: where the tensors go.
+        device: of the tensors.
     """
     ids: list[int] = []
     positions: list[int] = []
@@ -218,9 +218,9 @@ def build_inputs(
 def _on_device(
     wide: Sequence[Sequence[int]], narrow: Sequence[Sequence[int]], device: torch.device
 ) -> list[torch.Tensor]:
-    """Lists as tensors, first int64, then int32 ones, in one copy.
+    """Copy lists to the device in one transfer: int64 tensors first, then int32.
 
-    Each begins at a multiple of 16 bytes: for other addresses Triton compiles another kernel.
+    Each tensor is aligned to 16 bytes; for other addresses Triton compiles another variant.
     """
     parts = [*(array("q", values) for values in wide), *(array("i", values) for values in narrow)]
     host, sizes = bytearray(), []
@@ -234,6 +234,6 @@ def _on_device(
 
 
 def to_device(host: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Copy a small tensor from the CPU; to a GPU from pinned memory, so that the host goes on."""
+    """Copy a small tensor from the CPU; to a GPU asynchronously from pinned memory."""
     pinned = host.pin_memory() if device.type == "cuda" else host
     return pinned.to(device, non_blocking=True)

@@ -1,16 +1,16 @@
-"""Blocks between the pool on the device and its twin in host memory.
+"""Copy blocks between the pool on the device and host memory.
 
     on the CPU          content copied from tensor to tensor
 
     on CUDA             out                                      back
     compute stream      gather ─┬─► poison, forward ...          wait ─► scatter, forward ...
     copy stream                 └─► staged ─► pinned memory      pinned memory ─► staged ─┘
-                                    while the model runs         behind every copy out
+                                    while the model runs         after every copy out
 
-A block that goes out is gathered into a tensor of its own first: its place in the pool may be
-given away at once, and the copy over the bus runs beside the model. A block that comes back is
-needed by the very step that asks for it, so the model waits for that copy, and for no other.
-Pinned memory is laid out with blocks outermost, so that each block is one piece for the copy.
+A swapped-out block is first gathered into a staging tensor: its block in the pool may be
+reallocated at once, and the transfer overlaps with the model. A swapped-in block is needed by the
+present step, so the model waits for that copy only. Pinned memory has blocks outermost, so that
+each block is one transfer.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ from experiment.engine.step_inputs import to_device
 
 
 class Streams(Protocol):
-    """The stream that computes and one beside it that copies."""
+    """A compute stream and a copy stream."""
 
     def copying(self) -> AbstractContextManager[None]:
-        """What is launched within goes to the copying stream."""
+        """Launch on the copy stream in the block."""
         ...
 
     def copy_after_compute(self) -> None:
-        """What is copied from now on waits for what was computed until now."""
+        """Make later copies wait for earlier computation."""
         ...
 
     def compute_after_copy(self) -> None:
-        """What is computed from now on waits for what was copied until now."""
+        """Make later computation wait for earlier copies."""
         ...
 
     def keep(self, tensor: torch.Tensor) -> None:
-        """Both streams use ``tensor``: its memory is free when both have done with it."""
+        """Keep the memory of ``tensor`` until both streams have finished with it."""
         ...
 
     def settle(self) -> None:
-        """Wait on the host until all copies are done."""
+        """Block the host until all copies are done."""
         ...
 
     def host(self, size: int) -> torch.Tensor:
-        """Host memory of ``size`` bytes, pinned where that can be done."""
+        """Host memory of ``size`` bytes, pinned if possible."""
         ...
 
 
@@ -60,42 +60,43 @@ class CudaStreams:
     """Streams and events of a CUDA device."""
 
     def __init__(self, device: torch.device) -> None:
-        self._cuda: Any = torch.cuda  # torch leaves some of these without types
+        self._cuda: Any = torch.cuda  # torch has no types for some of these
         self._device = device
         self._side = self._cuda.Stream(device)
 
     @contextmanager
     def copying(self) -> Iterator[None]:
-        """Launch on the side stream."""
+        """Launch on the copy stream."""
         with self._cuda.stream(self._side):
             yield
 
     def copy_after_compute(self) -> None:
-        """The side stream waits for an event of the main one."""
+        """Make the copy stream wait for an event of the compute stream."""
         self._side.wait_event(self._cuda.current_stream(self._device).record_event())
 
     def compute_after_copy(self) -> None:
-        """The main stream waits for an event of the side one."""
+        """Make the compute stream wait for an event of the copy stream."""
         self._cuda.current_stream(self._device).wait_event(self._side.record_event())
 
     def keep(self, tensor: torch.Tensor) -> None:
-        """Tell torch's allocator of both."""
+        """Register both streams with torch's allocator."""
         tensor.record_stream(self._side)
         tensor.record_stream(self._cuda.current_stream(self._device))
 
     def settle(self) -> None:
-        """Wait for the side stream."""
+        """Wait for the copy stream."""
         self._side.synchronize()
 
     def host(self, size: int) -> torch.Tensor:
-        """Pin exactly these bytes, in pages of their own: torch takes a power of two."""
+        """Pin exactly these bytes, in separate pages; torch would round up to a power of two."""
         pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         memory = torch.frombuffer(pages, dtype=torch.uint8)
         address = memory.data_ptr()
         if int(self._cuda.cudart().cudaHostRegister(address, size, 0)) == 0:
             weakref.finalize(pages, self._unpin, address).atexit = False
         else:
-            # Copies are right without it; CUDA would report the error with the next kernel.
+            # Copies work without pinning; clear the error, which CUDA would report with the next
+            # kernel.
             with suppress(RuntimeError):
                 torch.zeros(1, device=self._device)
         return memory
@@ -106,9 +107,10 @@ class CudaStreams:
 
 
 class Transfers:
-    """Copies that are done when the call returns; any device.
+    """Synchronous copies; any device.
 
-    Tensors are [layers, 2, blocks, ...] on both sides; ``blocks`` and ``places`` name them there.
+    Tensors are [layers, 2, blocks, ...] on both sides; ``blocks`` indexes the device, ``places``
+    the host.
     """
 
     def host(self, shape: Sequence[int], poison: float, dtype: torch.dtype) -> torch.Tensor:
@@ -119,29 +121,29 @@ class Transfers:
         self, device: torch.Tensor, blocks: Sequence[int], host: torch.Tensor,
         places: Sequence[int],
     ) -> None:  # fmt: skip
-        """Blocks of the device to places of the host."""
+        """Copy blocks of the device to the host."""
         bits(host)[:, :, list(places)] = bits(device)[:, :, list(blocks)].to("cpu")
 
     def back(
         self, device: torch.Tensor, blocks: Sequence[int], host: torch.Tensor,
         places: Sequence[int],
     ) -> None:  # fmt: skip
-        """Places of the host to blocks of the device."""
+        """Copy blocks of the host to the device."""
         content = bits(host)[:, :, list(places)]
         bits(device)[:, :, list(blocks)] = content.to(device.device)
 
     def settle(self) -> None:
-        """Wait until host memory holds what was sent there."""
+        """Wait for pending copies to the host."""
 
 
 class StreamTransfers(Transfers):
-    """Copies over pinned memory on a stream of their own, as drawn above."""
+    """Asynchronous copies with pinned memory on a separate stream, as drawn above."""
 
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
 
     def host(self, shape: Sequence[int], poison: float, dtype: torch.dtype) -> torch.Tensor:
-        """Pinned memory with blocks outermost, seen as [layers, 2, blocks, ...]."""
+        """Pinned memory with blocks outermost, viewed as [layers, 2, blocks, ...]."""
         layers, two, blocks, *tail = shape
         outermost = (blocks, layers, two, *tail)
         memory = self._streams.host(math.prod(outermost) * dtype.itemsize)
@@ -151,7 +153,7 @@ class StreamTransfers(Transfers):
         self, device: torch.Tensor, blocks: Sequence[int], host: torch.Tensor,
         places: Sequence[int],
     ) -> None:  # fmt: skip
-        """Gather now; copy beside what is computed next."""
+        """Gather now; copy concurrently with later computation."""
         index = to_device(torch.tensor(list(blocks)), device.device)
         staged = bits(device).movedim(2, 0).index_select(0, index)
         self._streams.copy_after_compute()
@@ -165,7 +167,7 @@ class StreamTransfers(Transfers):
         self, device: torch.Tensor, blocks: Sequence[int], host: torch.Tensor,
         places: Sequence[int],
     ) -> None:  # fmt: skip
-        """Copy behind all copies out, and let the computation wait for it."""
+        """Copy after all copies out, and make the computation wait for it."""
         held = bits(host).movedim(2, 0)
         with self._streams.copying():
             shape = (len(places), *held.shape[1:])
@@ -178,10 +180,10 @@ class StreamTransfers(Transfers):
         bits(device).index_copy_(2, index, staged.movedim(0, 2))
 
     def settle(self) -> None:
-        """Wait for the copying stream."""
+        """Wait for the copy stream."""
         self._streams.settle()
 
 
 def transfers_for(device: torch.device) -> Transfers:
-    """The fastest way that the device has."""
+    """The fastest transfers of the device."""
     return StreamTransfers(CudaStreams(device)) if device.type == "cuda" else Transfers()

@@ -1,12 +1,11 @@
-"""What a step computes in, made ready before the first request: kept by the allocator, and warm.
+"""Keep a step's working memory in the process, and warm it up before the first request.
 
-    left to itself    step ──► asks for memory ──► touches each page ──► gives it back
-    kept and warm     profile run ──► the same, once        step ──► takes what is there
+    by default    step ──► allocates memory ──► touches each page ──► returns it
+    kept          profile run ──► the same, once        step ──► reuses it
 
-A step over 2,048 tokens of GPT-2 writes into some 70 MB beside its weights and the cache. The C
-library gives large pieces back to the system as soon as they are free, and each page is cleared and
-looked up anew when the next layer or step asks for it. vLLM computes its largest step before it
-serves as well, and calls it a profile run.
+A step over 2,048 tokens of GPT-2 writes about 70 MB in addition to weights and cache. The C library
+returns large allocations to the system when freed, and each page is cleared and mapped again in the
+next layer or step. vLLM runs its largest step before serving too, as a profile run.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from experiment.engine.engine import Engine
 from experiment.workload.first_prompts import NEW_TOKENS
 from kvsim.core.scheduler import RequestRefusedError
 
-# Names of glibc's <malloc.h>: how much may be free at the end of the heap before it is given back,
-# and how many large pieces may be mappings of their own, which are given back when they are free.
-# (A threshold for their size does not do: older versions refuse one above 32 MiB.)
+# Parameters of glibc's <malloc.h>: free bytes at the end of the heap before they are returned, and
+# the number of large allocations with their own mapping, which is returned when freed. (Older
+# versions refuse a size threshold above 32 MiB.)
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 _NEVER = 2**31 - 1
 
 
 class Computed(NamedTuple):
-    """What was computed before the first request, and the seconds that it took."""
+    """What was computed before the first request, and its duration in seconds."""
 
     prompt_tokens: int
     requests: int
@@ -38,10 +37,10 @@ class Computed(NamedTuple):
 
 
 def keep_working_memory() -> bool:
-    """Have this process keep the memory that it frees, for what it computes next.
+    """Make this process keep freed memory for reuse.
 
-    What is mapped already goes back to the system as before: weights that were loaded, and a cache
-    that was made. False where the C library is not glibc, and nothing is changed, or it refuses.
+    Existing mappings, such as loaded weights and an existing cache, are still returned when freed.
+    False if the C library is not glibc, or refuses.
     """
     if sys.platform != "linux":
         return False
@@ -54,14 +53,14 @@ def keep_working_memory() -> bool:
 
 
 def profile_run(engine: Engine, prompts: Sequence[int]) -> Computed:
-    """Compute prompts of such lengths, and steps that decode.
+    """Run prompts of the given lengths, and decode steps.
 
     Args:
-        engine: one that nobody else uses; afterwards all its blocks are free.
-        prompts: tokens of each. One that the engine refuses is left out.
+        engine: an unused engine; afterwards all its blocks are free.
+        prompts: lengths in tokens. Prompts that the engine refuses are skipped.
 
     Raises:
-        InvalidLogitsError: the model returned NaN, or logits of which none is finite.
+        InvalidLogitsError: the model returned NaN, or no finite logit.
     """
     began, tokens, requests = time.perf_counter(), 0, 0
     for length in prompts:

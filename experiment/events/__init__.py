@@ -1,10 +1,9 @@
-"""The typed events of a run: what arms emit, the runner writes down and reports read.
+"""Typed events of a run: arms emit them, the runner records them, reports read them.
 
-Events hold facts, message keys and numbers. Each carries two clocks: ``t_ns``, nanoseconds of
-the monotonic clock, and, where it belongs to a step, the step's number. The modules need
-pydantic and kvsim alone, so a worker in another environment can speak the same vocabulary. Here
-are the events of a run, its arms and steps; ``events_workload``, ``events_memory``,
-``events_engine`` and ``events_turns`` hold the others, and all can be imported from here.
+Events hold facts, message keys and numbers. ``t_ns`` is nanoseconds of the monotonic clock. The
+modules import only pydantic and kvsim, so that a worker in another environment can use them. Events
+of the run, its arms and steps are defined here. ``workload``, ``memory``, ``engine`` and
+``repeats`` define the others; all can be imported from here.
 """
 
 from __future__ import annotations
@@ -54,11 +53,11 @@ from experiment.events.workload import (
 from experiment.text.messages import Message
 from kvsim.core.step import StepPlan, plan_from_json, plan_to_json
 
-SCHEMA_VERSION = 3  # 2: a run may have been resumed; 3: arms of several cells take turns
-OLDEST_SCHEMA = 1  # read as it is: what came later is additions
+SCHEMA_VERSION = 3  # 2: resumed runs; 3: arms of several cells interleave
+OLDEST_SCHEMA = 1  # readable without conversion: later versions only add
 
 
-# Times that a calendar knows: no 300 years from 1970, and less than a day from UTC.
+# Within the range of a calendar: 300 years around 1970, less than a day from UTC.
 WallNs = Annotated[int, Field(gt=-(2**63), lt=2**63)]
 UtcOffset = Annotated[int, Field(gt=-86_400, lt=86_400)]
 
@@ -77,11 +76,11 @@ class RunStarted(EventBase):
 
 
 class RunResumed(EventBase):
-    """The run had broken off and goes on in another process, perhaps after a restart.
+    """An interrupted run continues in another process, perhaps after a reboot.
 
-    ``t_ns`` of what follows is on the monotonic clock at which ``wall_ns`` was the wall clock.
-    ``missing`` are the arms that had not ended well: the index of their cell, None of an ordinary
-    run, and their name. See :mod:`experiment.record.merged`.
+    ``t_ns`` of later events uses the monotonic clock that showed ``t_ns`` at ``wall_ns``.
+    ``missing`` lists the arms that had not finished: cell index (None in an ordinary run) and name.
+    See :mod:`experiment.record.merged`.
     """
 
     event: Literal["run_resumed"] = "run_resumed"
@@ -93,17 +92,17 @@ class RunResumed(EventBase):
 
 
 class EnvironmentProbed(EventBase):
-    """What the machine has; see :class:`experiment.machine.environment.Environment`."""
+    """Facts about the machine; see :class:`experiment.machine.environment.Environment`."""
 
     event: Literal["environment"] = "environment"
     environment: dict[str, Any]
 
 
 class CellStarted(EventBase):
-    """A cell of an experiment begins: what follows, up to the next one, is this cell's.
+    """A cell of an experiment starts: the events up to the next one belong to it.
 
-    ``values`` are what the cell varies, by the names that the experiment gives them;
-    ``overrides`` the keys of the config that it changes. ``arms`` run in it.
+    ``values`` are the varied parameters under the experiment's names, ``overrides`` the changed
+    config keys, ``arms`` the arms that run in the cell.
     """
 
     event: Literal["cell"] = "cell"
@@ -115,11 +114,10 @@ class CellStarted(EventBase):
 
 
 class ArmStarted(EventBase):
-    """The arm's process runs.
+    """The arm's process is running.
 
-    ``variables`` are those of its thread pools and of a GPU's memory, as the process found them,
-    ``cores`` the numbers of those that it may run on; None in records of before they were taken,
-    or where unknown.
+    ``variables`` are the environment variables of thread pools and GPU memory in that process,
+    ``cores`` the CPUs that it may use. None if unknown, and in records of older versions.
     """
 
     event: Literal["arm_started"] = "arm_started"
@@ -130,10 +128,10 @@ class ArmStarted(EventBase):
 
 
 class PoolReserved(EventBase):
-    """The KV cache of an arm exists: its shape, and the bytes of its tensors.
+    """The KV cache of an arm is reserved: its shape, and the bytes of its tensors.
 
-    ``scale_bytes`` are those of a block beside its slots; ``kv_dtype`` is None where the cache
-    holds the model's own precision.
+    ``scale_bytes`` are bytes of a block in addition to its slots. ``kv_dtype`` is None if the cache
+    has the model's dtype.
     """
 
     event: Literal["pool"] = "pool"
@@ -151,12 +149,12 @@ class PoolReserved(EventBase):
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of one block, its scales included."""
+        """Bytes of one block, scales included."""
         return self.block_size * self.slot_bytes + self.scale_bytes
 
     @property
     def bytes_per_slot(self) -> float:
-        """A block's bytes shared evenly among its slots."""
+        """Bytes of a block divided by its number of slots."""
         return self.block_bytes / self.block_size
 
 
@@ -164,20 +162,19 @@ def _plan(value: Any) -> StepPlan:
     return value if isinstance(value, StepPlan) else plan_from_json(value)
 
 
-# In the log an object of rows; what a later version adds stands behind a row or under a new name.
+# An object of rows; later versions append to a row or add a name.
 LoggedPlan = Annotated[
     StepPlan, PlainValidator(_plan), PlainSerializer(plan_to_json, return_type=dict[str, Any])
 ]
 
 
 class Step(EventBase):
-    """A step was executed: ``plan``, written as :func:`kvsim.core.step.plan_to_json` does.
+    """A step was executed: ``plan``, encoded by :func:`kvsim.core.step.plan_to_json`.
 
-    ``t_ns`` is when it had ended, and ``started_ns`` lies as long before as it took on the arm's
-    clock: that stands still while somebody measures, so it really began so much earlier as the arm
-    was measured in the middle of it. Deciding what is computed and ending requests are part of it.
-    ``written_slots`` is how many slots a count over the poisoned tensors found written, None where
-    none was made.
+    ``t_ns`` is the end of the step; ``t_ns - started_ns`` is its duration on the arm's clock. That
+    clock pauses during measurements, so the wall-clock start is earlier by the pauses. The duration
+    includes scheduling and finishing requests. ``written_slots`` is the number of written slots in
+    the poisoned tensors, None if not counted.
     """
 
     event: Literal["step"] = "step"
@@ -188,7 +185,7 @@ class Step(EventBase):
 
 
 class Keyframe(EventBase):
-    """A whole picture after ``step``: block tables and slots written, to check a replay by."""
+    """Block tables and written slots after ``step``; a replay is checked against them."""
 
     event: Literal["keyframe"] = "keyframe"
     arm: Name
@@ -198,7 +195,7 @@ class Keyframe(EventBase):
 
 
 class TokenMapping(EventBase):
-    """Where one token of one request lies, read from the block table while the arm runs."""
+    """Physical location of one token, read from the block table while the arm runs."""
 
     event: Literal["mapping"] = "mapping"
     arm: Name
@@ -211,14 +208,14 @@ class TokenMapping(EventBase):
 
 
 class MachineLimits(EventBase):
-    """What the machine does at best, with the threads of the run, and what a token takes of it.
+    """Peak rates of the machine with the run's threads, and the work of a token.
 
-    ``read_bytes_per_s`` reading memory far larger than any cache, ``flops_per_s`` multiplying
-    large matrices in the model's precision, a multiplication and an addition counted as two.
-    ``matrix_parameters`` are weights that every token is multiplied with, ``output_parameters``
-    those of the output projection, ``attention_width`` query heads times head size times layers.
-    ``sampled_parameters`` are those of the ``matrix_parameters`` that only a token which gives the
-    next one needs: all of the last layer but what makes keys and values. 0 in older records.
+    ``read_bytes_per_s`` is measured on memory far larger than any cache. ``flops_per_s`` is
+    measured on large matrices in the model's dtype; a multiply-add counts as two.
+    ``matrix_parameters`` are the weights multiplied for every token, ``output_parameters`` those of
+    the output projection. ``attention_width`` is query heads × head size × layers.
+    ``sampled_parameters`` are those of the ``matrix_parameters`` needed only for tokens that are
+    sampled from: the last layer except its keys and values. 0 in older records.
     """
 
     event: Literal["limits"] = "limits"
@@ -232,7 +229,7 @@ class MachineLimits(EventBase):
 
 
 class ArmFinished(EventBase):
-    """The arm ended well. Times are seconds; ``generate_s`` covers all requests of the workload."""
+    """The arm ended successfully. Times are seconds; ``generate_s`` covers the whole workload."""
 
     event: Literal["arm_finished"] = "arm_finished"
     arm: Name
@@ -244,7 +241,7 @@ class ArmFinished(EventBase):
 
 
 class ArmFailed(EventBase):
-    """A process did not end well; what it emitted before stands.
+    """A process failed; events that it emitted before are valid.
 
     ``arm`` is the arm, or ``environment`` or ``prepare`` for the stages before any arm.
     """
@@ -264,7 +261,7 @@ class ArmSkipped(EventBase):
 
 
 class Progress(EventBase):
-    """How far a long task is. For the console only; never written to the log."""
+    """Progress of a long task. For the console only; never written to the log."""
 
     event: Literal["progress"] = "progress"
     task: Message
@@ -273,16 +270,16 @@ class Progress(EventBase):
 
 
 class ModelDirectory(EventBase):
-    """Where the prepared weights are. Between processes only; never written to the log."""
+    """Directory of the prepared weights. Between processes only; never written to the log."""
 
     event: Literal["model_directory"] = "model_directory"
     path: str
 
 
 class CellPrepared(EventBase):
-    """What a cell of an experiment is given. Between processes only; never written to the log.
+    """Inputs of a cell. Between processes only; never written to the log.
 
-    ``refused`` are arms that could not work within it, and why.
+    ``refused`` are arms that cannot run in the cell, and why.
     """
 
     event: Literal["cell_prepared"] = "cell_prepared"
@@ -294,9 +291,9 @@ class CellPrepared(EventBase):
 
 
 class Check(EventBase):
-    """Outcome of one check of the self-test. ``text`` says what was seen.
+    """Outcome of one check of the self-test; ``text`` describes it.
 
-    ``passed`` is None where nothing could be judged, which is neither a pass nor a failure.
+    ``passed`` is None if inconclusive.
     """
 
     event: Literal["check"] = "check"
@@ -306,9 +303,9 @@ class Check(EventBase):
 
 
 class Notice(EventBase):
-    """Something the person should know, such as a busy machine.
+    """A notice for the user, such as background load.
 
-    ``arm`` is the one that it is about; None: it is about the run.
+    ``arm`` is the arm that it is about; None: the whole run.
     """
 
     event: Literal["notice"] = "notice"
@@ -381,7 +378,7 @@ _EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 
 
 def encode(event: BaseModel) -> str:
-    """One line of JSON, without its newline."""
+    """Encode an event as one line of JSON, without its newline."""
     return event.model_dump_json(exclude_none=False)
 
 

@@ -1,4 +1,4 @@
-"""A clock that stands still while the arm is being measured."""
+"""A monotonic clock that can be paused during measurements."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 class Clock:
-    """Monotonic nanoseconds without the pauses; pauses may be nested."""
+    """Monotonic nanoseconds without the pauses; pauses may nest."""
 
     def __init__(self) -> None:
         self._paused_ns = 0
@@ -16,12 +16,12 @@ class Clock:
         self._stopped = 0
 
     def now(self) -> int:
-        """Nanoseconds; inside a pause, those at its begin."""
+        """Nanoseconds; inside a pause, the time when it began."""
         return self._stopped if self._depth else time.monotonic_ns() - self._paused_ns
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Leave out the time of the block."""
+        """Pause the clock in the block."""
         if not self._depth:
             self._stopped = self.now()
         self._depth += 1

@@ -1,4 +1,4 @@
-"""What every event has, in :mod:`experiment.events` and the modules beside it."""
+"""Base class and field types of all events."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Annotated, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 T = TypeVar("T", bound=BaseModel)
-# The name of an arm, a check or a setting: it stands in paths, ids and tables as it is.
+# Name of an arm, check or setting; used unchanged in paths, ids and tables.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,99}$")]
-# A whole number of 64 bits: what a file says may be multiplied and divided without a second look.
+# A 64-bit integer: values from a file are multiplied and divided without further checks.
 Int = Annotated[int, Field(gt=-(2**63), lt=2**63)]
 _GIVEN: dict[frozenset[str], set[str]] = {}
 
 
 class EventBase(BaseModel):
-    """A fact of a run; ``t_ns`` are nanoseconds of the monotonic clock."""
+    """A fact of a run; ``t_ns`` is nanoseconds of the monotonic clock."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -24,9 +24,9 @@ class EventBase(BaseModel):
 
 
 def share_fields_set(model: T) -> T:
-    """Let models with the same fields set share one ``model_fields_set``; returns the model.
+    """Share one ``model_fields_set`` between models with the same fields set; return the model.
 
-    Pydantic gives each a set of its own, larger than all that is in the model.
+    Pydantic's own set for each model is larger than the rest of the model.
     """
     given = model.model_fields_set
     object.__setattr__(model, "__pydantic_fields_set__", _GIVEN.setdefault(frozenset(given), given))

@@ -1,4 +1,4 @@
-"""Events of the engines beneath the arms: their kernels, caches, graphs and own statistics."""
+"""Events of the engines: kernels, caches, graphs, and statistics reported by an engine."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from experiment.text.messages import Message
 
 
 class CacheQuantized(EventBase):
-    """A paged cache in another precision than the model's: bytes, and its error as measured.
+    """A quantized paged cache: bytes, and the measured error.
 
-    Bytes of a block and the blocks in the budget stand beside those in the model's precision
-    (``plain_...``). The error was measured before the arm began, on ``tokens`` tokens that begin
-    with those of request ``request``; see :class:`experiment.engine.kv_error.KVError`.
+    ``plain_...`` are the values with the model's dtype. The error was measured before the arm
+    began, on ``tokens`` tokens that start with those of ``request``; see
+    :class:`experiment.engine.kv_error.KVError`.
     """
 
     event: Literal["cache_quantized"] = "cache_quantized"
@@ -36,7 +36,7 @@ class CacheQuantized(EventBase):
 
 
 class PrefixCacheUsed(EventBase):
-    """What the prefix cache found over the whole arm, in tokens; see kvsim.core.prefix."""
+    """Token counts of the prefix cache over the whole arm; see kvsim.core.prefix."""
 
     event: Literal["prefix_cache"] = "prefix_cache"
     arm: Name
@@ -49,9 +49,9 @@ class PrefixCacheUsed(EventBase):
 
 
 class LookupTimed(EventBase):
-    """Attention of one layer and one decoding step: contiguous, and through block tables.
+    """Attention time of one layer and decode step: contiguous, and through block tables.
 
-    See :mod:`experiment.engine.attention.lookup`; the experiment of that name asks for it.
+    Recorded by the experiment ``lookup``; see :mod:`experiment.engine.attention.lookup`.
     """
 
     event: Literal["lookup"] = "lookup"
@@ -65,7 +65,7 @@ class LookupTimed(EventBase):
 
 
 class HolesSeen(EventBase):
-    """Requests that came and went in a contiguous arena of slots, ``slot_bytes`` each.
+    """Requests in a contiguous arena of slots of ``slot_bytes`` each.
 
     See :class:`experiment.engine.arena.Holes`.
     """
@@ -85,7 +85,7 @@ class HolesSeen(EventBase):
 
 
 class KernelChosen(EventBase):
-    """The paged engine's attention kernel; ``reason`` says why a GPU does without Triton's."""
+    """Attention kernel of the paged engine; ``reason``: why Triton is not used on a GPU."""
 
     event: Literal["kernel"] = "kernel"
     arm: Name
@@ -96,14 +96,14 @@ class KernelChosen(EventBase):
 
 
 class WeightsPacked(EventBase):
-    """Weights of the paged engine in oneDNN's order, see ``engine.packed_weights``.
+    """Weights of the paged engine in oneDNN's packed layout; see ``engine.packed_weights``.
 
-    ``layers`` were packed in ``seconds``, ``kept`` linear layers stay as they were loaded, because
-    another module needs their weight; activations of ``fused`` layers are computed with them, and
-    products of few rows in ``few_rows`` layers are by the engine's own compiled code.
-    ``embeddings`` read their rows from packed weights, and ``gelus`` were replaced by PyTorch's.
-    The packed weights take ``bytes``, of which ``huge_bytes`` lie on huge pages (None where the
-    system has none). ``reason`` says why none is packed. What older logs do not hold is None.
+    ``layers`` were packed in ``seconds``. ``kept`` linear layers are unchanged because another
+    module needs their weight. ``fused`` layers compute their activation too, and ``few_rows``
+    layers use the engine's compiled code for products of few rows. ``embeddings`` read rows of
+    packed weights; ``gelus`` were replaced by PyTorch's. The packed weights take ``bytes``, of
+    which ``huge_bytes`` are on huge pages (None if unsupported). ``reason`` says why no layer is
+    packed. Fields that an older log lacks are None.
     """
 
     event: Literal["weights_packed"] = "weights_packed"
@@ -121,12 +121,12 @@ class WeightsPacked(EventBase):
 
 
 class ProfileRun(EventBase):
-    """What an arm computed before its clock, so that nothing on it is computed for the first time.
+    """Warm-up before the arm's clock starts, so that no code path runs there for the first time.
 
-    A step over prompts like the workload's, ``requests`` of them with ``prompt_tokens``, and two
-    that decode (``workload.first_prompts``). An experiment, whose first repeat warms up, needs
-    none: both are 0, or there is no such event. ``kept`` says whether the process keeps what it
-    computes in from one step to the next. vLLM's is ``first_request_s`` of its report.
+    A prefill step over ``requests`` prompts of ``prompt_tokens`` tokens, like the workload's, and
+    two decode steps (``workload.first_prompts``). Experiments warm up in their first repeat
+    instead: both are 0, or there is no event. ``kept``: the process reuses its working memory
+    between steps. For vLLM see ``first_request_s`` of :class:`EngineReported`.
     """
 
     event: Literal["profile_run"] = "profile_run"
@@ -138,7 +138,7 @@ class ProfileRun(EventBase):
 
 
 class ModelCompiled(EventBase):
-    """The seconds in which an arm compiled its model, before its clock began."""
+    """Seconds of model compilation, before the arm's clock starts."""
 
     event: Literal["compiled"] = "compiled"
     arm: Name
@@ -146,11 +146,11 @@ class ModelCompiled(EventBase):
 
 
 class DecodeGraphsReady(EventBase):
-    """CUDA graphs of decoding steps: batch sizes, or none and the ``reason``.
+    """CUDA graphs of decode steps: batch sizes, or an empty list and the ``reason``.
 
-    ``static_bytes`` are those of the tensors that the graphs read and write beside the cache;
-    ``reserved_bytes`` what torch's allocator took from the device for all of it, the graphs' own
-    pool included (None where it keeps no count).
+    ``static_bytes`` are the graphs' input and output tensors, without the cache. ``reserved_bytes``
+    is what torch's allocator reserved on the device, the graphs' own pool included (None if
+    unknown).
     """
 
     event: Literal["decode_graphs"] = "decode_graphs"
@@ -165,7 +165,7 @@ class DecodeGraphsReady(EventBase):
 
 
 class DecodeGraphsUsed(EventBase):
-    """Decoding steps that were replayed, their rows, and rows of padding beside those."""
+    """Replayed decode steps, their rows, and additional rows of padding."""
 
     event: Literal["decode_graphs_used"] = "decode_graphs_used"
     arm: Name
@@ -175,14 +175,14 @@ class DecodeGraphsUsed(EventBase):
 
 
 class EngineReported(EventBase):
-    """What an engine that is not ours says of itself, once it is ready to generate.
+    """What an external engine reports when it is ready to generate.
 
-    ``tokens`` and ``max_concurrency`` are what it says it can hold, ``max_concurrency`` in
-    requests of ``max_length``; ``rank_bytes`` are the bytes of the KV tensors of each rank, asked
-    in its own process. ``arguments`` are all that it was started with. Seconds: ``load_s`` until
-    the weights are there, ``compile_s`` profiling and compilation, ``cache_s`` reserving the
-    cache, ``capture_s`` capturing graphs, ``first_request_s`` requests before the
-    clock, three new tokens each: prompts as our engine computes in its profile run, else one token.
+    ``tokens`` and ``max_concurrency`` are its reported capacity, ``max_concurrency`` in requests of
+    ``max_length``. ``rank_bytes`` are the KV tensors of each rank, read in its own process.
+    ``arguments`` are all engine arguments. Seconds: ``load_s`` loading weights, ``compile_s``
+    profiling and compilation, ``cache_s`` reserving the cache, ``capture_s`` capturing graphs,
+    ``first_request_s`` warm-up requests of three new tokens (prompts as in our profile run,
+    otherwise one token).
     """
 
     event: Literal["engine"] = "engine"
@@ -204,11 +204,11 @@ class EngineReported(EventBase):
 
 
 class EngineStep(EventBase):
-    """An engine's own statistics after a step, beside a count of its block tables.
+    """Statistics that an engine reports after a step, and a count of its block tables.
 
-    ``used_blocks`` follows from the usage that it reports, ``table_blocks`` counts the blocks in
-    the tables of its unfinished requests at the same moment; the two are kept apart inside it.
-    Preemptions and prefix-cache tokens are those of this step.
+    ``used_blocks`` is derived from the reported usage. ``table_blocks`` counts blocks in the tables
+    of unfinished requests at the same moment. The engine keeps the two separately. Preemptions and
+    prefix-cache tokens are those of this step.
     """
 
     event: Literal["engine_step"] = "engine_step"
@@ -224,11 +224,11 @@ class EngineStep(EventBase):
 
 
 class SecondPartRun(EventBase):
-    """The prompts of the workload several times over, on the cache that an arm had already.
+    """The prompts of the workload, several times over, on the cache of an arm.
 
-    ``finished`` of ``requests`` ended within the time limit. ``running`` is the most that ran in a
-    step, ``mean_running`` their mean over time; ``tokens`` were generated in ``seconds``, on the
-    arm's clock, from ``started_ns`` on. ``reason`` says why not all finished. None: no step ran.
+    ``finished`` of ``requests`` ended within the time limit. ``running`` is the most in one step,
+    ``mean_running`` the mean over time; both None if no step ran. ``tokens`` were generated in
+    ``seconds`` on the arm's clock, from ``started_ns`` on. ``reason`` says why not all finished.
     """
 
     event: Literal["second_part"] = "second_part"
@@ -244,7 +244,7 @@ class SecondPartRun(EventBase):
 
 
 class CacheMoved(EventBase):
-    """Bytes that a growing cache copied because every step reallocates it, over a request."""
+    """Bytes that a growing cache copied because it reallocates in every step, over a request."""
 
     event: Literal["cache_moved"] = "cache_moved"
     arm: Name
@@ -253,12 +253,11 @@ class CacheMoved(EventBase):
 
 
 class StepProfile(EventBase):
-    """Where the time of a decode step goes, by torch's profiler: medians over ``steps`` of them.
+    """Time of a decode step by category, from torch's profiler: medians over ``steps`` steps.
 
-    Milliseconds of the thread that steps the engine: matrix products, attention with the writing
-    of K and V, other tensor operations, and the rest, which is Python and scheduling. On a GPU they
-    are those of its kernels, and the rest is when none runs; None where they could not be seen.
-    ``requests`` is how many ran.
+    Milliseconds of the thread that runs the engine: matrix products, attention with writing K and
+    V, other tensor operations, and the rest (Python and scheduling). On a GPU they are kernel times
+    and the rest is idle time; None if not measured. ``requests`` is the number of running requests.
     """
 
     event: Literal["profile"] = "profile"

@@ -1,4 +1,4 @@
-"""Events of measuring memory and load: stages, readings, what the machine did meanwhile."""
+"""Events of measuring memory and load: stages, readings, background load."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from experiment.text.messages import Message
 
 
 class Stage(StrEnum):
-    """Moments of an arm at which every memory channel is read while the arm stands still."""
+    """Moments at which every memory channel is read while the arm is paused."""
 
-    START = "start"  # process up, libraries imported, nothing loaded
+    START = "start"  # process started, libraries imported, nothing loaded
     LOADED = "loaded"  # weights on the device
     CACHE_READY = "cache_ready"  # KV cache reserved, nothing computed
-    REQUEST_DONE = "request_done"  # one request has ended
-    LAST_STEP = "last_step"  # after the last step that ran, before anything is released
-    RELEASED = "released"  # KV cache and weights given back
+    REQUEST_DONE = "request_done"  # one request finished
+    LAST_STEP = "last_step"  # after the last executed step, before anything is released
+    RELEASED = "released"  # KV cache and weights released
 
 
 class Channel(StrEnum):
-    """Where a memory figure comes from."""
+    """Source of a memory figure."""
 
     FORMULA = "formula"
     TENSORS = "tensors"
     TORCH_ALLOCATED = "torch.allocated"
     TORCH_RESERVED = "torch.reserved"
-    TORCH_ALLOCATED_PEAK = "torch.allocated_peak"  # since the cache was there; before: ever
+    TORCH_ALLOCATED_PEAK = "torch.allocated_peak"  # since the cache was reserved; before: ever
     TORCH_RESERVED_PEAK = "torch.reserved_peak"
     WEIGHTS = "weights"  # storages of parameters and buffers, each once
-    ALLOCATOR_SLACK = "allocator.slack"  # freed and kept by torch's allocator or the C library
+    ALLOCATOR_SLACK = "allocator.slack"  # freed, but kept by torch's allocator or the C library
     STATIC_INPUTS = "static_inputs"  # on a GPU, of an engine that reserves them with its cache
     NVML_PROCESS = "nvml.process"
     NVML_DEVICE = "nvml.device"
@@ -38,13 +38,13 @@ class Channel(StrEnum):
     RSS = "process.rss"
     USS = "process.uss"
     PSS = "process.pss"
-    HIGH_WATER = "process.hwm"  # of the root alone, since HighWaterReset
+    HIGH_WATER = "process.hwm"  # of the root process only, since HighWaterReset
     SYSTEM = "system.used"
     POISON = "poison"
 
 
 class Scope(StrEnum):
-    """What a memory figure is about."""
+    """What a memory figure covers."""
 
     TENSOR = "tensor"
     PROCESS = "process"
@@ -53,7 +53,7 @@ class Scope(StrEnum):
 
 
 class StageEntered(EventBase):
-    """The arm stands still at ``stage``; readings with the same arm and stage follow."""
+    """The arm is paused at ``stage``; readings with the same arm and stage follow."""
 
     event: Literal["stage"] = "stage"
     arm: Name
@@ -63,7 +63,7 @@ class StageEntered(EventBase):
 
 
 class Reading(EventBase):
-    """One memory figure: bytes, or None and the reason. Never 0 for what is unknown.
+    """One memory figure: bytes, or None and the reason.
 
     ``stage`` is None for samples taken while the arm runs.
     """
@@ -81,11 +81,11 @@ class Reading(EventBase):
 
 
 class Baseline(EventBase):
-    """What the device held before the arm, once it had settled: deltas count from here.
+    """Device memory in use before the arm, after it had settled; deltas are relative to it.
 
-    ``bytes`` is the last reading of ``channel``, the whole device's: NVML's on CUDA, system
-    memory on the CPU. ``settled`` is False when it went on moving for as long as was waited, or
-    could not be read. ``foreign`` is how many processes on the GPU are not ours.
+    ``bytes`` is the last reading of ``channel`` for the whole device: NVML on CUDA, system memory
+    on the CPU. ``settled`` is False if it was still changing at the time limit, or unreadable.
+    ``foreign`` is the number of other processes on the GPU.
     """
 
     event: Literal["baseline"] = "baseline"
@@ -100,7 +100,7 @@ class Baseline(EventBase):
 
 
 class ForeignProcesses(EventBase):
-    """Processes on the GPU that are not ours, before the arm and after it. On CUDA only.
+    """Number of other processes on the GPU, before and after the arm. On CUDA only.
 
     ``reason`` says why a count is None.
     """
@@ -113,17 +113,16 @@ class ForeignProcesses(EventBase):
 
 
 class Usage(EventBase):
-    """How busy processor and GPU were since the last event of this kind, some 250 ms.
+    """Utilisation of CPU and GPU since the previous event of this kind, about 250 ms.
 
-    Behind a turn of others it is since the arm's own began, and shorter where that ends.
+    The first interval of a turn starts with the turn; the last one is shorter.
 
-    ``cpu_cores`` is the CPU time of the arm's process tree over wall time; 2.0 is two cores all
-    the time. ``others_cores`` is that of the cores which the run may use, without the
-    tree's and the runner's; by rounding it may be a little below 0 where there is nothing.
-    ``gpu_share`` is the part of the driver's own sampling period (up to 1 s) in which a
-    kernel ran, ``gpu_memory_share`` that in which GPU memory was read or written, from 0 to 1,
-    both of the whole device. ``reason`` says why the CPU's figure is None, ``others_reason`` why
-    that of others is, None too in records of before it was taken, ``gpu_reason`` why the GPU's are.
+    ``cpu_cores`` is CPU time of the arm's process tree divided by wall time: 2.0 is two busy cores.
+    ``others_cores`` is the same for all other processes except the runner, on the CPUs that the run
+    may use; rounding can make it slightly negative. ``gpu_share`` is the share of the driver's
+    sampling period (up to 1 s) in which a kernel ran, ``gpu_memory_share`` that in which GPU memory
+    was read or written. Both are 0 to 1, for the whole device. ``reason``, ``others_reason`` and
+    ``gpu_reason`` say why a value is None. Older records have no ``others_cores``.
     """
 
     event: Literal["usage"] = "usage"
@@ -138,7 +137,7 @@ class Usage(EventBase):
 
 
 class SamplerCost(EventBase):
-    """CPU seconds that watching the arm cost the runner, and how long it was watched."""
+    """CPU seconds that monitoring the arm cost the runner, and the monitored time."""
 
     event: Literal["sampler_cost"] = "sampler_cost"
     arm: Name
@@ -147,7 +146,7 @@ class SamplerCost(EventBase):
 
 
 class HighWaterReset(EventBase):
-    """The high-water mark counts from now, not from the process's start; a reason: it does not."""
+    """The high-water mark counts from now on; with a ``reason``, from the process start."""
 
     event: Literal["high_water_reset"] = "high_water_reset"
     arm: Name

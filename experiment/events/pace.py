@@ -1,7 +1,6 @@
-"""How much an arm tells while it runs; the same for every arm, so that their logs compare."""
+"""How often an arm reports; equal for all arms, so that their logs compare."""
 
-# A whole picture of the tables every so many steps: a reader that seeks replays no more than these.
+# Steps between keyframes: a reader that seeks replays at most this many.
 KEYFRAME_EVERY = 64
-# Each reading after a request makes the arm stand still for some 25 ms; a long workload is
-# sampled all the time anyway.
+# Each reading after a request pauses the arm for about 25 ms; long workloads are sampled anyway.
 MAX_REQUEST_MARKS = 16

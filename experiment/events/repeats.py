@@ -1,4 +1,4 @@
-"""Events of an arm that runs its workload again and again: whose turn it is, and what was done."""
+"""Events of an arm that repeats its workload: turns and repeats."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from experiment.events.base import EventBase, Int, Name
 
 
 class TurnAwaited(EventBase):
-    """The arm stands still before a measured repeat. Between processes only; never written down.
+    """The arm waits before a measured repeat. Between processes only; never written to the log.
 
-    The warm-up waits for nobody: behind it the arm has everything that it will need.
+    The arm does not wait before its warm-up, after which everything it needs is allocated.
     """
 
     event: Literal["turn_awaited"] = "turn_awaited"
@@ -19,11 +19,11 @@ class TurnAwaited(EventBase):
 
 
 class TurnStarted(EventBase):
-    """The arm goes on with this repeat, and what follows is of this ``cell`` again, by its index.
+    """The arm continues with this repeat; later events belong to ``cell`` (by index) again.
 
-    Those of one ``group`` take turns: each runs a repeat before any runs the next one, so that
-    repeats of the same number are neighbours in time. Its number is the moment of its first turn;
-    None: nobody else has a turn, and the arm runs all of its repeats one behind the other.
+    Arms of one ``group`` are interleaved round-robin, so that repeats of the same number are close
+    in time. The group's number is the time of its first turn. None: the arm is alone and runs its
+    repeats consecutively.
     """
 
     event: Literal["turn"] = "turn"
@@ -34,9 +34,9 @@ class TurnStarted(EventBase):
 
 
 class RepeatFinished(EventBase):
-    """An arm has run the workload once more: its steps and requests since the one before are those.
+    """An arm ran the workload once; its events since the previous repeat belong to this one.
 
-    Of an experiment's arms alone. The first one warms up; ``generate_s`` leaves out pauses.
+    Only in experiments. The first repeat is the warm-up; ``generate_s`` excludes pauses.
     """
 
     event: Literal["repeat"] = "repeat"

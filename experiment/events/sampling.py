@@ -1,4 +1,4 @@
-"""How tokens are chosen, as events and config say it. Needs pydantic alone, wherever it runs."""
+"""Sampling settings, shared by events and config. Imports only pydantic."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-# Sequences with ids from here on are beams that the engine has named itself.
+# Ids of sequences that the engine creates for beams start here.
 FIRST_BEAM_ID = 1_000_000
 
 
 def _no_truth(value: Any) -> Any:
-    """Refuse true where a list may hold numbers; it would pass as 1."""
+    """Refuse booleans in a list of numbers; ``true`` would pass as 1."""
     if isinstance(value, bool):
         raise PydanticCustomError("truth_value", "a truth value")
     return value
@@ -29,7 +29,7 @@ Value = Annotated[int | float | str, BeforeValidator(_no_truth)]
 
 
 class Section(BaseModel):
-    """A group of settings: frozen, complete, and strict about names and kinds."""
+    """A group of settings: frozen, validated, without unknown names."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False
@@ -38,7 +38,7 @@ class Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _no_truth_as_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse true where a number belongs; it would pass as 1."""
+        """Refuse booleans for a number; ``true`` would pass as 1."""
         if isinstance(value, bool) and info.field_name:
             annotation = cls.model_fields[info.field_name].annotation
             if annotation in (int, int | None):
@@ -49,11 +49,11 @@ class Section(BaseModel):
 
 
 class SamplingConfig(Section):
-    """How tokens are chosen in every arm; temperature 0 takes the likeliest.
+    """Sampling parameters of every arm; temperature 0 is greedy.
 
-    ``top_k`` 0 and ``top_p`` 1 leave all tokens to choose from. ``n`` samples of each prompt are
-    generated side by side. Until ``min_new_tokens`` are generated, no stop token is. From a
-    ``beam_width`` of 2 on, the likeliest text is searched for with so many beams instead.
+    ``top_k`` 0 and ``top_p`` 1 disable the filter. ``n`` samples of each prompt run concurrently.
+    Stop tokens are excluded until ``min_new_tokens`` are generated. ``beam_width`` ≥ 2 selects beam
+    search with that many beams.
     """
 
     temperature: float = Field(0.0, ge=0, le=100)
@@ -67,5 +67,5 @@ class SamplingConfig(Section):
 
     @property
     def greedy(self) -> bool:
-        """Whether no random number is drawn."""
+        """Whether sampling is deterministic (temperature 0)."""
         return self.temperature == 0

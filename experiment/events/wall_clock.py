@@ -1,4 +1,4 @@
-"""The wall clock, as every record holds it: when something began, and in which offset of time."""
+"""Wall-clock time with its UTC offset."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TypedDict
 
 
 class WallClock(TypedDict):
-    """Unix time in nanoseconds, and how far the clock on the wall was ahead of it, in seconds."""
+    """Unix time in nanoseconds, and the local UTC offset in seconds."""
 
     wall_ns: int
     utc_offset_s: int
 
 
 def wall_clock() -> WallClock:
-    """What it shows now."""
+    """Current time."""
     offset = datetime.now().astimezone().utcoffset()
     seconds = int(offset.total_seconds()) if offset else 0
     return {"wall_ns": time.time_ns(), "utc_offset_s": seconds}

@@ -1,4 +1,4 @@
-"""Events of what is run: the model, the requests as they are asked for, and how each ended."""
+"""Events of the workload: the model, the requests, and how each request ended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from experiment.text.messages import Message
 class ModelPrepared(EventBase):
     """The weights that every arm loads.
 
-    ``source`` is hub, hub_cache, local or random; ``notes`` say what that means for the run.
+    ``notes`` explain what ``source`` means for the run.
     """
 
     event: Literal["model"] = "model"
@@ -23,7 +23,7 @@ class ModelPrepared(EventBase):
     architecture: str
     parameters: Int
     weights_sha256: str
-    config_sha256: str | None = None  # of config.json; older logs do not know it
+    config_sha256: str | None = None  # of config.json; absent in older logs
     dtype: str
     device: str
     layers: Int
@@ -44,11 +44,11 @@ class ModelPrepared(EventBase):
 
 
 class WorkloadRequest(BaseModel):
-    """One request: its text, its token ids and how many tokens it may generate.
+    """One request: text, token ids and maximum number of new tokens.
 
-    ``sample_of`` is None for the first sample of a prompt; for further ones, which follow it
-    with ids without a gap, the id of the first. ``arrival`` is in steps or seconds, as
-    ``workload.clock`` says; a smaller ``priority`` is more urgent.
+    ``sample_of`` is None for the first sample of a prompt. Further samples have consecutive ids and
+    the id of the first here. ``arrival`` is in steps or seconds, as ``workload.clock`` defines. A
+    smaller ``priority`` is more urgent.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -63,7 +63,7 @@ class WorkloadRequest(BaseModel):
 
 
 class WorkloadReady(EventBase):
-    """The requests of the run, how they sample, and the KV bytes that each arm may reserve."""
+    """Requests of the run, sampling parameters, and the KV budget of each arm in bytes."""
 
     event: Literal["workload"] = "workload"
     requests: list[WorkloadRequest]
@@ -73,7 +73,7 @@ class WorkloadReady(EventBase):
     sampling: SamplingConfig = SamplingConfig()
 
     def samples(self) -> list[list[WorkloadRequest]]:
-        """The requests, those of the same prompt together."""
+        """The requests, grouped by prompt."""
         groups: list[list[WorkloadRequest]] = []
         for request in self.requests:
             if request.sample_of is None:
@@ -83,12 +83,12 @@ class WorkloadReady(EventBase):
 
 
 class RequestFinished(EventBase):
-    """A request has ended. ``tokens`` are the generated ones, the prompt is not among them.
+    """A request has finished. ``tokens`` are the generated tokens, without the prompt.
 
-    Seconds count from the request's arrival and leave out the moments in which the arm stood
-    still for a memory reading. ``wait_s``: until it first ran; ``first_token_s``: until its first
-    token; ``latency_s``: until its last. ``arrival_step`` is the first step whose plan could know
-    of it, ``first_token_step`` the one with its first token, where an arm of ours tells it.
+    Seconds count from the request's arrival and exclude pauses for memory readings: ``wait_s``
+    until it first ran, ``first_token_s`` until its first token (TTFT), ``latency_s`` until its last
+    token. ``arrival_step`` is the first step that could schedule it, ``first_token_step`` the step
+    of its first token; None if the engine is not ours.
     """
 
     event: Literal["request"] = "request"
@@ -107,10 +107,10 @@ class RequestFinished(EventBase):
 
 
 class TokenMargin(EventBase):
-    """How close the call was where an arm's tokens first differ from the reference arm's.
+    """Logits at the first position where an arm's tokens differ from the reference arm's.
 
-    ``logits`` are those of ``tokens`` (the reference's, the arm's) after the tokens that both
-    have, by plain Transformers; ``margin`` is the largest logit there minus the second.
+    ``logits`` are those of ``tokens`` (reference, arm) after the common tokens, computed by plain
+    Transformers. ``margin`` is the largest logit there minus the second largest.
     """
 
     event: Literal["token_margin"] = "token_margin"

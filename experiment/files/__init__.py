@@ -1,1 +1,1 @@
-"""Files: read within bounds, locked, and where caches and shipped files are."""
+"""Bounded reading, locks, caches and shipped files."""

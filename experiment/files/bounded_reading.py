@@ -1,7 +1,7 @@
-"""Files that someone else may have written: read with a limit, refused in one line.
+"""Bounded reading of untrusted files.
 
-A run directory, a trace or a config may come from anywhere. Nothing in it may make the program
-read without end, write outside of the directory it was given, or end in a traceback.
+A run directory, trace or config may come from anywhere. It must not cause unbounded reading, writes
+outside the given directory, or a traceback.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from experiment.files.parse_memory import PLAIN, Room, memory_limit
 from experiment.text.errors import UserError, cut, user_error
 from experiment.text.personal_names import with_names
 
-# As Python's objects, JSON may take over twenty times its bytes; this stays below 1 GiB.
+# Parsed JSON may take over 20 times its bytes in Python; this keeps it below 1 GiB.
 MAX_JSON_BYTES = 32 << 20
-# A line of an event log: the prompts and token ids of a whole workload stand in one.
+# One line of an event log can hold the prompts and token ids of a whole workload.
 MAX_LINE_BYTES = 128 << 20
 MAX_LOG_BYTES = 4 << 30
-# What reading and evaluating data raises that does not fit together.
+# Raised by evaluating data that contradicts itself.
 _CONTRADICTIONS = (
     ArithmeticError,
     AssertionError,
@@ -39,32 +39,32 @@ _CONTRADICTIONS = (
 
 
 def given_path(text: str) -> Path:
-    """A path as a person, or a record, gives it: ``~`` is a home, ``$USER`` a name in a path."""
+    """Expand a path of the user or of a record: ``~`` and placeholders of names."""
     path = Path(with_names(text))
     try:
         return path.expanduser()
-    except RuntimeError:  # ~nobody, or no home at all: there will be no such file
+    except RuntimeError:  # unknown user or no home: the path is then reported as missing
         return path
 
 
 def name_of(path: Path) -> str:
-    """Its name as a text; bytes that are no UTF-8 are shown as signs that stand for none."""
+    """File name as text; bytes that are not UTF-8 become replacement characters."""
     return os.fsencode(path.name).decode("utf-8", errors="replace")
 
 
 def read_bounded(path: Path, limit: int) -> bytes:
-    """The bytes of a file.
+    """Read a file.
 
     Raises:
-        UserError: it is missing, unreadable, larger than ``limit`` bytes, or what it holds takes
-            more memory than reading may (see :mod:`experiment.files.parse_memory`).
+        UserError: the file is missing, unreadable or larger than ``limit`` bytes, or parsing it
+            would exceed the memory limit (see :mod:`experiment.files.parse_memory`).
     """
     try:
         with path.open("rb") as file:
             data = file.read(limit + 1)
     except FileNotFoundError as error:
         raise user_error("error.file_missing", path=str(path)) from error
-    except (OSError, ValueError) as error:  # a null byte in its name is a ValueError
+    except (OSError, ValueError) as error:  # a null byte in the name raises ValueError
         raise user_error("error.file_unreadable", path=str(path)) from error
     if len(data) > limit:
         raise user_error("error.file_too_large", path=str(path), limit=limit)
@@ -73,29 +73,27 @@ def read_bounded(path: Path, limit: int) -> bytes:
 
 
 def parse_json(data: bytes, *, finite: bool = True) -> Any:
-    """A JSON text in UTF-8, as plain objects; lone surrogates are refused, and so is NaN.
+    """Parse JSON in UTF-8 to plain objects; lone surrogates and NaN are refused.
 
     Args:
-        finite: False leaves it to the caller to say which number is none.
+        finite: False accepts NaN and infinity; the caller checks them.
 
     Raises:
-        ValueError: it is none, or nested more than 200 deep.
+        ValueError: not JSON, or nested deeper than 200.
     """
     return from_json(data, allow_inf_nan=not finite)
 
 
 def check_replaceable(given: str | None, kind: str, flag: str) -> None:
-    """A file that a person names to be written is replaced only by its like.
-
-    A slip of the finger must not cost a log, a trace or a device.
+    """Refuse to overwrite a file that this command did not write.
 
     Args:
-        given: what they named, or None.
-        kind: what the field of that name says in the files of this command.
-        flag: with which they named it.
+        given: path of the output file, or None.
+        kind: value of the field ``kind`` in files of this command.
+        flag: the option that named the file.
 
     Raises:
-        UserError: something else is there.
+        UserError: the path holds something else.
     """
 
     def is_like(data: bytes) -> bool:
@@ -107,7 +105,7 @@ def check_replaceable(given: str | None, kind: str, flag: str) -> None:
 
 
 def is_replaceable(path: Path, is_like: Callable[[bytes], bool]) -> bool:
-    """Whether nothing is there, an empty file, or one whose bytes ``is_like`` accepts."""
+    """Whether the path is free, an empty file, or a file that ``is_like`` accepts."""
     if not path.exists():
         return True
     with suppress(UserError, ValueError):
@@ -118,18 +116,18 @@ def is_replaceable(path: Path, is_like: Callable[[bytes], bool]) -> bool:
 
 
 def log_lines(path: Path, *, own: bool = False) -> Iterator[bytes]:
-    """Lines of an event log that hold anything, without their ends, as long as it is now.
+    """Yield the non-empty lines of an event log, up to its present size.
 
     Args:
-        own: this process wrote it, so that it may take what it takes.
+        own: this process wrote the log; do not limit the memory.
 
     Raises:
-        OSError: it cannot be read.
-        UserError: it is no file, too large, or one of its lines is; or what came of its lines takes
-            more memory than reading may.
+        OSError: the log cannot be read.
+        UserError: not a regular file, the file or a line is too large, or parsing would exceed the
+            memory limit.
     """
     about = path.stat()
-    if not stat.S_ISREG(about.st_mode):  # a pipe in its place would be waited for without end
+    if not stat.S_ISREG(about.st_mode):  # reading a pipe would block forever
         raise user_error("error.file_unreadable", path=str(path))
     if about.st_size > MAX_LOG_BYTES:
         raise user_error("error.file_too_large", path=str(path), limit=MAX_LOG_BYTES)
@@ -147,11 +145,11 @@ def log_lines(path: Path, *, own: bool = False) -> Iterator[bytes]:
 
 @contextmanager
 def evaluating(path: Path) -> Iterator[None]:
-    """Evaluate what was read from ``path``; data that contradicts itself is no defect of ours.
+    """Evaluate data read from ``path``; report contradictions as a user error.
 
     Raises:
-        UserError: something in it does not fit together; where that showed is named. Or it takes
-            more memory than reading may.
+        UserError: the data contradicts itself (the message names the place), or evaluating it
+            exceeds the memory limit.
     """
     try:
         with memory_limit(path):
@@ -164,16 +162,16 @@ def evaluating(path: Path) -> Iterator[None]:
 
 
 def check_inside(root: Path, path: Path, *, opened: bool = False) -> Path:
-    """``path``, where no symbolic link between ``root`` and it leads elsewhere.
+    """Return ``path`` if no symbolic link between ``root`` and it leads elsewhere.
 
     Args:
-        root: a directory that a person named; it may be a link of theirs.
-        path: what is to be written below it. The last part may be a link: it is replaced when the
-            file is written, never followed.
-        opened: the file, or the directory, is opened where it lies: it may be no link, either.
+        root: a directory named by the user; it may itself be a link.
+        path: the file to write below it. Its last component may be a link: writing replaces the
+            link and does not follow it.
+        opened: the file or directory is opened in place, so that it may not be a link either.
 
     Raises:
-        OSError: ELOOP: a directory on the way is a link; its name is the error's.
+        OSError: ELOOP: a directory on the way is a link; its name is in the error.
     """
     parts = path.relative_to(root).parts
     if ".." in parts:
@@ -186,7 +184,7 @@ def check_inside(root: Path, path: Path, *, opened: bool = False) -> Path:
 
 
 def _place(error: BaseException) -> str:
-    """Module and line in which it showed, for a report of a defect."""
+    """Module and line where the error was raised."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -1,7 +1,7 @@
-"""Bounds on what a file may declare, where it becomes a list, a loop or an allocation.
+"""Upper bounds on declared sizes that become a list, a loop or an allocation.
 
-No file of this program comes near them. Bytes are bounded where they are read
-(``files.bounded_reading``), memory while they are parsed (``files.parse_memory``).
+Files of this program stay far below them. Bytes are bounded in ``files.bounded_reading``, memory of
+parsing in ``files.parse_memory``.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any
 
 from experiment.text.messages import Message
 
-# Parts of a dotted key in TOML. Each part takes memory for all before it; keys here have up to 5.
+# Parts of a dotted key in TOML. Memory grows quadratically with them; keys here have up to 5.
 MAX_KEY_PARTS = 16
-# Of what run.json names.
+# Of the file names in run.json.
 MAX_FILES, MAX_FILE_NAME = 4096, 255
-# Of a log; a report shows or draws each of them.
+# Of a log: a report shows each of them.
 MAX_ARMS = 20
 MAX_EVENTS = {"cell": 512, "notice": 2_000, "run_resumed": 200}
 MAX_FACTS = 10_000
@@ -26,7 +26,7 @@ _FACTS = {
 
 
 class LogBounds:
-    """Checks the events of one log, in order."""
+    """Check the events of one log, in order."""
 
     def __init__(self) -> None:
         self._arms: set[str | None] = set()
@@ -36,7 +36,7 @@ class LogBounds:
         """Count an event of :mod:`experiment.events`.
 
         Raises:
-            ValueError: it is more than a log has.
+            ValueError: the log exceeds a bound.
         """
         kind = event.event
         arms = self._arms.union(getattr(event, "arms", ()), [getattr(event, "arm", None)])
@@ -52,7 +52,7 @@ class LogBounds:
 
 
 def _count(value: Any) -> int:
-    """Values in ``value``, however deep; of a workload, and of plain values in a list, one."""
+    """Count values at any depth; a workload or a list of plain values counts as one."""
     count, left = 0, [value]
     while left:
         each = left.pop()

@@ -1,10 +1,10 @@
-"""Where compiled code is kept: of the engine's loops a directory for each state of their sources.
+"""Directories of compiled code, one for each state of the engine's sources.
 
-Numba looks whether the file that a compiled function stands in has changed, and not at those whose
-functions it calls. After an update, a loop would go on running the old ones inside.
+Numba invalidates a compiled function only when its own file changes, not when a function that it
+calls does. A directory for each state of the sources avoids stale code after an update.
 
-Compiled code is run as it is found. It lies in the user's own cache directory, whatever directory
-of models PAGEDKV_CACHE names, and is refused where another user owns it or can write it.
+Compiled code is executed as found. It is always in the user's own cache directory, never in
+``PAGEDKV_CACHE``, and is refused if another user owns it or can write to it.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _ENGINE = Path(experiment.__file__).parent / "engine"
 
 
 def code_cache(kind: str) -> Path:
-    """The directory of a kind of compiled code; not there where it cannot be made.
+    """Directory for one kind of compiled code; it may not exist if it cannot be created.
 
     Raises:
-        UserError: another user owns it or can write it.
+        UserError: another user owns the directory or can write to it.
     """
     path = user_cache() / kind
     with suppress(OSError):
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with suppress(OSError, AttributeError):  # Windows has no user numbers
+    with suppress(OSError, AttributeError):  # no user ids on Windows
         about = path.lstat()
         if about.st_uid != os.getuid() or about.st_mode & 0o022:
             raise user_error("error.code_cache", path=str(path))
@@ -42,29 +42,28 @@ def code_cache(kind: str) -> Path:
 
 
 def numba_cache() -> Path:
-    """The directory for these sources, in the user's cache; whether or not it is there."""
+    """Numba's cache directory for the present sources; it may not exist."""
     return code_cache("numba") / state_of(_ENGINE)
 
 
 def torch_cache() -> Path | None:
-    """Where torch keeps what it compiles, in the user's cache; whether or not it is there.
+    """torch's compile cache in the user's cache directory; it may not exist.
 
-    None where nothing can be kept there, as in a home that is mounted read-only: vLLM makes the
-    directory as it is imported, and is not imported where it cannot.
+    None if it is not writable. vLLM creates the directory on import and fails if it cannot.
     """
     place = code_cache("torchinductor")
     return place if is_writable(place) else None
 
 
 def is_empty() -> bool:
-    """Whether nothing is kept for these sources yet; False where the directory is not ours."""
+    """Whether there is no compiled code for these sources; False if Numba's cache is elsewhere."""
     kept = (name for _, _, files in os.walk(numba_cache()) for name in files)
     return "NUMBA_CACHE_DIR" not in os.environ and not any(name.endswith(".nbc") for name in kept)
 
 
 @cache
 def state_of(sources: Path) -> str:
-    """A name for what the Python files of a directory contain."""
+    """Hash of the contents of all Python files below a directory."""
     found = hashlib.sha256(__version__.encode())
     for path in sorted(sources.rglob("*.py")):
         found.update(f"\n{path.name} {file_sha256(path)}".encode())

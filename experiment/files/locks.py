@@ -1,9 +1,9 @@
-"""Keeps two processes from writing the same run, or into the same directory.
+"""Locks that keep two processes from writing the same run or directory.
 
-    events.jsonl    a run that measures has its log, from the first line to the last
-    a directory     a command that writes files into it has it for as long as it takes
+    events.jsonl    locked by a measuring run, from the first line to the last
+    a directory     locked by a command while it writes files into it
 
-The system lets go when the holder ends, however it ends; no file of ours is left to be removed.
+The operating system releases a lock when its owner ends; no lock file remains.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from experiment.text.errors import user_error
 
 try:
     import fcntl
-except ImportError:  # not a POSIX system: that a log is never opened twice has to do there
+except ImportError:  # not POSIX: only the log's exclusive creation protects it
     fcntl = None  # type: ignore[assignment]
 
 _HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 _POLL_S = 0.05
-_GLANCE_S = 0.25  # whoever only looks has a file for a moment, too, and is no holder
-DRAWING_S = 60.0  # whoever draws a report has a directory for some seconds
+_GLANCE_S = 0.25  # a status check holds the shared lock for a moment
+DRAWING_S = 60.0  # rendering a report takes some seconds
 
-# Directories of this process, by device and number: a command may run another one within itself.
+# Directories locked by this process, by device and inode: commands may nest.
 _ours: set[tuple[int, int]] = set()
 
 
 def lock(file: IO[bytes] | int, wait_s: float = 0.0) -> bool:
-    """Take a file for this process; False where another one has it, and has it still later.
+    """Lock a file for this process; False if another process keeps it locked for ``wait_s``.
 
-    On a file system that knows no locks nobody is kept out.
+    A file system without locks always grants the lock.
     """
     deadline = time.monotonic() + max(wait_s, _GLANCE_S)
     while not _taken(file, shared=False):
@@ -46,9 +46,9 @@ def lock(file: IO[bytes] | int, wait_s: float = 0.0) -> bool:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether another process is writing this file, or into this directory, at the moment."""
+    """Whether another process is writing this file or into this directory now."""
     try:
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # of a pipe, too
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # do not block on a pipe
     except OSError:
         return False
     try:
@@ -59,14 +59,14 @@ def is_locked(path: Path) -> bool:
 
 @contextmanager
 def held(directory: Path, wait_s: float = 0.0) -> Iterator[None]:
-    """Keep other commands from writing into a directory while this lasts.
+    """Lock a directory against other commands.
 
     Args:
-        directory: where it is.
-        wait_s: how long another process may still have it.
+        directory: the directory.
+        wait_s: seconds to wait for another process.
 
     Raises:
-        UserError: another process has it.
+        UserError: another process holds the lock.
     """
     with turn(directory, wait_s) as ours:
         if not ours:
@@ -76,10 +76,10 @@ def held(directory: Path, wait_s: float = 0.0) -> Iterator[None]:
 
 @contextmanager
 def turn(directory: Path, wait_s: float) -> Iterator[bool]:
-    """Have a directory, where another process lets go of it in time; whether it is ours."""
+    """Try to lock a directory for up to ``wait_s``; yield whether it is locked by us."""
     try:
         handle = os.open(directory, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
-    except OSError:  # whoever writes there will say what is wrong with it
+    except OSError:  # the writer reports what is wrong with it
         yield True
         return
     place = _place(handle)
@@ -99,12 +99,12 @@ def turn(directory: Path, wait_s: float) -> Iterator[bool]:
 
 
 def hold(directory: Path) -> int | None:
-    """Have a directory of one's own until the handle is closed, or this process ends in any way.
+    """Lock a private directory until the handle is closed or this process ends.
 
-    None where the system opens no directories.
+    None if the system cannot open directories.
 
     Raises:
-        FileNotFoundError: :func:`abandoned` has found it before it was held.
+        FileNotFoundError: :func:`abandoned` removed the directory before it was locked.
     """
     try:
         handle = os.open(directory, os.O_RDONLY)
@@ -118,9 +118,9 @@ def hold(directory: Path) -> int | None:
 
 @contextmanager
 def abandoned(directory: Path) -> Iterator[bool]:
-    """Whether who held a directory is gone; then it is ours while this lasts.
+    """Whether the owner of a directory has ended; if so, it is locked by us meanwhile.
 
-    Where nobody can say, it is not.
+    False if that cannot be determined.
     """
     if fcntl is None:
         yield False
@@ -133,7 +133,7 @@ def abandoned(directory: Path) -> Iterator[bool]:
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # it is held, or this file system knows no locks
+        except OSError:  # locked, or a file system without locks
             yield False
         else:
             yield True
@@ -147,7 +147,7 @@ def _place(handle: int) -> tuple[int, int]:
 
 
 def _taken(file: IO[bytes] | int, *, shared: bool) -> bool:
-    """Whether nobody else has it; those who share it, as all do who look, are in nobody's way."""
+    """Whether the lock was granted; status checks share it and do not block each other."""
     if fcntl is None:
         return True
     try:

@@ -1,4 +1,4 @@
-"""Why the operating system refused something, as a message in the user's language."""
+"""Errors of the operating system as messages."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _KNOWN = (
 
 
 def unwritable(path: Path, error: OSError, exit_code: int = ExitCode.UNWRITABLE) -> UserError:
-    """A directory or a file can no longer be written, and what was found would stand there."""
+    """A directory or file can no longer be written, and results are lost."""
     text = message("error.out_unwritable", path=str(path), why=os_reason(error))
     return UserError(text, exit_code)
 
 
 def os_reason(error: OSError) -> dict[str, Any]:
-    """The reason, to be nested in another message; an unknown one is named by its code."""
+    """Reason as a nested message; an unknown error is named by its code."""
     name = errno.errorcode.get(error.errno or 0, "")
     if name in _KNOWN:
         return message(f"error.os.{name}").model_dump()
@@ -48,14 +48,14 @@ def os_reason(error: OSError) -> dict[str, Any]:
 
 @contextmanager
 def writing(path: Path, exit_code: int = ExitCode.USAGE) -> Iterator[None]:
-    """What is written into ``path``, or to it; a disk that takes no more is no defect of ours.
+    """Report failures to write ``path`` as user errors.
 
     Args:
-        path: as it is named to a person.
-        exit_code: whether something else must be named, or something that was found is lost.
+        path: as shown to the user.
+        exit_code: ``USAGE`` if the user must name another path, ``UNWRITABLE`` if results are lost.
 
     Raises:
-        UserError: it cannot be written to, and why.
+        UserError: the path cannot be written, and why.
     """
     try:
         yield
@@ -63,20 +63,18 @@ def writing(path: Path, exit_code: int = ExitCode.USAGE) -> Iterator[None]:
         raise unwritable(path, error, exit_code) from error
 
 
-# Windows has no disk quotas of this kind.
+# Windows has no EDQUOT.
 _DISK_ERRORS = {errno.ENOSPC, errno.EFBIG, errno.EROFS, getattr(errno, "EDQUOT", errno.ENOSPC)}
-# Of files in a directory these, too, say that it was taken away or closed meanwhile.
+# For files in a directory: it was removed, or its permissions changed.
 _PLACE_ERRORS = {errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR}
 
 
 @contextmanager
 def disk_errors(directory: Path) -> Iterator[None]:
-    """Something goes on for minutes and writes into ``directory`` meanwhile.
-
-    A disk that takes no more, or a directory that goes, is no defect of this program: one line.
+    """Report disk errors of a long task that writes into ``directory``.
 
     Raises:
-        UserError: the disk is full, or the directory may no longer be written to.
+        UserError: the disk is full, or the directory can no longer be written.
     """
     try:
         yield
@@ -87,7 +85,7 @@ def disk_errors(directory: Path) -> Iterator[None]:
 
 
 def _is_of(directory: Path, error: OSError) -> bool:
-    """Whether an error says that a file in a directory cannot be had there any more."""
+    """Whether the error is that a file in the directory is no longer accessible."""
     name = error.filename
     return (
         error.errno in _PLACE_ERRORS

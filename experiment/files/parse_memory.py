@@ -1,11 +1,10 @@
-"""How much memory may be taken by reading what someone else wrote: a gibibyte, or what is allowed.
+"""Memory limit for parsing untrusted files: 1 GiB, or ``PAGEDKV_MEMORY``.
 
-    PAGEDKV_MEMORY=4GiB    allows more, for a log of one's own that is as long as that
+    PAGEDKV_MEMORY=4GiB    raises the limit, for long logs of one's own
 
-A file is smaller than the objects that stand for it: a log of a hundred megabytes may be a gigabyte
-of them, and one line of brackets takes a hundred times its bytes while it is parsed. So what is
-there is measured as reading goes on, and what a long line may take is told from its signs before it
-is parsed.
+Parsed objects are larger than their file: a log of 100 MB may become 1 GB of objects, and a line of
+brackets takes 100 times its bytes. So the resident memory is checked while reading, and the cost of
+a long line is estimated from its characters before it is parsed.
 """
 
 from __future__ import annotations
@@ -21,28 +20,28 @@ from experiment.text.sizes import parse_bytes, size_error
 
 VARIABLE = "PAGEDKV_MEMORY"
 _USUAL = 1 << 30
-# Of what is read from a log, results and pages are made, in all two to three times as much.
+# Results and pages made from a log take two to three times the memory of the parsed log.
 _SHARE = 3
-_DATA_PAGES = 5  # of /proc/self/statm: private memory and stacks
-_STACK_BYTES = 16 << 20  # of a thread that a library starts meanwhile
-_LOOK = 1 << 20  # bytes that are read between two looks
-# Most bytes for each of these signs, as measured: while pydantic parses a line and takes it for one
-# of many events, and while Python's own parser makes objects of it.
+_DATA_PAGES = 5  # field of /proc/self/statm: private memory and stacks
+_STACK_BYTES = 16 << 20  # of a thread that a library may start meanwhile
+_LOOK = 1 << 20  # bytes read between two checks
+# Upper bounds of measured bytes for each of these characters: for pydantic's parser with a union of
+# events, and for Python's own JSON parser.
 EVENT = {b"{": 770, b"[": 240, b",": 140, b":": 140, b'"': 35}
 PLAIN = {b"{": 240, b"[": 64, b",": 48, b'"': 36}
-_BYTE = 13  # of a text with characters of four bytes
+_BYTE = 13  # of a text with 4-byte characters
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
 
 
 class _Command:
-    """What the process took when its command began to read; None outside of one."""
+    """Resident bytes when the command began to read; None outside of a command."""
 
     began: int | None = None
 
 
 @contextmanager
 def counted() -> Iterator[None]:
-    """All that is read in here counts together: a command may read several runs."""
+    """Count all reading in the block together: a command may read several runs."""
     _Command.began = 0
     try:
         yield
@@ -51,10 +50,10 @@ def counted() -> Iterator[None]:
 
 
 def allowed() -> int:
-    """Bytes that reading may take.
+    """Memory limit in bytes.
 
     Raises:
-        UserError: the variable names no size.
+        UserError: the variable is not a size.
     """
     named = os.environ.get(VARIABLE, "")
     try:
@@ -65,12 +64,12 @@ def allowed() -> int:
 
 @contextmanager
 def memory_limit(path: Path) -> Iterator[None]:
-    """Allocate no more in here than reading ``path`` may take, whatever a library makes of it.
+    """Limit allocations in the block to what reading ``path`` may take.
 
-    Systems that know no such limit have none. Child processes inherit it.
+    Without effect on systems without RLIMIT_DATA. Child processes inherit the limit.
 
     Raises:
-        UserError: it takes more, or the variable names no size.
+        UserError: the limit is exceeded, or the variable is not a size.
     """
     limit = allowed()
     try:
@@ -94,7 +93,7 @@ def memory_limit(path: Path) -> Iterator[None]:
 
 
 def weight(text: bytes, signs: Mapping[bytes, int] = EVENT) -> int:
-    """Most bytes that parsing a JSON text takes, with what comes of it."""
+    """Upper bound of the bytes that parsing a JSON text takes, results included."""
     return len(text) * (8 if text.isascii() else _BYTE) + _objects(text, signs)
 
 
@@ -103,10 +102,10 @@ def _objects(text: bytes, signs: Mapping[bytes, int]) -> int:
 
 
 class Room:
-    """The memory that reading a file may take, beside what is taken already.
+    """Memory budget for parsing one file, on top of what is already in use.
 
     Raises:
-        UserError: the variable names no size.
+        UserError: the variable is not a size.
     """
 
     def __init__(self, path: Path) -> None:
@@ -118,10 +117,10 @@ class Room:
         self._read = 0
 
     def make(self, text: bytes, signs: Mapping[bytes, int] = EVENT) -> None:
-        """Say that a JSON text is parsed next, and what comes of it is kept.
+        """Account for a JSON text that is about to be parsed and kept.
 
         Raises:
-            UserError: there is no room for it.
+            UserError: it exceeds the budget.
         """
         self._read += len(text)
         if self._read < _LOOK:
@@ -129,7 +128,7 @@ class Room:
         self._read = 0
         left = self._limit // _SHARE - (_taken() - self._begun)
         most = weight(text, signs)
-        if most > left:  # signs within texts are no objects
+        if most > left:  # characters within strings create no objects
             most -= _objects(text, signs) - _objects(_TEXT.sub(b'""', text), signs)
         if most > left:
             raise user_error("error.memory", path=str(self._path), limit=self._limit)

@@ -1,8 +1,7 @@
-"""Directories that are made for one child and are gone when it is.
+"""Directories made for one child process and removed with it.
 
-temporary files   a process that is killed leaves what it has, and some that end do, too: vLLM
-a socket for each of its queues
-our packages      for an interpreter that is not ours
+temporary files   a killed process leaves its own, and vLLM leaves a socket for each of its queues
+our packages      for another interpreter
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ import experiment
 import kvsim
 
 PACKAGES = ".packages"
-# Of a socket's path on Linux, less what vLLM names its own by: 36 letters.
+# Maximum length of a Unix socket's path, less the 36 characters of vLLM's socket names.
 _LONGEST = 107 - len("/") - 36
 
 
 def make_scratch() -> Path | None:
-    """A new directory among the temporary files.
+    """Create a directory among the temporary files.
 
-    None where nothing can be written there, or where a socket's path would be too long: then the
-    child puts its files where everybody does.
+    None if that is not writable or a socket's path would be too long; the child then uses the
+    default directory.
     """
     try:
         made = Path(tempfile.mkdtemp(prefix="pagedkv-"))
@@ -37,16 +36,16 @@ def make_scratch() -> Path | None:
 
 
 def remove_scratch(path: Path | None) -> None:
-    """Remove it and all that is in it."""
+    """Remove the directory and its contents."""
     if path is not None:
         shutil.rmtree(path, ignore_errors=True)
 
 
 class OwnPackages:
-    """A directory with nothing but links to our packages, for another interpreter's path.
+    """A directory of links to our packages, for the path of another interpreter.
 
-    It lies beside the log: should we be killed, it is found there, and not lost among temporary
-    files. What was left behind is made anew: code is imported from where it leads.
+    It is beside the log: after a crash it is found there, not lost among temporary files. A
+    leftover directory is recreated, because code is imported through its links.
     """
 
     def __init__(self, place: Path) -> None:
@@ -60,5 +59,5 @@ class OwnPackages:
             (self._directory / source.name).symlink_to(source, target_is_directory=True)
 
     def remove(self) -> None:
-        """Remove it."""
+        """Remove the directory."""
         shutil.rmtree(self._directory, ignore_errors=True)

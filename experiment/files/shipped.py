@@ -1,7 +1,6 @@
-"""What comes with the program: its configs, and the name that a person calls it by.
+"""Configs that come with the program, and the command that starts it.
 
-In a clone both lie beside the package; in a wheel the configs are inside of it, and there is no
-``run_experiment.py`` at all.
+In a clone both are beside the package. A wheel contains the configs and no ``run_experiment.py``.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ COMMAND = "pagedkv"
 
 
 def config_names() -> tuple[str, ...]:
-    """Names of the configs that come with the program: of runs, and of sweeps (``sweep-...``)."""
+    """Names of the shipped configs of runs and sweeps (``sweep-...``)."""
     return tuple(name for name in _names(".toml") if not name.startswith("gate-"))
 
 
 def find_config(name: str, suffix: str = ".toml") -> Path:
-    """The file of that name; where there is none, the one that we ship under it.
+    """Path of a config file; falls back to the shipped file of that name.
 
-    ``quick`` and ``configs/quick.toml`` are ours in any working directory; so are gates, and with
-    the suffix ``.json`` baselines.
+    ``quick`` and ``configs/quick.toml`` name the shipped config in any working directory. So do
+    gates and, with the suffix ``.json``, baselines.
 
     Raises:
-        UserError: there is neither, and one that we ship has nearly that name.
+        UserError: neither exists, and a shipped one has a similar name.
     """
     path = Path(name)
     if path.is_file():
@@ -52,6 +51,6 @@ def _names(suffix: str) -> tuple[str, ...]:
 
 
 def program() -> tuple[str, ...]:
-    """The words that start this program here: what was typed, and in a wheel what there is."""
+    """The command that starts this program: as typed, or the one that is installed."""
     typed = Path(sys.argv[0]).stem == COMMAND
     return (COMMAND,) if typed or not DOOR.is_file() else ("python", DOOR.name)

@@ -1,8 +1,8 @@
-"""Where models that are built here and code that is compiled here are kept.
+"""Cache directory for built models and compiled code.
 
-PAGEDKV_CACHE            where it is set
-~/.cache/pagedkv-lab     the system's directory for caches of this user
-/tmp/pagedkv-lab-1000    where that cannot be written: a home that is read-only, another's or ``/``
+PAGEDKV_CACHE            if set
+~/.cache/pagedkv-lab     the user's cache directory
+/tmp/pagedkv-lab-1000    if that is not writable: a read-only or foreign home, or ``/``
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from experiment.text.errors import user_error
 from experiment.text.messages import Message, message
 
 VARIABLE = "PAGEDKV_CACHE"
-# Where the first process has its temporary files; a child, whose own are elsewhere, is handed it.
+# Temporary directory of the first process, passed to children, which have their own.
 TEMPORARY = "PAGEDKV_TMPDIR"
 
 
@@ -31,25 +31,25 @@ def cache_directory() -> Path:
 
 
 def user_cache() -> Path:
-    """The user's own cache directory, or one of theirs among the temporary files.
+    """The user's cache directory, or a private directory among the temporary files.
 
     Raises:
-        UserError: the directory among the temporary files belongs to someone else.
+        UserError: the directory among the temporary files belongs to another user.
     """
     home = home_cache()
     return home if is_writable(home) else _temporary(home)
 
 
 def home_cache() -> Path:
-    """The system's directory for caches of this user, whether or not it can be written."""
+    """The platform's cache directory of the user, writable or not."""
     try:
         return Path(platformdirs.user_cache_dir("pagedkv-lab")).absolute()
-    except RuntimeError:  # no HOME, and nobody of this number: as containers do, in ``/``
+    except RuntimeError:  # no HOME and no such user id, as in containers
         return Path("/.cache/pagedkv-lab").absolute()
 
 
 def cache_notice() -> Message | None:
-    """That the cache is among the temporary files; None where it is not."""
+    """Notice that the cache is among the temporary files; None if it is not."""
     home = home_cache()
     if os.environ.get(VARIABLE) or is_writable(home):
         return None
@@ -57,16 +57,16 @@ def cache_notice() -> Message | None:
 
 
 def is_writable(place: Path) -> bool:
-    """Whether files can be made in a directory, or the directory itself where there is none."""
+    """Whether files can be created in a directory, or the directory itself if it is missing."""
     there = next(each for each in (place, *place.parents) if os.access(each, os.F_OK))
     return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
 
 
 def temporary_files() -> str:
-    """Where the first process has its temporary files.
+    """Temporary directory of the first process.
 
     Raises:
-        OSError: there is no place for any.
+        OSError: there is no writable temporary directory.
     """
     return os.environ.get(TEMPORARY) or tempfile.gettempdir()
 
@@ -78,7 +78,7 @@ def _temporary(home: Path) -> Path:
         with suppress(FileExistsError):
             path.mkdir(mode=0o700)
         about = path.lstat()
-    except OSError:  # nothing can be written anywhere: what needs it says so
+    except OSError:  # nothing is writable: the code that needs the cache reports it
         return home
     shared = about.st_uid != user or stat.S_IMODE(about.st_mode) & 0o077
     if not stat.S_ISDIR(about.st_mode) or (user != "" and shared):

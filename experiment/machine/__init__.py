@@ -1,1 +1,1 @@
-"""What the machine has, and how busy other programs keep it."""
+"""Facts about the machine, and background load."""

@@ -1,7 +1,7 @@
-"""Whether anybody else keeps the machine busy.
+"""Background CPU load of other programs.
 
-Asked while no arm of ours runs; while one does, :mod:`experiment.memory.usage` takes what is ours
-off what the whole system did.
+Measured while no arm runs. During an arm, :mod:`experiment.memory.usage` subtracts our own load
+from the system's.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ import psutil
 
 # Above this, an arm with as many threads as cores shares one of them for much of the time.
 BUSY_CORES = 0.25
-BUSY_BEFORE = "note.busy_now"  # the message that others were busy before the run
+BUSY_BEFORE = "note.busy_now"  # key of the message about background load before the run
 _WATCHED_S = 0.4
 _LOOKS = 3
-# Of the times that the system keeps: in these it does nothing, or another system has the core, or
-# they are counted in another one already (those of guests in what users take).
+# CPU times that count as idle, and those already included in another one (guests in user time).
 _IDLE = ("idle", "iowait", "steal")
 _TWICE = ("guest", "guest_nice")
 
 
 def load_average() -> float | None:
-    """Of a minute; None where the system keeps none."""
+    """Load average over one minute; None if the system has none."""
     try:
         return os.getloadavg()[0]
     except (AttributeError, OSError):
@@ -32,7 +31,7 @@ def load_average() -> float | None:
 
 
 def others_cores() -> float | None:
-    """Cores that are busy now, of those that we may use, while we wait; None: nobody knows."""
+    """Busy cores among those that we may use, while this process waits; None if unknown."""
     before, began = system_seconds(), time.monotonic()
     time.sleep(_WATCHED_S)
     after, waited = system_seconds(), time.monotonic() - began
@@ -42,21 +41,18 @@ def others_cores() -> float | None:
 
 
 def kept_busy() -> float | None:
-    """Cores that other programs keep busy at every one of some looks, the least of them.
-
-    None: there are none, or nobody knows.
-    """
+    """Lowest background load of several samples, in cores; None if quiet or unknown."""
     least = least_busy()
     return least if is_busy(least) else None
 
 
 def is_busy(cores: float | None) -> bool:
-    """Whether so many cores, kept busy by other programs, disturb an arm; not where unknown."""
+    """Whether this many busy cores disturb an arm; False if unknown."""
     return cores is not None and cores > BUSY_CORES
 
 
 def wait_until_quiet() -> float | None:
-    """Look until a row of looks finds nobody busy; returns what the last one saw."""
+    """Wait until several consecutive samples are quiet; return the last one."""
     quiet, cores = 0, None
     while quiet < _LOOKS:
         cores = others_cores()
@@ -65,9 +61,9 @@ def wait_until_quiet() -> float | None:
 
 
 def least_busy() -> float | None:
-    """The least of some looks at :func:`others_cores`; None where nobody knows.
+    """Lowest of several samples of :func:`others_cores`; None if unknown.
 
-    A busy moment is no busy machine, so the first quiet look is the last one.
+    The first quiet sample ends it: a short peak is not background load.
     """
     least = None
     for _ in range(_LOOKS):
@@ -80,10 +76,9 @@ def least_busy() -> float | None:
 
 
 def system_seconds() -> tuple[float, float] | None:
-    """Seconds that the cores we may use were busy since the machine began, and all they had.
+    """Busy and total seconds since boot, of the cores that this process may use.
 
-    Who works on other cores of a large machine takes none of ours. None where the system does not
-    say.
+    None if unknown.
     """
     try:
         each = [times._asdict() for times in psutil.cpu_times(percpu=True)]
@@ -95,7 +90,7 @@ def system_seconds() -> tuple[float, float] | None:
 
 
 def _usable() -> Collection[int]:
-    """Cores that this process may run on; none where the system does not tell."""
+    """Cores that this process may use; empty if unknown."""
     try:
         return os.sched_getaffinity(0)
     except (AttributeError, OSError):

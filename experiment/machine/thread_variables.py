@@ -1,12 +1,12 @@
-"""Variables of thread pools: read when a library is imported, so a child is born with them.
+"""Environment variables of thread pools; libraries read them on import.
 
     torch      an OpenMP pool of OMP_NUM_THREADS threads; between two operations they spin for a
                while, then sleep
     ours       compiled loops on torch's pool (experiment/engine/cpu/torch_threads.py)
-    vLLM       pools of its own, bound and told to wait by vLLM itself
+    vLLM       its own pools, bound and configured by vLLM
 
-On a quiet machine threads wait as the library lets them. Where other programs want the cores, a
-thread that spins keeps them from working, and our own threads among them: spinning is bounded.
+On a quiet machine the libraries' default waiting is used. Under background load, spinning threads
+block other threads, ours included, so spinning is bounded.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from functools import cache
 from experiment.files.code_cache import numba_cache
 from experiment.machine.background_load import BUSY_CORES, others_cores
 
-# The libraries' own bounds are milliseconds and more. A thousand turns of GNU's loop, some 50
-# microseconds, are as long as threads of one operation wait for each other; docs/performance.md
-# has what either costs. Intel's and LLVM's count milliseconds.
+# The defaults are milliseconds or more. 1,000 iterations of GNU's loop, about 50 µs, cover the time
+# that threads of one operation wait for each other; see docs/performance.md for the cost of both.
+# Intel's and LLVM's OpenMP count milliseconds.
 WAITING = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "0"}
 _DECIDED = ("OMP_WAIT_POLICY", *WAITING)
 _LOOKS = 3
@@ -28,10 +28,10 @@ _COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
 def thread_variables(threads: int | None, given: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What an arm of ours is started with; what the person has set is left as it is.
+    """Variables for our arms; variables set by the user are kept.
 
     Args:
-        threads: of each pool; None leaves the number to the libraries.
+        threads: of each pool; None: the libraries' default.
         given: the environment so far; None: this process's.
     """
     there = os.environ if given is None else given
@@ -44,24 +44,24 @@ def thread_variables(threads: int | None, given: Mapping[str, str] | None = None
 
 @cache
 def crowded() -> bool:
-    """Whether other programs keep cores busy; asked once, so that all arms of a run wait alike.
+    """Whether there is background load; determined once, so that all arms of a run wait alike.
 
-    Call it while none of ours works. Where nobody knows, what is right on a busy machine costs
-    less than the other mistake. A busy moment is no busy machine: it is looked at again.
+    Call it while no arm runs. If unknown, the busy setting is used, because it costs less when
+    wrong. Several samples are taken: a short peak is not background load.
     """
     looks = (others_cores() for _ in range(_LOOKS))
     return all(cores is None or cores > BUSY_CORES for cores in looks)
 
 
 def thread_counts(threads: int | None) -> dict[str, str]:
-    """Sizes of the pools; a config's number stands above what the environment says."""
+    """Sizes of the pools; the config overrides the environment."""
     return {name: str(threads) for name in _COUNTS} if threads else {}
 
 
 def bound_cores(threads: int) -> str:
-    """The first usable cores as vLLM's ``VLLM_CPU_OMP_THREADS_BIND`` takes them, such as ``0,1``.
+    """The first usable cores, as ``VLLM_CPU_OMP_THREADS_BIND`` takes them, such as ``0,1``.
 
-    vLLM's own choice (``auto``) keeps a core for its scheduler, which of two leaves it one.
+    vLLM's default (``auto``) reserves a core for its scheduler, which leaves one of two.
     """
     known = hasattr(os, "sched_getaffinity")
     cores = sorted(os.sched_getaffinity(0)) if known else list(range(os.cpu_count() or 1))

@@ -1,1 +1,1 @@
-"""Ways of measuring memory, and the sampler that uses them while an arm runs."""
+"""Memory channels, and the sampler that reads them while an arm runs."""

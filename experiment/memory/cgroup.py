@@ -1,11 +1,11 @@
-"""Limits that a control group puts on this process, cgroup v1 and v2.
+"""Limits of the control group of this process, cgroup v1 and v2.
 
-    /proc/self/cgroup          0::/a/b                    v2: the path in the one tree
+    /proc/self/cgroup          0::/a/b                    v2: the path in the unified hierarchy
                                4:memory:/a/b              v1: one path for each controller
     /sys/fs/cgroup             a/b/memory.max             v2
     /sys/fs/cgroup/memory      a/b/memory.limit_in_bytes  v1
 
-A limit set on any ancestor binds too, so every directory up to the root is read.
+Limits of all ancestors apply, so every directory up to the root is read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PROC = Path("/proc/self/cgroup")
 ROOT = Path("/sys/fs/cgroup")
 # v1 writes "no limit" as the largest multiple of the page size below 2**63.
 _NO_LIMIT = 2**62
-# Of the limits one or another may be switched off; the root of version 2 has no limits at all.
+# Files of which a control group has at least one; the root of v2 has no limits.
 _FILES = (
     "cgroup.procs", "cgroup.controllers", "memory.max", "cpu.max", "memory.limit_in_bytes",
     "cpu.cfs_quota_us",
@@ -28,10 +28,7 @@ _FILES = (
 
 
 def read_cgroup(proc: Path = PROC, root: Path = ROOT) -> CgroupLimits:
-    """Read the limits that bind this process.
-
-    ``reason`` stands there instead of limits where the files that would hold them are hidden.
-    """
+    """Read the limits of this process; ``reason`` is set if their files are hidden."""
     text = _text(proc)
     if text is None:
         return CgroupLimits()
@@ -61,7 +58,7 @@ _MEMORY_V2 = ("memory.max", "memory.current", "inactive_file")
 
 
 def _controllers(text: str) -> dict[str, str]:
-    """Path by controller; the v2 tree has the empty name."""
+    """Path by controller; the v2 hierarchy has the empty name."""
     paths: dict[str, str] = {}
     for line in text.splitlines():
         parts = line.split(":", 2)
@@ -71,21 +68,21 @@ def _controllers(text: str) -> dict[str, str]:
 
 
 def _is_mounted(mount: Path, path: str) -> bool:
-    """Whether control groups are there at all: one of the files that each of them has."""
+    """Whether control groups are visible: one of their files exists."""
     return any((level / name).exists() for level in _levels(mount, path) for name in _FILES)
 
 
 def _unified(root: Path) -> Path:
-    """Where the v2 tree is mounted: beside the v1 controllers it has a folder of its own."""
+    """Mount of the v2 hierarchy; beside v1 controllers it has its own directory."""
     hybrid = root / "unified"
     return hybrid if hybrid.is_dir() else root
 
 
 def _levels(mount: Path, path: str) -> Iterator[Path]:
-    """Every directory from the group of this process up to the mount.
+    """Yield every directory from the group of this process up to the mount.
 
-    In a container the path may be the host's and exist only in part, or lead out of the mount
-    by ``..``; then what exists of it, at least the mount itself, is what binds.
+    In a container the path may be the host's: it may exist only in part, or leave the mount by
+    ``..``. Then the existing part, at least the mount itself, is used.
     """
     parts = [part for part in path.split("/") if part]
     if ".." in parts:
@@ -99,7 +96,7 @@ def _levels(mount: Path, path: str) -> Iterator[Path]:
 def _memory(
     levels: Iterator[Path], limit_name: str, used_name: str, inactive_name: str
 ) -> list[tuple[int, int | None]]:
-    """Limit and what is left of it, in bytes, for each level that has a limit."""
+    """Limit and free bytes of each level that has a limit."""
     rows: list[tuple[int, int | None]] = []
     for level in levels:
         limit = _number(level / limit_name)
@@ -108,7 +105,7 @@ def _memory(
         used = _number(level / used_name)
         free = None
         if used is not None:
-            # File pages not touched for a while are given up under pressure.
+            # Inactive file pages are reclaimed under pressure.
             used -= _statistic(level / "memory.stat", inactive_name)
             free = max(0, limit - max(0, used))
         rows.append((limit, free))

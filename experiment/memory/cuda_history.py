@@ -1,6 +1,6 @@
-"""Torch's own record of every CUDA allocation of an arm, as a file for its memory viewer.
+"""Record torch's CUDA allocation history of an arm to a file for its memory viewer.
 
-The file is a pickle: this program writes it and never reads it.
+The file is a pickle, which this program never reads.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Any
 from experiment.events import Event, Notice
 from experiment.text.messages import message
 
-# Each entry holds a stack; the oldest are dropped beyond this many.
+# Each entry holds a stack; older ones are dropped.
 MAX_ENTRIES = 200_000
 
 
 @contextmanager
 def cuda_history(path: Path | None, emit: Callable[[Event], None]) -> Iterator[None]:
-    """Record while the block runs and save a snapshot at its end, also when it fails.
+    """Record in the block and save a snapshot at its end, also after a failure.
 
-    ``path`` None does nothing. A snapshot that cannot be saved is a notice and no failure.
+    ``path`` None disables it. If saving fails, a notice is emitted.
     """
     if path is None:
         yield
         return
-    # Imported as a module object: torch leaves these functions without types.
+    # Imported dynamically: torch has no types for these functions.
     torch: Any = importlib.import_module("torch")
     torch.cuda.memory._record_memory_history(max_entries=MAX_ENTRIES)
     try:

@@ -1,4 +1,4 @@
-"""The devices of a run that the runner can read from outside: the GPU and main memory."""
+"""Devices that the runner reads from outside: GPU and main memory."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from experiment.text.messages import message
 
 
 class GpuReader:
-    """The GPU of the run, opened through NVML when it is first read.
+    """The GPU of the run, opened through NVML on first use.
 
-    ``library`` stands in for ``pynvml``.
+    ``library`` replaces ``pynvml``.
     """
 
     def __init__(self, environment: Environment, library: Any | None = None) -> None:
@@ -30,7 +30,7 @@ class GpuReader:
         """Open the device once.
 
         Raises:
-            NvmlError: it could not be opened; it is not tried again.
+            NvmlError: it could not be opened; later calls fail with the same error.
         """
         if self._failure is not None:
             raise self._failure
@@ -51,7 +51,7 @@ class GpuReader:
         return self.device().process_bytes(pids) if pids else missing("memory.process_gone")
 
     def close(self) -> None:
-        """Give NVML back."""
+        """Shut NVML down."""
         if self._nvml is not None:
             self._nvml.close()
         self._nvml = self._device = None
@@ -65,7 +65,7 @@ class GpuReader:
 
 
 def system_used() -> Figure:
-    """Bytes of main memory that a new process could not have."""
+    """Bytes of main memory that are not available to a new process."""
     memory = psutil.virtual_memory()
-    # "used" leaves out caches that cannot be dropped.
+    # "used" excludes caches that cannot be dropped.
     return Figure(memory.total - memory.available, total_bytes=memory.total)

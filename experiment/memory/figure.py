@@ -1,4 +1,4 @@
-"""A memory figure: bytes, or the reason why there are none."""
+"""A memory figure: bytes, or the reason why they are unknown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from experiment.text.messages import Message, message
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Bytes, or None and the reason; ``total_bytes`` is the capacity where there is one."""
+    """Bytes, or None and the reason; ``total_bytes`` is the capacity, if any."""
 
     bytes: int | None
     reason: Message | None = None
@@ -21,10 +21,10 @@ class Figure:
 
 
 def missing(key: str, **params: Any) -> Figure:
-    """Make a figure that could not be had, for the reason of this catalogue key."""
+    """Create an unknown figure whose reason has this catalogue key."""
     return Figure(None, message(key, **params))
 
 
 def unavailable(reason: Message) -> Figure:
-    """Make a figure that could not be had, for this reason."""
+    """Create an unknown figure with this reason."""
     return Figure(None, reason)

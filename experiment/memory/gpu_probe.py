@@ -1,4 +1,4 @@
-"""Find the GPUs and try out whether NVML measures them, in the process of the probe."""
+"""Find the GPUs and check whether NVML can measure them; runs in the probe's process."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _WRONG_DRIVERS = ((535, 43), (535, 86))
 
 
 def torch_facts(torch: Any | None) -> TorchFacts:
-    """Versions of torch and whether CUDA works; ``torch`` is the module, None if not installed.
+    """Versions of torch, and whether CUDA works; ``torch`` is the module, or None.
 
-    Where torch sees a GPU, a kernel is run on it: a build has kernels for some GPUs alone.
+    Runs a kernel if torch finds a GPU: builds have kernels for some GPUs only.
     """
     if torch is None:
         missing = message("memory.torch_missing")
@@ -65,7 +65,7 @@ def _why_no_cuda(torch: Any, build: str | None) -> Message:
 
 
 def _with_driver(key: str, build: str) -> Message:
-    """The reason and, where it is known, the driver that this build of torch needs."""
+    """The reason and, if known, the driver version that this build of torch needs."""
     reason, needed = message(key), minimum_driver(build)
     if needed is None:
         return reason
@@ -75,9 +75,9 @@ def _with_driver(key: str, build: str) -> Message:
 
 
 def probe_gpus(torch: Any | None, library: Any | None = None) -> tuple[tuple[Gpu, ...], NvmlFacts]:
-    """List the GPUs and try NVML. ``torch`` is None where CUDA does not work.
+    """List the GPUs and check NVML. ``torch`` is None if CUDA does not work.
 
-    Allocates 64 MiB on torch's first GPU for a moment. ``library`` stands in for ``pynvml``.
+    Temporarily allocates 64 MiB on torch's first GPU. ``library`` replaces ``pynvml``.
     """
     try:
         nvml = open_nvml(library)
@@ -100,7 +100,7 @@ def _driver(nvml: Nvml) -> str | None:
 
 
 def _torch_gpus(torch: Any | None, nvml: Nvml | None, driver: str | None) -> tuple[Gpu, ...]:
-    """List the GPUs that torch can use, in its order: it takes the first."""
+    """List the GPUs that torch can use, in its order; it uses the first."""
     found: list[Gpu] = []
     if torch is None:
         return ()
@@ -122,7 +122,7 @@ def _torch_gpus(torch: Any | None, nvml: Nvml | None, driver: str | None) -> tup
 
 
 def _nvml_gpus(nvml: Nvml, driver: str | None) -> tuple[Gpu, ...]:
-    """List the GPUs that are there although torch cannot use them."""
+    """List the GPUs that exist although torch cannot use them."""
     try:
         return tuple(
             Gpu(
@@ -148,7 +148,7 @@ def _device(nvml: Nvml, uuid: str | None) -> NvmlDevice | None:
 
 
 def torch_uuid(properties: Any) -> str | None:
-    """Take the UUID from torch's device properties, where it has no prefix."""
+    """UUID from torch's device properties, without prefix."""
     uuid = getattr(properties, "uuid", None)
     return str(uuid) if uuid is not None else None
 
@@ -158,7 +158,7 @@ def _prefixed(uuid: str | None) -> str | None:
 
 
 def _try_nvml(torch: Any, nvml: Nvml, driver: str | None) -> NvmlFacts:
-    """Allocate a known amount and see whether NVML finds this process and the device."""
+    """Allocate a known amount, and check whether NVML reports it for process and device."""
     properties = torch.cuda.get_device_properties(0)
     try:
         device = nvml.device(torch_uuid(properties) or "")
@@ -167,7 +167,7 @@ def _try_nvml(torch: Any, nvml: Nvml, driver: str | None) -> NvmlFacts:
     try:
         held = torch.empty(PROBE_BYTES, dtype=torch.uint8, device="cuda:0")
         torch.cuda.synchronize()
-    except RuntimeError as error:  # the GPU is full, or broken
+    except RuntimeError as error:  # the GPU is full or broken
         failed = message("memory.sample_failed", error=type(error).__name__)
         return NvmlFacts(reason=failed, driver_version=driver)
     process = device.process_bytes([os.getpid()])
@@ -191,10 +191,10 @@ def _lists_others(device: NvmlDevice) -> bool:
 
 
 def process_reason(figure: Figure, others: bool, driver: str | None) -> Message | None:
-    """Why NVML's figure for a process that holds ``PROBE_BYTES`` is no use; None: it is.
+    """Why NVML's per-process figure is unusable, given an allocation of ``PROBE_BYTES``; or None.
 
-    A process that certainly holds memory, yet is not listed, is hidden by a PID namespace. So
-    it is when its number is listed with too little: then that is another's of the same number.
+    A process that is not listed although it holds memory is hidden by a PID namespace. So is one
+    that is listed with too little: another process has the same number.
     """
     if figure.bytes is not None:
         if figure.bytes < PROBE_BYTES:
@@ -209,10 +209,10 @@ def process_reason(figure: Figure, others: bool, driver: str | None) -> Message 
 
 
 def device_reason(figure: Figure, torch_total: int) -> Message | None:
-    """Why NVML's figure for the device is no use; None: it is.
+    """Why NVML's figure for the device is unusable, or None.
 
-    ``torch_total`` is the capacity in bytes that torch sees. A MIG slice is far smaller than
-    its GPU, and the figure of the GPU would count the other slices as ours.
+    ``torch_total`` is the capacity in bytes that torch reports. A MIG slice is much smaller than
+    its GPU, whose figure would include the other slices.
     """
     if figure.reason is not None:
         return figure.reason

@@ -1,13 +1,13 @@
-"""The ladder of memory channels: which work here, and what each is used for in this run.
+"""The ladder of memory channels: which are usable, and their roles in this run.
 
-CPU    tensors, formula, poison            exact, the KV cache alone
-       process tree: RSS (primary)         all that the processes hold
+CPU    tensors, formula, poison            exact, KV cache only
+       process tree: RSS (primary)         all memory of the processes
        high-water mark                     peaks between samples
        system                              baseline: all processes together
 CUDA   tensors, formula, poison
-       torch: allocated, reserved          what the allocator holds
+       torch: allocated, reserved          held by the allocator
        NVML per process (primary)          with context and kernels
-       NVML or CUDA, whole device          primary where the one above does not work
+       NVML or CUDA, whole device          primary if the channel above does not work
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _HOST_SCOPES = {
     Channel.ALLOCATOR_SLACK: Scope.PROCESS,
     Channel.SYSTEM: Scope.DEVICE,
 }
-# What is compared with nothing and used all the same.
+# Channels that are not cross-checked.
 _ROLES: dict[Channel, Role] = {
     Channel.HIGH_WATER: "peak",
     Channel.TORCH_ALLOCATED_PEAK: "peak",
@@ -47,7 +47,7 @@ _ROLES: dict[Channel, Role] = {
     Channel.STATIC_INPUTS: "part",
     Channel.SYSTEM: "baseline",
 }
-# Best first; the first that is usable is the primary one.
+# Best first; the first usable one is the primary channel.
 _PRIMARY: dict[DeviceKind, tuple[Channel, ...]] = {
     "cpu": (Channel.RSS,),
     "cuda": (
@@ -62,9 +62,9 @@ _PRIMARY: dict[DeviceKind, tuple[Channel, ...]] = {
 def ladder(
     machine: Machine, device: DeviceKind, platform: str = sys.platform
 ) -> tuple[ChannelStatus, ...]:
-    """Every channel with its role on ``device``, from the most exact to the coarsest.
+    """All channels with their roles on ``device``, from most exact to coarsest.
 
-    ``platform`` is that of :data:`sys.platform`.
+    ``platform`` is a value of :data:`sys.platform`.
     """
     gpu_reasons = _gpu_reasons(machine, device)
     reasons: dict[Channel, Message | None] = {
@@ -101,7 +101,7 @@ def _torch_reason(machine: Machine) -> Message | None:
 
 def _gpu_reasons(machine: Machine, device: DeviceKind) -> dict[Channel, Message | None]:
     nvml, cuda = machine.nvml, _cuda_reason(machine, device)
-    # A CPU-only build of torch answers 0 instead of failing, so what decides is the device.
+    # A CPU-only build of torch returns 0 instead of failing, so the device decides.
     return {
         Channel.TORCH_ALLOCATED: cuda,
         Channel.TORCH_RESERVED: cuda,

@@ -1,11 +1,11 @@
-"""Watches the memory of one arm's process from outside, while it runs and when it stands still.
+"""Samples the memory of an arm's process from outside, while it runs and at its stages.
 
     thread   every interval    tree RSS, NVML                   Reading(stage=None)
              every 250 ms      CPU time, GPU utilisation        Usage
-    mark()   arm stands still  every channel of the ladder      Reading(stage=…)
+    mark()   arm is paused     every channel of the ladder      Reading(stage=…)
 
-A thread, not a process: a sample costs a fraction of a millisecond of the runner, which has
-nothing else to do meanwhile; :meth:`Monitor.cost` says what it cost.
+A thread suffices: a sample costs the otherwise idle runner a fraction of a millisecond;
+:meth:`Monitor.cost` measures it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from experiment.memory.usage import UsageMeter
 from experiment.text.messages import Message, message
 
 KEEPALIVE_S = 0.25
-# Smaller changes are not worth a line in the log, unless they are the largest figure so far.
+# Smaller relative changes are not logged, unless they are the largest value so far.
 NEWS_SHARE = 0.001
 _SHORT_S = 0.1
 STOP_TIMEOUT_S = 5.0
 SAMPLED = (Channel.RSS, Channel.NVML_PROCESS, Channel.NVML_DEVICE)
-# Taking these makes the kernel walk every page of the tree, which takes milliseconds: they are
-# taken where the KV cache is told from the rest, and once everything has been touched.
+# The kernel walks every page of the tree for these, which takes milliseconds. They are read where
+# the KV cache is separated from the rest, and after everything has been touched.
 _DEAR = (Channel.USS, Channel.PSS)
 _DEAR_STAGES = (Stage.LOADED, Stage.CACHE_READY, Stage.LAST_STEP)
 MARKED = (
@@ -48,13 +48,12 @@ MARKED = (
 
 
 class Monitor:
-    """Samples the tree below ``pid`` every ``interval_ms`` and emits readings.
+    """Sample the process tree of ``pid`` every ``interval_ms`` and emit readings.
 
-    While the arm runs a reading is emitted only if it is the largest so far, if it differs by a
-    thousandth from the last one emitted, or if 250 ms have passed, so that the log stays small
-    and the peak exact; a value that is missing is emitted once for each reason. ``emit`` is called
-    from the sampler's thread and from that of :meth:`mark`, never from both at once.
-    ``nvml_library`` stands in for ``pynvml``.
+    While the arm runs, a reading is emitted only if it is the largest so far, differs from the last
+    one by 0.1 %, or comes 250 ms after it. This keeps the log small and the peak exact. A missing
+    value is emitted once for each reason. ``emit`` is called from the sampler's thread and from
+    that of :meth:`mark`, never concurrently. ``nvml_library`` replaces ``pynvml``.
     """
 
     def __init__(
@@ -97,29 +96,29 @@ class Monitor:
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU time in seconds that watching has cost so far, marks included."""
+        """CPU seconds of sampling so far, marks included."""
         return (self._sampler_ns + self._marks_ns) / 1e9
 
     @property
     def error(self) -> BaseException | None:
-        """The last error that was raised in the sampler's thread."""
+        """The last error in the sampler's thread."""
         return self._error
 
     @property
     def pids(self) -> frozenset[int]:
-        """Every process of the arm that was seen, those that have ended included."""
+        """All observed processes of the arm, including ended ones."""
         return frozenset(self._tree.seen)
 
     def met(self) -> frozenset[Any]:
-        """The same as processes (psutil's): a pid alone may have been given to another one."""
+        """The same as :class:`psutil.Process`, which is unambiguous if a pid is reused."""
         return frozenset(self._tree.met)
 
     def cost(self) -> SamplerCost:
-        """What watching has cost, from :meth:`start` to :meth:`stop`, without the rests."""
+        """Cost of sampling from :meth:`start` to :meth:`stop`, without pauses."""
         return SamplerCost(arm=self._arm, cpu_s=self.cpu_seconds, wall_s=self._watched_s)
 
     def failure(self) -> Message | None:
-        """What the samples lack, if anything: some were lost, or the sampler ended early."""
+        """Whether samples were lost or the sampler ended early, as a message; otherwise None."""
         if self._ended:
             return message("usage.sampler_ended", arm=self._arm, error=type(self._error).__name__)
         if self._lost:
@@ -128,7 +127,7 @@ class Monitor:
         return None
 
     def start(self) -> None:
-        """Start sampling; :meth:`failure` says so where the system makes no thread for it."""
+        """Start sampling; :meth:`failure` reports it if the thread cannot be started."""
         self._started_s = time.monotonic()
         try:
             self._thread.start()
@@ -136,7 +135,7 @@ class Monitor:
             self._error, self._ended = error, True
 
     def pause(self) -> None:
-        """Take no sample until :meth:`resume`: another arm is measured."""
+        """Take no samples until :meth:`resume`: another arm is measured."""
         with self._lock:
             with self._losing_samples():
                 self._emit_usage(now_or_never=True)
@@ -146,11 +145,11 @@ class Monitor:
 
     @property
     def is_paused(self) -> bool:
-        """Whether it was told to rest, and not to go on."""
+        """Whether sampling is paused."""
         return self._resting
 
     def resume(self) -> None:
-        """Sample again; what happened during the rest is not seen."""
+        """Continue sampling."""
         with self._lock:
             with self._losing_samples():
                 self._usage.begin()
@@ -159,7 +158,7 @@ class Monitor:
             self._awake.set()
 
     def _count_time(self) -> None:
-        """Add what has passed since the beginning, or since the last rest, to the time watched."""
+        """Add the time since the start, or since the last pause, to the sampled time."""
         if self._started_s is not None:
             self._watched_s += time.monotonic() - self._started_s
             self._started_s = None
@@ -175,15 +174,14 @@ class Monitor:
             self._gpu.close()
             self._tree.close()
             return
-        # A sampler that hangs in the driver is left behind; it ends with the process.
+        # A sampler that hangs in the driver is abandoned; it ends with the process.
         self._error, self._ended = TimeoutError(), True
 
     def mark(self, stage: Stage, request: int | None = None) -> None:
-        """Read every process and device channel of the ladder now and emit them with ``stage``.
+        """Read all process and device channels of the ladder and emit them with ``stage``.
 
-        Those that take milliseconds are read at three stages alone. A channel that should
-        tell something about this device and cannot is emitted as None with its reason. Returns
-        when all are emitted, so the arm may go on.
+        Expensive channels are read at three stages only. A channel that applies to the device and
+        fails is emitted as None with its reason. The arm may continue when this returns.
         """
         began = time.thread_time_ns()
         with self._lock:
@@ -194,7 +192,7 @@ class Monitor:
             self._marks_ns += time.thread_time_ns() - began
 
     def _reset_high_water(self) -> None:
-        """From here on the mark is that of the generation: loading may have needed more."""
+        """Reset the high-water mark before generation: loading may have needed more."""
         if not self._environment.status(Channel.HIGH_WATER).usable:
             return
         reason = self._tree.reset_high_water()
@@ -206,31 +204,31 @@ class Monitor:
     def _run(self) -> None:
         try:
             self._loop()
-        except BaseException as error:  # whatever it was, the record must say that samples end
+        except BaseException as error:  # the record must show that sampling ended
             self._error, self._ended = error, True
 
     def _loop(self) -> None:
         due = time.monotonic()
         while not self._stopping.is_set():
-            if self._resting:  # waiting for an event costs more than a look at it
+            if self._resting:  # cheaper than waiting for an event each time
                 self._awake.wait()
             with self._lock:
                 if self._resting and not self._stopping.is_set():
-                    continue  # the rest began while this thread waited for the lock
+                    continue  # paused while this thread waited for the lock
                 try:
                     self._sample()
                     if not self._stopping.is_set():
                         self._emit_usage()
                 except Exception as error:
                     self._lose(error)
-            self._sampler_ns = time.thread_time_ns()  # of this thread since it began
-            # A sample that took longer than the interval delays the next instead of crowding it.
+            self._sampler_ns = time.thread_time_ns()  # CPU time of this thread
+            # A sample that took longer than the interval delays the next one.
             due = max(due + self._interval_s, time.monotonic())
             self._pause(due - time.monotonic())
 
     @contextlib.contextmanager
     def _losing_samples(self) -> Iterator[None]:
-        """A reading that cannot be taken must not end all; :meth:`failure` tells of it."""
+        """Count a failed reading instead of raising; :meth:`failure` reports it."""
         try:
             yield
         except Exception as error:
@@ -241,7 +239,7 @@ class Monitor:
         self._lost += 1
 
     def _pause(self, seconds: float) -> None:
-        # Waiting for an event costs half as much again as sleeping, fifty times a second.
+        # Waiting for an event costs half as much again as sleeping.
         if seconds <= _SHORT_S:
             time.sleep(max(0.0, seconds))
         else:
@@ -263,7 +261,7 @@ class Monitor:
 
     def _is_sampled(self, channel: Channel) -> bool:
         status = self._environment.status(channel)
-        # The figure of the device counts other processes too: only where there is no better one.
+        # The device's figure includes other processes: use it only without a better channel.
         better = channel is Channel.NVML_DEVICE and status.role != "primary"
         return status.usable and status.role != "unused" and not better
 
@@ -297,7 +295,7 @@ class Monitor:
         )
 
     def _take(self, stage: Stage) -> list[tuple[ChannelStatus, Figure]]:
-        """Read every channel, those that this device has no use for left out."""
+        """Read every channel that applies to this device."""
         dear = () if stage in _DEAR_STAGES else _DEAR
         statuses = [self._environment.status(channel) for channel in MARKED if channel not in dear]
         statuses = [status for status in statuses if status.role != "unused"]
@@ -322,7 +320,7 @@ class Monitor:
 
 
 class _Once:
-    """Takes the details of the tree once for the two channels that come from them."""
+    """Read the details of the tree once for the two channels derived from them."""
 
     def __init__(self, take: Callable[[], TreeDetails]) -> None:
         self._take = take
@@ -340,5 +338,5 @@ def _safely(read: Callable[[], Figure]) -> Figure:
     except NvmlError as error:
         return unavailable(error.reason)
     except Exception as error:
-        # Without the text, which may differ each time, one failure is one reading.
+        # Without the error's text, which may vary, repeated failures are one reading.
         return missing("memory.sample_failed", error=type(error).__name__)

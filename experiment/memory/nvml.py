@@ -1,7 +1,7 @@
-"""Thin typed access to NVML, whose every failure has a reason and none reads as 0.
+"""Typed access to NVML; failures have a reason and never read as 0.
 
-``pynvml`` is imported when first needed: importing it is safe without a driver, initialising it
-is not. Each function takes the module as an argument, so that a test can pass another.
+``pynvml`` is imported on first use: importing it is safe without a driver, initialising it is not.
+Functions take the module as an argument, so that tests can replace it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LISTS = (
 
 
 class NvmlError(Exception):
-    """NVML refused; ``reason`` says why, ``code`` is its return code (None: no NVML at all)."""
+    """An error of NVML: its ``reason`` and return ``code`` (None: NVML is not available)."""
 
     def __init__(self, reason: Message, code: int | None = None) -> None:
         super().__init__(reason.key)
@@ -47,10 +47,10 @@ class NvmlError(Exception):
 
 
 def open_nvml(library: Any | None = None) -> Nvml:
-    """Initialise NVML in this process. Close what is returned.
+    """Initialise NVML in this process; the caller must close the result.
 
     Raises:
-        NvmlError: no binding, no driver library, no driver, no permission.
+        NvmlError: no binding, no driver library, no driver, or no permission.
     """
     module = _binding() if library is None else library
     call(module, "nvmlInit")
@@ -68,12 +68,12 @@ def call(library: Any, name: str, *args: Any) -> Any:
     """Call a function of NVML.
 
     Raises:
-        NvmlError: NVML returned an error, or this binding lacks the function.
+        NvmlError: NVML returned an error, or the binding lacks the function.
     """
     function = getattr(library, name, None)
     if function is None:
         raise NvmlError(message("memory.nvml_driver_old"), FUNCTION_NOT_FOUND)
-    # In place of "function not found" its wrappers of the process lists raise a class of its own.
+    # The binding's wrappers of process lists raise another class for "function not found".
     mismatch = getattr(library, "NVMLLibraryMismatchError", library.NVMLError)
     try:
         return function(*args)
@@ -85,13 +85,13 @@ def call(library: Any, name: str, *args: Any) -> Any:
 
 
 class Nvml:
-    """NVML, initialised."""
+    """Initialised NVML."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
 
     def close(self) -> None:
-        """Give NVML back. A driver that is gone by then has nothing to give back to."""
+        """Shut NVML down; errors are ignored."""
         try:
             call(self._library, "nvmlShutdown")
         except NvmlError:
@@ -101,17 +101,17 @@ class Nvml:
         """Version of the driver, such as 570.124.06.
 
         Raises:
-            NvmlError: NVML does not say.
+            NvmlError: unknown.
         """
         return _string(call(self._library, "nvmlSystemGetDriverVersion"))
 
     def device(self, uuid: str) -> NvmlDevice:
-        """Find the device of a UUID, with prefix (GPU-…, MIG-…) or, as torch writes it, without.
+        """Find a device by UUID, with prefix (GPU-…, MIG-…) or, as in torch, without.
 
-        Indices are no help: NVML and CUDA count devices differently.
+        Indices are not used, because NVML and CUDA number devices differently.
 
         Raises:
-            NvmlError: no such device, or no permission to look at it.
+            NvmlError: no such device, or no permission.
         """
         last: NvmlError | None = None
         for name in _candidates(uuid):
@@ -129,7 +129,7 @@ class Nvml:
         raise last
 
     def devices(self) -> list[NvmlDevice]:
-        """Every whole GPU that the driver shows.
+        """All whole GPUs that the driver lists.
 
         Raises:
             NvmlError: NVML does not list them.
@@ -143,7 +143,7 @@ class Nvml:
 
 
 class NvmlDevice:
-    """A GPU, or the MIG slice of one."""
+    """A GPU or a MIG slice."""
 
     def __init__(self, library: Any, handle: Any, uuid: str) -> None:
         self._library = library
@@ -152,14 +152,14 @@ class NvmlDevice:
 
     @property
     def is_slice(self) -> bool:
-        """Whether this is a MIG slice rather than a whole GPU."""
+        """Whether this is a MIG slice."""
         return self.uuid.startswith("MIG-")
 
     def name(self) -> str:
         """Product name.
 
         Raises:
-            NvmlError: NVML does not say.
+            NvmlError: unknown.
         """
         return _string(call(self._library, "nvmlDeviceGetName", self._handle))
 
@@ -167,27 +167,27 @@ class NvmlDevice:
         """Compute capability, such as 9.0.
 
         Raises:
-            NvmlError: NVML does not say.
+            NvmlError: unknown.
         """
         pair = call(self._library, "nvmlDeviceGetCudaComputeCapability", self._handle)
         return f"{pair[0]}.{pair[1]}"
 
     def mig_enabled(self) -> bool | None:
-        """Whether the GPU is, or is cut into, MIG slices; None where NVML does not say."""
+        """Whether the GPU is, or is partitioned into, MIG slices; None if unknown."""
         if self.is_slice:
             return True
         try:
             current, _pending = call(self._library, "nvmlDeviceGetMigMode", self._handle)
         except NvmlError as error:
-            # GPUs that cannot be cut say so by not supporting the question.
+            # GPUs without MIG do not support the query.
             return False if error.code == NOT_SUPPORTED else None
         return bool(current)
 
     def memory(self) -> Figure:
-        """Read the used bytes of the whole device, other processes included, and its capacity.
+        """Used bytes of the whole device, other processes included, and its capacity.
 
-        The second version of the call counts what the driver keeps for itself apart; the first,
-        on older drivers, adds it to what is used. In a difference of two readings it cancels.
+        Version 2 of the call excludes memory reserved by the driver; version 1, on older drivers,
+        includes it. It cancels in a difference of two readings.
         """
         try:
             info = self._memory_info()
@@ -206,22 +206,22 @@ class NvmlDevice:
         return call(self._library, "nvmlDeviceGetMemoryInfo", self._handle)
 
     def utilisation(self) -> tuple[float, float]:
-        """Shares of the driver's last sampling period in which a kernel ran, and memory moved.
+        """Shares of the driver's sampling period with a running kernel, and with memory traffic.
 
         Raises:
-            NvmlError: not supported, as on a GPU that is cut into MIG slices.
+            NvmlError: not supported, as on a GPU partitioned into MIG slices.
         """
         rates = call(self._library, "nvmlDeviceGetUtilizationRates", self._handle)
         return int(rates.gpu) / 100, int(rates.memory) / 100
 
     def processes(self) -> Mapping[int, int | None]:
-        """Read each process's used bytes on the device; None where the driver does not say.
+        """Used bytes of each process on the device; None if the driver does not report them.
 
         Raises:
             NvmlError: the driver does not list processes.
         """
-        # A process may stand in several lists with the same figure, and on a GPU that is cut
-        # once for each slice with different ones: the former count once, the latter add up.
+        # A process may be in several lists with the same figure, which counts once. On a
+        # partitioned GPU it is listed for each slice with different figures, which are added.
         usage: dict[tuple[int, Any, Any], int | None] = {}
         for name in _LISTS:
             for entry in self._list(name, needed=name == _LISTS[0]):
@@ -230,7 +230,7 @@ class NvmlDevice:
                     getattr(entry, "gpuInstanceId", None),
                     getattr(entry, "computeInstanceId", None),
                 )
-                # A listed process holds at least a context, so 0 means "not accounted".
+                # A listed process holds at least a context, so 0 means unknown.
                 usage[key] = usage.get(key) or entry.usedGpuMemory or None
         by_pid: dict[int, int | None] = {}
         for (pid, _, _), used in usage.items():
@@ -239,10 +239,9 @@ class NvmlDevice:
         return by_pid
 
     def process_bytes(self, pids: Collection[int]) -> Figure:
-        """Add up the used bytes of the processes ``pids``.
+        """Sum of the used bytes of the processes ``pids``.
 
-        None where the driver lists none of them, or lists one without a figure: a sum without
-        it would be too small.
+        None if the driver lists none of them, or one without a figure.
         """
         try:
             usage = self.processes()
@@ -257,7 +256,7 @@ class NvmlDevice:
         return Figure(sum(known))
 
     def foreign_pids(self, pids: Collection[int]) -> frozenset[int]:
-        """List the processes on the device that are not in ``pids``.
+        """Processes on the device that are not in ``pids``.
 
         Raises:
             NvmlError: the driver does not list processes.
@@ -279,7 +278,7 @@ class NvmlDevice:
         try:
             return list(call(self._library, name, self._handle))
         except NvmlError as error:
-            # Processes started between NVML's two inner calls, the count and the list.
+            # A process started between NVML's two inner calls, for the count and the list.
             if error.code != INSUFFICIENT_SIZE:
                 raise
             return list(call(self._library, name, self._handle))

@@ -1,11 +1,11 @@
-"""Memory of a process and of everything that it started.
+"""Memory of a process and its descendants.
 
-    root ─┬─ child            RSS   resident pages; pages that several share count for each
-          └─ child ── child   PSS   shared pages divided among those that share them (Linux)
-                              USS   pages of nobody else
+    root ─┬─ child            RSS   resident pages; a shared page counts for each process
+          └─ child ── child   PSS   shared pages divided among their processes (Linux)
+                              USS   pages of one process only
 
-The list of processes is renewed every 500 ms, because finding them costs more than reading the
-memory of those that are known already; readings at stages look for all of them again.
+The list of processes is refreshed every 500 ms, because finding them is slower than reading the
+memory of known ones. Readings at stages always refresh it.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ _HIGH_WATER = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class CpuSeconds:
-    """CPU seconds since a process began: its own, and those of its children that have ended.
+    """CPU seconds of a process, and of its children that have ended.
 
-    ``ended`` grows as a child is waited for, by all that it used; 0 where the system keeps none.
+    ``ended`` grows by a child's total when the child is waited for; 0 if the system does not count
+    it.
     """
 
     own: float
@@ -44,14 +45,14 @@ class CpuSeconds:
 
 @dataclass(frozen=True, slots=True)
 class TreeDetails:
-    """Figures too dear for every sample."""
+    """Figures that are too expensive for every sample."""
 
     uss: Figure
     pss: Figure
 
 
 class ProcessTree:
-    """Samples the tree below ``pid``. Once the root is gone every figure is None, never 0."""
+    """Sample the process tree of ``pid``; every figure is unknown once the root has ended."""
 
     def __init__(self, pid: int, refresh_s: float = REFRESH_S) -> None:
         self._refresh_s = refresh_s
@@ -59,22 +60,22 @@ class ProcessTree:
         self._members: tuple[Any, ...] = ()
         self._searched = float("-inf")
         self._orphans: list[Any] = []
-        self._files: tuple[int, ...] = ()  # of all members; none where one has no such file
+        self._files: tuple[int, ...] = ()  # statm files of all members; empty if one has none
         self._statm: dict[Any, IO[bytes] | None] = {}
         self._root: Any = None  # None: it has ended
-        self.seen: set[int] = {pid}  # every process that was ever found in the tree
-        self.met: set[Any] = set()  # the same as processes, each with the moment it was started
+        self.seen: set[int] = {pid}  # all pids ever found in the tree
+        self.met: set[Any] = set()  # the same with start times
         with contextlib.suppress(psutil.NoSuchProcess):
             self._root = psutil.Process(pid)
 
     def close(self) -> None:
-        """Close the files that are kept open. They are opened again when they are needed."""
+        """Close the cached files; they are reopened on demand."""
         for file in self._statm.values():
             _close(file)
         self._statm, self._files = {}, ()
 
     def pids(self) -> frozenset[int]:
-        """List the processes of the tree as last walked; none once the root is gone."""
+        """Processes of the tree at the last refresh; empty once the root has ended."""
         try:
             self._renew()
         except psutil.NoSuchProcess:
@@ -82,9 +83,9 @@ class ProcessTree:
         return frozenset(process.pid for process in self._members)
 
     def rss(self, *, fresh: bool = False) -> Figure:
-        """Resident bytes of all processes at this moment, added up.
+        """Sum of the resident bytes of all processes.
 
-        ``fresh`` walks the tree first; without it a process younger than 500 ms may be missing.
+        ``fresh`` refreshes the tree first; otherwise a process younger than 500 ms may be missing.
         """
         if not fresh and (known := self._known_rss()):
             return Figure(known)
@@ -94,9 +95,9 @@ class ProcessTree:
         return found
 
     def _known_rss(self) -> int:
-        """The same from the files that are open; 0: the processes have to be looked at.
+        """Resident bytes from the cached files; 0 if the tree must be refreshed.
 
-        Fifty times a second, so in few steps: each of them meets cold caches.
+        Runs fifty times a second with cold caches, hence few operations.
         """
         if time.monotonic() - self._renewed >= self._refresh_s:
             return 0
@@ -112,21 +113,21 @@ class ProcessTree:
         return pages * _PAGE
 
     def cpu_times(self) -> dict[Any, CpuSeconds]:
-        """CPU seconds that each living process has used since it began.
+        """CPU seconds of each living process since its start.
 
-        The tree is walked first: who began a moment ago would be taken for somebody else; one
-        whose parent ended a moment ago still may be.
+        The tree is refreshed first, so that new processes are not counted as background load. A
+        process whose parent has just ended may still be missing.
 
         Raises:
             psutil.NoSuchProcess: the root has ended.
-            psutil.AccessDenied: a process may not be looked at.
+            psutil.AccessDenied: no permission to read a process.
         """
         self._renew(fresh=True, orphaned=False)
         times: dict[Any, CpuSeconds] = {}
         for process in self._members:
             try:
                 with process.oneshot():
-                    # A process that has ended and was not waited for keeps its times.
+                    # A zombie keeps its times.
                     gone = process.status() == psutil.STATUS_ZOMBIE
                     spent = process.cpu_times()
             except psutil.NoSuchProcess:
@@ -139,7 +140,7 @@ class ProcessTree:
         return times
 
     def reset_high_water(self) -> Message | None:
-        """Let the root's high-water mark count from now; the reason where that is impossible."""
+        """Reset the root's high-water mark; return the reason if that is impossible."""
         if sys.platform != "linux":
             return message("memory.not_this_os")
         try:
@@ -149,12 +150,12 @@ class ProcessTree:
             return message("memory.process_gone")
         except (psutil.AccessDenied, PermissionError):
             return message("memory.process_denied")
-        except OSError:  # this kernel has no such file, or /proc may not be written to
+        except OSError:  # unknown to this kernel, or /proc is read-only
             return message("memory.reset_denied")
         return None
 
     def details(self) -> TreeDetails:
-        """USS and PSS of the tree. Takes milliseconds."""
+        """USS and PSS of the tree; takes milliseconds."""
         infos: dict[Any, Any] = {}
 
         def take(field: str) -> Callable[[Any], int | None]:
@@ -173,7 +174,7 @@ class ProcessTree:
     def _rss(self, process: Any) -> int:
         """Resident bytes of one process.
 
-        On Linux its file is opened once: reading it again costs a fifth of what opening does.
+        On Linux its file is kept open: reading it again takes a fifth of the time of opening it.
         """
         file = self._statm.get(process)
         if file is None:
@@ -201,7 +202,7 @@ class ProcessTree:
         return Figure(total)
 
     def _size(self, process: Any, read: Callable[[Any], int | None]) -> int | None:
-        """Bytes of one process; 0 for a child that has ended, because it holds none.
+        """Bytes of one process; 0 for a child that has ended.
 
         Raises:
             psutil.NoSuchProcess: the root has ended.
@@ -210,13 +211,13 @@ class ProcessTree:
             size = read(process)
         except psutil.NoSuchProcess:
             size = 0
-        # The kernel answers 0 for a process that has ended and was not waited for.
+        # The kernel reports 0 for a zombie.
         if size == 0 and process == self._root:
             raise psutil.NoSuchProcess(process.pid)
         return size
 
     def high_water(self) -> Figure:
-        """The root's high-water mark, never a sum: peaks of several need not have met."""
+        """The root's high-water mark, never a sum: peaks of several processes need not coincide."""
         try:
             self._renew()
             if sys.platform == "win32":
@@ -229,26 +230,26 @@ class ProcessTree:
         except (psutil.AccessDenied, PermissionError):
             return missing("memory.process_denied")
         found = _HIGH_WATER.search(status)
-        # A process that has ended and was not waited for has a status without memory.
+        # The status of a zombie has no memory fields.
         return Figure(int(found[1]) * 1024) if found else missing("memory.process_gone")
 
     def _is_there(self, process: Any) -> bool:
-        """Whether a process has not ended, or was not waited for: no pid that was given away."""
+        """Whether a process exists, as a zombie too; False if its pid was reused."""
         file = self._statm.get(process)
         if file is None:
-            return bool(process.is_running())  # compares start times, and costs three times as much
+            return bool(process.is_running())  # compares start times; three times slower
         try:
             return bool(os.pread(file.fileno(), 1, 0))
         except ProcessLookupError:
             return False
 
     def _renew(self, *, fresh: bool = False, orphaned: bool = True) -> None:
-        """Look for the processes again.
+        """Refresh the list of processes.
 
         Args:
-            fresh: whenever it was done last.
-            orphaned: for those whose parent has ended, too, and not only every 500 ms: among all
-                processes of the machine.
+            fresh: even if the last refresh is recent.
+            orphaned: search processes whose parent has ended, even if the last search is recent;
+                that scans all processes of the machine.
         """
         now = time.monotonic()
         if not fresh and now - self._renewed < self._refresh_s:
@@ -272,12 +273,12 @@ class ProcessTree:
 
 
 def open_statm(process: Any) -> IO[bytes] | None:
-    """The file of the process that holds its resident pages; None where there is none.
+    """Open the file with the resident pages of a process; None if there is none.
 
-    It stays that of this process: once that has ended, reading fails.
+    Reading it fails once the process has ended.
 
     Raises:
-        psutil.NoSuchProcess: it has ended already.
+        psutil.NoSuchProcess: the process has ended.
     """
     if sys.platform != "linux":
         return None
@@ -285,7 +286,7 @@ def open_statm(process: Any) -> IO[bytes] | None:
         file = Path(f"/proc/{process.pid}/statm").open("rb", buffering=0)  # noqa: SIM115 - kept
     except OSError:
         return None
-    if process.is_running():  # else the pid may have been given away before it was opened
+    if process.is_running():  # otherwise the pid may have been reused before opening
         return file
     file.close()
     raise psutil.NoSuchProcess(process.pid)
@@ -297,10 +298,10 @@ def _close(file: IO[bytes] | None) -> None:
 
 
 def descendants(root: Any) -> list[Any]:
-    """Every process below ``root``.
+    """All processes below ``root``.
 
-    Linux lists the children of each thread; elsewhere, and where the kernel was built without
-    these lists, psutil walks all processes of the machine, which costs milliseconds.
+    Linux lists the children of each thread. Elsewhere, psutil scans all processes of the machine,
+    which takes milliseconds.
     """
     if not _lists_children():
         return list(root.children(recursive=True))
@@ -315,10 +316,10 @@ def descendants(root: Any) -> list[Any]:
 
 
 def orphans(leader: int) -> list[Any]:
-    """Processes of the session that ``leader`` began, whoever their parent is now.
+    """Processes in the session of ``leader``, whatever their parents.
 
-    One whose parent has ended is below nobody and holds its memory all the same. None where
-    ``leader`` began no session of its own: the others of it would be strangers.
+    Finds processes whose parent has ended. Empty if ``leader`` does not lead its own session, whose
+    other members would be unrelated.
     """
     with contextlib.suppress(OSError):
         if hasattr(os, "getsid") and os.getsid(leader) == leader:
@@ -342,6 +343,6 @@ def _children(pid: int) -> list[int]:
     found: list[int] = []
     with contextlib.suppress(OSError):  # the process has ended
         for task in Path(f"/proc/{pid}/task").iterdir():
-            with contextlib.suppress(OSError):  # this thread has
+            with contextlib.suppress(OSError):  # the thread has ended
                 found += map(int, (task / "children").read_bytes().split())
     return found

@@ -1,10 +1,10 @@
-"""Waits before each arm until the device's memory stands still, and looks who else is on it.
+"""Wait before each arm until device memory has settled, and find other processes on the GPU.
 
-    reading ─ 100 ms ─ reading ─ 100 ms ─ reading    three that differ by no more than the
-                                                     tolerance: settled; else on, at most 5 s
+    reading ─ 100 ms ─ reading ─ 100 ms ─ reading    settled if three readings are equal within
+                                                     the tolerance; at most 5 s
 
-What the arm before gave back may take a moment to arrive. The last reading is the baseline that
-the arm's own figures of the device are counted from.
+Memory freed by the previous arm may be returned with a delay. The last reading is the baseline of
+the arm's device figures.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from experiment.text.messages import Message, message
 READINGS = 3
 PAUSE_S = 0.1
 LIMIT_S = 5.0
-# Other programs move main memory all the time. A GPU that nobody uses holds still; its driver
-# takes memory in pieces of 2 MiB.
+# Other programs change main memory all the time. An idle GPU is constant; its driver allocates in
+# pieces of 2 MiB.
 TOLERANCE_BYTES = {Channel.SYSTEM: 8 * 2**20, Channel.NVML_DEVICE: 2 * 2**20}
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The last reading, whether it had settled by then, and the seconds that it took."""
+    """The last reading, whether it had settled, and the elapsed seconds."""
 
     figure: Figure
     settled: bool
@@ -47,9 +47,9 @@ def settle(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Settled:
-    """Read until three readings in a row are equal within the tolerance, at most 5 s.
+    """Read until three consecutive readings are equal within the tolerance, at most 5 s.
 
-    A device that cannot be read is not waited for.
+    Returns at once if the device cannot be read.
     """
     began = clock()
     last: deque[int] = deque(maxlen=READINGS)
@@ -67,9 +67,9 @@ def settle(
 
 
 class DeviceWatch:
-    """Looks at the device before an arm starts and after it ended, and tells what it saw.
+    """Observe the device before an arm starts and after it ended, and emit the results.
 
-    ``nvml_library`` stands in for ``pynvml``.
+    ``nvml_library`` replaces ``pynvml``.
     """
 
     def __init__(
@@ -88,8 +88,8 @@ class DeviceWatch:
 
     def before(self) -> None:
         """Wait until the device has settled; emit the baseline, and a notice if it did not."""
-        # CUDA's own figure of the device takes a context, which is memory on the device itself:
-        # where NVML has no figure, there is none before the arm.
+        # CUDA's figure requires a context, which itself takes device memory. Without NVML there is
+        # no baseline.
         channel = Channel.NVML_DEVICE if self._on_gpu else Channel.SYSTEM
         gpu = GpuReader(self._environment, self._library)
         try:
@@ -112,7 +112,7 @@ class DeviceWatch:
         self._tell(result)
 
     def after(self, ours: Collection[int] = ()) -> None:
-        """Count the others again; ``ours`` are processes of the arm that may still be listed."""
+        """Count other processes again; ``ours`` are the arm's, which may still be listed."""
         if not self._on_gpu:
             return
         gpu = GpuReader(self._environment, self._library)
@@ -138,10 +138,10 @@ class DeviceWatch:
             return unavailable(error.reason)
 
     def _foreign(self, gpu: GpuReader, ours: Collection[int]) -> tuple[int | None, Message | None]:
-        """How many processes on the GPU are not ours; None and the reason where nobody knows."""
+        """Number of other processes on the GPU; None and the reason if unknown."""
         if not self._on_gpu:
             return None, message("memory.device_is_cpu")
-        # Where the driver does not list ours by our numbers, its list tells nothing.
+        # If the driver does not list our own pids, its list is not usable.
         reason = self._environment.status(Channel.NVML_PROCESS).reason
         if reason is not None:
             return None, reason

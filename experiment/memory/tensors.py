@@ -1,4 +1,4 @@
-"""Figures that only the process of the arm can take: its tensors and torch's allocator."""
+"""Memory figures read inside the arm's process: its tensors and torch's allocator."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 def storage_bytes(tensors: Iterable[torch.Tensor]) -> int:
-    """Bytes of the storages behind ``tensors``; views of one storage count once, whole."""
+    """Bytes of the storages of ``tensors``; each storage counts once, in full."""
     sizes: dict[tuple[str, int], int] = {}
     for tensor in tensors:
-        if tensor.is_mkldnn:  # packed for oneDNN; torch shows no storage of such a tensor
+        if tensor.is_mkldnn:  # packed for oneDNN: torch exposes no storage
             ops: Any = importlib.import_module("torch").ops.mkldnn
             sizes["cpu", ops.data_ptr(tensor)] = ops._nbytes(tensor)
             continue
         storage = tensor.untyped_storage()
-        # Empty storages share the address 0 and hold nothing.
+        # Empty storages share the address 0.
         if storage.nbytes():
             sizes[str(tensor.device), storage.data_ptr()] = storage.nbytes()
     return sum(sizes.values())
@@ -36,10 +36,10 @@ def storage_bytes(tensors: Iterable[torch.Tensor]) -> int:
 def torch_readings(
     arm: str, stage: Stage | None, request: int | None, device: str
 ) -> list[Reading]:
-    """Bytes that torch's allocator has handed out and holds, and what the device has in use.
+    """Bytes allocated and reserved by torch's allocator, and used on the device.
 
-    On the CPU torch keeps no such figures (its CUDA functions answer 0 there), so both are None
-    with the reason, and there is no figure of the device.
+    On the CPU torch does not count them (its CUDA functions return 0), so both are None with a
+    reason, and there is no device figure.
     """
     if device.startswith("cuda"):
         figures = _cuda_figures(device)
@@ -53,17 +53,17 @@ def torch_readings(
 
 
 def reset_torch_peaks(device: str) -> None:
-    """Let the peaks of torch's CUDA allocator count from now; nothing to do on the CPU."""
+    """Reset the peaks of torch's CUDA allocator; no effect on the CPU."""
     torch: Any = importlib.import_module("torch")
     if device.startswith("cuda") and torch.cuda.is_initialized():
         torch.cuda.reset_peak_memory_stats(device)
 
 
 def slack_reading(arm: str, stage: Stage, device: str) -> Reading:
-    """Bytes that were freed and that the allocator keeps for itself.
+    """Bytes that were freed and are kept by the allocator.
 
-    On CUDA what torch has reserved and not handed out. On the CPU what leaves the process when
-    the C library is asked to give back what it does not need; it has given it back then.
+    On CUDA: reserved by torch and not allocated. On the CPU: the decrease in RSS when the C library
+    is asked to return free memory, which it then has done.
     """
     figure = _cuda_slack(device) if device.startswith("cuda") else _heap_slack()
     return _reading(arm, Channel.ALLOCATOR_SLACK, figure, stage, None, device)
@@ -87,9 +87,9 @@ def _reading(
 
 
 def trim() -> None:
-    """Give back what was freed: Python's garbage, torch's CUDA cache, the C library's heap.
+    """Return freed memory: Python's garbage, torch's CUDA cache, the C library's heap.
 
-    Without it freed blocks stay in the process and look like memory that is held.
+    Otherwise freed blocks stay in the process and look allocated.
     """
     gc.collect()
     torch = sys.modules.get("torch")
@@ -100,7 +100,7 @@ def trim() -> None:
 
 
 def _cuda_figures(device: str) -> dict[Channel, Figure]:
-    # Imported as a module object: torch leaves some of these functions without types.
+    # Imported dynamically: torch has no types for some of these functions.
     torch: Any = importlib.import_module("torch")
     channels = (
         Channel.TORCH_ALLOCATED,
@@ -111,7 +111,7 @@ def _cuda_figures(device: str) -> dict[Channel, Figure]:
     )
     if not torch.cuda.is_available():
         return dict.fromkeys(channels, missing("memory.cuda_missing"))
-    # Before CUDA has started the counters answer 0, and asking the device would start it.
+    # Before CUDA is initialised the counters are 0, and a query would initialise it.
     if not torch.cuda.is_initialized():
         return dict.fromkeys(channels, missing("memory.cuda_not_started"))
     free, total = torch.cuda.mem_get_info(device)
@@ -133,21 +133,21 @@ def _cuda_slack(device: str) -> Figure:
 
 
 def _heap_slack() -> Figure:
-    gc.collect()  # what Python's own garbage holds is not kept by the C library
+    gc.collect()  # memory of Python's garbage is not slack of the C library
     process = psutil.Process()
     before = process.memory_info().rss
     if not _trim_heap():
         return missing("memory.not_this_os")
-    # Pages that came while looking are no slack.
+    # Ignore pages that were allocated meanwhile.
     return Figure(max(0, before - process.memory_info().rss))
 
 
 def _trim_heap() -> bool:
-    """Ask the C library to give back free memory; False where that cannot be asked."""
+    """Ask the C library to return free memory; False if it has no such function."""
     if hasattr(psutil, "heap_trim"):
         psutil.heap_trim()
         return True
-    # Other C libraries than glibc have no such function.
+    # Only glibc has this function.
     library = ctypes.CDLL(None) if sys.platform == "linux" else None
     malloc_trim = getattr(library, "malloc_trim", None)
     if malloc_trim is None:

@@ -1,9 +1,9 @@
-"""How busy the processes of an arm keep the processor, everybody else, and anybody the GPU.
+"""CPU utilisation of the arm and of other programs, and utilisation of the GPU.
 
 system  ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━  busy time of the cores we may use
 arm     ━━━━━━━━━━━━━━━━━━              its process and all below it
 runner                    ━━            this process: it samples and prints
-others                      ━━━━━━━━━━  what is left
+others                      ━━━━━━━━━━  the rest
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Cores = tuple[float | None, Message | None]
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """Seconds at a moment: of the clock, by process of the arm, of the runner, of the system."""
+    """CPU seconds at one moment: of the arm by process, of the runner, of the system."""
 
     at: float
     tree: Mapping[Any, CpuSeconds]
@@ -39,10 +39,10 @@ class _Look:
 
 
 class UsageMeter:
-    """Takes a :class:`Usage` every 250 ms from the thread of the memory sampler.
+    """Take a :class:`Usage` every 250 ms, in the thread of the memory sampler.
 
-    The runner's other children are its guards, which sleep while an arm runs
-    (:class:`experiment.process.process_tree.OrphanReaper`): they are not looked up.
+    The runner's other children, its orphan reapers, are ignored: they sleep while an arm runs
+    (:class:`experiment.process.process_tree.OrphanReaper`).
     """
 
     def __init__(
@@ -63,17 +63,17 @@ class UsageMeter:
         self._last: Usage | None = None
 
     def begin(self) -> None:
-        """Look now: what was used until here, while others had their turn, is nobody's business."""
+        """Start a new interval: CPU time used in turns of other arms is not counted."""
         now, self._before = self._clock(), None
         self._due = now + EVERY_S
         looked = self._look(now)
         self._before = None if isinstance(looked, Message) else looked
 
     def take(self, *, now_or_never: bool = False) -> Usage | None:
-        """Measure since the last call if 250 ms have passed. None: not yet, or nothing new.
+        """Measure since the last call if 250 ms have passed; None if not, or if it is unchanged.
 
-        What is unknown for the same reason as before is no news. ``now_or_never``: however little
-        time has passed, since the arm is about to stand still.
+        A value that is unknown for the same reason as before is not repeated. ``now_or_never``
+        measures however short the interval is, because the arm is about to be paused.
         """
         now = self._clock()
         if now < self._due and not now_or_never:
@@ -81,7 +81,7 @@ class UsageMeter:
         self._due = now + EVERY_S
         taken = self._cores(now)
         if taken is None:
-            return None  # the first look: there is nothing to compare with yet
+            return None  # the first sample has nothing to compare with
         (cores, reason), (others, others_reason) = taken
         gpu, gpu_memory, gpu_reason = self._gpu_shares()
         usage = Usage(
@@ -101,7 +101,7 @@ class UsageMeter:
         return usage
 
     def _cores(self, now: float) -> tuple[_Cores, _Cores] | None:
-        """Those of the arm, and those of others, since the last look."""
+        """Busy cores of the arm and of other programs since the last sample."""
         looked = self._look(now)
         if isinstance(looked, Message):
             return (None, looked), (None, looked)
@@ -111,7 +111,7 @@ class UsageMeter:
         return (_used(before, looked) / (looked.at - before.at), None), _others(before, looked)
 
     def _look(self, now: float) -> _Look | Message:
-        """All counters, one behind the other; the reason where those of the arm are not told."""
+        """Read all counters; the reason if those of the arm are unavailable."""
         try:
             tree = self._tree.cpu_times()
         except psutil.NoSuchProcess:
@@ -131,9 +131,9 @@ class UsageMeter:
 
 
 def _used(before: _Look, now: _Look) -> float:
-    """CPU seconds of the arm, by process: a sum would fall when a child ends.
+    """CPU seconds of the arm, summed by process, because a total decreases when a child ends.
 
-    A process that is new began within the interval, so all its time belongs to it.
+    A new process started within the interval, so all its time counts.
     """
     return sum(
         spent.own - (before.tree[process].own if process in before.tree else 0.0)
@@ -142,24 +142,25 @@ def _used(before: _Look, now: _Look) -> float:
 
 
 def _others(before: _Look, now: _Look) -> _Cores:
-    """Cores that everybody else kept busy between two looks, or None and why."""
+    """Cores kept busy by other programs between two samples, or None and the reason."""
     if before.system is None or now.system is None:
         return None, message("memory.no_system_times")
     busy, had = (after - first for first, after in zip(before.system, now.system, strict=True))
-    if had <= 0:  # some sandboxes show a system in which no time passes
+    if had <= 0:  # in some sandboxes system times are constant
         return None, message("memory.no_system_times")
     if _ended(before, now):
         return None, message("memory.child_ended")
     ours = _used(before, now) + now.runner - before.runner
-    # Counters are rounded to hundredths of a second, and not at the same moment: around nothing it
-    # is a little more or less, and only a mean of both is right.
+    # Counters are rounded to 10 ms and not read at the same moment. Negative values are kept, so
+    # that the mean is unbiased.
     return (busy - ours) / (now.at - before.at), None
 
 
 def _ended(before: _Look, now: _Look) -> bool:
-    """Whether a process of the arm ended in between: nobody knows what it used until then.
+    """Whether a process of the arm ended in between, so that its CPU time is unknown.
 
-    Who began and ended between two looks was never seen; whoever waited for it has its time.
+    A process that began and ended between two samples was never listed; its time was added to its
+    parent's.
     """
     return not before.tree.keys() <= now.tree.keys() or any(
         spent.ended > (before.tree[process].ended if process in before.tree else 0.0)

@@ -1,1 +1,1 @@
-"""The model that every arm loads: where it comes from, what is refused, how it is loaded."""
+"""Find, check and load the model of a run."""

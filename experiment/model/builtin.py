@@ -1,13 +1,12 @@
 """Models with random weights, built once and kept in the user's cache directory.
 
     <cache>/models/gpt2-r1-seed0-range0.08/
-    <cache>/models/config-5f0c…-r1-seed0-range0.08/     of a directory that has no weights
+    <cache>/models/config-5f0c…-r1-seed0-range0.08/     of a directory without weights
         model.safetensors, config.json, generation_config.json, tokenizer files
         manifest.json         sha256 of every other file; written last
 
-A model is built in a temporary directory beside its place and renamed, so neither a crash nor
-two processes at once leave half a model there. Whoever builds has that directory locked: one that
-nobody has any more is what a killed process left, and the next build removes it.
+A model is built in a temporary directory and renamed, so that neither a crash nor concurrent builds
+leave a partial model. The builder locks the directory; the next build removes unlocked leftovers.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from torch import nn
     from transformers import PretrainedConfig
 
-RECIPE_VERSION = 1  # raise it when the same name, seed and range would give other weights
+RECIPE_VERSION = 1  # increment when the same name, seed and range give other weights
 MANIFEST = "manifest.json"
 STALE_S = 86_400
 _BUILDING = ".building-"
@@ -96,7 +95,7 @@ def _llama_1b() -> PretrainedConfig:
 
 
 def _grouped(positions: int) -> dict[str, Any]:
-    """Describe a rotary decoder in which two query heads share a KV head."""
+    """Config of a rotary decoder with two query heads per KV head."""
     return {
         "vocab_size": _VOCABULARY,
         "hidden_size": 64,
@@ -119,40 +118,40 @@ RECIPES: dict[str, Callable[[], PretrainedConfig]] = {
     "llama-1b-random": _llama_1b,
 }
 TINY = tuple(name for name in RECIPES if name.startswith("tiny-"))
-# Names that no hub is asked for.
+# Names for which no hub is asked.
 ALWAYS_RANDOM = (*TINY, "llama-1b-random")
 
 
 def cache_root() -> Path:
-    """Where built models live."""
+    """Directory of built models."""
     return cache_directory() / "models"
 
 
 def model_directory(recipe: str | Path, seed: int, init_range: float) -> Path:
-    """Name the place of a built model, whether or not it is there."""
+    """Directory of a built model; it may not exist."""
     name = recipe if isinstance(recipe, str) else f"config-{weights_sha256(_files(recipe))[:16]}"
     return cache_root() / f"{name}-r{RECIPE_VERSION}-seed{seed}-range{init_range:g}"
 
 
 def _files(directory: Path) -> list[Path]:
-    """Config and tokenizer of a model's directory."""
+    """Config and tokenizer files of a model directory."""
     return [directory / name for name in SMALL_FILES if (directory / name).is_file()]
 
 
 def build_model(
     recipe: str | Path, seed: int, init_range: float, building: Callable[[], None] = lambda: None
 ) -> Path:
-    """Build a model with random weights in fp32, unless it is there and whole.
+    """Build a model with random fp32 weights, unless a complete one exists; return its directory.
 
     Args:
-        recipe: a name in ``RECIPES``, or a directory with a config.json and perhaps a tokenizer.
+        recipe: a name in ``RECIPES``, or a directory with a config.json and optionally a tokenizer.
         seed: of torch's generator; the same seed gives the same bytes.
         init_range: standard deviation of the weights, as Transformers' ``initializer_range``.
-        building: called before the work, when there is work.
+        building: called before a build, if one is needed.
 
     Raises:
-        UserError: the cache directory cannot be written, the vocabulary is missing, or the weights
-            do not fit into memory or onto the disk.
+        UserError: the cache directory is not writable, the vocabulary is missing, or the weights do
+            not fit into memory or onto the disk.
     """
     from safetensors import SafetensorError
 
@@ -180,7 +179,7 @@ def build_model(
 
 
 def is_whole(place: Path) -> bool:
-    """Whether every file of the manifest is there with the bytes it was written with."""
+    """Whether every file of the manifest exists with its recorded checksum."""
     try:
         manifest = parse_json(read_bounded(place / MANIFEST, MAX_JSON_BYTES))
         files = manifest["files"]
@@ -190,7 +189,7 @@ def is_whole(place: Path) -> bool:
 
 
 def recorded_sha256(place: Path) -> str:
-    """Sha256 of the weights of a built model, as its manifest has it."""
+    """SHA-256 of a built model's weights, from its manifest."""
     manifest = parse_json(read_bounded(place / MANIFEST, MAX_JSON_BYTES))
     return str(manifest["files"]["model.safetensors"])
 
@@ -205,18 +204,18 @@ def _write_model(work: Path, recipe: str | Path, seed: int, init_range: float) -
     else:
         config = RECIPES[recipe]()
     build = partial(AutoModelForCausalLM.from_config, attn_implementation="eager")
-    # Before construction: Transformers' own initialisation reads it, residual scaling included.
+    # Set before construction: Transformers' initialisation uses it, for scaled residuals too.
     config.initializer_range = init_range
     with torch.device("meta"):
         _check_room(build(config), str(recipe), work)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = build(config, dtype=torch.float32)
-    model.save_pretrained(work, max_shard_size=1 << 50)  # one file, whatever its size
+    model.save_pretrained(work, max_shard_size=1 << 50)  # a single file
     model.generation_config.save_pretrained(work)
     if isinstance(recipe, Path):
         for file in _files(recipe):
-            if file.name != "config.json":  # that was saved with the model
+            if file.name != "config.json":  # saved with the model
                 shutil.copy(file, work)
     else:
         gpt2_tokenizer().save_pretrained(work)
@@ -249,10 +248,10 @@ def _put_in_place(work: Path, place: Path) -> None:
 
 
 class _End:
-    """Whoever is asked to end (SIGTERM), as by Ctrl-C in the runner, removes half a model first.
+    """Remove a partial model when SIGTERM or SIGINT asks the process to end.
 
     Raises:
-        KeyboardInterrupt: it was: at once within :meth:`may_come_in`, else on leaving.
+        KeyboardInterrupt: at once within :meth:`interruptible`, otherwise on leaving.
     """
 
     def __init__(self) -> None:
@@ -269,7 +268,7 @@ class _End:
         return self
 
     def may_come_in(self, work: Callable[[], None]) -> None:
-        """Do what may be broken off anywhere."""
+        """Do work that may be interrupted anywhere."""
         self._may = True
         try:
             if self._asked:
@@ -281,7 +280,7 @@ class _End:
     def _take(self, *_: object) -> None:
         self._asked = True
         if self._may:
-            self._may = False  # what is done behind it is not broken off again
+            self._may = False  # the cleanup is not interrupted again
             raise KeyboardInterrupt
 
     def __exit__(
@@ -297,19 +296,19 @@ class _End:
 
 
 def _work_directory(place: Path) -> tuple[Path, int | None]:
-    """A directory beside the place, and the handle that keeps others from removing it."""
+    """Create a locked directory beside ``place``; return it and the handle of its lock."""
     while True:
         path = Path(tempfile.mkdtemp(prefix=f".{place.name}{_BUILDING}", dir=place.parent))
-        with contextlib.suppress(FileNotFoundError):  # it was taken for one that is left
+        with contextlib.suppress(FileNotFoundError):  # removed before it was locked
             return path, hold(path)
 
 
 def _remove_left(root: Path) -> None:
-    """Remove what killed builds left behind.
+    """Remove leftovers of killed builds.
 
-    Where nobody can say whether its process lives, a day has to do: a build takes seconds.
+    Where locks are unavailable, directories older than a day are removed: a build takes seconds.
     """
-    with contextlib.suppress(OSError):  # another process removes it, too
+    with contextlib.suppress(OSError):  # another process removes it too
         for path in root.glob(".*"):
             if path.is_dir() and time.time() - path.stat().st_mtime > STALE_S:
                 shutil.rmtree(path, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""Which models are refused, by name and with the reason, from their config alone.
+"""Refuse unsupported models from their config alone.
 
-Both caches keep keys and values of every token for every layer. A model that attends otherwise
-would be measured wrongly without anything failing, so it is refused before any weight is read.
+Both caches keep the keys and values of every token in every layer. A model with another attention
+would be measured wrongly without an error, so it is refused before any weight is read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kvsim.sizing.geometry import geometry_from_config
 MAX_CONFIG_BYTES = 1 << 20
 _LANGUAGE_HEADS = ("GPT2LMHeadModel", "OpenAIGPTLMHeadModel", "CTRLLMHeadModel")
 _FULL, _SLIDING = "full_attention", "sliding_attention"
-# Recurrent states have no name of their own in a config; these are the words models use.
+# Configs have no common name for recurrent states; these words occur in their keys.
 _RECURRENT_WORDS = ("mamba", "ssm_", "state_size", "linear_conv", "linear_key_head", "conv1d_width")
 _RECURRENT_TYPES = ("rwkv", "xlstm", "recurrent_gemma")
 _SINK_TYPES = ("gpt_oss",)
@@ -28,10 +28,10 @@ _POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_leng
 
 
 def read_model_config(directory: Path, name: str) -> Any:
-    """Read the Transformers config of ``directory``, its defaults filled in.
+    """Read the Transformers config of ``directory``, with defaults.
 
     Raises:
-        UserError: not readable, needs code of its own, or of a type Transformers does not know.
+        UserError: unreadable, requires remote code, or a type that Transformers does not know.
     """
     from transformers import AutoConfig
 
@@ -45,7 +45,7 @@ def read_model_config(directory: Path, name: str) -> Any:
         return AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
     except MemoryError:
         raise
-    except Exception as error:  # validation of a config raises whatever its author chose
+    except Exception as error:  # validators of a config may raise anything
         raise user_error(
             "error.model.unknown_type",
             model=name,
@@ -55,11 +55,11 @@ def read_model_config(directory: Path, name: str) -> Any:
 
 
 def check_model(config: Any, name: str, max_length: int) -> None:
-    """Refuse a model that the two caches cannot hold as they are.
+    """Refuse a model that the two caches cannot hold.
 
     Args:
         config: a Transformers config.
-        name: what the person called the model.
+        name: the model as named by the user.
         max_length: slots of the longest sequence.
 
     Raises:
@@ -68,7 +68,7 @@ def check_model(config: Any, name: str, max_length: int) -> None:
     try:
         _check_model(config, name, max_length)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        # A number where a list belongs, or the other way round.
+        # A field has an unexpected type.
         raise user_error("error.model.unbuildable", model=name, detail=one_line(error)) from error
 
 
@@ -88,7 +88,7 @@ def _check_model(config: Any, name: str, max_length: int) -> None:
 
 
 def max_positions(config: Mapping[str, Any]) -> int | None:
-    """Positions that the model was made for; None where its config sets no limit."""
+    """Maximum number of positions of the model; None if unlimited."""
     for key in _POSITIONS:
         value = config.get(key)
         if isinstance(value, int) and value > 0:
@@ -100,7 +100,7 @@ def read_object(path: Path, name: str) -> dict[str, Any]:
     """Read one of the small JSON files of a model.
 
     Raises:
-        UserError: it is cut short, too large, or holds something else.
+        UserError: truncated, too large, or not a JSON object.
     """
     try:
         data = parse_json(read_bounded(path, MAX_CONFIG_BYTES))
@@ -126,7 +126,7 @@ def _check_implementations(raw: Mapping[str, Any], name: str) -> None:
 
 
 def _check_layer_count(raw: Mapping[str, Any], name: str) -> None:
-    """Refuse more layers than there can be, before Transformers makes a list of so many."""
+    """Refuse excessive layer counts before Transformers allocates lists of them."""
     for key in _LAYERS:
         count = raw.get(key)
         if isinstance(count, int) and count > _MOST_LAYERS:
@@ -142,7 +142,7 @@ def _check_decoder(config: Any, name: str) -> None:
         raise user_error("error.model.encoder_decoder", model=name, model_type=config.model_type)
     known = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type)
     named = config.architectures or ([known] if isinstance(known, str) else list(known or ()))
-    # Encoders of BERT's family have a causal head as well, which means nothing until is_decoder.
+    # BERT-like encoders also have a causal head, which is meaningless without is_decoder.
     encoder = hasattr(config, "type_vocab_size") and not getattr(config, "is_decoder", True)
     if known is None or encoder or not any(_is_causal(each) for each in named):
         shown = ", ".join(named) or config.model_type
@@ -165,7 +165,7 @@ def _check_layers(config: Any, values: Mapping[str, Any], name: str) -> None:
     recurrent = config.model_type in _RECURRENT_TYPES or any(
         word in key for key in values for word in _RECURRENT_WORDS
     )
-    # A hybrid may have layers that all attend, whatever else its config could describe.
+    # A hybrid model may use only attention layers.
     if recurrent and not types & {_FULL, _SLIDING}:
         raise user_error("error.model.recurrent", model=name, model_type=config.model_type)
     other = sorted(types - {_FULL, _SLIDING})

@@ -1,4 +1,4 @@
-"""One checksum of a model's weight files."""
+"""Checksum of a model's weight files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kvsim.files import file_sha256
 
 
 def weights_sha256(files: list[Path], advance: Callable[[int], None] = lambda _: None) -> str:
-    """Sha256 of the weights: of the one file, or over the names and digests of several.
+    """SHA-256 of a single weight file, or of the names and digests of several.
 
     Raises:
         OSError: a file cannot be read.

@@ -1,4 +1,4 @@
-"""What is known of the prepared model, as the event that every report starts from."""
+"""Facts about the prepared model, as an event."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def describe(
     device: str,
     emit: Callable[[Event], None],
 ) -> ModelPrepared:
-    """Put together what the run's model is.
+    """Describe the model of the run.
 
     Args:
         source: where the weights are.
-        run: the run.
+        run: the config.
         model: the Transformers config of the weights.
         built: the model of that config, from :func:`build_empty`.
         device: ``cpu`` or ``cuda``.
-        emit: is sent progress while the weights are read.
+        emit: receives progress while the weights are read.
 
     Raises:
-        UserError: the weights cannot be read, or are not those of the model.
+        UserError: the weights are unreadable or do not fit the model.
     """
     values = model.to_dict()
     files = weight_files(source.directory)
@@ -66,7 +66,7 @@ def describe(
         kv_heads=geometry.kv_heads,
         head_dim=geometry.head_dim,
         element_bytes=geometry.element_bytes,
-        # Without a limit of its own a model has that of the run.
+        # A model without a limit gets that of the run.
         max_positions=max_positions(values) or run.cache.max_length,
         vocab_size=values["vocab_size"],
         eos_token_id=eos_token_id(source.directory, values, run.model.name),
@@ -77,15 +77,15 @@ def describe(
 
 
 def build_empty(config: Any, name: str, attention: str) -> nn.Module:
-    """The model of a Transformers config, built without memory: names and shapes alone.
+    """Build the model of a Transformers config on torch's device ``meta``: names and shapes only.
 
     Args:
         config: the config.
-        name: what the person called the model.
-        attention: a name that Transformers' attention interface knows.
+        name: the model as named by the user.
+        attention: a name registered in Transformers' attention interface.
 
     Raises:
-        UserError: the config describes no model that can be built, or none with that attention.
+        UserError: the model cannot be built, or not with that attention.
     """
     import torch
     from transformers import AutoModelForCausalLM
@@ -101,21 +101,21 @@ def build_empty(config: Any, name: str, attention: str) -> nn.Module:
         return build(attention)
     except MemoryError:
         raise
-    except Exception as error:  # whatever the author of a kind of model chose
+    except Exception as error:  # model classes may raise anything
         try:
             build("eager")
         except Exception as other:
             detail = one_line(other)
             raise user_error("error.model.unbuildable", model=name, detail=detail) from other
-        # It picks its attention from a table of its own.
+        # The model does not use Transformers' attention interface.
         raise user_error("error.model.attention_interface", model=name) from error
 
 
 def eos_token_id(directory: Path, values: dict[str, Any], name: str) -> int | None:
-    """Find the token that ends a text: the first where there are several, None without one.
+    """Token that ends a text: the first one if there are several, None without one.
 
     Raises:
-        UserError: there is a ``generation_config.json`` that cannot be read.
+        UserError: ``generation_config.json`` exists and is unreadable.
     """
     found: Any = values.get("eos_token_id")
     path = directory / "generation_config.json"
@@ -127,7 +127,7 @@ def eos_token_id(directory: Path, values: dict[str, Any], name: str) -> int | No
 
 
 def _digest(source: Source, files: list[Path], emit: Callable[[Event], None]) -> str:
-    if source.kind == "random":  # its manifest was checked against the bytes a moment ago
+    if source.kind == "random":  # its manifest has just been verified
         return recorded_sha256(source.directory)
     total = sum(file.stat().st_size for file in files)
     done, said = 0, 0

@@ -1,7 +1,6 @@
-"""The model hub: asking it with a short patience, and downloading with a long one.
+"""Query the model hub with a short timeout, and download with a long one.
 
-A hub that answers slowly and a hub that is not there are different things: the first leads to a
-download however long it takes, the second is noticed within seconds.
+A slow hub leads to a download, however long it takes; an unreachable one is detected in seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from experiment.text.errors import user_error
 from experiment.text.messages import Message, message
 
 ASK_TIMEOUT_S = 4.0
-ASK_LIMIT_S = 8.0  # names are looked up without a timeout of their own
+ASK_LIMIT_S = 8.0  # name resolution has no timeout of its own
 STALL_S = 30.0
 POLL_S = 0.2
 MAX_RESTARTS = 3
@@ -46,7 +45,7 @@ _DISK_ERRORS = (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT, errno.EPE
 
 
 class HubSilentError(Exception):
-    """The hub did not answer, or stopped answering; ``tried`` says so to a person."""
+    """The hub did not answer, or stopped answering; ``tried`` is the message for the user."""
 
     def __init__(self, tried: Message) -> None:
         super().__init__(tried.key)
@@ -55,20 +54,20 @@ class HubSilentError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HubModel:
-    """A model that the hub has. ``files`` are the ones we want with their bytes, if known."""
+    """A model on the hub. ``files`` are the files to download with their bytes, if known."""
 
     name: str
     files: dict[str, int | None]
 
     @property
     def total_bytes(self) -> int | None:
-        """Bytes of all files; None where the hub does not say."""
+        """Bytes of all files; None if the hub does not report them."""
         sizes = [size for size in self.files.values() if size is not None]
         return sum(sizes) if len(sizes) == len(self.files) else None
 
 
 def endpoint() -> str:
-    """Give the hub's address, which ``HF_ENDPOINT`` may set."""
+    """Address of the hub, which ``HF_ENDPOINT`` may override."""
     from huggingface_hub import constants
 
     return str(os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
@@ -78,8 +77,8 @@ def ask_hub(name: str) -> HubModel:
     """Ask the hub for a model, for a few seconds at most.
 
     Raises:
-        HubSilentError: no answer, or none that a hub would give.
-        UserError: the hub answered that it has no such model, or not for everybody.
+        HubSilentError: no answer, or an unexpected one.
+        UserError: no such model, or access is restricted.
     """
     files, error = _in_thread(lambda: _list_files(name), ASK_LIMIT_S)
     if error is not None:
@@ -95,7 +94,7 @@ def ask_hub(name: str) -> HubModel:
 
 
 def wanted_files(files: dict[str, int | None]) -> dict[str, int | None]:
-    """Choose what a run needs of a repository: config, tokenizer and one set of weights."""
+    """Select the files that a run needs: config, tokenizer and one set of weights."""
     whole = "model.safetensors" in files
     return {
         file: size
@@ -114,14 +113,14 @@ def download(
     """Download a model into the local Hugging Face cache, config first.
 
     Args:
-        model: what :func:`ask_hub` found.
-        emit: is sent the progress in bytes.
-        accept: is given the directory as soon as the config is in it, and refuses by raising.
-        stall_s: seconds without a new byte after which the hub counts as silent.
+        model: the result of :func:`ask_hub`.
+        emit: receives the progress in bytes.
+        accept: called with the directory once it holds the config; raises to refuse the model.
+        stall_s: seconds without a new byte after which the download is aborted.
 
     Raises:
         HubSilentError: the hub stopped answering.
-        UserError: refused, no access, or the cache cannot be written.
+        UserError: refused, no access, or the cache is not writable.
     """
     meter = _Meter(model, emit, stall_s)
     directory = meter.run(["config.json"]).parent
@@ -132,13 +131,13 @@ def download(
 
 
 class _Meter:
-    """Runs downloads in a thread and watches the bytes on disk, however they get there."""
+    """Run downloads in a thread and observe the bytes on disk."""
 
     def __init__(self, model: HubModel, emit: Callable[[Event], None], stall_s: float) -> None:
         self._model = model
         self._emit = emit
         self._stall_s = stall_s
-        # What another revision left there is not progress; what an earlier try left is.
+        # Bytes of other revisions are not progress; bytes of an earlier attempt are.
         self._before = _bytes_on_disk(model.name, partial=False)
 
     def run(self, files: Sequence[str]) -> Path:
@@ -149,7 +148,7 @@ class _Meter:
             job.join(POLL_S)
             now = _bytes_on_disk(self._model.name, partial=True)
             if now != seen:
-                # A hub that cannot resume may stop at the same byte for ever, each time moving.
+                # A hub that cannot resume may fail at the same byte repeatedly.
                 restarts = 0 if now > most else restarts + (now < seen)
                 seen, most, last = now, max(now, most), time.monotonic()
                 self._report(now)
@@ -175,7 +174,7 @@ class _Meter:
 
 
 class _Job(threading.Thread):
-    """A daemon, so that a download that hangs keeps no process from ending."""
+    """A daemon thread, so that a hanging download does not block the exit."""
 
     def __init__(self, work: Callable[[], list[Path]]) -> None:
         super().__init__(daemon=True)
@@ -186,7 +185,7 @@ class _Job(threading.Thread):
     def run(self) -> None:
         try:
             self.paths = self._work()
-        except Exception as error:  # re-raised, explained, by the thread that waits
+        except Exception as error:  # re-raised by the waiting thread
             self.error = error
 
 
@@ -215,7 +214,7 @@ def _list_files(name: str) -> dict[str, int | None]:
 def _fetch(name: str, file: str) -> Path:
     from huggingface_hub import constants, hf_hub_download
 
-    # Written in pieces of 10 MiB by default, a slow line would look like a stalled one.
+    # With the default of 10 MiB a slow connection would look stalled.
     constants.DOWNLOAD_CHUNK_SIZE = PIECE_BYTES
     return Path(hf_hub_download(name, file, endpoint=endpoint()))
 
@@ -238,7 +237,7 @@ def _bytes_on_disk(name: str, partial: bool) -> int:
 
 
 def _explain(name: str, error: Exception) -> Exception:
-    """Say what an error of the hub's client means for a person."""
+    """Convert an error of the hub's client into a user error or :class:`HubSilentError`."""
     from huggingface_hub.errors import (
         GatedRepoError,
         HFValidationError,
@@ -254,7 +253,7 @@ def _explain(name: str, error: Exception) -> Exception:
         return user_error("error.model.bad_name", model=name)
     if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
         return user_error("error.model.download_unwritable", model=name, detail=one_line(error))
-    # Everything else, a login page's HTML included, is not what a hub answers.
+    # Anything else, such as the HTML of a login page, is not an answer of a hub.
     if "Timeout" in type(error).__name__:
         return HubSilentError(
             message("prepare.tried_silent", endpoint=endpoint(), time=ASK_TIMEOUT_S)

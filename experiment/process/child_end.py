@@ -1,4 +1,4 @@
-"""How a child process ended, and what is said of one that could not say so itself."""
+"""How a child process ended, and the message for one that did not report it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from experiment.text.errors import ExitCode
 from experiment.text.messages import Message, message
 
 T = TypeVar("T")
-# What somebody sends; other signals are the system's word for a crash.
+# Signals sent by users or the system; other signals indicate a crash.
 _ENDED_BY = {
     "SIGKILL": "failure.killed",
     "SIGTERM": "failure.ended",
@@ -21,7 +21,7 @@ _ENDED_BY = {
 
 @dataclass(frozen=True, slots=True)
 class ChildEnd:
-    """How a child ended, the last event of each type that it sent, and its processes."""
+    """How a child ended: exit code, the last event of each type, and its processes."""
 
     exit_code: int
     last: dict[type, Event]
@@ -30,21 +30,21 @@ class ChildEnd:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing went wrong that is known; its last events say whether it is complete.
+        """Whether no error is known; its last events determine whether it is complete.
 
-        The exit code of a child that had to be ended after its last word is ours.
+        The exit code of a lingering child is ignored: it is that of our signal.
         """
         ended = self.exit_code == ExitCode.OK or self.lingered
         return ended and ArmFailed not in self.last
 
     def get(self, kind: type[T]) -> T | None:
-        """Its last event of a type."""
+        """Last event of a type."""
         event = self.last.get(kind)
         return event if isinstance(event, kind) else None
 
 
 def end_reason(exit_code: int) -> Message:
-    """Why a child ended that said nothing of it."""
+    """Reason for the end of a child that did not report one."""
     if exit_code == ExitCode.OK:
         return message("failure.no_end")
     if exit_code < 0:
@@ -56,5 +56,5 @@ def end_reason(exit_code: int) -> Message:
 def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
-    except ValueError:  # those for whatever a program likes have none
+    except ValueError:  # real-time signals have no name
         return str(number)

@@ -1,7 +1,7 @@
-"""The environment of child processes: an allow list of variables, and a safe import path.
+"""Environment of child processes: an allow list of variables, and a safe import path.
 
-Nothing is imported from the working directory. Secrets are passed on to the process that prepares
-the model alone: the hub's token, and the user and password of its URL or of a proxy's.
+Nothing is imported from the working directory. Only the process that prepares the model gets
+secrets: the hub's token, and user and password in its URL or in a proxy's URL.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ _PREFIXES = (
 def child_environment(
     extra: dict[str, str], packages: str | None = None, scratch: Path | None = None
 ) -> dict[str, str]:
-    """The environment of a child, in UTF-8, with this package on the path.
+    """Build the environment of a child: UTF-8, with this package on the import path.
 
-    What torch compiles is kept, and so not among temporary files that are the child's alone. vLLM
-    changes that variable, and can name its processes only while the first one of all stays.
+    Code compiled by torch is kept in a shared cache, not in the child's temporary directory. vLLM
+    changes that variable and names its processes by the first one's value.
 
     Args:
-        extra: variables on top.
-        packages: the import path of another interpreter; None: of ours.
-        scratch: the directory of temporary files.
+        extra: additional variables.
+        packages: import path for another interpreter; None: ours.
+        scratch: directory for temporary files.
     """
     compiled = os.environ.get(TORCH_CACHE) or torch_cache()
     if packages is None:
@@ -62,16 +62,16 @@ def child_environment(
         **({TORCH_CACHE: str(compiled)} if compiled else {}),
         **({"TMPDIR": str(scratch), TEMPORARY: temporary_files()} if scratch else {}),
         "PYTHONUTF8": "1",
-        "PYTHONOPTIMIZE": "",  # Transformers reads docstrings as it is imported
+        "PYTHONOPTIMIZE": "",  # Transformers reads docstrings on import
         "PYTHONPATH": packages,
-        "PYTHONSAFEPATH": "1",  # of its own children too
+        "PYTHONSAFEPATH": "1",  # for its own children too
         "TOKENIZERS_PARALLELISM": "false",
         **extra,
     }
 
 
 def hub_secrets() -> dict[str, str]:
-    """Variables that hold a secret of the model hub or of the way to it."""
+    """Variables that hold secrets for the model hub or its proxy."""
     urls = {name: value for name, value in _inherited() if re.search(URL_USER, value)}
     hub = (pair for pair in os.environ.items() if re.match("HF_|HUGGING_?FACE_", pair[0]))
     return urls | {name: value for name, value in hub if is_secret_name(name)}

@@ -1,16 +1,15 @@
-"""Ctrl-C, an end that is asked for, a terminal that closes: each ends a command in order, and once.
+"""Handling of SIGINT, SIGTERM and SIGHUP: each ends a command in order, once.
 
     first signal    the command is interrupted: its processes are ended, the record is closed, a
-                    report is drawn of what was measured
-    a second one    what is still running is killed at once; a report that is being drawn is left
+                    report is rendered from what was measured
+    second signal   running processes are killed at once; rendering is aborted
 
-That a terminal closed is told more than once, by the system, by the shell and by whoever ends a
-session behind another signal: it is nobody's second wish, and a report is drawn all the same.
+Repeated SIGHUPs do not count as a second signal: the system, the shell and others may each send one
+when a terminal closes.
 
-A signal is raised as an exception wherever the program stands, but for the moments in which a
-process is started or ended: behind :func:`shielded` it waits, so that none is left behind. Where
-Python drops the exception, as in a finalizer or in the callback of a weak reference, the signal is
-sent once more.
+A signal raises an exception wherever the program is, except while a process is started or ended:
+inside :func:`shielded` it is deferred, so that no process is left behind. Where Python drops the
+exception, as in finalizers and weak-reference callbacks, the signal is sent again.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ from typing import Any
 
 from experiment.process.streams import is_device, redirect_to_devnull
 
-# 128 and the number, as a shell says it; see ExitCode.
+# Exit code 128 + number, as in shells; see ExitCode.
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
 _USUAL = (signal.SIG_DFL, signal.default_int_handler)
-# Long enough for the main thread to be out of the callback that swallowed a signal.
+# Long enough for the main thread to leave the callback that dropped the exception.
 _AGAIN_AFTER_S = 0.001
 
 
@@ -43,10 +42,10 @@ class EndedError(KeyboardInterrupt):
 
 
 class Interrupts:
-    """Takes the signals of a command while it is entered; one at a time, in the main thread.
+    """Handles signals of a command while entered; used in the main thread.
 
-    A run within a command takes them for as long as it lasts. A signal that the parent process has
-    ignored, as nohup does, stays ignored.
+    A command within a command takes over the signals meanwhile. A signal that the parent process
+    ignored, as with nohup, stays ignored.
     """
 
     def __init__(self) -> None:
@@ -54,10 +53,10 @@ class Interrupts:
         self._drawing = False
         self._shields = 0
         self._waiting = False
-        # The signal whose exception Python dropped, and whether the next one is that one once more.
+        # The signal whose exception Python dropped, and whether the next signal is that one again.
         self._dropped: signal.Signals | None = None
         self._again = False
-        self._sending: list[bool] = []  # threads that are about to send it
+        self._sending: list[bool] = []  # threads that are about to send it again
         self._raised: signal.Signals | None = None
         self._thread = 0
         self._hook_before: Callable[[sys.UnraisableHookArgs], object] = sys.unraisablehook
@@ -65,22 +64,22 @@ class Interrupts:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code of the signal that ended the command; None where none did."""
+        """Exit code of the signal that ended the command; None if there was none."""
         return None if self.signal is None else 128 + self.signal
 
     def draws(self) -> None:
-        """From now on a report is drawn: the next signal leaves it."""
+        """Rendering has started: the next signal aborts it."""
         self._drawing = True
 
     def on_sighup(self) -> None:
-        """The terminal is gone: whatever is printed to it from here on, nobody can read."""
+        """Redirect terminal streams to /dev/null: the terminal is gone."""
         self.signal = self.signal or signal.SIGHUP
         for stream in (sys.stdin, sys.stdout, sys.stderr):
             if stream is not None:
                 redirect_to_devnull(stream, terminals_alone=True)
 
     def __enter__(self) -> Interrupts:
-        self._shields += 1  # nothing comes between two handlers
+        self._shields += 1  # no signal between two handlers
         if threading.current_thread() is threading.main_thread():
             self._thread = threading.get_ident()
             self._hook_before, sys.unraisablehook = sys.unraisablehook, self._cannot_be_raised
@@ -96,20 +95,20 @@ class Interrupts:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._shields += 1  # whatever comes from here on waits until the hands are off
+        self._shields += 1  # defer signals until the handlers are restored
         self._leave(kind)
 
     def _leave(self, kind: type[BaseException] | None) -> None:
         while self._sending:
-            time.sleep(_AGAIN_AFTER_S)  # else its signal would meet nobody's hands
+            time.sleep(_AGAIN_AFTER_S)  # its signal would find no handler
         place = _active.index(self)
-        for cut_short in _active[place + 1 :]:  # by a signal, as they were left
+        for cut_short in _active[place + 1 :]:  # cut short by a signal
             if cut_short.signal is not None:
                 self.signal = self.signal or cut_short.signal
         del _active[place:]
         outer = _active[-1] if _active else None
         with outer.shield() if outer else contextlib.nullcontext():
-            # Ctrl-C last: alone it raises an exception where nobody has it in hand.
+            # SIGINT last: only its default handler raises an exception.
             for number, handler in reversed(self._before.items()):
                 signal.signal(number, handler)
             owner = getattr(sys.unraisablehook, "__self__", None)
@@ -118,16 +117,16 @@ class Interrupts:
             ended = kind is not None and issubclass(kind, KeyboardInterrupt)
             unheard = self._waiting or self._dropped is not None
             if outer and (ended or unheard):
-                outer.signal = outer.signal or self.signal  # it ends that one, too
+                outer.signal = outer.signal or self.signal  # it ends the outer command too
         if unheard and not ended:
             raise EndedError
 
     @contextlib.contextmanager
     def shield(self) -> Iterator[None]:
-        """Signals wait until this is left, however it is left.
+        """Defer signals until the block is left.
 
         Raises:
-            EndedError: on leaving, where one came meanwhile.
+            EndedError: on leaving, if a signal came meanwhile.
         """
         self._shields += 1
         try:
@@ -145,8 +144,8 @@ class Interrupts:
         self._dropped = self._raised
         self._sending.append(True)
         try:
-            _thread.start_new_thread(self._send_again, ())  # takes no lock, as Thread does
-        except RuntimeError:  # the system makes no thread more
+            _thread.start_new_thread(self._send_again, ())  # takes no lock, unlike Thread
+        except RuntimeError:  # the system cannot start a thread
             self._sending.pop()
             self._waiting = True  # until the next shield is left
 
@@ -155,9 +154,9 @@ class Interrupts:
             time.sleep(_AGAIN_AFTER_S)
             number = self._dropped
             if number is None:
-                return  # another signal has brought it meanwhile
+                return  # another signal raised it meanwhile
             self._again = True
-            if hasattr(signal, "pthread_kill"):  # wakes a main thread that waits for something
+            if hasattr(signal, "pthread_kill"):  # wakes a blocked main thread
                 signal.pthread_kill(self._thread, number)
             else:
                 _thread.interrupt_main(number)
@@ -167,7 +166,7 @@ class Interrupts:
     def _take(self, number: int, _: FrameType | None) -> None:
         again, self._again = self._again, False
         if again and self._dropped is None:
-            return  # it was sent twice
+            return  # sent twice
         first = self.signal is None or self._dropped is not None
         self._dropped = None
         self._raised = signal.Signals(number)
@@ -175,7 +174,7 @@ class Interrupts:
         if number == getattr(signal, "SIGHUP", None):
             self.on_sighup()
             if not first or self._drawing:
-                return  # what is left to be done is done, to nobody
+                return  # finish without output
         if not (first or self._drawing):
             _kill_what_runs()
         elif self._shields:
@@ -190,33 +189,33 @@ _left: set[Path] = set()
 
 
 def drawing() -> None:
-    """Of the command in progress a report is drawn from now on: the next signal leaves it."""
+    """Rendering has started in the present command: the next signal aborts it."""
     if _active:
         _active[-1].draws()
 
 
 def answer(read: Callable[[], str]) -> str:
-    """What whoever sits at the terminal answers; an empty line where the input is at its end.
+    """Read the user's answer from the terminal; an empty line at the end of the input.
 
-    The question is to be printed before: a signal that comes while ``read`` flushes or begins to
-    wait would not be heard until somebody presses Enter, so the waiting is done here.
+    Print the question before. ``read`` would not notice a signal that arrives while it flushes or
+    starts to block, so this function waits for the input itself.
 
     Raises:
-        KeyboardInterrupt: a signal came, or the terminal is gone and its signal has not come yet.
+        KeyboardInterrupt: a signal came, or the terminal is gone.
         OSError: the input is a file that cannot be read.
     """
     _wait_for_an_answer()
     said = _answer(read)
-    # Python's input() drops whatever is raised while it flushes the output.
+    # Python's input() drops exceptions that are raised while it flushes the output.
     if _active and _active[-1].signal is not None:
         raise EndedError
     return said
 
 
 def _wait_for_an_answer() -> None:
-    """Until a line is typed or a signal came: that one wakes through a pipe, however early it is.
+    """Wait for a line or a signal; a wakeup pipe also catches signals that arrive early.
 
-    A call that waits for the terminal alone sleeps on where a signal came just before it.
+    A call that waits only for the terminal would block if a signal arrived just before it.
 
     Raises:
         EndedError: a signal came.
@@ -224,12 +223,12 @@ def _wait_for_an_answer() -> None:
     ours = threading.current_thread() is threading.main_thread()
     if not ours or os.name != "posix" or not is_device(sys.stdin):
         return
-    with shielded():  # a signal is raised behind it, when all is as it was
+    with shielded():  # a signal is raised after everything is restored
         heard, told = os.pipe()
         os.set_blocking(told, False)
         before = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
         try:
-            if not (_active and _active[-1]._waiting):  # it came before the pipe was there
+            if not (_active and _active[-1]._waiting):  # it came before the pipe existed
                 select.select([sys.stdin, heard], [], [])
         finally:
             signal.set_wakeup_fd(before)
@@ -252,7 +251,7 @@ def _answer(read: Callable[[], str]) -> str:
 
 @contextlib.contextmanager
 def shielded() -> Iterator[None]:
-    """Signals of the run in progress, if there is one, wait until this is left."""
+    """Defer signals of the present command until the block is left."""
     if not _active:
         yield
         return
@@ -261,21 +260,21 @@ def shielded() -> Iterator[None]:
 
 
 def _is_ours(handler: Any) -> bool:
-    """Whether nobody else wants a signal: it does what it usually does, or a command has it."""
+    """Whether the handler is the default or belongs to a command."""
     return handler in _USUAL or isinstance(getattr(handler, "__self__", None), Interrupts)
 
 
 def leaked_segments() -> frozenset[Path]:
-    """Shared memory of what a second signal killed since this was asked last."""
+    """Shared memory of processes that a second signal killed, since the last call."""
     found = frozenset(_left)
     _left.clear()
     return found
 
 
 def _kill_what_runs() -> None:
-    """Kill every process below this one, by its own id; who waits for them goes on at once.
+    """Kill every process below this one, except resource trackers and orphan reapers.
 
-    But for those that give back what the others leave: they end by themselves behind them.
+    Those clean up after the others and end by themselves.
     """
     import psutil  # not needed to print a help text
 

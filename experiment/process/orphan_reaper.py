@@ -1,13 +1,12 @@
-"""Waits for the program to be gone and ends what it left.
+"""Orphan reaper: kills orphaned children when this program dies.
 
 ``python orphan_reaper.py MARK SCRATCH PATHS...``
 
-    stdin   paths of shared memory, one a line; a line with a dot: all is ended, there is nothing
+    stdin   paths of shared memory, one a line; a line with a dot: everything has ended, nothing
             to do. Closed without that line: the program is dead.
 
-Until then it has imported nothing but what an interpreter cannot do without: it sleeps beside what
-is measured. ``SCRATCH`` is the directory of what it is to end, or empty; ``PATHS`` are where it
-finds this program's packages.
+It imports only built-in modules until then, since it sleeps while arms are measured. ``SCRATCH`` is
+the child's temporary directory, or empty; ``PATHS`` is the import path of this program's packages.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ _SHARED = "/dev/shm"  # noqa: S108 - only looked at
 
 
 def main(mark: str, scratch: str, paths: list[str]) -> None:
-    """Wait, end whatever has the mark, and remove its temporary files."""
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # whoever means the program means it, too
+    """Wait, then end all processes with the mark and remove their temporary files."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # signals for the program also reach this process
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
     try:
         others = os.listdir(_SHARED)  # noqa: PTH208 - pathlib takes memory
-    except OSError:  # another system
+    except OSError:  # not Linux
         others = []
     lines = sys.stdin.buffer.read().splitlines()
     if _DONE in lines:

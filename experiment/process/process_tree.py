@@ -1,12 +1,12 @@
-"""What a child process has started, wherever it has gone: found, and ended by its own ids.
+"""Process-tree tracking and cleanup of child processes.
 
-    below it      for as long as every parent in between lives
-    its session   who was left behind there by a parent that has ended
-    its mark      a variable that everything below it inherits, however it was started
-    met           who was seen below it while it lived, should somebody have dropped the mark
+    descendants     while all parents in between live
+    session         processes left behind by a parent that has ended
+    mark            an environment variable inherited by everything below a child
+    observed        processes seen below the child that may have dropped the mark
 
-A process that began a session of its own and whose parent has died is below nobody. Its mark says
-whose it is; since no other process has it, nothing else is ever ended.
+A process with its own session whose parent has died is no descendant; its mark identifies it.
+The mark is unique, so that no other process is ever ended.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from experiment.process.shared_memory import is_tracker, remove_segments, segmen
 GRACE_S = 3.0
 _POLL_S = 0.01
 _GUARD = Path(__file__).resolve().with_name("orphan_reaper.py")
-# What is being ended may start something at that moment; nobody does so for ever.
+# A process that is being ended may start another one meanwhile.
 _ROUNDS = 5
 
 
 def new_mark() -> str:
-    """Name of a variable that no other process has. A child of a child has one of each."""
+    """Name of an environment variable that is unique to a child. Nested children have several."""
     return f"PAGEDKV_CHILD_{secrets.token_hex(8)}"
 
 
 def descendants(pid: int) -> list[psutil.Process]:
-    """Every process below ``pid``."""
+    """All processes below ``pid``."""
     try:
         return psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
@@ -47,10 +47,10 @@ def descendants(pid: int) -> list[psutil.Process]:
 
 
 def session_members(leader: int) -> list[psutil.Process]:
-    """Processes of the session that a child began which has ended and was waited for.
+    """Processes in the session of a child that has ended and was waited for.
 
-    Its number is given away again only when nobody of that session is left: who has it now is a
-    stranger, and so is the session.
+    The session id is reused only when the session is empty; if its leader exists, the session is
+    another one.
     """
     members: list[psutil.Process] = []
     if hasattr(os, "getsid") and not psutil.pid_exists(leader):
@@ -62,17 +62,17 @@ def session_members(leader: int) -> list[psutil.Process]:
 
 
 def marked(mark: str) -> list[psutil.Process]:
-    """Processes that were started with this mark, the child itself included while it lives."""
+    """Processes with this mark, the child included while it lives."""
     found: list[psutil.Process] = []
     for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):  # it has ended, or is somebody else's
+        with contextlib.suppress(psutil.Error, OSError):  # it has ended, or belongs to another user
             if mark in process.environ():
                 found.append(process)
     return found
 
 
 def end_marked(mark: str, shared: Iterable[Path] = ()) -> None:
-    """End every process with this mark, and give back shared memory: theirs, and ``shared``."""
+    """End every process with this mark; remove its shared memory and ``shared``."""
     left = set(shared)
     for _ in range(_ROUNDS):
         found = marked(mark)
@@ -84,9 +84,9 @@ def end_marked(mark: str, shared: Iterable[Path] = ()) -> None:
 
 
 def end_processes(processes: Iterable[psutil.Process]) -> None:
-    """Terminate processes; kill what does not go.
+    """Terminate processes, and kill those that do not end.
 
-    Those that give back what the others leave come last: they end by themselves behind them.
+    Resource trackers come last: they clean up after the others and end by themselves.
     """
     running = set(processes)
     trackers = [process for process in running if is_tracker(process)]
@@ -106,7 +106,7 @@ def _kill(processes: list[psutil.Process]) -> None:
 
 
 def runs(process: psutil.Process) -> bool:
-    """Whether it is there and has not ended; who has and was not waited for holds nothing."""
+    """Whether the process exists and is not a zombie."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
@@ -114,7 +114,7 @@ def runs(process: psutil.Process) -> bool:
 
 
 def _running_after(processes: list[psutil.Process], seconds: float) -> list[psutil.Process]:
-    """Who is still there then; sooner, once nobody is."""
+    """Processes that still run after at most ``seconds``."""
     deadline = time.monotonic() + seconds
     while (left := [process for process in processes if runs(process)]) and (
         time.monotonic() < deadline
@@ -124,23 +124,23 @@ def _running_after(processes: list[psutil.Process], seconds: float) -> list[psut
 
 
 class OrphanReaper:
-    """A process that ends everything with a mark once this one is gone without a word.
+    """A process that ends everything with a mark if this program dies.
 
-    Who is killed outright can end nobody any more, and the system ends no more than the child
-    itself. It sleeps in a session of its own and costs no time meanwhile (``orphan_reaper``).
+    A killed program cannot end its children, and the system ends only the direct child. The reaper
+    sleeps in its own session (``orphan_reaper``).
 
     Args:
-        mark: of what it is to end.
-        scratch: a directory that goes with it.
+        mark: of the processes to end.
+        scratch: directory to remove with them.
 
     Raises:
-        OSError: the system makes no process more.
+        OSError: the system cannot start a process.
     """
 
     def __init__(self, mark: str, scratch: Path | None = None) -> None:
         root = Path(experiment.__file__).resolve().parent.parent
         paths = [str(root), *map(os.path.abspath, filter(None, sys.path))]
-        # The others' streams are not its own: a pipe that it holds would never come to its end.
+        # No inherited streams: a pipe held by the reaper would never reach its end.
         self._process = subprocess.Popen(  # noqa: S603 - our own module, no shell
             [sys.executable, "-I", "-S", str(_GUARD), mark, str(scratch or ""), *paths],
             stdin=subprocess.PIPE,
@@ -152,11 +152,11 @@ class OrphanReaper:
         )
 
     def tell(self, shared: Iterable[Path]) -> None:
-        """Name shared memory that it is to give back, as the child may be dead before it looks."""
+        """Register shared memory to remove; the child may be dead before the reaper looks."""
         self._say("".join(f"{path}\n" for path in shared))
 
     def release(self) -> None:
-        """Everything has been ended: so does it."""
+        """End the reaper: everything has been cleaned up."""
         self._say(".\n")
         with contextlib.suppress(OSError):
             assert self._process.stdin is not None
@@ -169,12 +169,12 @@ class OrphanReaper:
 
     def _say(self, text: str) -> None:
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # somebody has killed it
+        with contextlib.suppress(OSError):  # the reaper was killed
             self._process.stdin.write(text.encode())
 
 
 def is_guard(process: psutil.Process) -> bool:
-    """Whether it is one that waits for this program to be gone."""
+    """Whether the process is an orphan reaper."""
     try:
         return str(_GUARD) in process.cmdline()
     except psutil.Error:

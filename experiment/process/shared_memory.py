@@ -1,10 +1,10 @@
-"""Shared memory that processes of an arm made and cannot give back once they are killed.
+"""Shared memory of killed processes.
 
-Linux keeps it under /dev/shm until someone removes it, for as long as the machine runs. Python's
-resource tracker does that for a process that died, unless it is killed with it.
+Linux keeps it under /dev/shm until it is removed. Python's resource tracker removes it for a
+process that died, unless the tracker is killed too.
 
-People keep files there as well: models, caches, temporary things. What lies in a directory, and
-what was there before any process of ours, is theirs and stays.
+Users also keep files there. Files in directories, and files older than our first process, are never
+removed.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ import psutil
 _PLACE = "/dev/shm/"  # noqa: S108 - where Linux keeps them; nothing is created here
 _TRACKER = "multiprocessing.resource_tracker"
 _GONE = " (deleted)"
-# Intel's and LLVM's OpenMP note here which process has loaded them; they keep no mapping of it.
+# Intel's and LLVM's OpenMP register the loading process under this name, without a mapping.
 _OPENMP = "__KMP_REGISTERED_LIB_{pid}_{user}"
 _others: set[str] = set()
 _looked: list[bool] = []
 
 
 def remember_others(names: Iterable[str] | None = None) -> None:
-    """What is there when a program starts its first process is not its own.
+    """Record the files that exist before the program starts its first process.
 
     Args:
-        names: of what was there then, where another process looked.
+        names: files that another process found.
     """
     if names is not None:
         _others.update(names)
@@ -40,12 +40,12 @@ def remember_others(names: Iterable[str] | None = None) -> None:
 
 
 def segments_of(processes: Iterable[psutil.Process]) -> frozenset[Path]:
-    """Shared memory that these processes have and others did not; none on other systems."""
+    """Shared memory created by these processes; empty on other systems."""
     return frozenset(path for path in _had(processes) if path.name not in _others)
 
 
 def _had(processes: Iterable[psutil.Process]) -> set[Path]:
-    """What processes have mapped, and what is named after them."""
+    """Shared memory that the processes have mapped, or that is named after them."""
     found: set[Path] = set()
     for process in processes:
         if hasattr(os, "getuid"):
@@ -59,7 +59,7 @@ def _had(processes: Iterable[psutil.Process]) -> set[Path]:
 
 
 def remove_segments(paths: Iterable[Path]) -> None:
-    """Remove those that are still there and that no process has any more."""
+    """Remove segments that still exist and that no process has mapped."""
     left = {path for path in paths if path.exists()}
     if left:
         left -= _had(filter(_has_not_ended, psutil.process_iter()))
@@ -69,7 +69,7 @@ def remove_segments(paths: Iterable[Path]) -> None:
 
 
 def _has_not_ended(process: psutil.Process) -> bool:
-    """Whether it holds anything; who was not waited for yet is there by name alone."""
+    """Whether the process is not a zombie."""
     try:
         return bool(process.status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:
@@ -77,7 +77,7 @@ def _has_not_ended(process: psutil.Process) -> bool:
 
 
 def is_tracker(process: psutil.Process) -> bool:
-    """Whether it is the one that gives back what others leave; it ends when they have."""
+    """Whether the process is Python's resource tracker, which ends after its clients."""
     try:
         return any(_TRACKER in word for word in process.cmdline())
     except psutil.Error:

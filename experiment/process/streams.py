@@ -1,9 +1,9 @@
-"""What is printed when nobody reads it any more: no error of whoever prints.
+"""Output streams whose reader or disk may go away.
 
-a terminal that closes    whoever prints meets an error, in any thread, and there is a signal;
-                          the error is answered by that signal, so that both are one end
-a pipe without a reader   `| head` has what it wanted: the command goes on, and tells nobody
-a disk that is full       the command goes on, and its end says what could not be written
+a closed terminal         writing fails in any thread, and there is a SIGHUP; the error triggers
+                          that signal, so that both lead to the same end
+a pipe without a reader   `| head` has read enough: the command continues silently
+a full disk               the command continues and reports at its end what was not written
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from typing import Any, TextIO, cast
 
 
 class _Stream:
-    """A text stream whose reader may go at any moment, or whose disk may be full.
+    """A text stream whose reader may go away, or whose disk may be full.
 
-    ``lost`` is told why what is printed here is kept nowhere.
+    The error is appended to ``lost`` if output could not be stored.
     """
 
     def __init__(self, stream: TextIO, lost: list[OSError]) -> None:
         self._stream, self._lost = stream, lost
 
     def write(self, text: str) -> int:
-        """Write ``text``, or nothing where nobody is left to read it."""
+        """Write ``text``; discard it if the reader is gone."""
         try:
             return self._stream.write(text)
         except OSError as error:
@@ -37,14 +37,14 @@ class _Stream:
             return len(text)
 
     def flush(self) -> None:
-        """Hand over what was written."""
+        """Flush what was written."""
         try:
             self._stream.flush()
         except OSError as error:
             self._is_left(error)
 
     def _is_left(self, error: OSError) -> None:
-        """Print to nobody from now on: what goes on is worth more than what is told of it."""
+        """Redirect the stream to /dev/null and continue."""
         if self._lost:
             return
         terminal = error.errno == errno.EIO and is_device(self._stream)
@@ -60,13 +60,14 @@ class _Stream:
 
 @contextlib.contextmanager
 def ignore_broken_pipe(lost: list[OSError] | None = None) -> Iterator[None]:
-    """Within this, whatever is printed to somebody who went is printed to nobody.
+    """Discard output whose reader is gone.
 
-    ``lost`` is told why the output could not be written, of a full disk for instance.
+    Args:
+        lost: receives the error if output could not be written, for example to a full disk.
     """
     before = sys.stdout, sys.stderr
     lost = [] if lost is None else lost
-    # None under a windowed Python; and of errors nobody can be told where they are lost.
+    # Streams are None under a windowed Python. Errors of stderr itself cannot be reported.
     ours = [stream and _Stream(stream, to) for stream, to in zip(before, (lost, []), strict=True)]
     sys.stdout, sys.stderr = (cast("TextIO", stream) for stream in ours)
     try:
@@ -80,9 +81,9 @@ def ignore_broken_pipe(lost: list[OSError] | None = None) -> Iterator[None]:
 
 
 def reopen_closed_fds() -> None:
-    """Open what whoever started this has closed of input, output and errors: it leads nowhere.
+    """Open /dev/null in place of closed standard streams.
 
-    Else the next file that is opened would be in its place, and what a library prints go into it.
+    Otherwise the next opened file would take the descriptor, and libraries would print into it.
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
@@ -98,7 +99,7 @@ def reopen_closed_fds() -> None:
 
 
 def redirect_to_devnull(stream: TextIO, *, terminals_alone: bool = False) -> None:
-    """Let a stream lead nowhere; a file or pipe may be left as it is."""
+    """Redirect a stream to /dev/null, or only if it is a terminal."""
     if terminals_alone and not is_device(stream):
         return
     with contextlib.suppress(OSError, ValueError):
@@ -108,14 +109,14 @@ def redirect_to_devnull(stream: TextIO, *, terminals_alone: bool = False) -> Non
 
 
 def is_device(stream: TextIO) -> bool:
-    """Whether it may be a terminal; one that is gone does not say so any more."""
+    """Whether the stream is a character device; isatty() fails for a closed terminal."""
     with contextlib.suppress(OSError, ValueError):
         return stat.S_ISCHR(os.fstat(stream.fileno()).st_mode)
     return False
 
 
 def _tell_the_main_thread() -> None:
-    """Its terminal is gone, whether or not the system says so, unless that is ignored."""
+    """Send SIGHUP to the main thread, unless it is ignored."""
     number = getattr(signal, "SIGHUP", None)
     if number is not None and callable(signal.getsignal(number)):
         main = threading.main_thread().ident

@@ -1,8 +1,8 @@
-"""The child's end of the pipe: events go out as JSON lines, acknowledgements come back.
+"""The child's end of the pipe: events out as JSON lines, acknowledgements in.
 
 runner ──stdin──►  one JSON line: the task;  then one line for each acknowledged event
 child  ──stdout──► events, one JSON line each
-child  ──stderr──► the log file (everything that libraries print lands there, stdout too)
+child  ──stderr──► the log file (output of libraries goes there, stdout too)
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from experiment.text.errors import ExitCode, UserError
 from experiment.text.messages import Message, message
 from experiment.text.redaction import without_private
 
-_PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
-# Torch's allocators, pinned memory and Triton, CUDA's libraries (CUBLAS_STATUS_ALLOC_FAILED), C++,
-# Python, and the system's own words.
+_PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
+# Messages of torch's allocators, pinned memory, Triton, CUDA libraries
+# (CUBLAS_STATUS_ALLOC_FAILED), C++, Python and the system.
 _NO_MEMORY = re.compile(
     r"out of memory|OutOfMemoryError|ALLOC_FAILED|bad_alloc|MemoryError|not enough memory"
     r"|can(?:'t|not) allocate memory",
@@ -37,18 +37,17 @@ _NO_MEMORY = re.compile(
 
 
 class Wire:
-    """Emits events to the runner. Make one per process, before heavy imports."""
+    """Emits events to the runner. Create one per process, before heavy imports."""
 
     def __init__(self) -> None:
-        # Libraries print to file descriptor 1; only the copy made here reaches the runner.
-        # It stays open as long as the process.
+        # Libraries print to file descriptor 1, so events use a copy of it. It is never closed.
         self._out = os.fdopen(os.dup(1), "w", encoding="utf-8", newline="\n", closefd=False)
         os.dup2(2, 1)
         self._in = sys.stdin
         self.import_s = 0.0
 
     def task(self) -> dict[str, Any]:
-        """The task that the runner wrote as the first line.
+        """Read the task, the first line from the runner.
 
         Raises:
             EOFError: the runner is gone.
@@ -66,10 +65,10 @@ class Wire:
         self._out.flush()
 
     def mark(self, event: StageEntered | TurnAwaited) -> None:
-        """Send a stage and stand still until the runner has taken its readings, or it is its turn.
+        """Send a stage and wait until the runner has taken its readings or grants the turn.
 
         Raises:
-            EOFError: the runner is gone, so there is nobody to work for.
+            EOFError: the runner is gone.
         """
         self.emit(event)
         if not self._in.readline():
@@ -81,12 +80,10 @@ def serve(
     main: Callable[[Wire, dict[str, Any]], None],
     libraries: Callable[[], None] | None = None,
 ) -> int:
-    """Run ``main`` as a child process; every way to fail becomes an ArmFailed event.
+    """Run ``main`` as a child process and return its exit code; failures become ArmFailed events.
 
-    ``libraries`` imports what ``main`` needs. It does not wait for the task: a process that is
-    started ahead has it behind itself when its turn comes.
-
-    Returns the exit code.
+    ``libraries`` imports what ``main`` needs. It runs before the task arrives, so that a process
+    that is started ahead has its imports done.
     """
     _end_with_the_runner()
     wire = Wire()
@@ -101,7 +98,7 @@ def serve(
     except UserError as error:
         return _fail(wire, arm, error.text, error.exit_code)
     except (EOFError, BrokenPipeError, KeyboardInterrupt):
-        return ExitCode.INTERRUPTED  # the runner is gone or ends us: nobody is left to tell
+        return ExitCode.INTERRUPTED  # the runner is gone or ends this process
     except MemoryError:
         traceback.print_exc()
         return _fail(wire, arm, message("failure.out_of_memory"), ExitCode.INCOMPLETE)
@@ -111,17 +108,17 @@ def serve(
         if is_out_of_memory(text):
             reason = message("failure.out_of_memory")
         else:
-            # Redacted before it is cut: half a secret would not be found later.
+            # Redact before truncating: a truncated secret is not recognised.
             reason = message("failure.exception", error=without_private(text)[:500])
         return _fail(wire, arm, reason, ExitCode.INCOMPLETE)
     return ExitCode.OK
 
 
 def _imported(libraries: Callable[[], None] | None, wire: Wire) -> Exception | None:
-    """Import large libraries, a fifth faster; what went wrong is to be raised for the task.
+    """Import large libraries without garbage collection; return an error, if any.
 
-    The garbage collector would walk all modules again and again while they come in, and find
-    nothing. What is there afterwards stays for good, so that it need not be walked later either.
+    The collector would scan all modules repeatedly and find nothing, which takes a fifth longer.
+    Freezing excludes them from later collections too.
     """
     if libraries is None:
         return None
@@ -139,10 +136,9 @@ def _imported(libraries: Callable[[], None] | None, wire: Wire) -> Exception | N
 
 
 def leave(code: int) -> NoReturn:
-    """End the process at once, after what is registered for its end.
+    """Exit the process at once, after its exit handlers.
 
-    Taking torch and Transformers apart, module by module, takes a second and is of use to nobody:
-    the system takes the memory back as a whole.
+    Unloading torch and Transformers takes a second without any use.
     """
     with contextlib.suppress(Exception):
         atexit._run_exitfuncs()
@@ -153,12 +149,12 @@ def leave(code: int) -> NoReturn:
 
 
 def is_out_of_memory(text: str) -> bool:
-    """Whether an error, its class and its text, says that memory ran out, a GPU's or the host's."""
+    """Whether an error's class and text indicate that GPU or host memory is exhausted."""
     return _NO_MEMORY.search(text) is not None
 
 
 def _end_with_the_runner() -> None:
-    """Have the system kill this process when the runner dies, however busy or stopped it is."""
+    """Have the system kill this process when the runner dies."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

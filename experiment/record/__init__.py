@@ -1,1 +1,1 @@
-"""The log of a run: written, read, resumed and checked."""
+"""Write, read, resume and verify the log of a run."""

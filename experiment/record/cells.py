@@ -1,8 +1,8 @@
-"""Which cell of an experiment each line of a log is of.
+"""Assign the events of a log to the cells of an experiment.
 
     cell 0 │ arm a: warm-up │ cell 1 │ arm a: warm-up │ turn of cell 0 │ … │ turn of cell 1 │ …
 
-A cell begins with :class:`CellStarted`; where arms take turns, the log comes back to it.
+A cell begins with :class:`CellStarted`; with interleaved arms the log returns to it.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from experiment.events import CellStarted, Event, TurnStarted
 
 
 def cell_at(event: Event, before: int | None) -> int | None:
-    """The index of the cell that an event is of, and what follows it; None: of no cell.
+    """Cell index of an event and of those that follow it; None: no cell.
 
     Args:
-        before: that of the event before it.
+        before: cell index of the previous event.
     """
     if isinstance(event, CellStarted):
         return event.index

@@ -1,8 +1,8 @@
-"""Checksums in ``run.json`` over the files beside it: who changed one later is told so.
+"""Checksums in ``run.json`` of the other files of a run.
 
     run.json   "files": {"events.jsonl": sha256, "logs/paged.log": sha256, "report.html": sha256 …}
 
-They tell a slip, a bad copy or a failing disk, not a forger, who could change ``run.json`` as well.
+They detect mistakes, incomplete copies and failing disks, not deliberate changes.
 """
 
 from __future__ import annotations
@@ -19,22 +19,19 @@ from experiment.files.bounds import MAX_FILE_NAME, MAX_FILES
 from kvsim.files import file_sha256, stream_sha256
 
 LOGS = "logs"
-# Of all files of a run together, in some seconds.
+# Of all files of a run together; takes some seconds.
 MAX_READ = 1 << 30
-# No link is followed, and no pipe is waited for. Windows knows neither flag.
+# Do not follow links or block on pipes. Windows has neither flag.
 _FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 def is_measured(name: str) -> bool:
-    """Whether a file was written while the run measured; the others are drawn from those."""
+    """Whether a file was written during measurement; the others are rendered from those."""
     return name == "events.jsonl" or name.startswith(f"{LOGS}/")
 
 
 def measured_files(directory: Path) -> list[Path]:
-    """The event log and what the processes printed, as far as ``MAX_READ`` bytes reach.
-
-    Nothing that a link leads to.
-    """
+    """The event log and the process logs, up to ``MAX_READ`` bytes; links are skipped."""
     logs = directory / LOGS
     found = () if logs.is_symlink() else sorted(logs.rglob("*"))
     kept, left = [], MAX_READ
@@ -49,19 +46,19 @@ def measured_files(directory: Path) -> list[Path]:
 
 
 def checksums(directory: Path, files: Iterable[Path]) -> dict[str, str]:
-    """Sha256 of files in a directory, by their names within it.
+    """SHA-256 of files in a directory, by relative path.
 
     Raises:
-        OSError: one cannot be read.
+        OSError: a file cannot be read.
     """
     return {path.relative_to(directory).as_posix(): file_sha256(path) for path in files}
 
 
 def changed_files(directory: Path, known: Any) -> tuple[str, ...]:
-    """Names of files that are there and are not what ``known`` says; none if it says nothing.
+    """Names of existing files whose checksum differs from ``known``; empty without checksums.
 
-    A report that was deleted is no contradiction: it can be drawn again. No more than ``MAX_READ``
-    bytes are read, of regular files alone: what is beyond them no run wrote.
+    A deleted report is no change, as it can be rendered again. At most ``MAX_READ`` bytes of
+    regular files are read; a run writes no more.
     """
     if not isinstance(known, Mapping):
         return ()
@@ -75,19 +72,19 @@ def changed_files(directory: Path, known: Any) -> tuple[str, ...]:
 
 
 class _Budget:
-    """Reads files of a run, at most ``MAX_READ`` bytes in all."""
+    """Read files of a run, at most ``MAX_READ`` bytes in all."""
 
     def __init__(self) -> None:
         self._left = MAX_READ
 
     def is_changed(self, directory: Path, name: str, digest: Any) -> bool:
-        """Whether a file is there that is not what ``digest`` says, or a measured one is not."""
+        """Whether a file differs from its checksum, or is missing although it was measured."""
         try:
             path = check_inside(directory, directory / name, opened=True)
             return bool(self._sha256(path) != digest)
         except FileNotFoundError:
             return is_measured(name)
-        except (OSError, ValueError):  # no regular file, too large, or a name that no file can have
+        except (OSError, ValueError):  # not a regular file, too large, or an invalid name
             return True
 
     def _sha256(self, path: Path) -> str:
@@ -100,5 +97,5 @@ class _Budget:
 
     def _take(self, count: int) -> None:
         self._left -= count
-        if self._left < 0:  # it has grown, or its size is none
+        if self._left < 0:  # it has grown, or reports no size
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))

@@ -1,4 +1,4 @@
-"""The directories that commands write into."""
+"""Output directories of commands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from experiment.text.errors import user_error
 
 
 def place_of_now(prefix: str = "", within: Path = Path("reports")) -> Path:
-    """Where what begins now is written unless somebody names a place; nothing is made."""
+    """Default output directory, named after the present time; it is not created."""
     return within / (prefix + datetime.now().astimezone().strftime("%Y%m%d-%H%M%S"))
 
 
@@ -22,7 +22,7 @@ def make_run_directory(out: Path | None, prefix: str = "") -> Path:
     """Create the directory of a run: ``out``, or one named after the time under ``reports/``.
 
     Raises:
-        UserError: ``out`` holds a run already, or cannot be created.
+        UserError: ``out`` already holds a run, or cannot be created.
     """
     path = out or place_of_now(prefix)
     with writing(path):
@@ -35,24 +35,24 @@ def make_run_directory(out: Path | None, prefix: str = "") -> Path:
 
 @contextmanager
 def run_directory(out: Path | None, prefix: str = "") -> Iterator[Path]:
-    """The directory that :func:`make_run_directory` makes; nobody else writes there meanwhile.
+    """Create the directory of a run and lock it in the block.
 
     Raises:
-        UserError: as there, or another process is about to write into it.
+        UserError: as :func:`make_run_directory`, or another process holds the lock.
     """
     path = make_run_directory(out, prefix)
     with held(path):
         with writing(path):
-            _check_empty(path)  # of two that begin at once the second one sees what the first wrote
+            _check_empty(path)  # the first of two concurrent runs may have written by now
         yield path
 
 
 @contextmanager
 def shared_directory(path: Path) -> Iterator[None]:
-    """Make a directory where there is none; nobody else writes into it meanwhile.
+    """Create a directory if necessary, and lock it in the block.
 
     Raises:
-        UserError: it cannot be made, or another process is writing into it.
+        UserError: it cannot be created, or another process holds the lock.
     """
     with writing(path):
         path.mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,7 @@ def _check_empty(path: Path) -> None:
 
 
 def _new_directory(path: Path) -> Path:
-    """Create a directory that nobody else has, though several runs begin in the same second."""
+    """Create a directory with a unique name, even if several runs start in the same second."""
     path.parent.mkdir(parents=True, exist_ok=True)
     while True:
         try:

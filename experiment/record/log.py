@@ -1,9 +1,9 @@
-"""The run directory: the event log and the summary. All that any report reads.
+"""The run directory: event log and summary, the only input of reports.
 
 reports/<run>/
-  events.jsonl   every event, one line each, in the order in which the runner saw them
+  events.jsonl   every event, one line each, in the order in which the runner received them
   run.json       schema version, resolved config, environment, results, checksums of the rest
-  logs/          what each process printed
+  logs/          output of each process
 """
 
 from __future__ import annotations
@@ -43,48 +43,47 @@ from kvsim.files import PART, write_whole
 EVENTS_FILE = "events.jsonl"
 RUN_FILE = "run.json"
 T = TypeVar("T")
-_DIGITS = 10  # no system has process ids as long as that
+_DIGITS = 10  # no system has process ids of so many digits
 
 
 class EventLog:
-    """Appends events to ``events.jsonl``; a line is complete or absent after a crash of ours.
+    """Append events to ``events.jsonl``; after a crash each line is complete or absent.
 
-    Threads may write at the same time (the memory sampler does), processes may not: who holds
-    the log keeps others from it until it ends, however it ends.
+    Several threads may write (the memory sampler does). The file is locked against other processes
+    until this one ends.
 
     Args:
         directory: the run directory; it exists.
-        resume: go on with the log that is there, once :meth:`begin` is called; until then events
-            wait in memory, and the run is left as it is.
-        size: bytes of the log that is there, when it was read.
+        resume: continue the existing log once :meth:`begin` is called; until then events
+            are kept in memory and the run is unchanged.
+        size: bytes of the existing log when it was read.
 
     Raises:
-        UserError: another process is writing a run there, or has done so since the log was read.
+        UserError: another process is writing the run, or has done so since the log was read.
     """
 
     def __init__(self, directory: Path, resume: bool = False, size: int | None = None) -> None:
         self.path = directory / EVENTS_FILE
-        # Who draws the run that is resumed, with the sums of its log, comes to an end before.
+        # Wait for a process that renders the run that is resumed.
         with held(directory, DRAWING_S if resume else 0.0):
             self._file = _opened(self.path, resume)
         self._waiting: list[tuple[Event, bytes | None]] | None = [] if resume else None
         self._size = self._file.seek(0, os.SEEK_END)
-        if size is not None and size != self._size:  # by one that has ended meanwhile
+        if size is not None and size != self._size:  # by a process that has ended meanwhile
             self._file.close()
             raise user_error("error.resume.went_on", path=str(directory))
         self._lock = Lock()
-        self._clean = cleaner()  # whatever an arm says: no home directory, no secret
+        self._clean = cleaner()  # redact home directory and secrets in all events
 
     @property
     def begun(self) -> bool:
-        """Whether events are written down: at once, but for a run that is resumed."""
+        """Whether events are written; False for a resumed run before :meth:`begin`."""
         return self._waiting is None
 
     def begin(self) -> None:
-        """Go on with the log: write what has waited, and from now on everything.
+        """Continue the log: write the events kept in memory, and from now on all others.
 
-        A line that broke off is ended, so that it stays and spoils no other. The summary goes: it
-        would be that of another log.
+        A truncated line is terminated. The summary is removed, as it describes the earlier log.
 
         Raises:
             UserError: as :meth:`write`.
@@ -99,14 +98,13 @@ class EventLog:
             self.write(event, came_as)
 
     def write(self, event: Event, line: bytes | None = None) -> None:
-        """Append one event and hand it to the operating system.
+        """Append one event and pass it to the operating system.
 
         Args:
-            line: as the process that it comes from wrote it; it is not written anew.
+            line: the event as encoded by its process; it is not encoded again.
 
         Raises:
-            UserError: it cannot be written, on a full disk for instance; the log ends with the
-                event before.
+            UserError: writing failed, as on a full disk; the log ends with the previous event.
         """
         if self._waiting is not None:
             self._waiting.append((event, line))
@@ -125,7 +123,7 @@ class EventLog:
             try:
                 while rest:
                     rest = rest[self._file.write(rest) :]
-            except BaseException as error:  # the disk, or a signal that came between two parts
+            except BaseException as error:  # a disk error, or a signal between two writes
                 if self._file.tell() != begin + len(line):
                     with contextlib.suppress(OSError):
                         self._file.truncate(begin)
@@ -148,14 +146,13 @@ class EventLog:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A run as it was written down.
+    """A recorded run.
 
-    ``damaged_lines`` counts lines that are no events (a crash can cut the last one), ``cut_lines``
-    those of them behind which the run was resumed: what stood there ran again.
-    ``changed_files`` are those that are no longer as they were when ``run.json`` was written,
-    and that file itself where it is damaged. ``is_drawn``: a report is drawn of it, so that who
-    replays it makes frames for the player, too. ``memo`` is what readers have worked out of the
-    events, once.
+    ``damaged_lines`` counts lines that are not events: a crash can truncate the last one.
+    ``cut_lines`` are those followed by a resumption, whose work was repeated. ``changed_files``
+    have changed since ``run.json`` was written, or are ``run.json`` itself if damaged.
+    ``is_drawn``: a report will be rendered, so that a replay also makes the player's frames.
+    ``memo`` caches what readers derive from the events.
     """
 
     directory: Path
@@ -177,22 +174,21 @@ class Record:
 
     @property
     def started(self) -> RunStarted:
-        """The first event; :func:`read_record` made sure that it is there."""
+        """The first event; :func:`read_record` checked that it exists."""
         event = self.events[0]
         assert isinstance(event, RunStarted)
         return event
 
 
 def read_record(directory: Path, *, own: bool = False) -> Record:
-    """Read a run directory; a log that breaks off is read up to its last complete line.
+    """Read a run directory; a truncated log is read up to its last complete line.
 
     Args:
-        own: this process writes the run, or has just ended it.
+        own: this process writes the run, or has just finished it.
 
     Raises:
-        UserError: no log there, or none with a line; it does not begin as one; a version wrote it
-            that is newer than this program, or older than all that it reads; or it takes too much
-            memory.
+        UserError: no log, or no event in it; another file; a schema version that is newer than this
+            program, or too old; or the memory limit is exceeded.
     """
     path = directory / EVENTS_FILE
     events: list[Event] = []
@@ -217,25 +213,25 @@ def read_record(directory: Path, *, own: bool = False) -> Record:
         raise user_error("error.no_record", path=str(directory)) from error
     except OSError as error:
         raise user_error("error.file_unreadable", path=str(path)) from error
-    if not events and not whole:  # whoever opened it was killed before, or in, its first line
+    if not events and not whole:  # its writer was killed before it completed the first line
         raise user_error("error.record_empty", path=str(directory))
     if not events or not isinstance(events[0], RunStarted):
         raise user_error("error.no_record", path=str(directory))
     _check_version(path, events[0].schema_version)
     summary = _summary(directory / RUN_FILE)
-    if summary is None:  # what it said of the others, nobody knows
+    if summary is None:  # the checksums of the others are unknown
         return Record(directory, joined(events), damaged, changed_files=(RUN_FILE,), cut_lines=cut)
     changed = changed_files(directory, summary.get("files"))
     return Record(directory, joined(events), damaged, summary, changed, cut)
 
 
 def write_atomic(path: Path, text: str, encoding: str = "utf-8") -> None:
-    """Write a text, whole or not at all (see :mod:`kvsim.files`)."""
+    """Write a text atomically (see :mod:`kvsim.files`)."""
     write_whole(path, text.encode(encoding))
 
 
 def remove_parts(directory: Path) -> None:
-    """Remove the files that a process was writing when it was killed."""
+    """Remove partial files of killed processes."""
     for path in directory.rglob(f".*{PART}"):
         owner = path.name.split(".")[-3]
         if owner.isdecimal() and len(owner) < _DIGITS and not psutil.pid_exists(int(owner)):
@@ -250,13 +246,13 @@ def write_summary(directory: Path, summary: dict[str, Any]) -> None:
 
 
 def _opened(path: Path, resume: bool) -> IO[bytes]:
-    """The log, made anew or as it is, and kept from other processes.
+    """Open the log, new or existing, and lock it.
 
     Raises:
-        UserError: another process has it.
+        UserError: another process holds the lock.
     """
     try:
-        # Without a buffer of ours: what did not fit on a full disk is not tried again later.
+        # Unbuffered: data that did not fit on a full disk is not written later.
         file = path.open("r+b", buffering=0) if resume else path.open("xb", buffering=0)
     except FileExistsError as error:
         raise user_error("error.run_in_use", path=str(path.parent)) from error
@@ -272,7 +268,7 @@ def _full(path: Path, error: OSError) -> UserError:
 
 
 def _summary(path: Path) -> dict[str, Any] | None:
-    """What ``run.json`` holds; none or one that is too large has nothing, a damaged one is None."""
+    """Content of ``run.json``; empty if missing or too large, None if damaged."""
     try:
         if not path.exists():
             return {}
@@ -285,7 +281,7 @@ def _summary(path: Path) -> dict[str, Any] | None:
 
 
 def _ends_a_line(file: IO[bytes], size: int) -> bool:
-    """Whether the last byte ends a line; leaves the file at its end."""
+    """Whether the last byte ends a line; leaves the file position at the end."""
     if not size:
         return True
     file.seek(size - 1)
@@ -293,7 +289,7 @@ def _ends_a_line(file: IO[bytes], size: int) -> bool:
 
 
 def _check_schema(path: Path, line: bytes) -> None:
-    """The first line is no event of ours: say so when a later version wrote it."""
+    """Report a newer schema version in a first line that cannot be decoded."""
     with contextlib.suppress(ValueError, AttributeError):
         version = parse_json(line).get("schema_version")
         if isinstance(version, int):

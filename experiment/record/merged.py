@@ -1,10 +1,10 @@
-"""A run that was resumed, told as one that was not: what every reader of the record is given.
+"""Merge the segments of a resumed run's log into one sequence of events.
 
     log       started model │ arm A │ arm B, killed ║ resumed model │ arm B │ arm C
-    joined    started model resumed │ arm A │ arm B │ arm C
+    merged    started model resumed │ arm A │ arm B │ arm C
 
-Of an arm that ran twice the later attempt counts; the first one stays in the log. Moments behind
-a break are moved onto the clock of the beginning, by the wall clock; nothing within an arm moves.
+Of an arm that ran twice the later attempt counts. Times after an interruption are shifted onto the
+first segment's clock by wall-clock time; differences within an arm do not change.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from experiment.events import (
 )
 from experiment.text.errors import UserError
 
-# What is told once more after a break, and holds for all of the run.
+# Repeated after an interruption, and valid for the whole run.
 _ONCE = (EnvironmentProbed, ModelPrepared, WorkloadReady)
 
 
 def joined(events: Sequence[Event]) -> tuple[Event, ...]:
-    """The events of a log, as its description says; those of an unbroken run as they are."""
+    """Merge the events of a log; those of an uninterrupted run are returned unchanged."""
     if not any(isinstance(event, RunResumed) for event in events):
         return tuple(events)
     parts = list(_on_one_clock(_parts(events)))
@@ -69,13 +69,13 @@ def joined(events: Sequence[Event]) -> tuple[Event, ...]:
 
 @dataclass(slots=True)
 class _Part:
-    """What belongs to the whole of a run or of a cell, and the attempts of each arm in it."""
+    """Common events of a run or cell, and the attempts of each of its arms."""
 
     whole: list[Event] = field(default_factory=list)
     attempts: dict[str, dict[int, list[Event]]] = field(default_factory=dict)
 
     def take(self, event: Event, number: int) -> None:
-        """Sort in one event of the stretch of this number."""
+        """Add one event of a segment."""
         arm = getattr(event, "arm", None)
         if arm is not None:
             self.attempts.setdefault(arm, {}).setdefault(number, []).append(event)
@@ -83,17 +83,17 @@ class _Part:
             self.whole.append(event)
 
     def told(self, order: Sequence[str], last: int) -> Iterator[Event]:
-        """What belongs to the whole, then every arm in its order; ``last`` is the last stretch."""
+        """Yield the common events, then every arm in its order; ``last`` is the last segment."""
         yield from self.whole
         for arm in sorted(self.attempts, key=lambda arm: _place(arm, order)):
             tries = self.attempts[arm]
             ran = [number for number, events in tries.items() if _is_attempt(events)]
-            if arm not in KNOWN_ARMS:  # a stage of the preparation: only the last one stands
+            if arm not in KNOWN_ARMS:  # a stage of the preparation: only the last one counts
                 yield from tries.get(last, ())
                 continue
             chosen = max(ran, default=max(tries))
             yield from tries[chosen]
-            # Differences are looked at behind all arms, so perhaps in a later stretch.
+            # Token margins are computed after all arms, perhaps in a later segment.
             for number in sorted(tries):
                 if number > chosen:
                     yield from (e for e in tries[number] if isinstance(e, TokenMargin))
@@ -115,7 +115,7 @@ def _place(arm: str, order: Sequence[str]) -> int:
 
 
 def _order(started: Event) -> Sequence[str]:
-    """The arms of an ordinary run in the order in which they run; none if it cannot be told."""
+    """Arms of an ordinary run in their order; empty if unknown."""
     assert isinstance(started, RunStarted)
     try:
         return expand_arms(started.config["run"]["arms"])
@@ -124,7 +124,7 @@ def _order(started: Event) -> Sequence[str]:
 
 
 def _parts(events: Sequence[Event]) -> Iterator[list[Event]]:
-    """The stretches between breaks; each but the first begins with its RunResumed."""
+    """Split into segments; each but the first begins with its RunResumed."""
     part: list[Event] = []
     for event in events:
         if isinstance(event, RunResumed):
@@ -135,9 +135,9 @@ def _parts(events: Sequence[Event]) -> Iterator[list[Event]]:
 
 
 def _on_one_clock(parts: Iterable[list[Event]]) -> Iterator[list[Event]]:
-    """The monotonic clock begins anew with the machine: move later stretches behind the first.
+    """Shift later segments onto the first one's clock: a reboot resets the monotonic clock.
 
-    The wall clock says how far; where it was set back, they follow at once.
+    The shift is the difference in wall-clock time, but segments never overlap.
     """
     started: RunStarted | None = None
     end = 0

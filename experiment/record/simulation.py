@@ -1,4 +1,4 @@
-"""``sim.json``: everything that a simulation was told and found; all that its reports read."""
+"""``sim.json``: input and results of a simulation, the only input of its reports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCHEMA_VERSION = 1
 
 
 def write_simulation(directory: Path, data: dict[str, Any]) -> Path:
-    """Write the record, whole or not at all; returns its path."""
+    """Write the record atomically; return its path."""
     path = directory / SIM_FILE
     text = json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False)
     write_atomic(path, text + "\n")
@@ -26,7 +26,7 @@ def read_simulation(directory: Path) -> dict[str, Any]:
     """Read a record.
 
     Raises:
-        UserError: it is missing, damaged, or of another version.
+        UserError: missing, damaged, or of another version.
     """
     path = directory / SIM_FILE
     if not path.is_file():
@@ -38,6 +38,6 @@ def read_simulation(directory: Path) -> dict[str, Any]:
     if not isinstance(data, dict) or data.get("kind") != "simulation":
         raise user_error("error.no_record", path=str(directory))
     if data.get("schema_version") != SCHEMA_VERSION:
-        found = str(data.get("schema_version"))  # no value of a file is taken for a message
+        found = str(data.get("schema_version"))  # never taken for a message
         raise user_error("error.schema", path=str(path), found=found, known=SCHEMA_VERSION)
     return data

@@ -1,1 +1,1 @@
-"""An arm's log, replayed step by step."""
+"""Replay an arm's log step by step."""

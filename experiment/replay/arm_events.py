@@ -1,4 +1,4 @@
-"""The events of a run sorted by arm: what every evaluation of an arm begins with."""
+"""Events of a run, grouped by arm."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ from experiment.events import (
 from experiment.record.log import Record
 
 T = TypeVar("T")
-# Stages of a run that are no arms.
+# Stages of a run that are not arms.
 PREPARATION = ("environment", "prepare", "margins", "limits")
-# The most that there was since the cache was reserved.
+# Maxima since the cache was reserved.
 _PEAKS = (Channel.HIGH_WATER, Channel.TORCH_ALLOCATED_PEAK, Channel.TORCH_RESERVED_PEAK)
 
 
@@ -76,17 +76,17 @@ class ArmEvents:
     profile_run: ProfileRun | None
     second_part: SecondPartRun | None
     is_drawn: bool = False
-    # What readers have worked out of them, once.
+    # Cache of derived values.
     memo: dict[str, object] = field(default_factory=dict, compare=False, repr=False)
 
 
 def arms_of(record: Record) -> list[ArmEvents]:
-    """The arms of a run as its tables and charts show them: by the ladder, whichever ran first."""
+    """Arms of a run in display order: by the ladder."""
     return by_ladder(split_by_arm(record), lambda events: events.arm)
 
 
 def split_by_arm(record: Record) -> list[ArmEvents]:
-    """Sort the log by arm, once; the stages before any arm are left out."""
+    """Group the log by arm, once; the stages before the arms are excluded."""
     known = record.memo.get("arms")
     if isinstance(known, list):
         return list(known)
@@ -143,7 +143,7 @@ def _arm_events(arm: str, events: list[object], is_drawn: bool) -> ArmEvents:
 
 
 def _without(part: SecondPartRun | None, readings: list[Reading]) -> list[Reading]:
-    """Readings of what all arms did: no samples and no peaks from the second part on."""
+    """Exclude samples and peaks from the second part on."""
     if part is None:
         return readings
     return [

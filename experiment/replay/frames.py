@@ -1,11 +1,11 @@
-"""What changes in an arm's pool from one picture of the player to the next.
+"""Frames of the player: changes of an arm's pool from one frame to the next.
 
     frame     steps                     step // every
     0         0 1 2 3                   0
     1         4 5 6 7                   1
 
-Taken while the log is replayed, so nothing is replayed again for the player. Frames that follow
-each other can be merged: each holds net changes.
+They are recorded during the replay, which need not be repeated. Consecutive frames can be merged:
+each holds net changes.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ MOST_FRAMES = 2400
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The changes of some steps; ``t_ns`` is when the last had ended.
+    """Changes of some steps; ``t_ns`` is the end of the last one.
 
     Attributes:
         gone: requests that hold nothing any more.
-        tables: of requests whose table or end changed: entries kept, entries behind them, slots of
-            padding in front, whether it has ended.
-        written: positions written, where that changed.
-        cached: blocks whose content is kept from now on.
-        uncached: blocks whose content was kept before.
+        tables: requests whose table or end changed: number of unchanged leading entries, further
+            entries, padding slots at the front, whether it has finished.
+        written: number of written positions, if changed.
+        cached: blocks that are cached from now on.
+        uncached: blocks that are no longer cached.
     """
 
     plans: tuple[StepPlan, ...]
@@ -41,7 +41,7 @@ class Frame:
     uncached: frozenset[int]
 
     def apply(self, holders: dict[int, Holder], cached: set[int]) -> None:
-        """Bring the state before this frame to the state behind it."""
+        """Update the state before this frame to the state after it."""
         for request in self.gone:
             del holders[request]
         for request, (kept, behind, padding, finished) in self.tables.items():
@@ -56,10 +56,10 @@ class Frame:
 
 @dataclass(slots=True)
 class FrameRecorder:
-    """Makes frames of steps while they are replayed.
+    """Record frames during a replay.
 
     Args:
-        every: steps of a frame, by their numbers.
+        every: steps per frame, by step number.
     """
 
     every: int
@@ -70,16 +70,16 @@ class FrameRecorder:
     _cached: set[int] = field(default_factory=set)
 
     def ends_before(self, plan: StepPlan) -> bool:
-        """Whether a frame is open that this plan is no step of."""
+        """Whether a frame is open to which this plan does not belong."""
         return bool(self._plans) and plan.step // self.every != self._plans[-1].step // self.every
 
     def add(self, plan: StepPlan, t_ns: int) -> None:
-        """A step of the open frame has been replayed."""
+        """Add a replayed step to the open frame."""
         self._plans.append(plan)
         self._t_ns = t_ns
 
     def close(self, holders: Mapping[int, Holder], cached: Collection[int]) -> None:
-        """End the open frame; the state is the one behind its last step."""
+        """Close the open frame with the state after its last step."""
         if not self._plans:
             return
         now = set(cached)
@@ -116,7 +116,7 @@ class FrameRecorder:
 
 
 def same_entries(before: Sequence[int], now: Sequence[int]) -> int:
-    """How many entries two block tables have in common, from the first on."""
+    """Number of equal leading entries of two block tables."""
     pairs = enumerate(zip(before, now, strict=False))
     shorter = min(len(before), len(now))
     return next((place for place, (old, new) in pairs if old != new), shorter)
@@ -133,7 +133,7 @@ def touched(plans: Collection[StepPlan]) -> set[int]:
 
 
 def frame_size(steps: int) -> int:
-    """Steps of a frame, so that there are at most :data:`MOST_FRAMES`: a power of two."""
+    """Steps per frame, a power of two, such that there are at most :data:`MOST_FRAMES`."""
     every = 1
     while every * MOST_FRAMES < steps:
         every *= 2

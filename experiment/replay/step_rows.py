@@ -1,4 +1,4 @@
-"""What is known of each step of an arm, once its log has been replayed."""
+"""Figures of each replayed step."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class SlotFigures(BaseModel):
 class StepRow(SlotFigures):
     """One step of an arm.
 
-    ``witness`` is the count of written slots from the tensors, ``written`` the one from the
-    tables; ``never_written`` is the part of ``unwritten`` that will never be. ``shared`` counts
-    blocks with more than one owner; ``copied`` and ``swapped`` blocks that the step moved;
-    ``held_blocks`` different blocks that requests hold, ``table_entries`` how often tables name
-    them: more, where some are shared. ``found_late`` counts tokens that preempted requests found
-    in the prefix cache as they came back, beyond what they had ever computed.
+    ``witness`` is the number of written slots in the tensors, ``written`` in the tables.
+    ``never_written`` is the part of ``unwritten`` that will never be written. ``shared`` counts
+    blocks with several owners, ``copied`` and ``swapped`` blocks moved by the step. ``held_blocks``
+    counts distinct blocks held by requests, ``table_entries`` all entries of their tables.
+    ``found_late`` counts tokens that preempted requests found in the prefix cache on resumption,
+    beyond what they had computed.
     """
 
     step: int

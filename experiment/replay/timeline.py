@@ -1,9 +1,9 @@
-"""One pass over an arm's plans: where every slot stood after each, and what reports draw.
+"""One pass over an arm's plans: slot states after each step, and data for reports.
 
-    plan ─► Ledger.apply ─► row, picture of the peak, frame for the player
+    plan ─► Ledger.apply ─► row, tables at the peak, frame for the player
 
-The plans are replayed by kvsim's ledger; key frames and counts over the tensors are held against
-it, so that a log that contradicts itself is noticed.
+Keyframes and counts of the tensors are compared with kvsim's ledger, which detects inconsistent
+logs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from kvsim.core.step import GIVES_BACK, OpKind, StepPlan
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Who holds which blocks after one step; ``cached`` ones are kept and nobody's."""
+    """Block tables after one step; ``cached`` blocks have no owner."""
 
     shape: PoolShape
     step: int
@@ -41,13 +41,13 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What one pass over an arm's plans gives.
+    """Result of one pass over an arm's plans.
 
     Attributes:
-        rows: of each step, up to the first that contradicts those before it.
-        problem: what ended the replay before the log did.
-        pictures: of the step with most live slots, and of the one that the arm's example is of.
-        frames: for the player; None where nobody asked for them.
+        rows: one per step, up to the first that contradicts earlier ones.
+        problem: why the replay ended early; or None.
+        pictures: tables at the step with most live slots, and at that of the arm's example.
+        frames: for the player; None if not requested.
     """
 
     rows: list[StepRow]
@@ -57,16 +57,16 @@ class Replay:
 
 
 def timeline(events: ArmEvents) -> tuple[list[StepRow], Message | None]:
-    """One row per step, and what stopped the replay, if anything; see :func:`replayed`."""
+    """One row per step, and why the replay ended early; see :func:`replayed`."""
     found = replayed(events)
     return found.rows, found.problem
 
 
 def replayed(events: ArmEvents, frames: bool = False) -> Replay:
-    """Replay an arm's plans, once however often this is called.
+    """Replay an arm's plans; the result is cached.
 
     Args:
-        frames: make frames, too. Where those of ``events`` are for a report they always are.
+        frames: record frames too. Always done if ``events`` are for a report.
     """
     known = events.memo.get("replay")
     if isinstance(known, Replay) and (known.frames is not None or not frames):
@@ -91,9 +91,9 @@ def _replay(events: ArmEvents, frames: bool) -> Replay:
 
 
 def picture_at(events: ArmEvents, step: int) -> Picture | None:
-    """An arm's tables after a step; None where the log does not reach it in one piece.
+    """Block tables after a step; None if the replay does not reach it.
 
-    Steps that the pass took no picture of are looked for from the beginning.
+    Steps other than those in :attr:`Replay.pictures` are replayed from the beginning.
     """
     known = replayed(events).pictures.get(step)
     if known is not None or events.pool is None:
@@ -110,7 +110,7 @@ def picture_at(events: ArmEvents, step: int) -> Picture | None:
 
 
 class _Pass:
-    """Applies each plan of an arm once and notes what reports need of the state behind it."""
+    """Apply each plan of an arm once, and record what reports need."""
 
     def __init__(self, events: ArmEvents, pool: PoolReserved, frames: bool) -> None:
         self._events = events
@@ -128,7 +128,7 @@ class _Pass:
         """Apply a step.
 
         Raises:
-            ReplayError: it contradicts those before it.
+            ReplayError: it contradicts earlier steps.
         """
         plan, ledger = step.plan, self._ledger
         if self._may_lose(plan):
@@ -148,7 +148,7 @@ class _Pass:
             self._pictures[plan.step] = self._picture()
 
     def end(self, problem: Message | None) -> Replay:
-        """What was found; after a contradiction the state is that of no step."""
+        """Return the result; after a contradiction the present state is invalid."""
         if problem is None:
             self._keep_peak()
         if self._peak:
@@ -159,7 +159,7 @@ class _Pass:
         return Replay(self._rows, problem, self._pictures, frames.frames if frames else None)
 
     def _may_lose(self, plan: StepPlan) -> bool:
-        """Whether fewer slots may be live behind this plan, so that the peak may be before it."""
+        """Whether fewer slots may be live after this plan, so that the peak may be before it."""
         grows = (OpKind.ALLOCATE, OpKind.SHARE)
         return bool(plan.finished) or any(op.kind not in grows for op in plan.ops)
 
@@ -201,20 +201,20 @@ class _Pass:
 
 
 class Returns:
-    """How far preempted requests had computed, and what they found as they came back."""
+    """Progress of preempted requests, and what they find in the prefix cache on resumption."""
 
     def __init__(self) -> None:
         self._reached: dict[int, int] = {}
 
     def lose(self, plan: StepPlan, holders: Mapping[int, Holder]) -> None:
-        """A step is about to take blocks from requests."""
+        """Record progress before a step takes blocks from requests."""
         for request in plan.preempted:
             if request in holders:
                 before = self._reached.get(request, 0)
                 self._reached[request] = max(before, holders[request].written)
 
     def found_late(self, plan: StepPlan) -> int:
-        """Tokens that those who come back in this step need not compute for the first time."""
+        """Cached tokens of resumed requests that they had not computed before."""
         if not self._reached:
             return 0
         found = 0
@@ -227,7 +227,7 @@ class Returns:
 
 
 def pool_shape(pool: PoolReserved) -> PoolShape:
-    """The pool of an arm as kvsim describes it."""
+    """Pool of an arm as kvsim's PoolShape."""
     return PoolShape(
         blocks=pool.blocks,
         block_size=pool.block_size,
@@ -240,7 +240,7 @@ def pool_shape(pool: PoolReserved) -> PoolShape:
 
 
 def mean_slots(rows: list[StepRow]) -> SlotFigures | None:
-    """Slots in each state on average over the time in which the arm computed."""
+    """Time-weighted mean of slots in each state while the arm computed."""
     busy = [row for row in rows if row.running and row.t_ns > row.started_ns]
     total = sum(row.t_ns - row.started_ns for row in busy)
     if not total:
@@ -255,7 +255,7 @@ def mean_slots(rows: list[StepRow]) -> SlotFigures | None:
 
 
 def mean_running(rows: list[StepRow]) -> float | None:
-    """Requests in a step, on average over the time in which the arm computed."""
+    """Time-weighted mean of running requests while the arm computed."""
     busy = [(row.running, row.t_ns - row.started_ns) for row in rows if row.running]
     total = sum(time for _, time in busy)
     return sum(count * time for count, time in busy) / total if total else None
@@ -275,8 +275,8 @@ def _figures(counts: SlotCounts) -> dict[str, float]:
 def _stays(steps: Iterable[Step]) -> Mapping[int, deque[int]]:
     """Positions that each request has written by the end of each of its stays in the pool.
 
-    A stay ends when the request gives its blocks back. A preempted request comes back: another
-    stay. The last stay may still be open.
+    A stay ends when the request frees its blocks; a preempted request has another one. The last
+    stay may be open.
     """
     stays: defaultdict[int, deque[int]] = defaultdict(deque)
     written: dict[int, int] = {}
@@ -299,7 +299,7 @@ def _blocks_of(plan: StepPlan, *kinds: OpKind) -> int:
 
 
 def _never_written(ledger: Ledger, stays: Mapping[int, deque[int]]) -> int:
-    """Slots that are handed out now and will be given back without ever being written.
+    """Allocated slots that will be freed without being written.
 
     The first of a request's ``stays`` is the present one.
     """
@@ -312,7 +312,7 @@ def _never_written(ledger: Ledger, stays: Mapping[int, deque[int]]) -> int:
 
 
 def _running(ledger: Ledger, plan: StepPlan) -> int:
-    """Requests that the step computes; rows of a batch that have ended do not count."""
+    """Requests computed in the step, without finished rows of a batch."""
     return sum(not ledger.holders[chunk.request].finished for chunk in plan.chunks)
 
 
@@ -328,7 +328,7 @@ def _check_keyframe(ledger: Ledger, frame: Keyframe | None) -> None:
 
 
 def witness_problems(rows: list[StepRow]) -> list[Message]:
-    """Steps at which the tensors themselves disagree with the tables."""
+    """Steps at which tensors and tables disagree."""
     wrong = [row for row in rows if row.witness is not None and row.witness != row.written]
     if not wrong:
         return []

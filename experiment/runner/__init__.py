@@ -1,1 +1,1 @@
-"""Runs the processes of a run, one after another or interleaved."""
+"""Run the processes of a run, one after another or interleaved."""

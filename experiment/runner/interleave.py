@@ -1,13 +1,12 @@
-"""Arms that run the same requests again and again take turns, so that their times can be compared.
+"""Interleave the repeats of arms, so that their times can be compared.
 
     a   load, warm-up │·······························│1│·····│1│   repeats of the same number are
-    b                   load, warm-up │···············│ │1│···│ │   neighbours in time: whatever
-    c                                   load, warm-up │ │ │1│1│ │   slows the machine slows all
+    b                   load, warm-up │···············│ │1│···│ │   close in time: background load
+    c                                   load, warm-up │ │ │1│1│ │   slows down all arms alike
 
-An arm behind its warm-up stands still: its process sleeps on a pipe and nobody samples it. Every
-second round goes backwards, so that a machine that becomes slower and slower is for an arm in one
-round and against it in the next. Arms of all cells take turns, as far as memory reaches: else those
-that wait are run to their ends first.
+After its warm-up an arm waits: its process sleeps on a pipe and is not sampled. Every second round
+runs in reverse order, so that a gradual slowdown affects each arm equally. Arms of all cells are
+interleaved, as far as memory allows; otherwise the waiting ones are completed first.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ from experiment.process.process_tree import descendants
 
 T = TypeVar("T")
 Place = tuple[int, str]  # index of a cell, and an arm
-# The next arms may need more than the largest so far; and that much of all memory stays free.
+# The next arms may need more than the largest so far, and this share of memory stays free.
 _SPARE, _FREE_SHARE = 1.5, 0.25
-# A run that is killed has not finished any of those that take turns.
+# If a run is killed, none of its interleaved arms is complete.
 _MOST = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Whose turn it is, the number of those who take turns together, and how many they are.
+    """A turn: the arm, its group, and the number of arms in the group.
 
-    One that goes on alone is of no group.
+    ``group`` is None for an arm that is not interleaved.
     """
 
     place: Place
@@ -46,14 +45,13 @@ class Turn:
     of: int
 
 
-# What goes on with an arm, from one of its turns to the next: yields whenever it waits for one, is
-# sent it when it has come (None where nobody else waits), and returns what came of the arm. Closed
-# before its end, it ends its process.
+# An arm as a coroutine: it yields when it waits for a turn, is sent the turn (None if it is not
+# interleaved), and returns the arm's result. Closing it early ends its process.
 Course = Generator[TurnAwaited, Turn | None, T]
 
 
 def alone(course: Course[T]) -> T:
-    """What comes of an arm that waits for nobody."""
+    """Run an arm to completion without interleaving; return its result."""
     with contextlib.closing(course):
         try:
             next(course)
@@ -65,13 +63,13 @@ def alone(course: Course[T]) -> T:
 
 
 class Turns(Generic[T]):
-    """Arms that are past their warm-up and wait for each other; leave it, and they are ended.
+    """Interleaved arms after their warm-up; leaving the context ends them.
 
     Args:
-        begins: told of each turn, and the number of the repeat, before it.
+        begins: called before each turn with the turn and the number of the repeat.
 
     Attributes:
-        ended: what came of each arm that has ended.
+        ended: result of each completed arm.
     """
 
     def __init__(self, begins: Callable[[Turn, int], None]) -> None:
@@ -81,12 +79,12 @@ class Turns(Generic[T]):
         self._repeats: dict[Place, int] = {}  # that an arm waits for
 
     def add(self, place: Place, course: Course[T]) -> None:
-        """Begin with an arm, up to its first turn, while the others stand still."""
+        """Run an arm up to its first turn, while the others wait."""
         self._courses[place] = course
         self._go_on(place, None)
 
     def run(self) -> None:
-        """Give every arm its turns until all have ended."""
+        """Run all arms to completion, round-robin."""
         of, backwards = len(self._courses), False
         group = time.monotonic_ns() if of > 1 else None
         while self._courses:
@@ -108,9 +106,9 @@ class Turns(Generic[T]):
             self._repeats[place] = awaited.repeat
 
     def has_room(self, more: int) -> bool:
-        """Whether so many may join those that wait: sixteen at most, and as memory suffices.
+        """Whether ``more`` arms may join: at most sixteen in all, and within memory.
 
-        Where nobody waits there is nothing to be done about it.
+        True if no arm is waiting.
         """
         if not self._courses:
             return True
@@ -126,7 +124,7 @@ class Turns(Generic[T]):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End those that wait, each of them whatever becomes of the others; a signal waits."""
+        """End all waiting arms, even if one fails; signals are deferred."""
         with shielded(), contextlib.ExitStack() as ends:
             for course in self._courses.values():
                 ends.callback(course.close)
@@ -134,7 +132,7 @@ class Turns(Generic[T]):
 
 
 def _least(of_machine: int, of_group: int | None) -> int:
-    """What binds: the machine's, or that of the control group that we are in, where it has one."""
+    """The smaller limit of machine and control group."""
     return of_machine if of_group is None else min(of_machine, of_group)
 
 

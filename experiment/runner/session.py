@@ -1,6 +1,6 @@
-"""One process per stage: start it, watch its memory, write down what it says, end it.
+"""Run one process per stage: start it, monitor its memory, record its events, end it.
 
-The session is the only writer of the record. Whatever an arm emitted before it died stands.
+The session is the only writer of the record. Events of a failed arm are kept.
 """
 
 from __future__ import annotations
@@ -51,26 +51,26 @@ from experiment.workload.prepared import Prepared
 Listener = Callable[[Event], None]
 PREPARATION = "experiment.children.prepare"
 LOOPS = ("loops", "experiment.children.compile_loops")
-_AS_GIVEN: Any = {"mode": "json", "exclude_unset": True}  # the preparation chooses what is unset
-_PREPARE_TIMEOUT_S, _PROBE_TIMEOUT_S = 4 * 3600.0, 300.0  # a large model over a slow line
+_AS_GIVEN: Any = {"mode": "json", "exclude_unset": True}  # the preparation chooses unset values
+_PREPARE_TIMEOUT_S, _PROBE_TIMEOUT_S = 4 * 3600.0, 300.0  # a large model over a slow connection
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedCell:
-    """What a cell's arms are given; ``refused`` are those that could not work within it."""
+    """Inputs of a cell's arms; ``refused`` are arms that cannot run in it."""
 
     prepared: Prepared
     refused: dict[str, Message]
 
 
 class Session:
-    """A run in progress: its log, its listeners, its child processes.
+    """A run in progress: its log, listeners and child processes.
 
     Args:
         directory: the run directory; it exists.
-        listener: told every event, transient ones too.
-        stretch: 1, or of a run that was resumed one more each time; what processes print then
-            goes into a directory of its own.
+        listener: called with every event, transient ones too.
+        stretch: number of the segment, from 1; a resumed run has one more each time. Logs of later
+            segments are in a separate directory.
     """
 
     def __init__(
@@ -84,43 +84,43 @@ class Session:
         self._ahead: dict[tuple[str, str], Child] = {}
 
     def start_preparation(self) -> None:
-        """Let the process that prepares the run import its libraries while the machine is probed.
+        """Start the preparation's process, so that it imports its libraries during the probe.
 
-        How threads wait is settled first, as long as none of ours works.
+        Background load is measured first, while no process of ours works.
         """
         crowded()
         self._start_ahead("prepare", PREPARATION)
 
     def start_arm(self, arms: Sequence[str], config: Config) -> None:
-        """Let the first arm import its libraries while the run is prepared."""
+        """Start the first arm's process, which imports its libraries during the preparation."""
         if arms and arms[0] != VLLM:
             self._start_ahead(arms[0], ARM, config)
 
     def start_compiling(self, arms: Sequence[str], config: Config, device: str) -> None:
-        """Let the loops of our engine be compiled meanwhile, where that was never done."""
+        """Compile the engine's loops meanwhile, if there is no compiled code."""
         wanted = device == "cpu" and config.engine.kernel in ("auto", "numba")
         if wanted and set(ENGINE_ARMS).intersection(arms) and compiled_cache.is_empty():
             self._start_ahead(*LOOPS, config)
 
     def finish_compiling(self) -> None:
-        """Wait for it: no arm is measured beside it."""
+        """Wait for the compilation, which must not disturb a measured arm."""
         if LOOPS in self._ahead:
             self.emit(Progress(task=message("progress.compile_loops"), done=0))
             self._run(*LOOPS, {}, _PREPARE_TIMEOUT_S, None)
 
     def _start_ahead(self, name: str, module: str, config: Config | None = None) -> None:
-        """Start a process that will be needed soon; it imports its libraries meanwhile.
+        """Start a process ahead, so that it imports its libraries.
 
-        It is the one that is handed its task later under this name, or :meth:`close` ends it.
+        It gets its task later under this name, or is ended by :meth:`close`.
         """
         log_path, env = self.logs / f"{name}.log", _variables(module, config, None)
         child = Child(module, None, log_path, _PREPARE_TIMEOUT_S, env)
-        # Whoever is started is known here. What cannot be started now is tried again in its turn.
+        # Register each started process. A failed start is repeated when the process is needed.
         with contextlib.suppress(ChildStartError), shielded():
             self._ahead[name, module] = child.__enter__()
 
     def close(self) -> None:
-        """End what was started ahead and never needed."""
+        """End processes that were started ahead and not used."""
         with shielded():
             while self._ahead:
                 _, child = self._ahead.popitem()
@@ -136,9 +136,9 @@ class Session:
         python: str | None,
         log_path: Path,
     ) -> Child:
-        """The one that was started ahead for this, or one that ``with`` starts.
+        """The process that was started ahead for this task, or a new one for ``with``.
 
-        Until then it stays among those that :meth:`close` ends.
+        :meth:`close` ends it until it is removed from ``_ahead``.
         """
         child = self._ahead.get((name, module))
         if child is None:
@@ -147,16 +147,16 @@ class Session:
         return child
 
     def begin(self) -> None:
-        """Write down what has waited, where a run is resumed: nothing speaks against it."""
-        with shielded():  # all of it or nothing: what follows is read by how it begins
+        """Continue a resumed run: write the events kept in memory."""
+        with shielded():  # atomic: later events depend on the first
             self._log.begin()
 
     def refuse(self, reason: Message) -> ArmFailed:
-        """Write down why the run cannot be what was asked for, before anything is loaded."""
+        """Record why the run is refused, before anything is loaded."""
         return self._fail({}, "environment", reason, ExitCode.USAGE)
 
     def emit(self, event: Event) -> None:
-        """Write an event down, unless it is transient, and tell the listener."""
+        """Record an event, unless it is transient, and call the listener."""
         self._write(event)
         self._listener(event)
 
@@ -165,7 +165,7 @@ class Session:
             self._log.write(event, line)
 
     def probe_environment(self, device: str, cores: float | None = None) -> Environment | ArmFailed:
-        """Find out what it has; others kept so many ``cores`` busy before any of ours worked."""
+        """Probe the machine; ``cores`` is the background load before the run."""
         if moved := cache_notice():
             self.emit(Notice(text=moved))
         task = {"device": device, "others_cores": cores}
@@ -178,7 +178,7 @@ class Session:
     def prepare(
         self, config: Config, environment: Environment, prompts: list[str]
     ) -> Prepared | ArmFailed:
-        """Fetch or build the model, turn prompts into requests."""
+        """Fetch or build the model, and convert prompts to requests."""
         task = {
             "config": config.model_dump(**_AS_GIVEN),
             "device": environment.device,
@@ -195,7 +195,7 @@ class Session:
     def prepare_cells(
         self, cells: Sequence[tuple[Config, Sequence[str]]], environment: Environment
     ) -> list[PreparedCell] | ArmFailed:
-        """What each cell of an experiment is given: a config and the arms that run in it."""
+        """Prepare the cells of an experiment, each a config and its arms."""
         tasks = [{"config": c.model_dump(**_AS_GIVEN), "arms": list(arms)} for c, arms in cells]
         task = {"cells": tasks, "device": environment.device}
         seen: list[Event] = []
@@ -211,7 +211,7 @@ class Session:
     def run_arm(
         self, arm: str, config: Config, environment: Environment, prepared: Prepared
     ) -> ArmFailed | None:
-        """Run one arm from its beginning to its end; returns what :meth:`arm_course` does."""
+        """Run one arm to completion; see :meth:`arm_course` for the result."""
         return alone(self.arm_course(arm, config, environment, prepared))
 
     def arm_course(
@@ -222,12 +222,10 @@ class Session:
         prepared: Prepared,
         cell: int | None = None,
     ) -> Course[ArmFailed | None]:
-        """One arm in a fresh process, once the device's memory stands still; see :class:`Course`.
+        """Run one arm in a new process after the device has settled; see :class:`Course`.
 
-        What those of a ``cell`` print, and where they find their packages, is theirs alone: the
-        same arm of another cell may be there at the same time.
-
-        Returns why it failed, if it did; an arm that is skipped has not failed.
+        Logs and packages of a ``cell`` are in its own directory, because the same arm of another
+        cell may run concurrently. Returns why the arm failed, or None, also if it was skipped.
         """
         try:
             logs = self.logs if cell is None else self.logs / f"cell-{cell + 1}"
@@ -235,7 +233,7 @@ class Session:
                 logs.mkdir(exist_ok=True)
             launch = plan_launch(arm, config, environment.device, prepared, logs.absolute())
         except UserError as error:
-            self.close()  # no idle process beside one that is measured
+            self.close()  # no idle process beside a measured one
             return self._fail({}, arm, error.text, error.exit_code)
         if isinstance(launch, Message):
             self.close()
@@ -251,12 +249,12 @@ class Session:
         end = yield from self._course(
             arm, launch.module, launch.task, limit, monitor, config, launch, logs=logs
         )
-        device.after(end.pids)  # the driver may list them for a moment longer
+        device.after(end.pids)  # the driver may list them a moment longer
         ended_well = end.ok and end.get(ArmFinished) is not None
         return None if ended_well else self._failure(arm, end)
 
     def measure_limits(self, task: dict[str, Any], config: Config) -> MachineLimits | None:
-        """Run ``children.limits``; None, and the reason in the log, where it failed."""
+        """Run ``children.limits``; None if it failed, with the reason in the log."""
         module = "experiment.children.limits"
         end = self._run("limits", module, task, _PROBE_TIMEOUT_S, None, config)
         limits = end.get(MachineLimits)
@@ -266,7 +264,7 @@ class Session:
         return limits
 
     def look_at_margins(self, task: dict[str, Any], config: Config) -> None:
-        """Run ``children.margins``; without it the report knows the difference alone."""
+        """Run ``children.margins``; if it fails, the report shows only the difference."""
         self._run("margins", "experiment.children.margins", task, _PROBE_TIMEOUT_S, None, config)
 
     def _run(self, name: str, *args: Any, **more: Any) -> ChildEnd:
@@ -325,10 +323,10 @@ class Session:
         last: dict[type, Event],
         seen: list[Event] | None,
     ) -> Course[None]:
-        """Write down what a child says until it has ended.
+        """Record a child's events until it has ended.
 
         Raises:
-            ChildTimeoutError: its time is over.
+            ChildTimeoutError: the time limit is over.
         """
         for event, line in child.events():
             last[type(event)] = event
@@ -348,7 +346,7 @@ class Session:
                 yield from self._turn(child, watcher, event)
 
     def _turn(self, child: Child, watcher: Monitor | None, awaited: TurnAwaited) -> Course[None]:
-        """Leave a child that waits for its turn alone, and let it go on when it has come."""
+        """Pause a child that waits for its turn, and continue it when its turn comes."""
         if watcher:
             watcher.pause()
         left_s = child.pause_deadline()
@@ -362,22 +360,22 @@ class Session:
         child.resume_deadline(left_s)
 
     def _keep_rest(self, child: Child) -> None:
-        """Write down what a child that was ended had said by then: it is nowhere else."""
+        """Record events that an ended child had sent and that were not processed."""
         for event, line in child.rest():
             self._write(event, line)
 
     def _stop(self, watcher: Monitor) -> None:
-        """End sampling; say what it cost and, where samples are missing, that they are."""
+        """Stop sampling; emit its cost, and a notice if samples are missing."""
         watcher.stop()
         if watcher.is_paused:
-            return  # the run ends in the turn of another arm, whose log this is
+            return  # the run ends in the turn of another arm
         self.emit(watcher.cost())
         failure = watcher.failure()
         if failure is not None:
             self.emit(Notice(text=failure))
 
     def _failure(self, name: str, end: ChildEnd) -> ArmFailed:
-        """The event that says why a child failed; made here when it could not say so itself."""
+        """The child's own ArmFailed event, or one that is derived from its exit code."""
         said = end.get(ArmFailed)
         if said is not None:
             return said
@@ -394,7 +392,7 @@ class Session:
 
 
 def _variables(module: str, config: Config | None, launch: Launch | None) -> dict[str, str]:
-    """Thread counts must stand before the child imports anything that starts a pool."""
+    """Environment variables of a child; thread counts must be set before it imports libraries."""
     if config is None:
         return hub_secrets() if module == PREPARATION else {}
     own = None if launch is None else launch.variables

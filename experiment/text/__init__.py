@@ -1,8 +1,7 @@
-"""Two equal languages: ``en.toml`` and ``zh.toml`` hold the same keys with the same placeholders.
+"""Message catalogues: ``en.toml`` and ``zh.toml`` hold the same keys with the same placeholders.
 
-A placeholder may name how its value is written: ``{size:bytes}``, ``{share:percent}``,
-``{time:seconds}``, ``{n:count}``, ``{factor:ratio}``. None is written as a dash, whatever the
-format: unknown is never 0.
+A placeholder may name the format of its value: ``{size:bytes}``, ``{share:percent}``,
+``{time:seconds}``, ``{n:count}``, ``{factor:ratio}``. None becomes a dash in every format.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from experiment.text.messages import Message
 
 LANGUAGES = ("en", "zh")
 DASH = "—"
-# Before a URL's host: its user and password.
+# User and password in front of a URL's host.
 URL_USER = r"://[^\s/?#\"'<>]*@"
-# Control characters but line feed and tab, bidirectional marks and overrides, other line breaks,
+# Control characters except line feed and tab, bidirectional marks and overrides, other line breaks,
 # lone surrogates and noncharacters.
 STEERING = re.compile(
     "[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
@@ -32,10 +31,10 @@ STEERING = re.compile(
 
 
 class Translator:
-    """Renders messages in one language.
+    """Render messages in one language.
 
     Raises:
-        KeyError: a key is in no catalogue. Tests hold that this never happens.
+        KeyError: the key is in no catalogue.
     """
 
     def __init__(self, lang: str) -> None:
@@ -47,7 +46,7 @@ class Translator:
         return _FORMATTER.vformat(self._texts[key], (), params)
 
     def message(self, text: Message) -> str:
-        """Render a stored message; values that are messages themselves are rendered first."""
+        """Render a stored message; parameters that are messages are rendered first."""
         params = {name: self._value(value) for name, value in text.params.items()}
         return self(text.key, **params)
 
@@ -65,13 +64,13 @@ class Translator:
 
 @cache
 def catalogue(lang: str) -> Mapping[str, str]:
-    """All texts of a language under their dotted keys."""
+    """All texts of a language, by dotted key."""
     data = resources.files(__package__).joinpath(f"{lang}.toml").read_text(encoding="utf-8")
     return dict(_flatten(tomllib.loads(data), ""))
 
 
 def detect_language(environ: Mapping[str, str] | None = None) -> str:
-    """The language of the user's locale; English where it is neither of ours."""
+    """Language of the user's locale: ``zh`` or ``en``; ``en`` for any other locale."""
     env = os.environ if environ is None else environ
     for name in ("PAGEDKV_LANG", "LC_ALL", "LC_MESSAGES", "LANG"):
         value = env.get(name)
@@ -82,12 +81,12 @@ def detect_language(environ: Mapping[str, str] | None = None) -> str:
 
 
 def format_bytes(value: float | None) -> str:
-    """Binary units, spelled so: 144 MiB, 1.50 GiB, 73,728 B."""
+    """Format bytes in binary units: 144 MiB, 1.50 GiB, 73,728 B."""
     if value is None:
         return DASH
     size = float(value)
     for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        # From 1,000 of a unit on, the next one: no figure is wider than 6 digits and its unit.
+        # Switch to the next unit at 1,000, which limits a figure to 6 digits and its unit.
         if abs(size) >= scale * 1000 / 1024:
             scaled = size / scale
             if scaled == int(scaled):
@@ -97,7 +96,7 @@ def format_bytes(value: float | None) -> str:
 
 
 def readable(text: str) -> str:
-    r"""Escape what would control a terminal or change the direction of text: ESC is ``\x1b``."""
+    r"""Escape characters that control a terminal or change the text direction: ESC is ``\x1b``."""
     return STEERING.sub(lambda sign: repr(sign[0])[1:-1], text)
 
 
@@ -114,7 +113,7 @@ class _Formatter(string.Formatter):
 
 
 def format_seconds(value: float | None) -> str:
-    """A time, three digits of it at least: 0.231 ms, 34.9 ms, 272 ms, 1.86 s, 12.80 s, 246 s."""
+    """Format a time with at least 3 digits: 0.231 ms, 34.9 ms, 272 ms, 1.86 s, 12.80 s, 246 s."""
     if value is None:
         return DASH
     if not value:

@@ -1,4 +1,4 @@
-"""Errors that a person can fix, and the program's exit codes."""
+"""Errors that the user can fix, and the program's exit codes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LONG, _LONG_LIST, _HEAD = 400, 2000, 120
 
 
 class ExitCode:
-    """Exit codes of the program, as documented in docs/reliability.md."""
+    """Exit codes of the program; see docs/reliability.md."""
 
     OK = 0
     INTERNAL = 1
@@ -22,7 +22,7 @@ class ExitCode:
     GATE = 4
     UNWRITABLE = 5
     CHANGED = 6
-    # 128 and the number of the signal, as shells have it.
+    # 128 + signal number, as in shells.
     HUNG_UP = 129
     INTERRUPTED = 130
     TERMINATED = 143
@@ -30,7 +30,7 @@ class ExitCode:
 
 
 class UserError(Exception):
-    """Something the person can mend: one clear line, then this exit code, never a traceback."""
+    """An error that the user can fix: printed as one line without a traceback."""
 
     def __init__(self, text: Message, exit_code: int = ExitCode.USAGE) -> None:
         short = {name: _shortened(value) for name, value in text.params.items()}
@@ -40,7 +40,7 @@ class UserError(Exception):
 
 
 def _shortened(value: Any) -> Any:
-    """A value that a file chose, as one line can quote it: without breaks, and not too long."""
+    """Shorten a value from a file to one line that a message can quote."""
     if isinstance(value, Message):
         return Message(key=value.key, params=_shortened(value.params))
     if isinstance(value, dict):
@@ -55,12 +55,12 @@ def _shortened(value: Any) -> Any:
 
 
 def cut(text: str, most: int) -> str:
-    """``text`` in ``most`` characters."""
+    """Shorten ``text`` to at most ``most`` characters."""
     return text if len(text) <= most else redacted(text)[: most - 3] + "..."
 
 
 def redacted(text: str) -> str:
-    """``text`` without secrets, to be called before it is cut: half a secret is not found later."""
+    """Remove secrets from ``text``. Call it before truncating: a cut secret is not recognised."""
     return without_private(text)
 
 
@@ -70,10 +70,10 @@ def user_error(key: str, **params: Any) -> UserError:
 
 
 def shown(value: Any) -> str:
-    """A value of a config as far as a message quotes it."""
+    """Shorten a config value for a message."""
     try:
         text = str(value)
-    except ValueError:  # thousands of digits, which Python does not write
+    except ValueError:  # thousands of digits: str() refuses
         text = hex(value)
     return cut(text, 60)
 
@@ -86,10 +86,14 @@ def unknown(
     near: Collection[str] | None = None,
     see: str | None = None,
 ) -> UserError:
-    """That there is nothing of that name, with the nearest that there is.
+    """Build the error for an unknown name, with the nearest known names.
 
-    ``kind`` is a name of ``error.what``. ``near`` are the nearest where the caller knows better.
-    ``see`` is the option that lists all; without it they stand in the line.
+    Args:
+        kind: a name below ``error.what`` in the catalogues.
+        name: the unknown name.
+        known: all valid names.
+        near: the nearest names, if the caller has already determined them.
+        see: the option that lists all names; without it the message lists them.
     """
     params = {"kind": message(f"error.what.{kind}"), "name": name}
     near = nearest(name, known) if near is None else near

@@ -1,7 +1,7 @@
-"""Messages as keys and numbers, never as rendered text.
+"""Messages as keys and parameters, never as rendered text.
 
-Everything that is stored or raised for a person is a :class:`Message`; only a reporter with a
-language turns it into a sentence, so that an old run can be read in the other language.
+Everything that is stored or raised for the user is a :class:`Message`. Only reporters render it, so
+that a stored run can be rendered in either language.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Message(BaseModel):
-    """A key of the catalogues in ``experiment/text`` and the values of its placeholders."""
+    """A catalogue key and the values of its placeholders."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -26,5 +26,5 @@ def message(key: str, **params: Any) -> Message:
 
 
 def arm_message(arm: str) -> Message:
-    """The message that names an arm; for one that nobody knows its key is in no catalogue."""
+    """Name of an arm as a message; the key of an unknown arm is in no catalogue."""
     return message(f"arm_name.{arm.replace('.', '_')}")

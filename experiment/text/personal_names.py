@@ -1,11 +1,11 @@
-"""Names of the person and of the machine as parts of paths: out of a record, and back.
+"""Replace user and host names in paths by placeholders, and back.
 
     /scratch/alice/models, on box    →    /scratch/$USER/models
     ~alice/x, /mnt/box/y             →    ~$USER/x, /mnt/$HOST/y
 
-Whole parts only: a name may be a word as well. One that is a usual word or an account of a service
-stays: it tells nobody who that is, and in its place a mark would. The first part of a relative path
-of two parts stays too: so is a model of the hub named, and its owner is public.
+Only whole path components are replaced, because a name may also be a word. Common words and service
+accounts are kept: they identify no one. The first component of a relative path with two components
+is kept too: ``owner/model`` is a public model id of the hub.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
 
-# Words of programs and machines, of paths, of accounts that are nobody's own, of any text.
+# Words of programs, machines and paths, service accounts, and words of any text.
 COMMON = frozenset(
     re.findall(
         r"\S+",
@@ -43,20 +43,20 @@ COMMON = frozenset(
     """,
     )
 )
-_LEAST = 2  # one sign is a drive, an option or a unit
-_BEHIND = r"(?=\.?(?:[/\s\"'\\:;,)\]}>=&?#|]|$))"  # what a part of a path ends with
-# Where an absolute path begins: in lines that JSON wrote and behind a compiler's flag, too.
+_LEAST = 2  # one character is a drive, an option or a unit
+_BEHIND = r"(?=\.?(?:[/\s\"'\\:;,)\]}>=&?#|]|$))"  # what follows a path component
+# Start of an absolute path, also in JSON strings and after a compiler flag.
 ROOTED = r"(?:(?<![\w.~])|(?<=\\[nrt])|(?<=-[A-Z]))"
 _BEGINS = r"(?:(?<![\w.~/@+-])|(?<=\\[nrt]))"
 _MARKED = re.compile(rf"(?<![^/~])\$(?:USER|HOST)\d?{_BEHIND}")
 
 
 def user_names() -> list[str]:
-    """The person's names, the usual one first; what their home is called may be another one."""
+    """Names of the user, login name first; the home directory may have another name."""
     names = [os.environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME")]
     with contextlib.suppress(RuntimeError):
         names.append(Path.home().name)
-    with contextlib.suppress(ImportError, KeyError):  # no such system, or nobody of this number
+    with contextlib.suppress(ImportError, KeyError):  # not POSIX, or no such user id
         import pwd
 
         names.append(pwd.getpwuid(os.getuid()).pw_name)
@@ -64,13 +64,13 @@ def user_names() -> list[str]:
 
 
 def host_names() -> list[str]:
-    """The machine's names, whole and without its domain."""
+    """Names of the machine, with and without its domain."""
     names = [socket.gethostname(), os.environ.get("HOSTNAME", "")]
     return _own(chain(names, (name.split(".", 1)[0] for name in names)))
 
 
 def marks() -> dict[str, str]:
-    """What stands for each name in a path, the longest name first."""
+    """Placeholder of each name, longest name first."""
     found: dict[str, str] = {}
     for mark, names in (("$USER", user_names()), ("$HOST", host_names())):
         for number, name in enumerate(names, 1):
@@ -79,14 +79,14 @@ def marks() -> dict[str, str]:
 
 
 def part_of_path(name: str) -> str:
-    """Pattern of a name that is a whole part of a path."""
+    """Regular expression for a name that is a whole path component."""
     word = re.escape(name)
-    # The first part of a relative path is told from a model's owner by a second slash.
+    # A second slash distinguishes a relative path from ``owner/model``.
     return rf"(?:(?<=[/~]){word}{_BEHIND}|{_BEGINS}{word}(?=/[^\s\"'\\/]+/))"
 
 
 def with_names(path: str) -> str:
-    """A path of a record as it is on this machine; what stands for nobody here stays."""
+    """Replace placeholders in a recorded path by this machine's names; keep unknown ones."""
     if "$" not in path:
         return path
     names = {mark: name for name, mark in marks().items()}
@@ -94,6 +94,6 @@ def with_names(path: str) -> str:
 
 
 def _own(names: Iterable[str]) -> list[str]:
-    """Names that tell who or what it is, each once."""
+    """Names that identify a user or host, without duplicates."""
     kept = (name for name in names if len(name) >= _LEAST and name.lower() not in COMMON)
     return list(dict.fromkeys(kept))

@@ -1,17 +1,17 @@
-"""What a record does not keep: the home directory, names, secrets of the environment.
+"""Redact the home directory, names and secrets before anything is recorded.
 
-A record may be sent on. The texts in its events are cleaned before they are encoded, so that
-numbers and encoded bytes stay as they are; logs of processes are cleaned as a whole:
+Texts in events are redacted before encoding, so that numbers and encoded bytes are unchanged.
+Process logs are redacted as a whole:
 
     home directory       ~
-    user and host name   $USER $HOST    as whole parts of paths (see ``text.personal_names``)
-                         <user> <host>  as words of logs and failures, which libraries write
+    user and host name   $USER $HOST    as whole path components (see ``text.personal_names``)
+                         <user> <host>  as words of logs and failures, written by libraries
     secret variables     ***    values of HF_TOKEN, API_KEY and the like, of 6 characters or more
-    user and password    nothing    of any URL; such a password elsewhere is ***
-    tokens of services   ***    by their form, such as hf_ and 20 characters
+    user and password    removed from any URL; elsewhere the password is ***
+    service tokens       ***    by their form, such as hf_ and 20 characters
 
-Values that consist of up to three common words (``password``, ``float32``) are no secrets:
-replacing them would make a record unreadable.
+Values of up to three common words (``password``, ``float32``) are not treated as secrets: redacting
+them would make a record unreadable.
 """
 
 from __future__ import annotations
@@ -42,42 +42,42 @@ _SECRET = re.compile(
     r"|(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|API_?KEY|ACCESS_?KEY)(_|$)"
 )
 _URL_PASSWORD = re.compile(r"(?:^|//)[^\s/@:]*:([^\s/]+)@")
-# How tokens of services begin, and what follows.
+# Prefixes of service tokens, and what follows them.
 _TOKENS = {
     "hf_": "[A-Za-z0-9]{20}", "ghp_": "[A-Za-z0-9]{20}", "gho_": "[A-Za-z0-9]{20}",
     "ghs_": "[A-Za-z0-9]{20}", "github_pat_": r"\w{20}", "glpat-": r"[\w-]{20}",
     "sk-": r"[\w-]{20}", "AKIA": "[A-Z0-9]{16}", "xox": r"[a-z]-[\w-]{10}",
     "eyJ": r"[\w-]{17}\.eyJ",
 }  # fmt: skip
-_LEAST = 6  # shorter values are found in any text
+_LEAST = 6  # shorter values occur in any text
 _FEW_WORDS = re.compile(r"[a-z]{2,}(?:[-_. ]?(?:[a-z]{2,}|\d{1,2})){0,2}")
 _LEAST_WORD = 4  # shorter names are words of any log
 _PIECE = 1 << 20
-# A text that is looked for, the pattern of where it counts, and what stands for it.
+# The text to find, the pattern that must match at its position, and the replacement.
 Told = tuple[str, str, str]
 
 
 def cleaner() -> Callable[[str], str]:
-    """Takes the home directory, names in paths and secrets, as set now, out of texts."""
+    """Return a function that redacts the home directory, names in paths and secrets, as set now."""
     secrets = [(text, _pattern(text), "***") for text in _secrets(os.environ)]
     tokens = [(begin, rf"(?<!\w){begin}{more}[\w.-]*", "***") for begin, more in _TOKENS.items()]
     return _without([("://", URL_USER, "://"), *secrets, *tokens, *_places()])
 
 
 def without_names(text: str) -> str:
-    """``text`` without the home directory and without names in paths."""
+    """Redact the home directory and names in paths."""
     return _without(_places())(text)
 
 
 def without_private(text: str) -> str:
-    """``text`` without the home directory, names in paths and the values of secret variables."""
+    """Redact the home directory, names in paths and values of secret variables."""
     return cleaner()(text)
 
 
 def without_words(value: Any) -> Any:
-    """``value`` with its texts, however deep, without the names of the person and the machine.
+    """Redact user and host names in all strings of ``value``, at any depth.
 
-    For what libraries say when they fail: a host that could not be reached, whose file it is.
+    For error messages of libraries, which name hosts and file owners.
     """
     names = _names()
     if names is None:
@@ -86,9 +86,9 @@ def without_words(value: Any) -> Any:
 
 
 def in_values(value: Any, clean: Callable[[str], str]) -> Any:
-    """``value`` with ``clean`` applied to its texts, however deep; all else stays.
+    """Apply ``clean`` to all strings of ``value``, at any depth.
 
-    Keys of mappings stay, and so does the ``key`` of a message.
+    Keys of mappings and the ``key`` of a message are unchanged.
     """
     if isinstance(value, str):
         return clean(value)
@@ -99,17 +99,17 @@ def in_values(value: Any, clean: Callable[[str], str]) -> Any:
 
 
 def cleaned_json(text: str, clean: Callable[[str], str]) -> str:
-    """A JSON text with ``clean`` applied to its values that are texts; see :func:`in_values`."""
-    if clean(text) == text:  # nearly always, and faster than looking at each value
+    """Apply ``clean`` to the string values of a JSON text; see :func:`in_values`."""
+    if clean(text) == text:  # the common case, and faster than visiting each value
         return text
     return json.dumps(in_values(json.loads(text), clean), ensure_ascii=False, separators=(",", ":"))
 
 
 def clean_log(path: Path) -> None:
-    """Rewrite a process's log without what is private; the process must have ended.
+    """Redact the log of a process that has ended, in place.
 
     Raises:
-        OSError: it cannot be read or written.
+        OSError: the log cannot be read or written.
     """
     if path.is_symlink() or not path.is_file():
         return
@@ -138,7 +138,7 @@ def _without(told: Iterable[Told]) -> Callable[[str], str]:
 
     def clean(text: str) -> str:
         for what, pattern, instead in compiled:
-            if what in text:  # nearly never, and a pattern alone takes a second for two megabytes
+            if what in text:  # rare; a pattern alone takes a second for 2 MB
                 text = "".join(_replaced(text, what, pattern, instead))
         return text
 
@@ -146,7 +146,7 @@ def _without(told: Iterable[Told]) -> Callable[[str], str]:
 
 
 def _replaced(text: str, what: str, pattern: re.Pattern[str], instead: str) -> Iterator[str]:
-    """Parts of ``text``, and ``instead`` for each ``what`` that stands where its pattern allows."""
+    """Yield ``text`` with each ``what`` whose pattern matches replaced by ``instead``."""
     begin, at = 0, text.find(what)
     while at >= 0:
         if found := pattern.match(text, at):
@@ -158,10 +158,9 @@ def _replaced(text: str, what: str, pattern: re.Pattern[str], instead: str) -> I
 
 
 def _places() -> list[Told]:
-    """The home, as it is named and where its links lead, and names in paths.
+    """Rules for the home directory, as named and with links resolved, and for names in paths.
 
-    The root of all is nobody's, a home of /home/al is no part of /home/alice, and /root is none of
-    /mnt/root.
+    ``/`` is never redacted, /home/al does not match in /home/alice, and /root not in /mnt/root.
     """
     places: list[Told] = []
     with contextlib.suppress(RuntimeError):
@@ -174,12 +173,12 @@ def _places() -> list[Told]:
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a variable of this name holds a secret."""
+    """Whether a variable of this name contains a secret."""
     return _SECRET.search(name.upper()) is not None
 
 
 def _secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Their values as they are and as JSON writes them, the longest first."""
+    """Secret values, plain and as encoded in JSON, longest first."""
     found = {value for name, value in environ.items() if is_secret_name(name)}
     found |= {password for value in environ.values() for password in _URL_PASSWORD.findall(value)}
     found |= set(map(unquote, found))
@@ -189,12 +188,12 @@ def _secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _pattern(secret: str) -> str:
-    """A number counts where no digit stands beside it."""
+    """Pattern of a secret; a number must not be part of a longer number."""
     return rf"(?<!\d){secret}(?!\d)" if secret.isdigit() else re.escape(secret)
 
 
 def _is_common(value: str) -> bool:
-    """Whether it consists of a few words that are in this program's own texts and names."""
+    """Whether the value consists of a few words of this program's own texts and names."""
     words = re.findall(r"[a-z]+", value.lower())
     return _FEW_WORDS.fullmatch(value.lower()) is not None and _vocabulary().issuperset(words)
 
@@ -206,7 +205,7 @@ def _vocabulary() -> frozenset[str]:
 
 
 def _names() -> re.Pattern[str] | None:
-    """The names of the machine and of the person, as words."""
+    """Pattern of host and user names as words; None if there are none."""
     parts = []
     for kind, names in (("host", host_names()), ("user", user_names())):
         words = sorted((n for n in names if len(n) >= _LEAST_WORD), key=len, reverse=True)

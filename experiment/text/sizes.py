@@ -1,4 +1,4 @@
-"""Sizes as a person writes them → bytes."""
+"""Parse sizes such as ``1.5 GiB`` into bytes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _LEAST_BYTES = 1 << 15
 
 
 def parse_bytes(text: str) -> int:
-    """Bytes of ``144MiB``, ``1.5 GiB``, ``512B`` or ``150994944``. A lone K, M, G is binary.
+    """Parse ``144MiB``, ``1.5 GiB``, ``512B`` or ``150994944`` into bytes; K, M and G are binary.
 
     Raises:
-        ValueError: not a size; decimal KB, MB and GB, which are mistaken for KiB; a number without
-            a unit that is too small to mean bytes.
+        ValueError: not a size; decimal KB, MB or GB, which are often meant as binary; or a number
+            without a unit that is too small to be bytes.
     """
     match = _SIZE.fullmatch(text)
     if match is None or match[2].upper() not in _UNITS or lacks_unit(text):
@@ -28,12 +28,12 @@ def parse_bytes(text: str) -> int:
 
 
 def lacks_unit(value: Any) -> bool:
-    """Whether a size is a bare number below 32 KiB, such as 4 for 4GiB or 8192 for 8192MiB."""
+    """Whether a size is a number below 32 Ki without a unit, such as 4 for 4GiB."""
     text = "" if isinstance(value, bool) else shown(value).strip()
     return bool(_PLAIN.fullmatch(text)) and 0 < float(text) < _LEAST_BYTES
 
 
 def size_error(name: str, value: Any) -> UserError:
-    """Why the value of an option, a key or a variable is no size."""
+    """Build the error for an option, config key or variable that is not a size."""
     key = "error.no_unit" if lacks_unit(value) else "error.not_a_size"
     return user_error(key, config_key=name, value=shown(value).strip())

@@ -1,4 +1,4 @@
-"""vLLM itself as an arm: a worker that runs in an interpreter which has vLLM, and not our packages.
+"""The vLLM arm: a worker process in vLLM's interpreter.
 
     runner                     │ vLLM's interpreter
     launch.py ─ VllmTask ─stdin─► __main__.py ─► arm.py ─► vLLM's LLMEngine, EngineCore inside it
@@ -6,9 +6,9 @@
     record ◄─────events─stdout──────────────────┘             ▼
                                │                     Worker process for each rank: weights, cache
 
-EngineCore stays in the worker's own process, so that nothing runs while memory is read and each
-step's block tables are there to be looked at. Weights and cache are in processes below it.
+EngineCore runs in the worker's own process, so that it is idle while memory is read and block
+tables can be read in each step. Weights and cache are in its child processes.
 
-Of this package the runner imports ``task`` alone. What runs inside depends on vLLM, on what vLLM
-brings (torch, Transformers, pydantic) and on the events; see tests/vllm_arm.
+The runner imports only ``task`` of this package. The rest depends on vLLM, its dependencies (torch,
+Transformers, pydantic) and the events; see tests/vllm_arm.
 """

@@ -1,4 +1,4 @@
-"""The worker: ``python -m experiment.vllm_worker`` in an interpreter that has vLLM."""
+"""The worker: ``python -m experiment.vllm_worker`` in an interpreter with vLLM."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def main(wire: Wire, data: dict[str, Any]) -> None:
     """Import vLLM, then run the arm.
 
     Raises:
-        UserError: it ended, with what it said of the reason.
-        MemoryError: there was not enough for it.
+        UserError: vLLM failed, with its reason.
+        MemoryError: vLLM ran out of memory.
     """
     task = VllmTask.model_validate(data)
     prepare_variables(task.device)

@@ -1,4 +1,4 @@
-"""vLLM's engine on the workload: started, stepped, watched, ended.
+"""Run vLLM's engine on the workload.
 
 START ─ worker processes, weights, compilation ─ LOADED ─ cache ─ CACHE_READY ─ graphs
     ─ first requests ─ the workload ─ LAST_STEP ─ shutdown ─ RELEASED
@@ -44,7 +44,7 @@ _REASONS = {"length": FinishReason.LENGTH, "stop": FinishReason.STOP}
 
 
 def run(wire: Wire, task: VllmTask, import_s: float) -> None:
-    """Run the arm; the process must be fresh."""
+    """Run the arm, in a new process."""
     reporter = Reporter(wire, task, decoder(wire, task))
     reporter.mark(Stage.START)
     start = _Start(reporter)
@@ -73,7 +73,7 @@ def run(wire: Wire, task: VllmTask, import_s: float) -> None:
 
 
 def _repeat(engine: Any, stats: LastStats, reporter: Reporter, repeat: int) -> float:
-    """The workload once more; seconds that it took. Nothing is left of the times before."""
+    """Run the workload once more, without state of earlier repeats; return its seconds."""
     task, reporter.repeat = reporter.task, repeat
     if repeat:
         engine.reset_prefix_cache()
@@ -88,7 +88,7 @@ def _repeat(engine: Any, stats: LastStats, reporter: Reporter, repeat: int) -> f
 
 
 class _Start:
-    """Starts the engine, with a halt wherever a phase ends."""
+    """Start the engine, with a stage after each phase."""
 
     def __init__(self, reporter: Reporter) -> None:
         self.stats = LastStats()
@@ -98,7 +98,7 @@ class _Start:
         self._arguments: dict[str, Any] = {}
 
     def engine(self) -> Any:
-        """The engine, its weights loaded and its cache reserved."""
+        """Create the engine, with loaded weights and a reserved cache."""
         self._reporter.progress("progress.vllm_load")
         MeasuredExecutor.watch = staticmethod(self._phase)
         extension = f"{RankReport.__module__}.{RankReport.__qualname__}"
@@ -111,7 +111,7 @@ class _Start:
         return LLMEngine.from_engine_args(arguments, stat_loggers=[lambda *_: self.stats])
 
     def report(self, engine: Any) -> None:
-        """Run first requests, then say what the engine is and holds."""
+        """Run first requests, then report the engine and its capacity."""
         first_s = self._first_requests(engine)
         cache = engine.vllm_config.cache_config
         assert self._reporter.ranks is not None
@@ -148,7 +148,7 @@ class _Start:
             self._reporter.pool(cache.num_gpu_blocks, cache.block_size, watermark)
 
     def _first_requests(self, engine: Any) -> float:
-        """What the runtime starts at first use, it starts here; nothing of them is kept."""
+        """Warm up, so that no code path runs for the first time later."""
         begin = time.monotonic()
         params = _sampling(SamplingConfig(), 0, NEW_TOKENS, ignore_eos=True)
         for number, length in enumerate(self._task.first_prompts()):
@@ -159,7 +159,7 @@ class _Start:
 
 
 class _Generation:
-    """Steps the engine through the workload; memory is read at the stages of the first time."""
+    """Step the engine through the workload; memory is read in the first repeat only."""
 
     def __init__(self, engine: Any, stats: LastStats, reporter: Reporter, first: bool) -> None:
         self.first = first
@@ -174,7 +174,7 @@ class _Generation:
         self.watcher = self._watcher()
 
     def run_all(self) -> float:
-        """Generate everything; seconds that it took."""
+        """Generate everything; return the seconds."""
         if not any(one.request.arrival for one in self.coming):
             while self.coming:
                 self._add(self.coming.popleft())
@@ -192,7 +192,7 @@ class _Generation:
         return generate_s
 
     def _admit_arrived(self, arrivals: ArrivalClock) -> None:
-        """Hand over who has arrived; where nobody is left to be served, wait for the next one."""
+        """Submit arrived requests; if idle, block until the next arrival."""
         idle = not self.engine.has_unfinished_requests()
         for one, moment in arrivals.admit(self.coming, attrgetter("request"), idle):
             one.arrived, one.arrival_step = moment, self.watcher.trace.step
@@ -209,7 +209,7 @@ class _Generation:
         self.ids[name] = request.id
 
     def _step(self, arrivals: ArrivalClock) -> float:
-        """One step; seconds since the workload began, at its end."""
+        """Run one step; return the seconds since the workload began, at its end."""
         clock = self.reporter.clock
         began = clock.now()
         outputs = self.engine.step()
@@ -229,7 +229,7 @@ class _Generation:
         return generated_s
 
     def _note_chunks(self, began: int) -> None:
-        """Whose turn came in this step, and who has its first token by it."""
+        """Record starts and first-token steps of the requests in this step."""
         for watched in self.watcher.taken:
             for chunk in watched.plan.chunks:
                 one = self.requests[chunk.request]
@@ -238,7 +238,7 @@ class _Generation:
                     one.first_token_step = watched.plan.step
 
     def _take(self, output: Any) -> bool:
-        """Take a request's new tokens; whether it has ended."""
+        """Record a request's new tokens; return whether it has finished."""
         request = int(output.request_id)
         one = self.requests[request]
         self.tokens[request] += list(output.outputs[0].token_ids)
@@ -262,7 +262,7 @@ class _Generation:
             self.reporter.emit(self._engine_step(self.watcher.taken[-1].plan.step))
 
     def _engine_step(self, step: int) -> EngineStep:
-        """vLLM's usage leaves the null block out: used ÷ (blocks - 1)."""
+        """Statistics of a step. vLLM's usage excludes the null block: used ÷ (blocks - 1)."""
         stats = self.stats.scheduler
         found = stats.prefix_cache_stats
         blocks = self.engine.vllm_config.cache_config.num_gpu_blocks
@@ -297,10 +297,12 @@ class _Generation:
 def _sampling(
     chosen: SamplingConfig, request: int, tokens: int, ignore_eos: bool, eos: int | None = None
 ) -> Any:
-    """As the other arms sample; the stop token is named by us: vLLM was given no tokenizer.
+    """Sampling parameters equal to the other arms'.
+
+    The stop token is set here, because vLLM has no tokenizer.
 
     Args:
-        request: its seed counts on from that of the run, as in the paged engine.
+        request: added to the run's seed, as in the paged engine.
     """
     return SamplingParams(
         temperature=chosen.temperature,

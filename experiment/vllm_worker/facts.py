@@ -1,4 +1,4 @@
-"""What the worker has, in a form that a record can hold."""
+"""Facts about the worker in a form for the record."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from experiment.vllm_worker.task import VllmTask
 
 
 def decoder(wire: Wire, task: VllmTask) -> Callable[[list[int]], str]:
-    """Token ids → text; where vLLM's Transformers cannot read the tokenizer, no text."""
+    """Return a function from token ids to text; no text if the tokenizer is unreadable."""
     from transformers import AutoTokenizer
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(
             task.directory, local_files_only=True, trust_remote_code=False
         )
-    except Exception as error:  # the text is for the reader's eyes alone: tokens are compared
+    except Exception as error:  # only displayed; tokens are compared
         detail = without_private(str(error))[:200]
         wire.emit(Notice(text=message("note.vllm_no_text", detail=detail)))
         return lambda _: ""
@@ -32,7 +32,7 @@ def decoder(wire: Wire, task: VllmTask) -> Callable[[list[int]], str]:
 
 
 def versions() -> dict[str, str]:
-    """Of everything whose version may matter."""
+    """Versions of the relevant software."""
     from vllm import __version__ as vllm_version
 
     return {
@@ -44,7 +44,7 @@ def versions() -> dict[str, str]:
 
 
 def plain(value: Any) -> Any:
-    """What a record can hold; a path of the person's home is no part of it."""
+    """Convert a value for the record; the home directory is redacted."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Why vLLM ended: the cause stands in another process's log lines, not in the exception."""
+"""Find the cause of a vLLM failure, which may be in another process's log lines."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _TAIL_BYTES = 200_000
 
 
 def explain(error: BaseException, log: Path | None) -> str | None:
-    """The error in one line; where it only points to the log, the first error there.
+    """The error in one line; if it only refers to the log, the first error there.
 
-    None where the log holds nothing but such pointers: a process went away without a word.
+    None if the log has no other error: a process ended without a message.
     """
     text = f"{type(error).__name__}: {error}"
     if not any(hint in text.lower() for hint in _HIDDEN):
@@ -26,7 +26,7 @@ def explain(error: BaseException, log: Path | None) -> str | None:
 
 
 def root_cause(log: str) -> str | None:
-    """The first error of the log that says more than where to look."""
+    """The first error of a log that does not refer to another place."""
     for line in log.splitlines():
         found = _LINE.search(line)
         if found and not any(hint in line.lower() for hint in _HIDDEN):

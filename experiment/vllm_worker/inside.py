@@ -1,8 +1,8 @@
-"""The parts that run inside vLLM, at the places that it keeps for others' classes.
+"""Classes that run inside vLLM, at its extension points.
 
-executor       phases of starting up, and a halt between them
+executor       phases of startup, and a stage between them
 stat logger    vLLM's own statistics after each step
-worker         each rank's memory, asked in its own process
+worker         each rank's memory, read in its own process
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ Watch = Callable[[Any, str, float], None]
 
 
 def _nobody(executor: Any, phase: str, seconds: float) -> None:
-    """Watch nothing: workers import this module too."""
+    """Do nothing: worker processes import this module too."""
 
 
 class MeasuredExecutor(MultiprocExecutor):  # type: ignore[misc]
-    """vLLM's own executor of worker processes, which says when a phase has ended.
+    """vLLM's multiprocess executor, which reports the end of each phase.
 
     Phases, in order: ``load`` (processes and weights), ``compile`` (profiling and compilation),
-    ``cache`` (KV tensors), ``capture`` (graphs, where there are any).
+    ``cache`` (KV tensors), ``capture`` (CUDA graphs, if any).
     """
 
-    # vLLM makes the object; it can be told whom to tell through the class alone.
+    # vLLM creates the object, so the callback is an attribute of the class.
     watch: ClassVar[Watch] = staticmethod(_nobody)
 
     def _init_executor(self) -> None:
         self._timed("load", super()._init_executor)
 
     def determine_available_memory(self) -> Any:
-        """Bytes that each rank has for its cache."""
+        """Bytes available to each rank's cache."""
         return self._timed("compile", super().determine_available_memory)
 
     def initialize_from_config(self, kv_cache_configs: Any) -> None:
@@ -59,7 +59,7 @@ class MeasuredExecutor(MultiprocExecutor):  # type: ignore[misc]
 
 
 class LastStats(StatLoggerBase):  # type: ignore[misc]
-    """Keeps what the last step said, and sums what steps without requests said."""
+    """Keeps the statistics of the last step, and sums preemptions over steps."""
 
     scheduler: Any = None
     preempted = 0
@@ -68,18 +68,18 @@ class LastStats(StatLoggerBase):  # type: ignore[misc]
         pass
 
     def record(self, scheduler_stats: Any, iteration_stats: Any, *_: Any, **__: Any) -> None:
-        """Take the statistics of a step."""
+        """Record the statistics of a step."""
         if scheduler_stats is not None:
             self.scheduler = scheduler_stats
         if iteration_stats is not None:
             self.preempted += iteration_stats.num_preempted_reqs
 
     def log_engine_initialized(self) -> None:
-        """Nothing to say."""
+        """Nothing to log."""
 
 
 class RankReport:
-    """Mixed into vLLM's worker class: asked by name, answers from the rank's own process."""
+    """Mixed into vLLM's worker class; its methods are called by name in the rank's process."""
 
     model_runner: Any
 
@@ -89,7 +89,7 @@ class RankReport:
         cuda = counters.is_available() and counters.is_initialized()
         return {
             "pid": os.getpid(),
-            # One of vLLM's two runners has no such attribute before it has a cache.
+            # One of vLLM's two runners lacks the attribute until it has a cache.
             "kv_bytes": _storage_bytes(getattr(self.model_runner, "kv_caches", ())),
             "threads": torch.get_num_threads(),
             "device_name": counters.get_device_name() if cuda else "cpu",
@@ -98,7 +98,7 @@ class RankReport:
         }
 
     def pagedkv_trim(self) -> None:
-        """Give back what torch's allocator kept of profiling: the cache is to be new memory."""
+        """Release memory that torch's allocator kept from profiling, so that the cache is new."""
         allocator: Any = torch.cuda
         if allocator.is_initialized():
             gc.collect()
@@ -106,7 +106,7 @@ class RankReport:
 
 
 def _storage_bytes(caches: Any) -> int:
-    """Bytes behind the layers' tensors; layers may be views of one storage."""
+    """Bytes of the layers' storages; layers may be views of one storage."""
     sizes: dict[int, int] = {}
     for cache in caches:
         for tensor in cache if isinstance(cache, (list, tuple)) else (cache,):

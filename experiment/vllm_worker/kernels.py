@@ -1,6 +1,6 @@
-"""Launch one small kernel of torch and one of vLLM: the end of ``make vllm``, in its interpreter.
+"""Launch a small kernel of torch and one of vLLM: the last step of ``make vllm``.
 
-A driver that is too old, or a GPU that a build has no kernels for, does not show at the import.
+An import does not reveal an old driver, or a GPU without kernels in a build.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from vllm import __version__
 
 from experiment.machine.toolchain import minimum_driver
 
-# What torch says where there is no GPU: an image is built without one.
+# torch's errors without a GPU, as when an image is built.
 _NO_GPU = ("no NVIDIA driver", "No CUDA GPUs are available")
 _ADVICE = {
     "too old": "update the driver",
@@ -22,7 +22,7 @@ _ADVICE = {
 
 
 def main() -> int:
-    """Report in plain English; returns 0 also where no GPU is visible, 2 where a kernel fails."""
+    """Print a report; return 0, also if no GPU is visible, or 2 if a kernel fails."""
     cuda = torch.version.cuda
     driver = minimum_driver(cuda)
     build = f"torch {torch.__version__}"
@@ -35,7 +35,7 @@ def main() -> int:
     for name, run in kernels.items():
         try:
             run("cuda" if cuda else "cpu")
-        except Exception as error:  # no GPU or a full one; a missing library, operator or kernel
+        except Exception as error:  # no GPU, a full one, or a missing library, operator or kernel
             return _explain(name, error)
     print(f"a kernel of {' and one of '.join(kernels)} ran")
     return 0

@@ -1,4 +1,4 @@
-"""What the worker tells the runner at each stage: readings, requests, steps."""
+"""Events of the vLLM worker: readings, requests, steps."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SPINS_S = 1.2  # SpinCondition of vLLM 0.32 spins for one
 class Reporter:
     """Emits the arm's events, off its clock.
 
-    ``ranks`` asks every rank for its report; it is there once the weights are.
+    ``ranks`` queries the report of every rank; None until the weights are loaded.
     """
 
     def __init__(self, wire: Wire, task: VllmTask, decode: Callable[[list[int]], str]) -> None:
@@ -45,21 +45,21 @@ class Reporter:
         self._decode = decode
         self._began = 0
         self._last_step: int | None = None
-        self.repeat = 0  # memory is read in the first one alone
+        self.repeat = 0  # memory is read in the first one only
         self._marks = 0
         self._done = 0
 
     def emit(self, event: Any) -> None:
-        """Send any event."""
+        """Emit any event."""
         with self.clock.paused():
             self._wire.emit(event)
 
     def progress(self, key: str, done: float = 0, total: float | None = None) -> None:
-        """Say what is going on."""
+        """Report progress."""
         self.emit(Progress(task=message(key), done=done, total=total))
 
     def mark(self, stage: Stage, request: int | None = None) -> None:
-        """Stand still until the runner has read its channels."""
+        """Wait until the runner has read its channels."""
         with self.clock.paused():
             for reading in self._readings(stage, request):
                 self._wire.emit(reading)
@@ -68,19 +68,19 @@ class Reporter:
             )
 
     def await_turn(self) -> None:
-        """Stand still until the next repeat may begin.
+        """Wait until the next repeat may begin.
 
-        vLLM's workers look for the next step in a loop, and sleep only a second after the last one:
-        until then they would take a core of whoever's turn is next.
+        vLLM's workers poll for the next step and sleep only a second after the last one. Until then
+        they would occupy a core during another arm's turn.
         """
         with self.clock.paused():
             time.sleep(_SPINS_S)
             self._wire.mark(TurnAwaited(arm=self.task.arm, repeat=self.repeat))
 
     def pool(self, blocks: int, block_size: int, watermark: float) -> None:
-        """Announce the cache, its bytes asked from every rank, and mark CACHE_READY.
+        """Report the cache, with its bytes from every rank, and mark CACHE_READY.
 
-        ``watermark`` is the share of the blocks that vLLM keeps from requests that wait.
+        ``watermark`` is the share of blocks that vLLM withholds from waiting requests.
         """
         task = self.task
         size = blocks * block_size * task.model.slot_bytes
@@ -100,7 +100,7 @@ class Reporter:
         self.mark(Stage.CACHE_READY)
 
     def begin(self) -> None:
-        """The workload starts now."""
+        """Start the clock of the workload."""
         self._done = 0
         self._began = self.clock.now()
 
@@ -109,7 +109,7 @@ class Reporter:
         return (self.clock.now() - self._began) / 1e9
 
     def step(self, plan: StepPlan, ended_ns: int, took: int) -> None:
-        """Log an executed step and the nanoseconds that it took on the arm's clock."""
+        """Log an executed step and its duration on the arm's clock in nanoseconds."""
         self.emit(
             Step(
                 t_ns=ended_ns,
@@ -124,7 +124,7 @@ class Reporter:
         self.progress("progress.generate", self._done, total)
 
     def keyframe(self, step: int, tables: dict[int, list[int]], written: dict[int, int]) -> None:
-        """Log a whole picture, which the replay of the plans must agree with."""
+        """Log block tables and written slots, to check the replay of the plans."""
         self.emit(Keyframe(arm=self.task.arm, step=step, tables=tables, written=written))
 
     def finished(self, one: Progressing, reason: str, tokens: Sequence[int]) -> None:
@@ -144,7 +144,7 @@ class Reporter:
             self.mark(Stage.REQUEST_DONE, one.request.id)
 
     def _readings(self, stage: Stage, request: int | None) -> list[Reading]:
-        """torch's counters belong to a process: those of the ranks, never this one's zeros."""
+        """torch's counters of the ranks; those of this process are always zero."""
         reports = self.ranks() if self.ranks else []
         readings = []
         for channel, key in (

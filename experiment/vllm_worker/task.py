@@ -1,4 +1,4 @@
-"""What the runner asks of vLLM: the same budget, lengths and precision as of the other arms."""
+"""Task of the vLLM worker: the same budget, lengths and dtype as the other arms."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from experiment.workload.first_prompts import are_due, first_prompts
 
 
 class VllmTask(BaseModel):
-    """Everything that the worker is told.
+    """Inputs of the worker.
 
-    ``arguments`` are those of vLLM's ``EngineArgs``; ``block_size`` is this arm's, which on the
-    CPU may differ from the workload's. ``log`` is where everything that is printed goes.
-    ``timed``: requests arrive by the wall clock, else by steps.
-    ``repeats`` are those of an experiment, behind one that warms up; 0: the workload runs once.
+    ``arguments`` are those of vLLM's ``EngineArgs``. ``block_size`` is this arm's, which may differ
+    from the workload's on the CPU. ``log`` is the file for all output. ``timed``: requests arrive
+    by wall time, otherwise by steps. ``repeats`` are measured repeats of an experiment, after a
+    warm-up; 0: the workload runs once.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -34,10 +34,10 @@ class VllmTask(BaseModel):
     repeats: int = 0
 
     def first_prompts(self) -> list[int]:
-        """Lengths, in tokens, of prompts that are run before the clock starts.
+        """Lengths in tokens of the warm-up prompts.
 
-        Those that the other arms compute. One token where there is none, where none are due, and
-        where what they leave could be found again.
+        The same as in the other arms. One token if there are none, if none are due, and if a prefix
+        cache would find them later.
         """
         limits = self.arguments
         if not are_due(self.repeats) or limits.get("enable_prefix_caching"):
@@ -53,28 +53,28 @@ def engine_arguments(
     limits: dict[str, Any],
     extra: dict[str, Any],
 ) -> dict[str, Any]:
-    """Arguments of vLLM's engine.
+    """Build the arguments of vLLM's engine.
 
     Args:
         directory: the prepared weights.
-        model: their facts.
+        model: facts about the model.
         workload: budget and maximum length.
         block_size: slots in a block.
-        limits: ``max_num_seqs`` and the like, parallel sizes among them, from the config.
+        limits: ``max_num_seqs`` and the like from the config, parallel sizes included.
         extra: ``vllm.args`` of the config.
     """
     ranks = limits["tensor_parallel_size"] * limits["pipeline_parallel_size"]
     return {
         "model": directory,
-        "skip_tokenizer_init": True,  # token ids go in and come out
+        "skip_tokenizer_init": True,  # token ids in and out
         "dtype": model.dtype,
         "max_model_len": workload.max_length,
         "block_size": block_size,
-        # vLLM takes it for each rank; all ranks together may have the budget.
+        # Per rank; the budget is for all ranks together.
         "kv_cache_memory_bytes": workload.budget_bytes // ranks,
-        "disable_log_stats": False,  # its statistics are read after each step
+        "disable_log_stats": False,  # read after each step
         "async_scheduling": False,  # a step has ended when its tables are read
-        "generation_config": "vllm",  # no sampling defaults out of the model's directory
+        "generation_config": "vllm",  # no sampling defaults from the model's directory
         **limits,
         **extra,
     }

@@ -1,4 +1,4 @@
-"""Environment variables that steer vLLM: those that the arm sets, and those it must not find."""
+"""Environment variables of vLLM that the arm sets or removes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 from experiment.machine.thread_record import without_places
 
-# Before vLLM is imported; the arm cannot do without.
+# Required; set before vLLM is imported.
 SET = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # EngineCore in our process: we step it
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # a fork would inherit our pipe
@@ -14,7 +14,7 @@ SET = {
     "DO_NOT_TRACK": "1",
     "HF_HUB_OFFLINE": "1",
 }
-# Unless the person says otherwise: as many threads as the other arms have, on any core.
+# Defaults: the threads of the other arms, without binding.
 SET_IF_ABSENT = {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 # It would override the budget.
 UNSET = ("VLLM_CPU_KVCACHE_SPACE",)
@@ -22,9 +22,9 @@ _SHOWN = ("VLLM_", "OMP_", "GOMP_", "KMP_", "MKL_", "LD_PRELOAD")
 
 
 def prepare_variables(device: str) -> None:
-    """Set and remove what vLLM reads when it is imported."""
+    """Set and remove the variables that vLLM reads on import."""
     os.environ.update(SET)
-    if device == "cpu":  # a vLLM that is built for GPUs shall fail rather than take one
+    if device == "cpu":  # a GPU build of vLLM must fail rather than use one
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     for name, value in SET_IF_ABSENT.items():
         os.environ.setdefault(name, value)
@@ -33,7 +33,7 @@ def prepare_variables(device: str) -> None:
 
 
 def recorded_variables() -> dict[str, str]:
-    """Every variable of vLLM's and of the thread pools, for the record; no secrets."""
+    """Variables of vLLM and of thread pools for the record, without secrets."""
     return {
         name: without_places(name, value)
         for name, value in sorted(os.environ.items())

@@ -1,7 +1,7 @@
-"""Looks at vLLM's scheduler while it decides: each decision becomes a plan and a picture.
+"""Observe vLLM's scheduler: each decision becomes a plan and a snapshot of block tables.
 
 Reads ``running``, ``requests``, ``kv_cache_manager`` and ``get_request_counts`` of vLLM's
-``Scheduler``, and of its output the number of tokens for each request and the preempted ones.
+``Scheduler``, and from its output the number of tokens for each request and the preempted requests.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kvsim.core.step import Chunk, StepPlan
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A plan, and the picture after it: block tables and tokens written."""
+    """A plan, and block tables and written tokens after it."""
 
     plan: StepPlan
     tables: dict[int, list[int]]
@@ -26,10 +26,10 @@ class Watched:
 
 @dataclass(slots=True)
 class SchedulerWatcher:
-    """Wraps the scheduler's ``schedule``. ``ids``: vLLM's names of requests → ours.
+    """Wraps the scheduler's ``schedule``. ``ids`` maps vLLM's request names to ours.
 
-    It looks in the middle of a step, within ``paused``, so that what that takes is not vLLM's.
-    ``taken`` are the decisions since it was last emptied: one a step, unless vLLM decides ahead.
+    It runs during a step, within ``paused``, so that its time is not counted. ``taken`` are the
+    decisions since it was last cleared: one per step, unless vLLM schedules ahead.
     """
 
     scheduler: Any
@@ -40,7 +40,7 @@ class SchedulerWatcher:
     _decide: Any = None
 
     def attach(self) -> None:
-        """Begin to watch."""
+        """Start observing."""
         decide = self._decide = self.scheduler.schedule
 
         def schedule(*args: Any, **kwargs: Any) -> Any:
@@ -52,11 +52,11 @@ class SchedulerWatcher:
         self.scheduler.schedule = schedule
 
     def detach(self) -> None:
-        """Watch no more."""
+        """Stop observing."""
         self.scheduler.schedule = self._decide
 
     def tables(self) -> dict[int, list[int]]:
-        """Blocks of every request that holds some, in the scheduler's order."""
+        """Block tables of running requests, in the scheduler's order."""
         found = {}
         for request in self.scheduler.running:
             # One attention kind, one table: see arm.py.
@@ -66,7 +66,7 @@ class SchedulerWatcher:
         return found
 
     def blocks_in_tables(self) -> int:
-        """Different blocks that unfinished requests hold now."""
+        """Number of distinct blocks held by unfinished requests."""
         return len({block for table in self.tables().values() for block in table})
 
     def _take(self, output: Any) -> None:
@@ -74,7 +74,7 @@ class SchedulerWatcher:
         chunks = []
         for name, count in output.num_scheduled_tokens.items():
             request = self.scheduler.requests[name]
-            # The scheduler has counted the step's tokens as computed already.
+            # The scheduler has already counted the step's tokens as computed.
             end = request.num_computed_tokens
             chunks.append(Chunk(self.ids[name], end - count, count, end >= request.num_tokens))
         preempted = tuple(self.ids[name] for name in output.preempted_req_ids or ())

@@ -1,1 +1,1 @@
-"""Requests of a run: their tokens, their arrivals and their times."""
+"""Requests of a run: tokens, arrivals and times."""

@@ -1,10 +1,10 @@
-"""When requests arrive: on a clock of steps, or on the wall clock.
+"""Clock of request arrivals: steps, or wall time.
 
-    steps   0   1   2 ─ idle ─ 7   8      a step that computes something takes one; while nobody
-            │   │   │          │   │      is there, the clock goes on to the next arrival
-    wall    seconds of the arm's clock, which stands still while the arm is measured
+    steps   0   1   2 ─ idle ─ 7   8      each executed step advances the clock by one; when idle,
+            │   │   │          │   │      it advances to the next arrival
+    wall    seconds of the arm's clock, which is paused during measurements
 
-The rules of the virtual clock are those of :mod:`kvsim.sim.simulator` with steps of a second.
+The virtual clock has the rules of :mod:`kvsim.sim.simulator` with steps of one second.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from experiment.events import WorkloadRequest
 
 T = TypeVar("T")
 
-# Sleep no longer than this at a time: the arm's clock may have stood still meanwhile.
+# Maximum sleep: the arm's clock may have been paused meanwhile.
 _NAP_S = 0.05
 
 
 class ArrivalClock:
-    """Who has arrived by now. Made when the generation begins.
+    """Determine which requests have arrived. Create it when generation begins.
 
     Args:
         now: nanoseconds of the arm's clock.
-        wall: whether requests arrive by that clock; else by steps.
+        wall: whether requests arrive by that clock; otherwise by steps.
     """
 
     def __init__(self, now: Callable[[], int], wall: bool) -> None:
@@ -36,7 +36,7 @@ class ArrivalClock:
         self._wall = wall
         self._began = now()
         self._steps = 0.0
-        self._passed = [(0.0, self._began)]  # what the virtual clock showed, and when
+        self._passed = [(0.0, self._began)]  # virtual clock, and when it was reached
 
     @property
     def now(self) -> float:
@@ -44,15 +44,15 @@ class ArrivalClock:
         return (self._arm_now() - self._began) / 1e9 if self._wall else self._steps
 
     def tick(self) -> None:
-        """A step has computed something."""
+        """Count an executed step."""
         self._pass_to(self._steps + 1)
 
     def arrived(self, request: WorkloadRequest) -> bool:
-        """Whether it is there."""
+        """Whether the request has arrived."""
         return request.arrival <= self.now
 
     def wait_for(self, request: WorkloadRequest) -> None:
-        """Be idle until it arrives."""
+        """Block until the request arrives."""
         if not self._wall:
             self._pass_to(max(self._steps, request.arrival))
         while not self.arrived(request):
@@ -61,12 +61,12 @@ class ArrivalClock:
     def admit(
         self, coming: deque[T], request_of: Callable[[T], WorkloadRequest], idle: bool
     ) -> Iterator[tuple[T, int]]:
-        """Take from the queue who has arrived, each with its :meth:`moment`.
+        """Yield arrived entries of the queue, each with its :meth:`moment`.
 
         Args:
-            coming: those who have not been handed over yet, in order of arrival.
-            request_of: the request that says when an entry of the queue arrives.
-            idle: nobody is left to be served, so that the next one is waited for.
+            coming: entries that have not been yielded, in order of arrival.
+            request_of: returns the request whose arrival applies to an entry.
+            idle: no request is unfinished; block until the next arrival.
         """
         if coming and idle:
             self.wait_for(request_of(coming[0]))
@@ -75,7 +75,7 @@ class ArrivalClock:
             yield one, self.moment(request_of(one))
 
     def moment(self, request: WorkloadRequest) -> int:
-        """Its arrival on the arm's clock, in nanoseconds; it has arrived."""
+        """Time of an arrived request's arrival on the arm's clock, in nanoseconds."""
         if self._wall:
             return self._began + round(request.arrival * 1e9)
         return self._passed[bisect_left(self._passed, (request.arrival, 0))][1]

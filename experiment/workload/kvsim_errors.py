@@ -1,4 +1,4 @@
-"""Errors of kvsim → one line in the user's language, with file and line where there is one."""
+"""Convert errors of kvsim into messages, with file and line if known."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CELL_CODES = ("pool_too_small", "livelock")
 
 @contextmanager
 def said() -> Iterator[None]:
-    """Turn kvsim's errors into lines for a person.
+    """Convert errors of kvsim into user errors.
 
     Raises:
         UserError: in place of a TraceError, SimulationError or PlanError.
@@ -41,7 +41,7 @@ def trace_message(error: TraceError) -> Message:
     code = error.code if error.code in ERROR_CODES else "unreadable"
     if code == "unreadable":
         cause = error.__cause__
-        # Of a file that is packed by gzip: its end is missing, or its bytes are others.
+        # Errors of gzip files: truncated or corrupt.
         damaged = isinstance(cause, BadGzipFile) or not isinstance(cause, OSError)
         params["why"] = (
             message("error.os.packed").model_dump() if damaged else os_reason(cause)  # type: ignore[arg-type]
@@ -62,7 +62,7 @@ def trace_message(error: TraceError) -> Message:
 
 
 def place_message(line: int, entry: int | None = None, column: int | None = None) -> Message:
-    """Where in a file; see :class:`kvsim.traces.types.Place`."""
+    """Position in a file; see :class:`kvsim.traces.types.Place`."""
     if entry is not None:
         return message("trace_place.entry", entry=entry, line=line)
     if column is not None:
@@ -71,7 +71,7 @@ def place_message(line: int, entry: int | None = None, column: int | None = None
 
 
 def rejected_message(rejection: Mapping[str, Any]) -> Message:
-    """How many rows were not accepted for one reason, and where the first one is."""
+    """How many rows were rejected for one reason, and the position of the first."""
     place = place_message(rejection["first_line"], rejection.get("first_entry"))
     return message(
         "sim.fact.rejected_value", count=rejection["count"], place=place.model_dump(),
@@ -80,13 +80,13 @@ def rejected_message(rejection: Mapping[str, Any]) -> Message:
 
 
 def reason_message(reason: str) -> Message:
-    """Why a row was not accepted."""
+    """Why a row was rejected."""
     known = reason in REASONS
     return message(f"trace_reason.{reason}") if known else message("trace_reason.other", of=reason)
 
 
 def simulation_message(error: SimulationError) -> Message:
-    """Why a simulation cannot begin or go on."""
+    """Why a simulation cannot start or continue."""
     params: dict[str, Any] = {**error.params}
     if error.code == "bad_option":
         flag = "--" + str(params["option"]).replace("_", "-")
@@ -121,7 +121,7 @@ def cell_message(code: str, params: Mapping[str, Any], settings: Mapping[str, An
 
 
 def refusal_message(refusal: dict[str, Any]) -> Message:
-    """Why requests can never be served: they need more of something than there is."""
+    """Why requests can never be served: what they need, and what is available."""
     return message(
         f"refusal.{refusal['reason']}", needed=refusal["needed"], available=refusal["available"]
     )

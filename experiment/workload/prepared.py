@@ -1,4 +1,4 @@
-"""What a run prepares before its first arm."""
+"""Result of the preparation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from experiment.events import ModelPrepared, WorkloadReady
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What every arm of a run is given."""
+    """Model and workload, as passed to every arm of a run."""
 
     directory: str
     model: ModelPrepared

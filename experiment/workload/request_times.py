@@ -1,4 +1,4 @@
-"""When what happened to a request, and the event that says so; the same for every arm.
+"""Times of a request, and the event that reports them.
 
 arrived ── waits ──► started ──► first token ──► finished        nanoseconds of the arm's clock
 └────── wait_s ──────┘            │               │
@@ -15,9 +15,9 @@ from experiment.events import RequestFinished, WorkloadRequest
 
 @dataclass(frozen=True, slots=True)
 class RequestTimes:
-    """Clock readings of one request, nanoseconds of its arm's clock.
+    """Times of one request, in nanoseconds of its arm's clock.
 
-    ``arrived`` is None for those that were there from the beginning. The steps are those of
+    ``arrived`` is None for requests that are there from the beginning. The steps are those of
     :class:`experiment.events.RequestFinished`.
     """
 
@@ -32,7 +32,7 @@ class RequestTimes:
         self, arm: str, step: int | None, request: WorkloadRequest, reason: str, tokens: list[int],
         text: str, began: int,
     ) -> RequestFinished:  # fmt: skip
-        """The end of ``request``, whose arm began to generate at ``began``."""
+        """Build the event for ``request``, whose arm began to generate at ``began``."""
         began = began if self.arrived is None else self.arrived
         return RequestFinished(
             arm=arm,
@@ -52,7 +52,7 @@ class RequestTimes:
 
 @dataclass(slots=True)
 class Progressing:
-    """A request on its way through an engine of others; its times are those of RequestTimes."""
+    """A request in an external engine; its times are those of RequestTimes."""
 
     request: WorkloadRequest
     started: int | None = None
@@ -62,7 +62,7 @@ class Progressing:
     first_token_step: int | None = None
 
     def ended(self, now: int, unseen: int) -> RequestTimes:
-        """All of them, at its end; ``unseen`` stands for a start that nobody saw."""
+        """Times of a finished request; ``unseen`` replaces a start that was not observed."""
         return RequestTimes(
             unseen if self.started is None else self.started,
             self.first_token,

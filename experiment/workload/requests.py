@@ -1,4 +1,4 @@
-"""Prompts → requests of token ids, and the KV budget that they are given."""
+"""Convert prompts to requests, and determine the KV budget."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kvsim.core.blocks import blocks_needed
 from kvsim.core.request import final_tokens
 from kvsim.sizing.vllm_capacity import NULL_BLOCKS
 
-# 2, 13, 110 and 2 tokens of GPT-2's: a batch pads the short ones to the long one.
+# 2, 13, 110 and 2 tokens in GPT-2's vocabulary: a batch pads the short ones to the long one.
 DEFAULT_PROMPTS = (
     "Hello!",
     "How are you doing today? I hope everything is going well.",
@@ -34,27 +34,27 @@ DEFAULT_PROMPTS = (
 )
 MAX_PROMPTS_BYTES = 64 << 20
 MAX_PROMPT_LINE = 16 << 20
-# Of a prompt: as tokens it takes two hundred times as much memory for a moment.
+# Tokenising takes two hundred times the memory of the text.
 MAX_PROMPT_CHARS = 4_000_000
-# Of a run. The record holds all of them in one line, which is read again as a whole.
+# Per run. The record holds them in one line, which is parsed as a whole.
 MAX_REQUESTS, MAX_TOKENS = 100_000, 8_000_000
-# Of a file: lines, or conversations, that may be looked at for that many prompts.
+# Lines or conversations of a file that are scanned for prompts.
 MAX_LOOKED_AT = 10 * MAX_REQUESTS
 COMPILED = "contiguous.compiled"
-# They reserve a whole slab of the maximum length; the growing cache reserves nothing in advance.
+# Arms that reserve a slab of the maximum length; the growing cache reserves nothing in advance.
 SLAB_ARMS = ("contiguous.sequential", "contiguous.batch", COMPILED, "slabs")
 GROWING = "contiguous.growing"
-# Blocks that Transformers' paged cache keeps for itself.
+# Blocks that Transformers' paged cache reserves for itself.
 TRASH_BLOCKS = 2
-# The fewest slots that it takes as a block.
+# Its minimum block size.
 TRANSFORMERS_LEAST = 4
 
 
 def choose_prompts(config: Config) -> list[str]:
-    """Take the prompts of the file, else those of the config, else the default ones.
+    """Return the prompts of the file, otherwise those of the config, otherwise the defaults.
 
     Raises:
-        UserError: the file cannot be used; see :func:`read_prompts`.
+        UserError: the file is invalid; see :func:`read_prompts`.
     """
     if config.workload.prompts_file is not None:
         return read_prompts(given_path(config.workload.prompts_file))
@@ -64,11 +64,11 @@ def choose_prompts(config: Config) -> list[str]:
 def read_prompts(path: Path) -> list[str]:
     """Read prompts from JSONL, ``{"prompt": "..."}`` in each line; blank lines are skipped.
 
-    A JSON list is taken as ShareGPT's: the first turn of each conversation that has one.
+    A JSON list is read as ShareGPT: the first turn of each conversation that has one.
 
     Raises:
-        UserError: missing, unreadable, larger than 64 MiB, empty, or a line that does not fit or
-            is larger than 16 MiB; the line's number is named.
+        UserError: missing, unreadable, larger than 64 MiB, empty, or an invalid line or one larger
+            than 16 MiB; the message contains its number.
     """
     data = _read_bounded(path).removeprefix(b"\xef\xbb\xbf")
     found = _first_turns(data, path) if data.lstrip().startswith(b"[") else _lines(data, path)
@@ -90,11 +90,11 @@ def _lines(data: bytes, path: Path) -> Iterator[str]:
 
 
 def check_prompts(prompts: Sequence[str]) -> None:
-    """Refuse an empty list, an empty text or more than a run holds before any model is looked for.
+    """Check the prompts before the model is loaded.
 
     Raises:
-        UserError: no prompt, too many, or one that is empty or too long; its number is named, from
-            1.
+        UserError: no prompt, too many, or one that is empty or too long; the message contains its
+            number, from 1.
     """
     if not prompts:
         raise user_error("error.workload.no_prompts")
@@ -107,10 +107,10 @@ def check_prompts(prompts: Sequence[str]) -> None:
 
 
 def check_size(requests: int, tokens: int) -> None:
-    """See that a run of so many requests, with so many tokens in their prompts, can be recorded.
+    """Check that the number of requests and prompt tokens can be recorded.
 
     Raises:
-        UserError: there are more of either.
+        UserError: too many of either.
     """
     if requests > MAX_REQUESTS or tokens > MAX_TOKENS:
         raise _too_much()
@@ -128,18 +128,18 @@ def make_requests(
     max_length: int,
     samples: int = 1,
 ) -> list[WorkloadRequest]:
-    """Turn prompts into requests, numbered from 0; each sample of a prompt is one.
+    """Convert prompts to requests, numbered from 0; each sample of a prompt is one.
 
     Args:
         prompts: texts.
         encode: text → token ids.
-        vocab_size: token ids must be below it.
-        max_new_tokens: tokens each request may generate.
-        max_length: slots that a request may hold at most.
-        samples: how many of each prompt.
+        vocab_size: token ids must be smaller.
+        max_new_tokens: maximum number of new tokens of a request.
+        max_length: maximum number of slots of a request.
+        samples: number of samples per prompt.
 
     Raises:
-        UserError: a prompt is empty, too long, or has tokens that the model does not know.
+        UserError: a prompt is empty, too long, or has tokens outside of the vocabulary.
     """
     check_prompts(prompts)
     requests: list[WorkloadRequest] = []
@@ -170,10 +170,10 @@ def _samples(
 
 
 def with_arrivals(config: Config, requests: Sequence[WorkloadRequest]) -> list[WorkloadRequest]:
-    """The requests with the arrival and the priority of their prompt.
+    """Add arrival and priority of their prompts to the requests.
 
     Raises:
-        UserError: as many are not given as there are prompts, or arrivals go back in time.
+        UserError: their number differs from that of the prompts, or arrivals are not sorted.
     """
     given = config.workload
     prompts = sum(request.sample_of is None for request in requests)
@@ -208,13 +208,13 @@ def _check_length(number: int, prompt_tokens: int, new_tokens: int, max_length: 
 def drawn_requests(
     config: Config, vocab_size: int, decode: Callable[[list[int]], str]
 ) -> list[WorkloadRequest]:
-    """Requests of the lengths in ``workload.lengths``, their token ids drawn from the run's seed.
+    """Create requests of the lengths in ``workload.lengths`` with random token ids.
 
-    Drawn with replacement, so that no two prompts begin alike but by chance. ``decode`` writes
-    the prompts for people; nothing but the ids is computed with.
+    Ids are drawn with replacement from the run's seed, so that prompts share prefixes only by
+    chance. ``decode`` gives the displayed prompts; only the ids are used.
 
     Raises:
-        UserError: one of them is longer than the maximum length, or they are too many.
+        UserError: a request exceeds the maximum length, or there are too many.
     """
     drawn = random.Random(config.run.seed)  # noqa: S311 - to be drawn again, not to be secret
     requests: list[WorkloadRequest] = []
@@ -228,10 +228,10 @@ def drawn_requests(
 
 
 def check_stop_tokens(stop_token_ids: Sequence[int], vocab_size: int) -> None:
-    """See that the model can generate every stop token.
+    """Check that the vocabulary contains every stop token.
 
     Raises:
-        UserError: one of them is no token of its vocabulary.
+        UserError: it does not contain one of them.
     """
     for token in stop_token_ids:
         if token >= vocab_size:
@@ -245,18 +245,18 @@ def make_workload(
     arms: Sequence[str],
     block_bytes: Callable[[int], int] | None = None,
 ) -> WorkloadReady:
-    """Fix the budget and see that every arm can work within it.
+    """Determine the budget and check that every arm can work within it.
 
     Args:
         config: the run.
         requests: from :func:`make_requests`.
-        slot_bytes: bytes of one token's K and V over all layers, in the model's precision.
-        arms: single arms, as ``Config.arm_names``.
-        block_bytes: bytes of a block of so many slots in the paged engine, where they differ.
+        slot_bytes: bytes of one token's K and V over all layers, in the model's dtype.
+        arms: names of arms, as ``Config.arm_names``.
+        block_bytes: bytes of a block of a given size in the paged engine, if they differ.
 
     Raises:
-        UserError: an arm could not run even one request in the budget, or a block is longer than
-            any request.
+        UserError: the budget is too small for one request of an arm, or a block is longer than any
+            request.
     """
     cache = config.cache
     if cache.block_size > cache.max_length:
@@ -265,7 +265,7 @@ def make_workload(
     slab, beams = cache.max_length * slot_bytes, config.sampling.beam_width
     # Rounded up to whole blocks, so that no arm gets less than it could use.
     blocks = blocks_needed(len(requests) * beams * cache.max_length, cache.block_size)
-    if "vllm" in arms:  # beside its null block it must hold one request of the maximum length
+    if "vllm" in arms:  # one request of the maximum length in addition to its null block
         blocks = max(blocks, blocks_needed(cache.max_length, cache.block_size) + NULL_BLOCKS)
     auto = blocks * cache.block_size * slot_bytes
     budget = auto if cache.budget == "auto" else cache.budget
@@ -291,9 +291,9 @@ def make_workload(
 
 
 def cannot_grow(arm: str, workload: WorkloadReady, slot_bytes: int) -> Message | None:
-    """Why the budget does not hold a growing cache with all samples of the longest prompt.
+    """Reason if the budget cannot hold a growing cache with all samples of the longest prompt.
 
-    Held between steps: while a tensor is copied, the old one lies beside it for a moment.
+    The budget applies between steps: while a tensor is copied, the old one exists as well.
     """
     ends = (final_tokens(len(each.token_ids), each.max_new_tokens) for each in workload.requests)
     slots = workload.sampling.n * max(ends)
@@ -310,7 +310,7 @@ def _check_blocks(
     block_bytes: int,
     beams: int,
 ) -> None:
-    """Room for the largest request; its beams may part at the first token, behind whole blocks."""
+    """Check the blocks of the largest request; its beams may diverge at the first token."""
     largest = max(requests, key=lambda each: len(each.token_ids) + each.max_new_tokens)
     tokens = final_tokens(len(largest.token_ids), largest.max_new_tokens)
     shared = len(largest.token_ids) // block_size if beams > 1 else 0
@@ -350,8 +350,8 @@ def _read_bounded(path: Path) -> bytes:
 
 
 def _first_turns(data: bytes, path: Path) -> Iterator[str]:
-    """What people asked first in the conversations of a ShareGPT file."""
-    # Beside it stand readers that need NumPy, which --help does not.
+    """First user turns of the conversations of a ShareGPT file."""
+    # Imported late: the module needs NumPy, which --help does not.
     from kvsim.traces.rows import json_list_rows
     from kvsim.traces.types import TraceError
 
@@ -392,7 +392,7 @@ def _parse_line(line: bytes, path: Path, number: int) -> str:
         raise bad("no_prompt")
     if not prompt.strip():
         raise bad("empty_prompt")
-    # JSON may hold half a surrogate pair, which no tokenizer can encode.
+    # JSON may contain lone surrogates, which tokenizers cannot encode.
     if any("\ud800" <= char <= "\udfff" for char in prompt):
         raise bad("not_utf8")
     return prompt

@@ -1,1 +1,1 @@
-"""Attention over block tables: one signature, several kernels."""
+"""Attention through block tables: several kernels with one signature."""

@@ -1,9 +1,9 @@
-"""The bridge to Transformers: our attention function, registered under a name of its own.
+"""Our attention function for Transformers' attention interface.
 
-A model loaded with ``attn_implementation=ATTENTION`` calls :func:`paged_attention` in each
-layer with the queries, keys and values of this step alone. They are written to the pool, and
-attention reads all earlier ones back through the block tables. Layers, weights, positions and
-the output projection stay the model's own.
+A model loaded with ``attn_implementation=ATTENTION`` calls :func:`paged_attention` in each layer
+with the queries, keys and values of this step. They are written to the pool, and attention reads
+all earlier ones through the block tables. Layers, weights, positions and output projection are the
+model's own.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from experiment.engine.step_inputs import StepInputs
 from experiment.text.errors import UserError, user_error
 
 ATTENTION = "pagedkv"
-# The feature of a model that does not call what is registered under that name.
+# Reported for a model that does not call the registered function.
 NO_INTERFACE = "attention_interface"
-# Arguments of Transformers' interface that change nothing for a packed causal step.
+# Arguments of Transformers' interface without effect on a packed causal step.
 _HARMLESS = frozenset(
     {"position_ids", "use_cache", "cache_position", "is_causal", "output_attentions"}
 )
 
 
 class UnsupportedModelError(Exception):
-    """The model asks for something in attention that the engine does not do."""
+    """The model uses an attention feature that the engine does not implement."""
 
     def __init__(self, feature: str) -> None:
         super().__init__(feature)
         self.feature = feature
 
     def refusal(self, model: str) -> UserError:
-        """The same for a person, who called the model so."""
+        """The user error for the model ``model``."""
         if self.feature in (NO_INTERFACE, "paged_step"):
             return user_error("error.model.attention_interface", model=model)
         return user_error("error.model.attention", model=model, feature=self.feature)
@@ -44,7 +44,7 @@ class UnsupportedModelError(Exception):
 
 @dataclass(slots=True)
 class PagedStep:
-    """Travels through the model's forward pass as the keyword ``paged_step``."""
+    """Passed through the model's forward pass as the keyword ``paged_step``."""
 
     pool: KVPool
     inputs: StepInputs
@@ -63,7 +63,7 @@ def paged_attention(
     paged_step: PagedStep | None = None,
     **others: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attention of one layer for one packed step, after Transformers' attention interface.
+    """Compute attention of one layer for one packed step, for Transformers' attention interface.
 
     Args:
         query: [1, heads, tokens, head_dim].
@@ -73,8 +73,8 @@ def paged_attention(
         [1, tokens, heads, head_dim], and no weights.
 
     Raises:
-        UnsupportedModelError: the model passes an argument that would change the result and is
-            not implemented here.
+        UnsupportedModelError: the model passes an argument that would change the result and is not
+            implemented.
     """
     step = _require_step(paged_step, attention_mask, dropout, others)
     layer = module.layer_idx
@@ -105,7 +105,7 @@ def _require_step(
     for name, value in others.items():
         if name in _HARMLESS or value is None or value is False:
             continue
-        # A window that no sequence has outgrown hides nothing.
+        # A window that is longer than all sequences has no effect.
         if name != "sliding_window" or value < step.inputs.longest:
             raise UnsupportedModelError(name)
     return step

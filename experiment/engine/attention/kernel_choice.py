@@ -1,4 +1,4 @@
-"""Which attention kernel runs here: the fastest, or why not that one."""
+"""Choose the fastest available attention kernel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from experiment.text.messages import Message, message
 def choose_kernel(
     name: str, device: torch.device, dtype: torch.dtype, shape: LayerShape | None = None
 ) -> str:
-    """Resolve ``auto`` to the fastest kernel that runs here; any other name is taken as it is."""
+    """Resolve ``auto`` to the fastest available kernel; other names are returned unchanged."""
     if name != "auto":
         return name
     if device.type == "cuda":
@@ -22,7 +22,7 @@ def choose_kernel(
 
 
 def reason_against_compiled() -> Message | None:
-    """Why the compiled kernel of the CPU cannot run here; None where it can."""
+    """Why the CPU's compiled kernel is not available; None if it is."""
     try:
         kernels.cpu_kernel_module()
     except ImportError as error:

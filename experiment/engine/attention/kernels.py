@@ -1,11 +1,11 @@
-"""Attention through block tables. Every kernel has the same signature and the same result.
+"""Attention kernels over block tables, with the same signature and result.
 
-    q    [tokens, heads, head_dim]      packed queries of the step, perhaps a part of a wider tensor
+    q    [tokens, heads, head_dim]      packed queries of the step, perhaps a view of a wider tensor
     kv   [2, blocks, kv_heads, block_size, head_dim]      one layer of the pool
     out  [tokens, heads, head_dim]      contiguous
 
-``kv`` is a tensor, or a :class:`QuantizedKV`, which only the kernels of ``READS_QUANTIZED`` take.
-The keys and values of the step are in the pool before a kernel runs.
+``kv`` is a tensor, or a :class:`QuantizedKV` for the kernels of ``READS_QUANTIZED``. The step's
+keys and values are in the pool before a kernel runs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from kvsim.core.step import Chunk, StepPlan
 
 
 class Kernel(Protocol):
-    """Computes attention for one layer of one packed step."""
+    """Computes attention of one layer for one packed step."""
 
     def __call__(
         self, q: torch.Tensor, kv: LayerKV, inputs: StepInputs, scale: float
@@ -47,9 +47,9 @@ class Kernel(Protocol):
 def gather(
     kv: LayerKV, sequence: PackedSequence, dtype: torch.dtype = torch.float32
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Keys and values of one request in logical order: two of [kv_heads, context, head_dim].
+    """Gather keys and values of one request in logical order, each [kv_heads, context, head_dim].
 
-    What is quantised is read as ``dtype``.
+    Quantized values are converted to ``dtype``.
     """
     _, _, heads, block_size, dim = kv.shape
     slots = sequence.table.numel() * block_size
@@ -64,7 +64,7 @@ def gather(
 
 
 def torch_kernel(q: torch.Tensor, kv: LayerKV, inputs: StepInputs, scale: float) -> torch.Tensor:
-    """Gather each request's blocks, then torch's scaled dot product attention. Any device."""
+    """Gather each request's blocks, then use torch's scaled dot product attention; any device."""
     out = q.new_empty(q.shape)
     for sequence in inputs.sequences:
         _attend_gathered(q, kv, sequence, scale, out)
@@ -72,11 +72,10 @@ def torch_kernel(q: torch.Tensor, kv: LayerKV, inputs: StepInputs, scale: float)
 
 
 def numba_kernel(q: torch.Tensor, kv: LayerKV, inputs: StepInputs, scale: float) -> torch.Tensor:
-    """Read blocks in place; only large chunks of prompts are gathered, as by ``torch_kernel``.
+    """Read blocks in place; large prompt chunks are gathered, as by ``torch_kernel``.
 
-    Half precision goes to ``torch_kernel`` whole: processors without arithmetic for it would
-    convert each number, and the compiler has no type for bfloat16, nor for float8. So does any
-    device but the CPU.
+    Falls back to ``torch_kernel`` for other devices and for half precision and float8, for which
+    CPUs lack arithmetic and Numba lacks types.
     """
     fp8 = isinstance(kv, QuantizedKV) and kv.scales is None
     if q.device.type != "cpu" or q.dtype != torch.float32 or fp8:
@@ -92,14 +91,14 @@ def numba_kernel(q: torch.Tensor, kv: LayerKV, inputs: StepInputs, scale: float)
 
 
 def triton_kernel(q: torch.Tensor, kv: LayerKV, inputs: StepInputs, scale: float) -> torch.Tensor:
-    """Read blocks in place on a GPU; any precision."""
+    """Read blocks in place on a GPU; any dtype."""
     return triton_module().attend(q, kv, inputs, scale)  # type: ignore[no-any-return]
 
 
 def numba_scatter(
     kv: torch.Tensor, inputs: StepInputs, keys: torch.Tensor, values: torch.Tensor
 ) -> None:
-    """Write what ``numba_kernel`` reads in place; anything else goes to torch."""
+    """Write K and V for ``numba_kernel``; falls back to torch."""
     if kv.device.type != "cpu" or kv.dtype != torch.float32 or inputs.live is not None:
         scatter(kv, inputs, keys, values)
     else:
@@ -109,7 +108,7 @@ def numba_scatter(
 def reference_kernel(
     q: torch.Tensor, kv: LayerKV, inputs: StepInputs, scale: float
 ) -> torch.Tensor:
-    """The definition, one query at a time in double precision; for tests."""
+    """Compute attention by definition, query by query in float64; for tests."""
     out = q.new_empty(q.shape)
     group = q.shape[1] // kv.shape[2]
     for sequence in inputs.sequences:
@@ -144,7 +143,7 @@ def _attend_gathered(
 
 
 def _causal_mask(sequence: PackedSequence, device: torch.device) -> torch.Tensor | None:
-    """Mask for a chunk behind earlier positions; one query, or a first chunk, needs none."""
+    """Mask of a chunk after earlier positions; None for one query or a first chunk."""
     if sequence.queries in (1, sequence.context):
         return None
     earlier = sequence.context - sequence.queries
@@ -154,8 +153,8 @@ def _causal_mask(sequence: PackedSequence, device: torch.device) -> torch.Tensor
 
 @cache
 def cpu_kernel_module() -> ModuleType:
-    """Import what needs Numba, in the process that runs it alone."""
-    # Numba reads it when it is imported.
+    """Import the Numba kernels, only in the process that runs them."""
+    # Numba reads the variable on import.
     os.environ.setdefault("NUMBA_CACHE_DIR", str(numba_cache()))
     from experiment.engine.cpu import attention_kernel as cpu_kernel
 
@@ -163,8 +162,8 @@ def cpu_kernel_module() -> ModuleType:
 
 
 def triton_module() -> ModuleType:
-    """Import what needs Triton, in the process that runs it alone."""
-    # Triton reads it when it compiles.
+    """Import the Triton kernels, only in the process that runs them."""
+    # Triton reads the variable when it compiles.
     os.environ.setdefault("TRITON_CACHE_DIR", str(code_cache("triton")))
     from experiment.engine.cuda import triton_kernel as module
 
@@ -172,8 +171,8 @@ def triton_module() -> ModuleType:
 
 
 def triton_rescale() -> Rescale:
-    """What enlarges the scales of an int8 pool on a GPU."""
-    triton_module()  # where the compiled code goes is settled there
+    """The function that enlarges the scales of an int8 pool on a GPU."""
+    triton_module()  # sets the cache directory
     from experiment.engine.cuda.triton_rescale import rescale
 
     return rescale
@@ -181,7 +180,7 @@ def triton_rescale() -> Rescale:
 
 @cache
 def _int8_attend() -> Callable[..., None]:
-    cpu_kernel_module()  # where the compiled code goes is settled there
+    cpu_kernel_module()  # sets the cache directory
     from experiment.engine.cpu import attention_kernel_int8 as cpu_kernel_int8
 
     return cpu_kernel_int8.attend
@@ -204,14 +203,14 @@ def _cpu_step() -> ModuleType:
 
 
 def few_rows_module() -> ModuleType | None:
-    """What multiplies few rows with packed weights; None where it cannot be had.
+    """The module that multiplies few rows with packed weights; None if not available.
 
-    It wants Numba, AVX-512 or AVX2, and a compiler that makes of it what it should.
+    Requires Numba, AVX-512 or AVX2, and correct output of the compiler.
     """
     try:
         cpu_kernel_module()
         from experiment.engine.cpu import panel_products as module
-    except Exception:  # Numba is missing, or cannot compile it: oneDNN's product serves as well
+    except Exception:  # Numba is missing or fails: oneDNN is used
         return None
     return module if module.usable() else None
 
@@ -219,7 +218,7 @@ def few_rows_module() -> ModuleType | None:
 class Fused(Protocol):
     """Writes one layer's keys and values, [tokens, kv_heads, head_dim], and computes attention.
 
-    None, and nothing is done, where this step needs both one after the other.
+    Returns None without any effect if the step needs the two separately.
     """
 
     def __call__(
@@ -240,7 +239,7 @@ def numba_fused(
     q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, pool: KVPool, layer: int,
     inputs: StepInputs, scale: float,
 ) -> torch.Tensor | None:  # fmt: skip
-    """:func:`numba_scatter` and :func:`numba_kernel` for steps of small chunks and decoding."""
+    """Fuse :func:`numba_scatter` and :func:`numba_kernel` for decode steps and small chunks."""
     kv = pool.layer(layer)
     if isinstance(kv, QuantizedKV) or pool.scatter is not numba_scatter:
         return None
@@ -260,13 +259,13 @@ KERNELS: dict[str, Kernel] = {
     "triton": triton_kernel,
     "reference": reference_kernel,
 }
-# What does a kernel's work and the writing before it in one go.
+# Kernels that also write K and V.
 FUSED: dict[Kernel, Fused] = {numba_kernel: numba_fused}
 READS_QUANTIZED = frozenset({"torch", "numba", "triton", "reference"})
 
 
 def compile_loops() -> None:
-    """Compile all loops in full precision, or read them back where that was done.
+    """Compile all float32 loops, or load them from the cache.
 
     Raises:
         ImportError: Numba is missing.
@@ -280,10 +279,10 @@ def compile_loops() -> None:
 def warm_up(
     name: str, device: torch.device, dtype: torch.dtype, kv_dtype: torch.dtype | None = None
 ) -> None:
-    """Run one token and a prompt, so that whatever compiles or starts at first use has done so.
+    """Run one token and one prompt, so that everything is compiled and initialised.
 
     The prompt is long enough to be gathered for torch's attention. ``kv_dtype`` is that of a
-    quantised pool.
+    quantized pool.
     """
     if name == "numba" and device.type == "cpu" and dtype == torch.float32:
         _cpu_write()

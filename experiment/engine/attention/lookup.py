@@ -1,16 +1,16 @@
-"""What reading through a block table costs: the same kernel, the same keys and values, three ways.
+"""Micro-benchmark of block tables: one kernel on the same keys and values in three layouts.
 
-    contiguous   request 0 [ k v k v k v k v ]     one block that holds all of a request
-    ordered      table 0 1 2 3 | 4 5 6 7           blocks of the pool's size, one behind the other
-    scattered    table 6 1 4 3 | 0 7 2 5           the same blocks anywhere
+    contiguous   request 0 [ k v k v k v k v ]     one block for all of a request
+    ordered      table 0 1 2 3 | 4 5 6 7           blocks of the pool's size, consecutive
+    scattered    table 6 1 4 3 | 0 7 2 5           the same blocks in random order
 
-One decoding step's attention of one layer is timed, the three in turn, so that what disturbs the
-machine disturbs all of them. On a GPU a call takes the host longer than the device, and what was
-read last lies in the L2 cache: calls are captured, over copies that exceed that cache together, and
-events of the device time their replays.
+Attention of one layer and decode step is timed, with the layouts interleaved so that background
+load affects all. On a GPU a call takes the host longer than the device, and recent data are in the
+L2 cache. So calls are captured over copies that together exceed the cache, and device events time
+replays.
 
-    one graph of a layout     attend(copy 0)  attend(copy 1) ...  attend(copy n)     > 2 L2 caches
-    one turn                  replay | event  replay  replay ...  replay  event
+    graph of a layout     attend(copy 0)  attend(copy 1) ...  attend(copy n)     > 2 L2 caches
+    one turn              replay | event  replay  replay ...  replay  event
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SEED = 0
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """Seconds of one call, median of all rounds."""
+    """Seconds per call, median over all rounds."""
 
     contiguous_s: float
     ordered_s: float
@@ -46,7 +46,7 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Keys and values of a layer, [2, blocks, kv_heads, block_size, head_dim], and who has them."""
+    """Keys and values of a layer, [2, blocks, kv_heads, block_size, head_dim], and block tables."""
 
     kv: torch.Tensor
     inputs: StepInputs
@@ -55,7 +55,7 @@ class Layout:
 def layouts(
     shape: KVGeometry, requests: int, context: int, block_size: int, like: torch.Tensor
 ) -> list[Layout]:
-    """The three layouts with the same random content, on the device and in the type of ``like``."""
+    """The three layouts with the same random content, with device and dtype of ``like``."""
     per_request = blocks_needed(context, block_size)
     slots = per_request * block_size
     drawn = torch.Generator().manual_seed(_SEED)
@@ -86,7 +86,7 @@ def _layout(kv: torch.Tensor, context: int, blocks: list[int], per_request: int)
 
 
 def queries(requests: int, heads: int, like: torch.Tensor) -> torch.Tensor:
-    """Random ones of a decoding step, [requests, heads, head_dim]; ``like`` is keys and values."""
+    """Random queries of a decode step, [requests, heads, head_dim]; ``like`` is keys and values."""
     drawn = torch.Generator().manual_seed(_SEED + 1)
     return torch.randn(requests, heads, like.shape[-1], generator=drawn).to(like)
 
@@ -97,11 +97,12 @@ def time_lookup(
 ) -> Lookup | None:
     """Time the layouts of :func:`layouts` with the queries ``q``, [requests, heads, head_dim].
 
-    None where the device waits for the host, whose time this would be, or cannot capture calls.
+    None if the device waits for the host, so that host time would be measured, or cannot capture
+    calls.
     """
     attend, scale = KERNELS[kernel], float(q.shape[-1]) ** -0.5
     cache = _l2_bytes(q.device)
-    # Held until the end: a graph reads what its calls read and keeps none of it.
+    # Kept alive until the end: a graph holds no reference to the tensors that it reads.
     copies = [_copies(layout.kv, cache) for layout in given]
 
     def timer(layout: Layout, read: list[torch.Tensor]) -> Timer:
@@ -121,18 +122,18 @@ def time_lookup(
     for turn in range(rounds + 1):
         for run, seen in zip(timers, times, strict=True):
             timed = run()
-            if turn:  # the first turn warms up
+            if turn:  # the first turn is the warm-up
                 seen.append(timed)
     calls = [median(each.call_s for each in seen) for seen in times]
     hosts = [median(each.host_s for each in seen) for seen in times]
-    # A device that waits for the host takes as long as the host: only well above it is its own.
+    # If host time is more than half of the call, the device may be waiting for the host.
     if any(2 * host > call for host, call in zip(hosts, calls, strict=True)):
         return None
     return Lookup(*calls)
 
 
 class Timed(NamedTuple):
-    """Seconds of one call, and those in which the host only asked a device for it."""
+    """Seconds of one call, and the part in which the host launches it."""
 
     call_s: float
     host_s: float
@@ -142,19 +143,19 @@ Timer = Callable[[], Timed]
 
 
 def _l2_bytes(device: torch.device) -> int:
-    """Bytes of a GPU's largest cache; 0 for a CPU, which is timed as it is."""
-    cuda: Any = torch.cuda  # torch leaves some of these without types
+    """Bytes of a GPU's L2 cache; 0 for a CPU, which is timed directly."""
+    cuda: Any = torch.cuda  # torch has no types for some of these
     return int(cuda.get_device_properties(device).L2_cache_size) if device.type == "cuda" else 0
 
 
 def _copies(kv: torch.Tensor, cache: int) -> list[torch.Tensor]:
-    """What the calls of one turn read, one after another: more than twice ``cache`` bytes."""
+    """Tensors read by the successive calls of one turn: more than twice ``cache`` bytes."""
     copies = [kv, *(kv.clone() for _ in range(2 * cache // kv.nbytes))]
     return [copies[call % len(copies)] for call in range(max(_CALLS, len(copies)))]
 
 
 def _calls(work: Work, calls: int) -> Timer:
-    """Calls as they are, by the host's clock."""
+    """Time calls directly with the host's clock."""
 
     def run() -> Timed:
         began = time.perf_counter()
@@ -165,14 +166,14 @@ def _calls(work: Work, calls: int) -> Timer:
 
 
 def _replays(work: Work, calls: int, device: torch.device) -> Timer:
-    """Calls captured as a graph, by the device's events; the host's time is that of launching."""
+    """Time calls captured as a graph with device events; host time is that of launching."""
     cuda: Any = torch.cuda
     replay = cuda_capture(device)(work)
     begin, end = (cuda.Event(enable_timing=True) for _ in range(2))
     total = _CALLS * calls
 
     def run() -> Timed:
-        replay()  # while it runs the host gets ahead
+        replay()  # the host gets ahead
         began = time.perf_counter()
         begin.record()
         for _ in range(_CALLS):

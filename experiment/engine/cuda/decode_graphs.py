@@ -1,13 +1,12 @@
-"""Decoding steps captured once for each padded size, and replayed.
+"""Capture decode steps once for each padded batch size, and replay them.
 
     3 requests ─► size 4 ─► fill the static tensors ─► replay graph 4 ─► logits[:3]
 
     captured, from the largest down     1   2   4   8   16 ...    one memory pool for all of them:
-    work of a graph                     forward, logits ─► static logits    no two run at a time
+    work of a graph                     forward, logits ─► static logits    never concurrent
 
-A step whose chunks are not all single tokens that sample is no decoding step and runs as ever.
-What captures is handed in: on CUDA it is :func:`cuda_capture`; tests hand in others, so that the
-padding is proven without a GPU.
+Only steps of single sampling tokens are decode steps; others run eagerly. The capture function is a
+parameter: :func:`cuda_capture` on CUDA, others in tests, which check the padding without a GPU.
 """
 
 from __future__ import annotations
@@ -24,24 +23,23 @@ from experiment.engine.cuda.static_decode import StaticBuffers, StaticInputs
 from experiment.engine.step_inputs import StepInputs
 from kvsim.core.step import StepPlan
 
-# Takes the work of a step, returns what repeats it; the work reads and writes static tensors.
+# Takes the work of a step and returns its replay; the work reads and writes static tensors.
 Work = Callable[[], None]
 Capture = Callable[[Work], Work]
 Forward = Callable[[StepInputs], torch.Tensor]
 
 
 def padded_sizes(most: int) -> tuple[int, ...]:
-    """Sizes to capture for up to ``most`` requests: 1, 2, 4, 8, multiples of 16, and ``most``."""
+    """Batch sizes to capture for ``most`` requests: 1, 2, 4, 8, multiples of 16, and ``most``."""
     return (*(size for size in (1, 2, 4, 8) if size < most), *range(16, most, 16), most)
 
 
 def cuda_capture(device: torch.device) -> Capture:
-    """Capture into CUDA graphs that share their memory.
+    """Return a function that captures CUDA graphs with a shared memory pool.
 
-    The work runs twice before, on the capturing stream, so that whatever libraries set up at
-    first use is there.
+    The work runs twice before, on the capturing stream, so that libraries are initialised.
     """
-    cuda: Any = torch.cuda  # torch leaves some of these without types
+    cuda: Any = torch.cuda  # torch has no types for some of these
     stream, pool = cuda.Stream(device), cuda.graph_pool_handle()
 
     def capture(work: Work) -> Work:
@@ -61,7 +59,7 @@ def cuda_capture(device: torch.device) -> Capture:
 
 @dataclass
 class DecodeCounts:
-    """What was replayed: steps, rows of requests, and rows of padding beside them."""
+    """Replayed steps, rows of requests, and additional rows of padding."""
 
     steps: int = 0
     rows: int = 0
@@ -69,17 +67,17 @@ class DecodeCounts:
 
 
 class DecodeGraphs:
-    """Graphs of the decoding step for all sizes up to the largest.
+    """CUDA graphs of the decode step for all sizes up to the largest.
 
     Args:
-        forward: logits of a step, [rows, vocabulary]; must not wait for the device.
+        forward: logits of a step, [rows, vocabulary]; must not synchronise with the device.
         buffers: static tensors, as large as the largest of ``sizes``.
         sizes: ascending.
-        capture: makes a graph.
+        capture: captures a graph.
 
     Raises:
-        RuntimeError: the work cannot be captured, or memory for it is lacking.
-        UnsupportedModelError: the model needs to see how long contexts are.
+        RuntimeError: capturing failed, or memory is exhausted.
+        UnsupportedModelError: the model depends on the lengths of contexts.
     """
 
     def __init__(
@@ -91,7 +89,7 @@ class DecodeGraphs:
         self._buffers = buffers
         self._logits: torch.Tensor | None = None
         buffers.clear(self.sizes[-1])
-        # The largest first: the others find room in its memory.
+        # The largest first: the others reuse its memory.
         self._graphs = {
             size: capture(self._work(forward, buffers.inputs(size)))
             for size in reversed(self.sizes)
@@ -105,7 +103,7 @@ class DecodeGraphs:
         return sum(tensor.nbytes for tensor in kept)
 
     def takes(self, plan: StepPlan) -> bool:
-        """Whether a plan is a decoding step of no more requests than the largest size."""
+        """Whether a plan is a decode step with at most the largest number of requests."""
         return 0 < len(plan.chunks) <= self.sizes[-1] and all(
             chunk.count == 1 and chunk.samples and chunk.start < self._buffers.max_length
             for chunk in plan.chunks
@@ -115,14 +113,14 @@ class DecodeGraphs:
         self, plan: StepPlan, tokens: Mapping[int, Sequence[int]],
         tables: Mapping[int, Sequence[int]],
     ) -> StaticInputs:  # fmt: skip
-        """The inputs of a plan that it takes, in the static tensors, until the next."""
+        """Copy the inputs of an accepted plan into the static tensors, until the next call."""
         requests = tuple(chunk.request for chunk in plan.chunks)
         size = self.sizes[bisect_left(self.sizes, len(requests))]
         self._buffers.fill(plan, tokens, tables, size)
         return self._buffers.inputs(size, requests)
 
     def replay(self, inputs: StaticInputs) -> torch.Tensor:
-        """Logits of the step that was filled in last, [requests, vocabulary]; then overwritten."""
+        """Logits of the last filled step, [requests, vocabulary], until the next replay."""
         size, live = inputs.slot_blocks.numel(), len(inputs.sampled_requests)
         self._graphs[size]()
         self.counts.steps += 1

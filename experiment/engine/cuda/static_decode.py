@@ -1,4 +1,4 @@
-"""The decoding step with tensors that stay where they are, for graphs that replay fixed addresses.
+"""Inputs of the decode step in static tensors, for graphs that replay fixed addresses.
 
     sizes 1, 2, 4, 8, 16 ...     three requests decode: size 4, one row of padding
                                    row     0      1      2      3
@@ -8,11 +8,10 @@
     slot offsets  [4]                     12      3      8      0
     contexts      [4]                     13      4     41      0    attends to nothing, gives 0
     tables        [4, width]           [7 .]  [2 .] [4 1 9]  [. .]
-    logits        [4, vocabulary]      row 0  row 1  row 2   never looked at
+    logits        [4, vocabulary]      row 0  row 1  row 2   ignored
 
-What a step needs is put together on the host and copied over the last step's; the captured work
-reads the same addresses every time. Rows of padding cost the time of a row and no memory of the
-pool; how many there were is counted.
+A step's inputs are assembled on the host and copied over those of the previous step. Rows of
+padding take time but no memory of the pool; they are counted.
 """
 
 from __future__ import annotations
@@ -31,32 +30,32 @@ DROPPED = -1
 
 @dataclass(frozen=True)
 class StaticInputs(StepInputs):
-    """A decoding step over static tensors; the first ``sampled_requests`` rows are requests.
+    """A decode step over static tensors; the first ``sampled_requests`` rows are requests.
 
     Attributes:
-        max_length: no context will ever be longer.
+        max_length: maximum context of any replay.
     """
 
     max_length: int
 
     @property
     def live(self) -> torch.Tensor:
-        """Any row may be one of padding."""
+        """Rows that are not padding, [rows]."""
         return self.slot_blocks >= 0
 
     @property
     def touched(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """A block for each row; for rows of padding the first row's, or 0 if that is one too."""
+        """A block for each row; padding repeats the first row's, or 0 if that is padding too."""
         blocks = torch.where(self.live, self.slot_blocks, self.slot_blocks[0]).clamp(min=0)
         return blocks, self.sampled_rows
 
     @property
     def longest(self) -> int:
-        """What holds for every replay."""
+        """Maximum context of any replay."""
         return self.max_length
 
     def tiles(self, queries: int) -> torch.Tensor:  # noqa: ARG002 - there are none of any size
-        """None: each sequence has one query."""
+        """Empty: each sequence has one query."""
         return self.decoding.new_empty((0, 2))
 
 
@@ -74,7 +73,7 @@ class StaticBuffers:
         width = -(-max_length // block_size)
         self.max_length = max_length
         self.block_size = block_size
-        # Pinned, so that copies neither wait for the device nor go through another buffer.
+        # Pinned: copies are asynchronous and need no staging buffer.
         pinned = device.type == "cuda"
         self._host = [
             torch.zeros((4, rows), dtype=torch.long, pin_memory=pinned),
@@ -84,16 +83,16 @@ class StaticBuffers:
         self._device = [tensor.to(device, copy=True) for tensor in self._host]
         self._starts = torch.arange(rows + 1, dtype=torch.int32, device=device)
         self._rows = torch.arange(rows, device=device)
-        self._tables: list[list[int]] = [[] for _ in range(rows)]  # what stands in each row
+        self._tables: list[list[int]] = [[] for _ in range(rows)]  # present content of each row
         self.clear(rows)
 
     @property
     def tensors(self) -> list[torch.Tensor]:
-        """Everything on the device."""
+        """All tensors on the device."""
         return [*self._device, self._starts, self._rows]
 
     def inputs(self, size: int, requests: tuple[int, ...] = ()) -> StaticInputs:
-        """The first ``size`` rows; ``requests`` are those of the first rows."""
+        """Inputs of the first ``size`` rows; ``requests`` are those of the first rows."""
         numbers, contexts, tables = self._device
         return StaticInputs(
             input_ids=numbers[0, :size][None],
@@ -118,14 +117,14 @@ class StaticBuffers:
         self, plan: StepPlan, tokens: Mapping[int, Sequence[int]],
         tables: Mapping[int, Sequence[int]], size: int,
     ) -> None:  # fmt: skip
-        """One row for each chunk of ``plan``, padding up to ``size``."""
+        """Fill one row for each chunk of ``plan``, and padding up to ``size``."""
         numbers, contexts, held = (tensor.numpy() for tensor in self._host)
         columns = []
         for row, chunk in enumerate(plan.chunks):
             block, offset = divmod(chunk.start, self.block_size)
             table = list(tables[chunk.request][: block + 1])
             columns.append((tokens[chunk.request][chunk.start], chunk.start, table[block], offset))
-            # Most rows begin a block now and then; comparing lists is cheaper than writing them.
+            # Tables change rarely; comparing lists is cheaper than writing them.
             if table != self._tables[row]:
                 held[row, : block + 1] = self._tables[row] = table
         live = len(columns)
@@ -146,7 +145,7 @@ class StaticBuffers:
                 self._tables[row] = []
 
     def _send(self, size: int) -> None:
-        """Copy to the device; the step's sampling waits for all of it, so the host may go on."""
+        """Copy asynchronously; sampling synchronises before the host buffers are reused."""
         for source, target in zip(self._host[:2], self._device[:2], strict=True):
             target.copy_(source, non_blocking=True)
         self._device[2][:size].copy_(self._host[2][:size], non_blocking=True)

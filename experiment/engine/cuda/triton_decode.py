@@ -1,4 +1,4 @@
-"""Decoding through block tables on a GPU: one query per request, long contexts split.
+"""Decode attention through block tables on a GPU: one query per request, split contexts.
 
     context of 700, splits of 256        one program for each request, KV head and split
     ┌──────── 0 ────────┬──────── 1 ────────┬───── 2 ─────┐
@@ -8,10 +8,10 @@
               └───────────────────┼────────────────┘
                                combine: the partials, weighted by exp(log-sum - largest)
 
-The query heads that share a KV head are the rows of one program, so a block is read once for all
-of them (grouped-query attention). Splitting a context is flash-decoding (Dao et al., 2023): a few
-long requests still fill the GPU. A split is always ``SPLIT`` positions, so a request's result
-depends on nothing else in the batch; the price is a partial of one row per head and split.
+The query heads of a KV head are the rows of one program, so that a block is read once for all of
+them (grouped-query attention). Splitting a context is flash-decoding (Dao et al., 2023): few long
+requests still fill the GPU. A split has always ``SPLIT`` positions, so that results do not depend
+on the batch; it costs a partial row per head and split.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from experiment.engine.cuda.triton_tile import (
 from experiment.engine.step_inputs import FlatSequences
 
 SPLIT = 256
-# Bytes of keys in a tile: of a matrix product, and where one row is multiplied in float32.
+# Bytes of keys in a tile: for a matrix product, and for a single row in float32.
 _TILE_BYTES = 8 << 10
 _ROW_TILE_BYTES = 4 << 10
-# Partials that the combining kernel holds at a time.
+# Partials that the combining kernel loads at once.
 _CHUNK = tl.constexpr(16)
 
 
 def rows_of(group: int, element_bytes: int) -> int:
-    """Rows of a program for so many query heads to a KV head.
+    """Rows of a program for ``group`` query heads per KV head.
 
-    In half precision a head of its own is padded too: tensor cores multiply 16 rows in fewer
-    instructions than the others one. They have no float32, where one row is a sum of products.
+    In half precision a single head is padded too: tensor cores multiply 16 rows in fewer
+    instructions. They do not support float32, where a single row is a sum of products.
     """
     return 1 if group == 1 and element_bytes > 2 else padded(group)
 
@@ -56,18 +56,18 @@ def decode(
     q: torch.Tensor, kv: Layer, flat: FlatSequences, chosen: torch.Tensor, longest: int,
     scale: float, out: torch.Tensor, split: int = SPLIT, tile: int = 0,
 ) -> None:  # fmt: skip
-    """Attention of the one query of each chosen sequence, into its row of ``out``.
+    """Compute attention of the single query of each chosen sequence into its row of ``out``.
 
     Args:
         q: [tokens, heads, head_dim], contiguous.
         kv: one layer of the pool.
         flat: all sequences of the step; a context of 0 gives zeros.
         chosen: indices of sequences, int32 [n].
-        longest: no context is longer.
+        longest: maximum context.
         scale: multiplies the scores.
         out: [tokens, heads, head_dim], contiguous.
         split: positions of a split, a multiple of ``tile``.
-        tile: positions that are read at a time; 0: by head size and precision.
+        tile: positions of a tile; 0: by head size and dtype.
     """
     count, heads, dim = chosen.numel(), q.shape[1], q.shape[2]
     _, kv_heads, size, _ = kv.keys.shape
@@ -109,7 +109,7 @@ def _decode(
     context = tl.load(contexts + sequence)
     begin = part * SPLIT
     if (begin >= context) & (part > 0):
-        return  # the combining kernel does not read it
+        return  # not read by the combining kernel
     end = tl.minimum(begin + SPLIT, context)
     row = tl.load(starts + sequence).to(tl.int64)
     rows, dims = tl.arange(0, ROWS), tl.arange(0, DIM_PAD)
@@ -152,7 +152,7 @@ def _combine(
     parts, sums, contexts, starts, chosen, out, splits,
     HEADS: tl.constexpr, DIM: tl.constexpr, DIM_PAD: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
-    """The splits of one request and query head."""
+    """Combine the splits of one request and query head."""
     index, head = tl.program_id(0), tl.program_id(1)
     sequence = tl.load(chosen + index)
     used = tl.maximum(tl.cdiv(tl.load(contexts + sequence), SPLIT), 1)

@@ -1,4 +1,4 @@
-"""The Triton kernels as one of the engine's kernels: decoding rows and chunks, each by its own."""
+"""Attention kernel that combines the Triton kernels for decoding and for chunks."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ write = triton_write.write
 
 
 def attend(q: torch.Tensor, kv: LayerKV, inputs: StepInputs, scale: float) -> torch.Tensor:
-    """Attention of one layer of a packed step, reading blocks in place.
+    """Compute attention of one layer of a packed step, reading blocks in place.
 
-    Sequences with one query go to the decoding kernel, the others to the one for chunks.
+    Sequences with one query use the decode kernel, others the prefill kernel.
 
     Args:
         q: [tokens, heads, head_dim].
@@ -42,15 +42,15 @@ def attend(q: torch.Tensor, kv: LayerKV, inputs: StepInputs, scale: float) -> to
 
 
 def alignment_of(kv: LayerKV) -> tuple[bool, ...]:
-    """Which tensors of a layer begin at a multiple of 16 bytes, for which Triton compiles apart."""
+    """Which tensors of a layer are aligned to 16 bytes; Triton compiles a variant for each."""
     *tensors, _ = layer_of(kv)
     return tuple(tensor.data_ptr() % 16 == 0 for tensor in tensors)
 
 
 def warm_up(kv: LayerKV, heads: int, dtype: torch.dtype) -> None:
-    """Compile what a run will launch for this layer and so many query heads.
+    """Compile the kernels that a run launches for this layer and number of query heads.
 
-    Reads whatever block 0 holds and writes nothing.
+    Reads block 0 and writes nothing.
     """
     device = layer_of(kv).keys.device
     _, _, kv_heads, _, dim = kv.shape
@@ -58,7 +58,7 @@ def warm_up(kv: LayerKV, heads: int, dtype: torch.dtype) -> None:
     inputs = build_inputs(plan, {0: [0], 1: [0, 0]}, {0: [0], 1: [0, 0]}, kv.shape[3], device)
     q = torch.zeros((3, heads, dim), dtype=dtype, device=device)
     attend(q, kv, inputs, 1.0)
-    # One split, and several with what combines them, are two kernels.
+    # One split, and several with the combining kernel, are two variants.
     triton_decode.decode(
         q, layer_of(kv), inputs.flat, inputs.decoding, triton_decode.SPLIT + 1, 1.0, q.clone()
     )

@@ -1,6 +1,6 @@
-"""Chunks of prompts through block tables on a GPU: causal, behind earlier positions, ragged.
+"""Prefill attention through block tables on a GPU: causal, with earlier positions, ragged.
 
-    chunk of 5 queries behind 6 positions, tiles of 4 queries       context 11
+    chunk of 5 queries after 6 positions, tiles of 4 queries        context 11
     query 0  ▓▓▓▓▓▓▓ . . . .   ┐
           1  ▓▓▓▓▓▓▓▓ . . .    │ tile (sequence, first query 0): keys 0 to 9
           2  ▓▓▓▓▓▓▓▓▓ . .     │
@@ -9,8 +9,8 @@
 
     rows of a tile   query 0: heads of the group | query 1: heads of the group | ...
 
-Which tiles there are is known to the host and the same for all layers; the list is made once per
-step. Nothing is padded to the longest chunk: a short chunk has fewer tiles.
+The host lists the tiles once per step, for all layers. Nothing is padded to the longest chunk: a
+short chunk has fewer tiles.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from experiment.engine.cuda.triton_tile import (
 )
 from experiment.engine.step_inputs import FlatSequences
 
-# Rows of a tile, queries times heads of the group: in float32 or over up to 64 dimensions, and in
-# half precision over more. Then what their queries and a tile of keys may take; over a cache in
-# eight bits, which is converted in registers, half as many keys and one buffer. So compiled for
-# GPUs of capability 8.0 to 9.0 no register spills in half precision, and a program fits the 99 KiB
-# of shared memory of the smallest of them.
+# Rows of a tile, queries times heads of the group: in float32 or up to 64 dimensions, and in half
+# precision over more. Then limits for their queries and for a tile of keys; an 8-bit cache,
+# converted in registers, gets half as many keys and one buffer. For compute capability 8.0 to 9.0
+# no register spills in half precision, and a program fits the 99 KiB of shared memory of the
+# smallest GPUs.
 _ROWS = (64, 128)
 _QUERY_BYTES = 32 << 10
 _TILE_BYTES = 8 << 10
@@ -48,8 +48,8 @@ _TILE_BYTES = 8 << 10
 def rows_of(dim: int, element_bytes: int) -> tuple[int, int]:
     """Rows of a tile, and the warps that share them.
 
-    In half precision a warp has 16 rows, and there are as many rows as dimensions, up to 128: of
-    fewer, Triton gives each row to several warps, which all compute its scores.
+    In half precision a warp has 16 rows, and there are as many rows as dimensions, up to 128. With
+    fewer rows Triton assigns each to several warps, which all compute its scores.
     """
     half = element_bytes == 2
     rows = _ROWS[half and padded(dim) > 64]
@@ -58,7 +58,7 @@ def rows_of(dim: int, element_bytes: int) -> tuple[int, int]:
 
 
 def queries_of(group: int, dim: int, element_bytes: int) -> int:
-    """Queries in a tile, for so many query heads to a KV head."""
+    """Queries in a tile, for ``group`` query heads per KV head."""
     return max(1, rows_of(dim, element_bytes)[0] // group)
 
 
@@ -66,17 +66,17 @@ def prefill(
     q: torch.Tensor, kv: Layer, flat: FlatSequences, tiles: torch.Tensor, queries: int,
     scale: float, out: torch.Tensor, tile: int = 0,
 ) -> None:  # fmt: skip
-    """Attention of the queries of all ``tiles``, into their rows of ``out``.
+    """Compute attention of the queries of all ``tiles`` into their rows of ``out``.
 
     Args:
         q: [tokens, heads, head_dim], contiguous.
         kv: one layer of the pool.
         flat: all sequences of the step.
         tiles: (sequence, first query of the chunk), int32 [n, 2].
-        queries: in a tile.
+        queries: number of queries in a tile.
         scale: multiplies the scores.
         out: [tokens, heads, head_dim], contiguous.
-        tile: positions that are read at a time; 0: by head size and precision.
+        tile: positions of a tile; 0: by head size and dtype.
     """
     heads, dim = q.shape[1], q.shape[2]
     _, kv_heads, size, _ = kv.keys.shape

@@ -1,10 +1,10 @@
-"""Blocks of an int8 pool brought to larger scales in place; those whose scale stays are not read.
+"""Enlarge the scales of int8 blocks in place; blocks with an unchanged scale are not read.
 
-    grid (written block, KV head, K or V)     old scale 1/16, new 1/4: each number shifted by two
+    grid (written block, KV head, K or V)     old scale 1/16, new 1/4: shift each number by two
                                               old scale 1/16, new 1/16: done
 
-A slab is one block of thousands of slots, of which a step writes one: reading all of it in every
-step would cost as much as attention.
+A slab is a block of thousands of slots, of which a step writes one: reading all of it in every step
+would cost as much as attention.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from experiment.engine.cuda.triton_tile import kernel
 from experiment.engine.quantized import POISON
 from experiment.engine.step_inputs import StepInputs
 
-# Numbers that a program shifts at a time.
+# Numbers that a program shifts at once.
 _TILE = 1024
 _POISON = tl.constexpr(POISON)
 
 
 def rescale(values: torch.Tensor, inputs: StepInputs, old: torch.Tensor, new: torch.Tensor) -> None:
-    """As :func:`experiment.engine.quantized.rescale`; rows of padding are dropped.
+    """Same as :func:`experiment.engine.quantized.rescale`; rows of padding are dropped.
 
     ``values`` is [2, blocks, kv_heads, block_size, head_dim], contiguous.
     """

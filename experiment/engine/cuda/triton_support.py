@@ -1,4 +1,4 @@
-"""Whether the Triton kernels can run here, found out without importing Triton where they cannot."""
+"""Check whether the Triton kernels can run, without importing Triton if they cannot."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from experiment.model.load import one_line
 from experiment.text.messages import Message, message
 from kvsim.core.step import Chunk, StepPlan
 
-# The oldest GPUs that Triton supports.
+# Minimum compute capability supported by Triton.
 LEAST_CAPABILITY = (8, 0)
 
 
 class LayerShape(NamedTuple):
-    """What kernels are compiled for.
+    """Parameters for which kernels are compiled.
 
     Attributes:
         heads: query heads.
-        dtype: precision of the model.
-        kv_dtype: of the cache, where it is another.
+        dtype: dtype of the model.
+        kv_dtype: dtype of the cache, if it differs.
     """
 
     heads: int
@@ -36,15 +36,15 @@ class LayerShape(NamedTuple):
 
 
 def reason_against(device: torch.device, shape: LayerShape | None = None) -> Message | None:
-    """Why the Triton kernels cannot run on ``device``, or this shape there; None where they can."""
+    """Why the Triton kernels cannot run on ``device``, or not this shape; None if they can."""
     if importlib.util.find_spec("triton") is None:
         return message("kernel.no_triton")
     try:
         from experiment.engine.cuda.triton_tile import interpreted
-    except Exception as error:  # a Triton that is there and broken
+    except Exception as error:  # Triton is installed but broken
         return message("kernel.triton_fails", detail=one_line(error))
     if interpreted():
-        if device.type == "cuda":  # slower than any other kernel, and no graph can hold it
+        if device.type == "cuda":  # slower than any other kernel, and not capturable
             return message("kernel.triton_fails", detail="TRITON_INTERPRET=1")
         return None
     if device.type != "cuda" or not torch.cuda.is_available():
@@ -58,22 +58,22 @@ def reason_against(device: torch.device, shape: LayerShape | None = None) -> Mes
 
 @cache
 def _trial(device: str, shape: LayerShape | None) -> Message | None:
-    """Compile both kernels and compare them: that needs a C compiler, and writes files."""
+    """Compile both kernels and compare their results with torch's."""
     try:
         right = _agree(torch.device(device))
         if shape is not None:
             _launch(torch.device(device), shape)
-    except Exception as error:  # whatever Triton, the compiler or the driver raise
+    except Exception as error:  # Triton, the compiler and the driver may raise anything
         return message("kernel.triton_fails", detail=one_line(error))
     return None if right else message("kernel.triton_wrong")
 
 
 @torch.inference_mode()
 def _launch(device: torch.device, shape: LayerShape) -> None:
-    """Compile and launch everything for a layer of this shape: it may ask for more than there is.
+    """Compile and launch all kernels for a layer of this shape, which may exceed resources.
 
     Raises:
-        Exception: whatever Triton or the driver raise where shared memory does not suffice.
+        Exception: from Triton or the driver, if shared memory is insufficient.
     """
     from experiment.engine.attention.kernels import triton_module
 
@@ -85,7 +85,7 @@ def _launch(device: torch.device, shape: LayerShape) -> None:
 
 @torch.inference_mode()
 def _agree(device: torch.device) -> bool:
-    """Whether a chunk and a decoding row come out as by torch's own attention."""
+    """Whether a chunk and a decode row agree with torch's attention."""
     from experiment.engine.attention.kernels import KERNELS
 
     plan = StepPlan(0, chunks=(Chunk(0, 0, 5, True), Chunk(1, 4, 1, True)))

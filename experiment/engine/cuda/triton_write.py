@@ -1,4 +1,4 @@
-"""The step's keys and values into their slots, in one launch for a layer.
+"""Write a step's keys and values into their slots, with one launch per layer.
 
     token           0        1        2        3
     slot blocks     7        2       -1       -1        -1: dropped, a padding row of a graph
@@ -6,7 +6,7 @@
                     │        │
                  K and V into block 7, slot 3, of every KV head
 
-A dropped row is neither read nor written, so padding needs no block of its own.
+A dropped row is neither read nor written, so that padding needs no block.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from experiment.engine.step_inputs import StepInputs
 
 
 def write(kv: torch.Tensor, inputs: StepInputs, keys: torch.Tensor, values: torch.Tensor) -> None:
-    """Put keys and values, each [tokens, kv_heads, head_dim], into one layer of the pool.
+    """Write keys and values, each [tokens, kv_heads, head_dim], into one layer of the pool.
 
     ``kv`` is [2, blocks, kv_heads, block_size, head_dim], contiguous.
     """
