@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from experiment.replay.timeline import Returns
+from experiment.replay.timeline import Resumptions
 from kvsim.accounting.ledger import Ledger, PoolShape
 from kvsim.core.blocks import BlockPool, Key
 from kvsim.core.request import Request
@@ -23,7 +23,7 @@ def found_late(seed: int) -> tuple[int, int]:
     draw = random.Random(seed)
     config = SchedulerConfig(prefix_caching=True, max_num_batched_tokens=6, policy="priority")
     scheduler = Scheduler(BlockPool(12, SIZE), config)
-    ledger, returns, total, asked = Ledger(PoolShape(12, SIZE, 1)), Returns(), 0, 0
+    ledger, returns, total, asked = Ledger(PoolShape(12, SIZE, 1)), Resumptions(), 0, 0
     while asked < 12 or scheduler.has_work:
         if asked < 12 and draw.random() < 0.6:
             shared = draw.choice((0, 4, 6))

@@ -108,7 +108,7 @@ def test_files_that_people_keep_there_stay(
     inside: bool, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A model in memory is read by the arm, and its weights are mapped as shared memory is."""
-    monkeypatch.setattr(shared_memory, "_looked", [])  # as in a program that has just begun
+    monkeypatch.setattr(shared_memory, "_recorded", [])  # as in a program that has just begun
     directory = SHARED / f"pagedkv-test-{os.getpid()}"
     file = directory / "model" if inside else SHARED / f"pagedkv-test-model-{os.getpid()}"
     directory.mkdir()
@@ -122,7 +122,7 @@ def test_files_that_people_keep_there_stay(
             child.acknowledge()
             until_first(child)
             assert str(file) in Path(f"/proc/{child.pid}/maps").read_text(encoding="utf-8")
-            child.note_shared()
+            child.record_shared_memory()
             child.kill()
         assert file.exists()
     finally:

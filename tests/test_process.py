@@ -20,12 +20,12 @@ from real_parts import is_gone
 from experiment.config.schema import make_config
 from experiment.events import ArmFailed, Notice, RunStarted, Stage, StageEntered
 from experiment.process import child as process
-from experiment.process.child import Child, ChildTimeoutError, Said
+from experiment.process.child import Child, ChildEvent, ChildTimeoutError
 from experiment.process.child_end import ChildEnd, end_reason
 from experiment.process.environment import hub_secrets
 from experiment.record.log import EventLog, read_record
 from experiment.runner import session as runner
-from experiment.runner.interleave import Course
+from experiment.runner.interleave import ArmCoroutine
 from experiment.runner.session import Session
 from experiment.text.errors import ExitCode
 from experiment.text.messages import message
@@ -55,11 +55,11 @@ def start(log_path: Path) -> Callable[..., Child]:
 Start = Callable[..., Child]
 
 
-def said(told: list[Said]) -> list[dict[str, int]]:
+def said(told: list[ChildEvent]) -> list[dict[str, int]]:
     return [event.text.params for event, _ in told if isinstance(event, Notice)]
 
 
-def until_first(child: Child) -> list[Said]:
+def until_first(child: Child) -> list[ChildEvent]:
     """Events up to the first, so that the child is known to be in its script."""
     return [next(child.events())]
 
@@ -121,7 +121,7 @@ def test_time_in_which_the_runner_itself_stood_still_does_not_count(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-Z for an hour and `fg`: the child had its end long ago, or has waited for us."""
-    monkeypatch.setattr(process, "_STILL_S", 0.4)
+    monkeypatch.setattr(process, "_SUSPENDED_S", 0.4)
     with start("two_words") as child:
         events = child.events()
         next(events)
@@ -136,12 +136,12 @@ def test_the_limit_of_an_arm_is_for_each_time_that_it_runs_the_requests(
 ) -> None:
     limits = []
 
-    def course(*args: object, **_: object) -> Course[ChildEnd]:
+    def course(*args: object, **_: object) -> ArmCoroutine[ChildEnd]:
         limits.append(args[4])
         return ChildEnd(0, {})
         yield
 
-    monkeypatch.setattr(Session, "_course", course)
+    monkeypatch.setattr(Session, "_child_coroutine", course)
     monkeypatch.setattr(runner, "plan_launch", lambda *_: SimpleNamespace(module="", task={}))
     monkeypatch.setattr(runner, "DeviceWatch", lambda *_: MagicMock())
     with EventLog(tmp_path) as log:
@@ -200,10 +200,10 @@ def test_what_a_child_had_said_when_nobody_listened_any_more_is_there(
         events = child.events()
         next(events)
         if not broken_off:
-            child.taken()
+            child.mark_processed()
         assert child._process.wait(20) == 0
-        assert said(child.rest()) == [{"n": 1}, {"n": 2}][not broken_off :]
-        assert child.rest() == []
+        assert said(child.unprocessed()) == [{"n": 1}, {"n": 2}][not broken_off :]
+        assert child.unprocessed() == []
 
 
 def test_a_child_stands_still_at_a_stage_until_it_is_acknowledged(start: Start) -> None:

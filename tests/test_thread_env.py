@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import pytest
 
 from experiment.machine import thread_variables as thread_env
-from experiment.machine.thread_variables import WAITING, crowded, thread_variables
+from experiment.machine.thread_variables import WAITING, has_background_load, thread_variables
 
 
 @pytest.fixture(autouse=True)
 def asked_anew() -> Iterator[None]:
-    crowded.cache_clear()
+    has_background_load.cache_clear()
     yield
-    crowded.cache_clear()
+    has_background_load.cache_clear()
 
 
 def looks(monkeypatch: pytest.MonkeyPatch, *cores: float | None) -> list[float | None]:
@@ -39,14 +39,14 @@ def test_a_busy_moment_is_no_busy_machine(
     unused: int,
 ) -> None:
     left = looks(monkeypatch, *seen)
-    assert crowded() == expected
+    assert has_background_load() == expected
     assert len(left) == unused
 
 
 def test_spinning_is_bounded_on_a_busy_machine_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     looks(monkeypatch, 2.0, 2.0, 2.0)
     assert WAITING.items() <= thread_variables(2, {}).items()
-    crowded.cache_clear()
+    has_background_load.cache_clear()
     looks(monkeypatch, 0.0)
     assert not WAITING.keys() & thread_variables(2, {}).keys()
 

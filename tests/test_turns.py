@@ -19,14 +19,14 @@ from experiment.memory.monitor import Monitor
 from experiment.process.child_end import ChildEnd
 from experiment.record.log import EventLog, read_record
 from experiment.runner import interleave as module
-from experiment.runner.interleave import Course, Place, Turn, Turns, alone
+from experiment.runner.interleave import ArmCoroutine, Interleaver, Place, Turn, run_to_completion
 from experiment.runner.session import Session
 
 MODULE = "scripted_child"
 REPEATS = 3
 
 
-def course(place: Place, said: list[object], repeats: int = REPEATS) -> Course[str]:
+def course(place: Place, said: list[object], repeats: int = REPEATS) -> ArmCoroutine[str]:
     """An arm that writes down when it goes on, and when it is ended before its time."""
     said.append(("warm-up", place))
     try:
@@ -41,9 +41,9 @@ def course(place: Place, said: list[object], repeats: int = REPEATS) -> Course[s
     return f"{place} ended"
 
 
-def told() -> tuple[list[tuple[Turn, int]], Turns[str]]:
+def told() -> tuple[list[tuple[Turn, int]], Interleaver[str]]:
     begun: list[tuple[Turn, int]] = []
-    return begun, Turns(lambda turn, repeat: begun.append((turn, repeat)))
+    return begun, Interleaver(lambda turn, repeat: begun.append((turn, repeat)))
 
 
 A, B, C = (0, "a"), (0, "b"), (1, "a")
@@ -93,7 +93,7 @@ def test_an_arm_that_ends_early_leaves_the_others_their_turns() -> None:
 
 
 def test_where_one_raises_those_that_wait_are_ended() -> None:
-    def broken(place: Place) -> Course[str]:
+    def broken(place: Place) -> ArmCoroutine[str]:
         yield TurnAwaited(arm=place[1], repeat=1)
         raise KeyboardInterrupt
 
@@ -160,15 +160,15 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session
 
 def arm(
     session: Session, name: str, script: str = "turns", limit_s: float = 60, watched: bool = False
-) -> Course[ChildEnd]:
+) -> ArmCoroutine[ChildEnd]:
     def monitor(pid: int) -> Monitor:
         return Monitor(name, pid, cpu_environment(), session.emit, 5)
 
     task = {"arm": name, "script": script}
-    return session._course(name, MODULE, task, limit_s, monitor if watched else None)
+    return session._child_coroutine(name, MODULE, task, limit_s, monitor if watched else None)
 
 
-def to_its_end(course: Course[ChildEnd], turn: Turn | None) -> ChildEnd:
+def to_its_end(course: ArmCoroutine[ChildEnd], turn: Turn | None) -> ChildEnd:
     try:
         while True:
             course.send(turn)
@@ -187,7 +187,7 @@ def pids(session: Session) -> list[int]:
 
 
 def test_processes_take_turns_and_the_log_says_whose(session: Session) -> None:
-    with Turns[ChildEnd](lambda turn, repeat: None) as turns:
+    with Interleaver[ChildEnd](lambda turn, repeat: None) as turns:
         for place in (A, B):
             turns.add(place, arm(session, place[1]))
         assert all(psutil.pid_exists(pid) for pid in pids(session))
@@ -203,13 +203,13 @@ def test_processes_take_turns_and_the_log_says_whose(session: Session) -> None:
 
 
 def test_alone_nobody_waits_and_the_log_names_no_turn(session: Session) -> None:
-    assert alone(arm(session, "a")).ok
+    assert run_to_completion(arm(session, "a")).ok
     assert not read_record(session.directory).of(TurnStarted)
     assert len(read_record(session.directory).of(Notice)) == 3
 
 
 def test_one_that_is_killed_while_it_waits_fails_alone(session: Session) -> None:
-    with Turns[ChildEnd](lambda turn, repeat: None) as turns:
+    with Interleaver[ChildEnd](lambda turn, repeat: None) as turns:
         for place in (A, B):
             turns.add(place, arm(session, place[1], watched=True))
         os.kill(pids(session)[0], signal.SIGKILL)
@@ -220,7 +220,7 @@ def test_one_that_is_killed_while_it_waits_fails_alone(session: Session) -> None
 
 def test_whoever_leaves_ends_those_that_wait(session: Session) -> None:
     def leave() -> None:
-        with Turns[ChildEnd](lambda turn, repeat: None) as turns:
+        with Interleaver[ChildEnd](lambda turn, repeat: None) as turns:
             for place in (A, B):
                 turns.add(place, arm(session, place[1], watched=True))
             assert len(pids(session)) == 2

@@ -20,9 +20,9 @@ from experiment.workload.requests import (
     check_prompts,
     check_stop_tokens,
     choose_prompts,
-    drawn_requests,
     make_requests,
     make_workload,
+    random_requests,
     read_prompts,
 )
 
@@ -158,7 +158,7 @@ def test_a_run_holds_so_many_requests_and_tokens(monkeypatch: pytest.MonkeyPatch
 
     def drawn(lengths: list[tuple[int, int]], samples: int = 1) -> int:
         sections = {"workload": {"lengths": lengths}, "sampling": {"n": samples, "temperature": 1}}
-        return len(drawn_requests(Config.model_validate(sections), 9, str))
+        return len(random_requests(Config.model_validate(sections), 9, str))
 
     assert made("a b", "c d", samples=2) == made("a", "b", "c", "d") == 4
     assert drawn([(2, 1), (2, 1)], samples=2) == 4

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiment.process.wire import Wire, leave, serve
+from experiment.process.wire import Wire, exit_process, serve
 from experiment.text.errors import unknown
 
 if TYPE_CHECKING:
@@ -52,4 +52,4 @@ def _history_path(task: ArmTask) -> Path | None:
 
 
 if __name__ == "__main__":
-    leave(serve("arm", main, libraries))
+    exit_process(serve("arm", main, libraries))

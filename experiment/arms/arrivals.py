@@ -15,12 +15,14 @@ Batch = tuple[Sequence[WorkloadRequest], int]
 Batches = Callable[[ArrivalClock], Iterator[Batch]]
 
 
-def clock_of(run: ArmRun) -> ArrivalClock:
+def arrival_clock(run: ArmRun) -> ArrivalClock:
     """Clock of an arm's arrivals; create it when the generation begins."""
     return ArrivalClock(run.now, run.task.config.workload.timed)
 
 
-def in_order(parts: Sequence[Sequence[WorkloadRequest]], clock: ArrivalClock) -> Iterator[Batch]:
+def ordered_batches(
+    parts: Sequence[Sequence[WorkloadRequest]], clock: ArrivalClock
+) -> Iterator[Batch]:
     """Yield one part after another, each when it has arrived and the previous one has ended."""
     for index, part in enumerate(parts):
         clock.wait_for(part[-1])
@@ -28,7 +30,7 @@ def in_order(parts: Sequence[Sequence[WorkloadRequest]], clock: ArrivalClock) ->
         yield part, waiting
 
 
-def as_they_come(
+def arrived_batches(
     requests: Sequence[WorkloadRequest], rows: int, max_length: int, clock: ArrivalClock
 ) -> Iterator[Batch]:
     """Yield batches of requests that have arrived when the previous batch ends, at most ``rows``.
@@ -39,12 +41,12 @@ def as_they_come(
     while queue:
         clock.wait_for(queue[0])
         arrived = list(takewhile(clock.arrived, queue[:rows]))
-        batch = arrived[: fitting(arrived, rows, max_length)]
+        batch = arrived[: count_fitting(arrived, rows, max_length)]
         del queue[: len(batch)]
         yield batch, sum(map(clock.arrived, queue))
 
 
-def fitting(requests: Sequence[WorkloadRequest], rows: int, max_length: int) -> int:
+def count_fitting(requests: Sequence[WorkloadRequest], rows: int, max_length: int) -> int:
     """How many of the first ``rows`` requests fit into one padded batch of ``max_length``."""
     longest = last = 0
     for count, one in enumerate(requests[:rows]):

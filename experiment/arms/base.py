@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from experiment.arms.picture import Picture, keyframe_of
+from experiment.arms.snapshot import StepSnapshot, keyframe_of
 from experiment.arms.task import ArmTask
 from experiment.events import (
     ArmFinished,
@@ -93,7 +93,7 @@ class ArmRun:
             self.synchronize()
 
     @property
-    def computes_before(self) -> bool:
+    def has_warm_up(self) -> bool:
         """Whether the arm warms up before its clock starts."""
         return are_due(self.task.config.experiment.measured)
 
@@ -201,13 +201,13 @@ class ArmRun:
         self.mark(Stage.LAST_STEP)
         self.emit(slack_reading(self.task.arm, Stage.LAST_STEP, self.task.device))
 
-    def picture(
+    def snapshot(
         self,
         step: int,
         tables: Callable[[], Mapping[int, Sequence[int]]],
         written: Callable[[], Mapping[int, int]],
         witness: Callable[[], int] | None = None,
-    ) -> Picture:
+    ) -> StepSnapshot:
         """Take a snapshot after a step, off the clock; regularly with ``tables`` and ``written``.
 
         ``witness`` counts written slots from the tensors; it is called if the config enables it.
@@ -215,9 +215,11 @@ class ArmRun:
         with self.paused():
             asked = self.task.config.run.witness and not self._repeat
             count = witness() if witness and asked else None
-            return Picture(count, keyframe_of(self.task.arm, step, tables, written))
+            return StepSnapshot(count, keyframe_of(self.task.arm, step, tables, written))
 
-    def step(self, plan: StepPlan, began: int, picture: Picture, first_tokens: int = 0) -> None:
+    def step(
+        self, plan: StepPlan, began: int, snapshot: StepSnapshot, first_tokens: int = 0
+    ) -> None:
         """Log one executed step, without the time of measurements.
 
         Args:
@@ -232,13 +234,13 @@ class ArmRun:
                     arm=self.task.arm,
                     plan=plan,
                     started_ns=ended - took,
-                    written_slots=picture.written_slots,
+                    written_slots=snapshot.written_slots,
                 )
             )
             if self._elastic:
                 self._note_growth()
-            if picture.keyframe is not None:
-                self._wire.emit(picture.keyframe)
+            if snapshot.keyframe is not None:
+                self._wire.emit(snapshot.keyframe)
             self._last_step = plan.step
             self._tokens_done += sum(chunk.samples for chunk in plan.chunks) + first_tokens
             self._progress()

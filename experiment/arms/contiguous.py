@@ -29,9 +29,14 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from experiment.arms.arrivals import Batches, as_they_come, clock_of, fitting, in_order
+from experiment.arms.arrivals import (
+    Batches,
+    arrival_clock,
+    arrived_batches,
+    count_fitting,
+    ordered_batches,
+)
 from experiment.arms.base import ArmRun
-from experiment.arms.choice import choice
 from experiment.arms.contiguous_hooks import (
     UNWRITTEN,
     GrowingHook,
@@ -39,7 +44,8 @@ from experiment.arms.contiguous_hooks import (
     StaticHook,
     cache_tensors,
 )
-from experiment.arms.first_run import first_run
+from experiment.arms.sampling_arguments import sampling_arguments
+from experiment.arms.warm_up import recorded_warm_up
 from experiment.events import CacheMoved, ModelCompiled, WorkloadRequest
 from experiment.workload.first_prompts import NEW_TOKENS
 from kvsim.accounting.ledger import PoolShape
@@ -62,7 +68,7 @@ def run_sequential(run: ArmRun) -> None:
     prompts = run.task.workload.samples()
     rows = min(run.task.slabs, max(map(len, prompts)))
     parts = [part for samples in prompts for part in _parts(samples, rows)]
-    _run_static(run, rows, lambda clock: in_order(parts, clock), _longest(parts))
+    _run_static(run, rows, lambda clock: ordered_batches(parts, clock), _longest(parts))
 
 
 def run_batch(run: ArmRun) -> None:
@@ -73,8 +79,8 @@ def run_batch(run: ArmRun) -> None:
     task, requests = run.task, run.task.workload.requests
     rows = min(task.slabs, len(requests), task.config.engine.max_num_seqs)
     length = task.workload.max_length
-    first = requests[: fitting(requests, rows, length)]
-    _run_static(run, rows, lambda clock: as_they_come(requests, rows, length, clock), first)
+    first = requests[: count_fitting(requests, rows, length)]
+    _run_static(run, rows, lambda clock: arrived_batches(requests, rows, length, clock), first)
 
 
 def run_growing(run: ArmRun) -> None:
@@ -93,7 +99,7 @@ def _generate_growing(run: ArmRun, model: Any) -> None:
     rows = max(map(len, prompts))
     shape = PoolShape(rows * task.workload.max_length, 1, slot_bytes, elastic=True)
     run.pool_reserved(shape, lambda: [t for cache in caches for t in cache_tensors(cache)])
-    _compute_before(run, model, _longest(prompts), DynamicCache(config=model.config))
+    _warm_up(run, model, _longest(prompts), DynamicCache(config=model.config))
     for _ in run.repeats():
         _grow_all(run, model, prompts, caches)
 
@@ -105,9 +111,9 @@ def _grow_all(
     task = run.task
     planner = GrowingPlanner(task.workload.max_length, max(map(len, prompts)))
     run.begin_generation()
-    clock = clock_of(run)
+    clock = arrival_clock(run)
     left = len(task.workload.requests)
-    for samples, waiting in in_order(prompts, clock):
+    for samples, waiting in ordered_batches(prompts, clock):
         left -= len(samples)
         cache = DynamicCache(config=model.config)
         caches[:] = [cache]
@@ -148,13 +154,13 @@ def _generate_static(
     run.pool_reserved(shape, lambda: tensors, lambda: unwritten_bytes(tensors))
     first = _filled(first, rows, task.arm)
     reset_cache(cache, layers, len(first))
-    _compute_before(run, model, first, cache)
+    _warm_up(run, model, first, cache)
     for _ in run.repeats():
         planner = StaticBatchPlanner(rows, task.workload.max_length)
         _run_batches(run, model, batches, planner, cache, layers)
 
 
-def _compute_before(run: ArmRun, model: Any, batch: Sequence[WorkloadRequest], cache: Any) -> None:
+def _warm_up(run: ArmRun, model: Any, batch: Sequence[WorkloadRequest], cache: Any) -> None:
     """Warm up with a batch's prefill and some decode steps, and discard the result.
 
     In ``contiguous.compiled`` Transformers compiles here.
@@ -165,8 +171,8 @@ def _compute_before(run: ArmRun, model: Any, batch: Sequence[WorkloadRequest], c
             _generate_first(run, model, batch, cache, _WARM_UP)
             run.synchronize()
         run.emit(ModelCompiled(arm=arm, seconds=time.perf_counter() - began))
-    elif run.computes_before:
-        with first_run(run, [len(each.token_ids) for each in batch]):
+    elif run.has_warm_up:
+        with recorded_warm_up(run, [len(each.token_ids) for each in batch]):
             _generate_first(run, model, batch, cache, NEW_TOKENS)
 
 
@@ -194,7 +200,7 @@ def _run_batches(
 ) -> None:
     """Run every batch once."""
     run.begin_generation()
-    clock = clock_of(run)
+    clock = arrival_clock(run)
     left = len(run.task.workload.requests)
     for batch, waiting in batches(clock):
         filled = _filled(batch, layers[0][0].shape[0], run.task.arm)
@@ -254,7 +260,7 @@ def _generate(model: Any, batch: Sequence[WorkloadRequest], cache: Any, hook: Ho
     hook.begin()
     model.generate(
         **arguments,
-        **choice(hook.run.task.workload.sampling, hook.stops, longest),
+        **sampling_arguments(hook.run.task.workload.sampling, hook.stops, longest),
         stopping_criteria=StoppingCriteriaList([hook]),
         **_compiling(hook.run.task.arm),
     )

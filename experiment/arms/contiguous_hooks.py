@@ -28,7 +28,7 @@ _WITNESS_DIMS = 4
 
 
 @dataclass(slots=True)
-class _Progress:
+class _RowProgress:
     """Progress of one request in a batch."""
 
     request: WorkloadRequest
@@ -43,7 +43,7 @@ class Hook(StoppingCriteria):  # type: ignore[misc]
     def __init__(self, run: ArmRun, clock: ArrivalClock, batch: Sequence[WorkloadRequest]) -> None:
         self.run = run
         self.clock = clock
-        self.rows = [_Progress(request) for request in batch]
+        self.rows = [_RowProgress(request) for request in batch]
         self.stops = set(run.task.workload.sampling.stop_token_ids)
         eos = run.task.model.eos_token_id
         if eos is not None and not run.task.config.workload.ignore_eos:
@@ -78,7 +78,7 @@ class Hook(StoppingCriteria):  # type: ignore[misc]
         """Emit the plan of the step that has just run."""
         raise NotImplementedError
 
-    def newly_finished(self, row: _Progress, reason: FinishReason) -> None:
+    def newly_finished(self, row: _RowProgress, reason: FinishReason) -> None:
         """Called once for each finished request."""
         raise NotImplementedError
 
@@ -88,10 +88,10 @@ class Hook(StoppingCriteria):  # type: ignore[misc]
         planner: GrowingPlanner | StaticBatchPlanner,
         witness: Callable[[], int] | None = None,
     ) -> None:
-        picture = self.run.picture(plan.step, planner.tables, planner.written, witness)
-        self.run.step(plan, self.step_began, picture)
+        snapshot = self.run.snapshot(plan.step, planner.tables, planner.written, witness)
+        self.run.step(plan, self.step_began, snapshot)
 
-    def _take(self, row: _Progress, token: int, now: int) -> None:
+    def _take(self, row: _RowProgress, token: int, now: int) -> None:
         if row.reason is not None:
             return  # the batch continues for other rows; this output is discarded
         row.tokens.append(token)
@@ -138,7 +138,7 @@ class StaticHook(Hook):
         self._steps += 1
         self._logged(plan, self.planner, self.witness)
 
-    def newly_finished(self, row: _Progress, reason: FinishReason) -> None:
+    def newly_finished(self, row: _RowProgress, reason: FinishReason) -> None:
         """Keep the request for the next step's plan."""
         self._finished.append((row.request.id, reason))
 
@@ -188,7 +188,7 @@ class GrowingHook(Hook):
         self._held_bytes = sum(t.nbytes for t in cache_tensors(self.cache))
         self._logged(plan, self.planner, self.witness)
 
-    def newly_finished(self, row: _Progress, reason: FinishReason) -> None:
+    def newly_finished(self, row: _RowProgress, reason: FinishReason) -> None:
         """Keep the request for the next step's plan."""
         self._finished.append((row.request.id, reason))
 

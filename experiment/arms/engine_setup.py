@@ -2,7 +2,7 @@
 
 engine.kernel ──► choose_kernel ──► KernelChosen          with the reason for a slower one
 engine.cuda_graphs ──► capture ───► DecodeGraphsReady      ...     at the end: DecodeGraphsUsed
-first prompts ────────► compute_before ► ProfileRun         working memory is kept and warm
+first prompts ────────► warm_up_engine ► ProfileRun         working memory is kept and warm
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from experiment.engine.cuda.decode_graphs import DecodeGraphs, cuda_capture
 from experiment.engine.cuda.triton_support import LayerShape, reason_against
 from experiment.engine.engine import Engine
 from experiment.engine.model_runner import ModelRunner
-from experiment.engine.working_memory import Computed, keep_working_memory, profile_run
+from experiment.engine.working_memory import WarmUp, keep_working_memory, profile_run
 from experiment.events import DecodeGraphsReady, DecodeGraphsUsed, KernelChosen, ProfileRun
 from experiment.memory.tensors import trim
 from experiment.model.load import one_line
@@ -31,7 +31,7 @@ from experiment.workload.first_prompts import first_prompts
 from kvsim.core.scheduler import SchedulerConfig
 
 
-def kernel_of(run: ArmRun, shape: LayerShape | None = None) -> str:
+def resolve_kernel(run: ArmRun, shape: LayerShape | None = None) -> str:
     """Name of the kernel for the config, the device and the shape of a layer.
 
     Raises:
@@ -84,7 +84,7 @@ def capture_graphs(run: ArmRun, runner: ModelRunner, kernel: str) -> None:
         UserError: the config requires graphs and they are not possible.
     """
     asked = run.task.config.engine.cuda_graphs
-    reason, before = _against_graphs(asked, run.device, kernel), None
+    reason, before = _reason_against_graphs(asked, run.device, kernel), None
     if reason is None:
         trim()  # capturing trims too, which would distort the count
         before = _reserved(run.device)
@@ -107,13 +107,13 @@ def capture_graphs(run: ArmRun, runner: ModelRunner, kernel: str) -> None:
     )
 
 
-def compute_before(run: ArmRun, runner: ModelRunner, limits: SchedulerConfig) -> None:
+def warm_up_engine(run: ArmRun, runner: ModelRunner, limits: SchedulerConfig) -> None:
     """Warm up with prompts like the workload's before the clock starts, and record it.
 
     On a CPU the working memory is kept from now on; on a GPU torch's allocator keeps it.
     """
-    kept, done = run.device.type == "cpu" and keep_working_memory(), Computed(0, 0, 0.0)
-    if run.computes_before:
+    kept, done = run.device.type == "cpu" and keep_working_memory(), WarmUp(0, 0, 0.0)
+    if run.has_warm_up:
         prompts = first_prompts(run.task.workload, limits.max_num_batched_tokens)
         vocabulary, length = run.task.model.vocab_size, run.task.workload.max_length
         engine = Engine(runner, limits, None, vocabulary, length)
@@ -136,7 +136,7 @@ def announce_use(run: ArmRun, graphs: DecodeGraphs | None) -> None:
         run.emit(DecodeGraphsUsed(arm=run.task.arm, **asdict(graphs.counts)))
 
 
-def _against_graphs(asked: str, device: torch.device, kernel: str) -> Message | None:
+def _reason_against_graphs(asked: str, device: torch.device, kernel: str) -> Message | None:
     if asked == "off":
         return message("graphs.off")
     if device.type != "cuda":

@@ -78,7 +78,7 @@ def plan_launch(
     Raises:
         UserError: the arm cannot run within the budget.
     """
-    why = skipped(arm, config, device, prepared.model.head_dim)
+    why = skip_reason(arm, config, device, prepared.model.head_dim)
     if why is not None:
         return why
     if arm == TRANSFORMERS_PAGED and not _ends_by_length(prepared.workload):
@@ -86,7 +86,7 @@ def plan_launch(
     size = prepared.workload.block_size
     if arm == TRANSFORMERS_PAGED and size < TRANSFORMERS_LEAST:
         return message("skip.transformers_block", size=size, least=TRANSFORMERS_LEAST)
-    check_room(arm, device, prepared.model, prepared.workload)
+    check_capacity(arm, device, prepared.model, prepared.workload)
     if arm == VLLM:
         python = find_vllm(device)
         assert isinstance(python, str)
@@ -104,7 +104,9 @@ def plan_launch(
     return Launch(ARM, task)
 
 
-def skipped(arm: str, config: Config, device: str, head_dim: int | None = None) -> Message | None:
+def skip_reason(
+    arm: str, config: Config, device: str, head_dim: int | None = None
+) -> Message | None:
     """Why an arm does not run, for any requests. ``head_dim`` None: not known yet."""
     if config.sampling.beam_width > 1 and arm not in ENGINE_ARMS:
         return message("skip.beams")
@@ -154,7 +156,7 @@ def vllm_python() -> str | None:
     return str(found) if found.exists() else None
 
 
-def refuse(config: Config, environment: Environment) -> Message | None:
+def refusal_reason(config: Config, environment: Environment) -> Message | None:
     """Why this machine does not support the config, before anything is loaded; or None."""
     swap, free = config.engine.swap_space, environment.ram.available_bytes
     engine = set(ENGINE_ARMS).intersection(config.arm_names)
@@ -173,10 +175,12 @@ def refuse(config: Config, environment: Environment) -> Message | None:
     ranks, gpus = config.vllm.ranks, sum(gpu.visible for gpu in environment.gpus)
     if ranks > 1 and ranks > gpus:
         return message("error.vllm_ranks", ranks=ranks, gpus=gpus)
-    return _too_large(config, environment)
+    return _budget_exceeds_memory(config, environment)
 
 
-def adapt(config: Config, arms: Sequence[str], device: str) -> tuple[Config, list[Message]]:
+def adapt_block_size(
+    config: Config, arms: Sequence[str], device: str
+) -> tuple[Config, list[Message]]:
     """Use a block size that vLLM supports on the device for all arms, unless the config sets one.
 
     Args:
@@ -200,7 +204,7 @@ def adapt(config: Config, arms: Sequence[str], device: str) -> tuple[Config, lis
     return config, notices
 
 
-def _too_large(config: Config, environment: Environment) -> Message | None:
+def _budget_exceeds_memory(config: Config, environment: Environment) -> Message | None:
     """Whether the budget exceeds the total memory, as a message; or None."""
     budget = config.cache.budget
     if environment.device == "cpu":
@@ -214,7 +218,7 @@ def _too_large(config: Config, environment: Environment) -> Message | None:
     return message("error.vllm_budget", budget=budget, total=total)
 
 
-def check_room(arm: str, device: str, model: ModelPrepared, workload: WorkloadReady) -> None:
+def check_capacity(arm: str, device: str, model: ModelPrepared, workload: WorkloadReady) -> None:
     """Refuse early what another engine would refuse after half a minute of loading.
 
     Both reserve blocks for themselves: vLLM the null block, Transformers the trash blocks.

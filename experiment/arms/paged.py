@@ -10,19 +10,19 @@ from operator import itemgetter
 
 import torch
 
-from experiment.arms.arrivals import clock_of
-from experiment.arms.asides import measure_asides
+from experiment.arms.arrivals import arrival_clock
 from experiment.arms.base import ArmRun
 from experiment.arms.engine_setup import (
     announce_kernel,
     announce_use,
     capture_graphs,
     compile_kernel,
-    compute_before,
-    kernel_of,
+    resolve_kernel,
+    warm_up_engine,
 )
-from experiment.arms.picture import Picture
+from experiment.arms.micro_benchmarks import run_micro_benchmarks
 from experiment.arms.second_part import run_second_part, sampling_of
+from experiment.arms.snapshot import StepSnapshot
 from experiment.arms.step_profile import StepProfiler, step_profiler
 from experiment.config.kv_dtype import check_kernel
 from experiment.engine.attention.interface import ATTENTION, UnsupportedModelError
@@ -105,15 +105,15 @@ def _generate(run: ArmRun, model: torch.nn.Module, block_size: int) -> None:
     compile_kernel(model, runner, kernel)
     capture_graphs(run, runner, kernel)
     with _valid_logits(run):
-        compute_before(run, runner, limits)
+        warm_up_engine(run, runner, limits)
     vocabulary, length = task.model.vocab_size, task.workload.max_length
     for repeat in run.repeats():
         if repeat:
             pool.poison(range(blocks))  # a new engine has an empty prefix cache
-        measure_asides(run, model, kernel)
+        run_micro_benchmarks(run, model, kernel)
         engine = Engine(runner, limits, _eos(run), vocabulary, length)
         with step_profiler(run) as profiler:
-            _Loop(run, engine, profiler).run_all()
+            _EngineLoop(run, engine, profiler).run_all()
         if limits.prefix_caching:
             stats = engine.scheduler.stats
             run.emit(PrefixCacheUsed(arm=task.arm, **asdict(stats)))
@@ -204,7 +204,7 @@ def _shape(run: ArmRun, model: torch.nn.Module, block_size: int) -> LayerShape:
 
 
 def _kernel(run: ArmRun, shape: LayerShape) -> str:
-    kernel, asked = kernel_of(run, shape), run.task.config.engine.kernel
+    kernel, asked = resolve_kernel(run, shape), run.task.config.engine.kernel
     if asked == "auto" and _kv_dtype(run) is not None and kernel not in READS_QUANTIZED:
         return "torch"
     return kernel
@@ -228,7 +228,7 @@ def _eos(run: ArmRun) -> int | None:
     return None if run.task.config.workload.ignore_eos else run.task.model.eos_token_id
 
 
-class _Loop:
+class _EngineLoop:
     """Submits the workload to the engine and logs its steps."""
 
     def __init__(self, run: ArmRun, engine: Engine, profiler: StepProfiler | None) -> None:
@@ -251,7 +251,7 @@ class _Loop:
             while self.coming:
                 self._add(self.coming.popleft())
         self.run.begin_generation()
-        clock = clock_of(self.run)
+        clock = arrival_clock(self.run)
         self._admit_arrived(clock)
         while self.engine.scheduler.has_work:
             self._step(clock)
@@ -289,22 +289,22 @@ class _Loop:
         if outcome.plan.chunks:
             arrivals.tick()
         with self.run.paused():
-            picture, mapping = self._picture(outcome), self._mapped(outcome.plan)
+            snapshot, mapping = self._snapshot(outcome), self._mapped(outcome.plan)
         finished = self.engine.complete(outcome)
         now = self.run.now()
         with self.run.paused():
-            self.run.step(outcome.plan, clock, picture, first_tokens=len(outcome.forked))
+            self.run.step(outcome.plan, clock, snapshot, first_tokens=len(outcome.forked))
             if mapping is not None:
                 self.run.emit(mapping)
             if self.profiler:
                 self.profiler.after(outcome.plan)
             self._log_requests(outcome, finished, clock, now)
 
-    def _picture(self, outcome: StepOutcome) -> Picture:
+    def _snapshot(self, outcome: StepOutcome) -> StepSnapshot:
         """Before completion, while tables and tensors are in the state of the plan."""
         plan = outcome.plan
         written = {chunk.request: chunk.start + chunk.count for chunk in plan.chunks}
-        return self.run.picture(
+        return self.run.snapshot(
             plan.step,
             self._tables,
             lambda: {**self.engine.scheduler.computed(), **written},

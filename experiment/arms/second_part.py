@@ -57,7 +57,7 @@ def sampling_of(asked: SamplingConfig, request: int) -> SamplingParams:
 
 
 @dataclass
-class _Seen:
+class _Totals:
     """What has run so far; times are nanoseconds of the arm's clock."""
 
     finished: int = 0
@@ -79,10 +79,10 @@ def run_second_part(run: ArmRun, engine: Engine) -> None:
         sampling = sampling_of(workload.sampling, number)
         tokens, most = request.token_ids, request.max_new_tokens
         engine.add(number, tokens, most, sampling, priority=request.priority)
-    engine.pool.keep_freed()
-    seen, reason, started_ns, began = _Seen(), None, time.monotonic_ns(), run.now()
+    engine.pool.disable_poisoning()
+    totals, reason, started_ns, began = _Totals(), None, time.monotonic_ns(), run.now()
     try:
-        reason = _generate(run, engine, seen, len(requests))
+        reason = _generate(run, engine, totals, len(requests))
     except (torch.OutOfMemoryError, MemoryError):
         reason = message("failure.out_of_memory")
     run.emit(
@@ -90,17 +90,17 @@ def run_second_part(run: ArmRun, engine: Engine) -> None:
             arm=run.task.arm,
             started_ns=started_ns,
             requests=len(requests),
-            finished=seen.finished,
-            running=max((count for count, _ in seen.running), default=None),
-            mean_running=seen.mean_running(),
-            tokens=seen.tokens,
+            finished=totals.finished,
+            running=max((count for count, _ in totals.running), default=None),
+            mean_running=totals.mean_running(),
+            tokens=totals.tokens,
             seconds=(run.now() - began) / 1e9,
             reason=reason,
         )
     )
 
 
-def _generate(run: ArmRun, engine: Engine, seen: _Seen, requests: int) -> Message | None:
+def _generate(run: ArmRun, engine: Engine, totals: _Totals, requests: int) -> Message | None:
     """Run until all requests have finished or the time is over; return why not all have."""
     began = run.now()
     while engine.scheduler.has_work:
@@ -109,9 +109,9 @@ def _generate(run: ArmRun, engine: Engine, seen: _Seen, requests: int) -> Messag
             return message("second_part.too_slow", seconds=LIMIT_S)
         outcome, finished = engine.step()
         run.synchronize()
-        seen.running.append((len(outcome.plan.chunks), run.now() - start))
-        seen.tokens += len(outcome.tokens)
-        seen.finished += len(finished)
+        totals.running.append((len(outcome.plan.chunks), run.now() - start))
+        totals.tokens += len(outcome.tokens)
+        totals.finished += len(finished)
         task = message("progress.second_part", n=requests)
-        run.emit(Progress(task=task, done=seen.finished, total=requests))
+        run.emit(Progress(task=task, done=totals.finished, total=requests))
     return None

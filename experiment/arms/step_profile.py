@@ -41,7 +41,7 @@ _ATTENTION_KERNELS = ("flash", "fmha", "attention")
 _OUR_KERNELS = frozenset({"_decode", "_combine", "_prefill", "_write"})
 
 
-class Span(NamedTuple):
+class ProfiledSpan(NamedTuple):
     """An interval of a thread or of the device, in microseconds."""
 
     name: str
@@ -50,7 +50,7 @@ class Span(NamedTuple):
     device: bool = False
 
 
-class Parts(NamedTuple):
+class StepTimes(NamedTuple):
     """Milliseconds of one step."""
 
     step: float
@@ -64,13 +64,13 @@ class Parts(NamedTuple):
         return self.step - self.matrix - self.attention - self.other
 
 
-def split(spans: Iterable[Span]) -> list[Parts]:
+def split(spans: Iterable[ProfiledSpan]) -> list[StepTimes]:
     """Split steps by the kind of their outermost spans; spans nest."""
-    parts: list[Parts] = []
+    parts: list[StepTimes] = []
     until = step_end = float("-inf")
     for span in sorted(spans, key=lambda each: (each.start, -each.end)):
         if span.name == STEP:
-            parts.append(Parts((span.end - span.start) / 1e3, 0.0, 0.0, 0.0))
+            parts.append(StepTimes((span.end - span.start) / 1e3, 0.0, 0.0, 0.0))
             until, step_end = span.start, span.end
         elif until <= span.start < step_end:
             kind = _kernel_kind(span.name) if span.device else _kind(span.name)
@@ -186,12 +186,12 @@ def _marked_attention(*arguments: Any, **named: Any) -> Any:
         return paged_attention(*arguments, **named)
 
 
-def spans_of(events: Iterable[Any], on_gpu: bool) -> list[Span]:
+def spans_of(events: Iterable[Any], on_gpu: bool) -> list[ProfiledSpan]:
     """Steps and their operations in the engine's thread, or kernels on a GPU."""
     some = list(events)
     threads = {e.thread for e in some if e.name == STEP and e.device_type.name == "CPU"}
     return [
-        Span(e.name, e.time_range.start, e.time_range.end, e.device_type.name != "CPU")
+        ProfiledSpan(e.name, e.time_range.start, e.time_range.end, e.device_type.name != "CPU")
         for e in some
         if (_is_kernel(e) if on_gpu and e.name != STEP else _is_ours(e, threads))
     ]

@@ -21,10 +21,10 @@ from typing import Any
 
 from torch import Tensor
 
-from experiment.arms.arrivals import clock_of
+from experiment.arms.arrivals import arrival_clock
 from experiment.arms.base import ArmRun
-from experiment.arms.choice import choice
-from experiment.arms.first_run import first_run
+from experiment.arms.sampling_arguments import sampling_arguments
+from experiment.arms.warm_up import recorded_warm_up
 from experiment.events import (
     Channel,
     PrefixCacheUsed,
@@ -37,7 +37,7 @@ from experiment.memory.tensors import storage_bytes
 from experiment.text.errors import user_error
 from experiment.workload.arrival_clock import ArrivalClock
 from experiment.workload.first_prompts import NEW_TOKENS, first_prompts
-from experiment.workload.request_times import Progressing
+from experiment.workload.request_times import RequestProgress
 from experiment.workload.requests import TRASH_BLOCKS
 from kvsim.accounting.ledger import PoolShape
 from kvsim.core.observed import Decision, ScheduleTrace
@@ -53,12 +53,12 @@ def run_transformers_paged(run: ArmRun) -> None:
     model: Any = run.load(ATTENTION)
     manager = _start(run, model)
     sharing = _shares(run)
-    if run.computes_before:
-        _compute_before(run, manager)
+    if run.has_warm_up:
+        _warm_up(run, manager)
     for _ in run.repeats():
         if sharing:  # blocks cached by an earlier repeat
             manager.batch_processor.cache.evict_cached_blocks()
-        loop = _Loop(run, manager)
+        loop = _BatchingLoop(run, manager)
         loop.run_all()
         if sharing:
             run.emit(PrefixCacheUsed(arm=run.task.arm, **asdict(loop.prefix.stats)))
@@ -112,7 +112,7 @@ def _start(run: ArmRun, model: Any) -> Any:
     )
     generation = GenerationConfig(
         eos_token_id=-1, pad_token_id=0, num_return_sequences=_forks(run),
-        **choice(task.workload.sampling, (), 0),
+        **sampling_arguments(task.workload.sampling, (), 0),
     )  # fmt: skip
     manager = model.init_continuous_batching(generation, continuous_batching_config=batching)
     manager.batch_processor = manager._create_batch_processor()
@@ -143,11 +143,11 @@ def _static_inputs(arm: str, processor: Any) -> Reading:
     )  # fmt: skip
 
 
-def _compute_before(run: ArmRun, manager: Any) -> None:
+def _warm_up(run: ArmRun, manager: Any) -> None:
     """Warm up with first prompts and decode steps, then reset the cache."""
     limit = run.task.config.engine.max_num_batched_tokens
     prompts, processor = first_prompts(run.task.workload, limit), manager.batch_processor
-    with first_run(run, prompts):
+    with recorded_warm_up(run, prompts):
         for number, length in enumerate(prompts):
             name = f"first {number}"
             manager.add_request([0] * length, request_id=name, max_new_tokens=NEW_TOKENS)
@@ -160,7 +160,7 @@ def _compute_before(run: ArmRun, manager: Any) -> None:
 
 
 @dataclass(slots=True)
-class _Progress(Progressing):
+class _TrackedRequest(RequestProgress):
     """A request; ``state`` is Transformers' own record of it."""
 
     state: Any = None
@@ -200,7 +200,7 @@ class _Prefix:
 
 
 @dataclass(slots=True)
-class _Seen:
+class _StepState:
     """State observed in a step."""
 
     plan: StepPlan
@@ -208,7 +208,7 @@ class _Seen:
     written: dict[int, int] = field(default_factory=dict)
 
 
-class _Loop:
+class _BatchingLoop:
     """Submits the workload to the manager's processor, step by step."""
 
     def __init__(self, run: ArmRun, manager: Any) -> None:
@@ -216,7 +216,9 @@ class _Loop:
         self.manager = manager
         self.processor = manager.batch_processor
         self.allocator = next(iter(self.processor.cache.cache_allocators.values()))
-        self.requests = {request.id: _Progress(request) for request in run.task.workload.requests}
+        self.requests = {
+            request.id: _TrackedRequest(request) for request in run.task.workload.requests
+        }
         size = run.task.workload.block_size
         sharing = _shares(run)
         self.cached = self.allocator.ledger.cached_blocks if sharing else {}
@@ -237,25 +239,25 @@ class _Loop:
             while self.coming:
                 self._add(self.coming.popleft())
         self.run.begin_generation()
-        arrivals = clock_of(self.run)
+        arrivals = arrival_clock(self.run)
         while len(self.ended) < len(self.requests):
             self._admit_arrived(arrivals)
             clock = self.run.now()
             if not self.processor.prepare_next_batch():
                 raise RuntimeError("continuous batching has nothing to do and requests are left")
             with self.run.paused():
-                seen = self._look()
+                state = self._observe()
             self.manager._generation_step()
             self.processor.update_batch()
             self.run.synchronize()
             now = self.run.now()
-            if seen.plan.chunks:
+            if state.plan.chunks:
                 arrivals.tick()
             with self.run.paused():
-                self._log(seen, clock)
-                self._take(seen.plan, clock, now)
+                self._log(state, clock)
+                self._take(state.plan, clock, now)
         release = self.trace.release()
-        self.run.step(release, self.run.now(), self.run.picture(release.step, dict, dict))
+        self.run.step(release, self.run.now(), self.run.snapshot(release.step, dict, dict))
 
     def _admit_arrived(self, arrivals: ArrivalClock) -> None:
         """Submit arrived requests; if idle, block until the next arrival."""
@@ -264,7 +266,7 @@ class _Loop:
             one.arrived, one.arrival_step = moment, self.trace.step
             self._add(one)
 
-    def _add(self, one: _Progress) -> None:
+    def _add(self, one: _TrackedRequest) -> None:
         if _CHILD in self.names[one.request.id]:
             return  # forked from its prompt's first sample
         self.manager.add_request(
@@ -274,12 +276,12 @@ class _Loop:
             eos_token_id=-1 if self.eos is None else self.eos,
         )
 
-    def _log(self, seen: _Seen, began: int) -> None:
-        step = seen.plan.step
-        picture = self.run.picture(step, lambda: seen.tables, lambda: seen.written)
-        self.run.step(seen.plan, began, picture)
+    def _log(self, state: _StepState, began: int) -> None:
+        step = state.plan.step
+        snapshot = self.run.snapshot(step, lambda: state.tables, lambda: state.written)
+        self.run.step(state.plan, began, snapshot)
 
-    def _look(self) -> _Seen:
+    def _observe(self) -> _StepState:
         """Derive the scheduling decision from the block tables and the batch."""
         tables = {
             self.ids[name]: list(table)  # numbered from the start of the tensor, after the trash
@@ -308,7 +310,7 @@ class _Loop:
         asked = {r: len(states[r].initial_tokens) for r in new if r not in parents}
         self.prefix.take(plan, asked, parents)
         self.held = set(tables)
-        return _Seen(plan, tables, written)
+        return _StepState(plan, tables, written)
 
     def _parents(self, states: dict[int, Any]) -> dict[int, int]:
         """Parents of the new requests that were forked.

@@ -12,7 +12,7 @@ from experiment.bench.profiles import Profile
 from experiment.bench.rows import Row
 from experiment.files.bounded_reading import MAX_JSON_BYTES, read_bounded
 from experiment.files.os_errors import writing
-from experiment.files.parse_memory import Room
+from experiment.files.parse_memory import ParseBudget
 from experiment.record.log import write_atomic
 from experiment.text.errors import ExitCode, user_error
 from experiment.text.messages import Message
@@ -90,7 +90,7 @@ def read_data(path: Path) -> BenchData:
     if not file.exists() or (path.is_dir() and not file.is_file()):  # a pipe has no end
         raise user_error("error.bench.no_file", path=str(file))
     text = read_bounded(file, MAX_JSON_BYTES)
-    Room(file).make(text)
+    ParseBudget(file).reserve(text)
     try:
         return BenchData.model_validate_json(text)
     except ValidationError as error:

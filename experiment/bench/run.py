@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 
 from experiment import __version__
-from experiment.arms.launch import VLLM, find_vllm, has_compiler, refuse
+from experiment.arms.launch import VLLM, find_vllm, has_compiler, refusal_reason
 from experiment.bench.data import BenchData, Round, write_data
 from experiment.bench.plan import Options, base_config, with_run, with_vllm
 from experiment.bench.rounds import Ground, RoundResult, grounded, run_round
@@ -39,7 +39,7 @@ from experiment.machine.background_load import BUSY_CORES, load_average, others_
 from experiment.machine.environment import Environment
 from experiment.machine.packages import check_installed
 from experiment.machine.thread_record import usable_cores
-from experiment.record.directories import make_run_directory, place_of_now
+from experiment.record.directories import default_directory, make_run_directory
 from experiment.record.log import EventLog
 from experiment.runner.session import Session
 from experiment.text.errors import UserError
@@ -73,7 +73,7 @@ class Bench:
         self._say, self._listener, self._shown = say, listener, shown
         self.written: Path | None = None
         self._began = time.monotonic()
-        self.runs = make_run_directory(place_of_now(within=options.out / "runs"))
+        self.runs = make_run_directory(default_directory(within=options.out / "runs"))
 
     def run(self) -> None:
         """Run everything; :attr:`data` has what was found, however it ends.
@@ -120,7 +120,7 @@ class Bench:
             self.options = self.options.on(environment.device)
             self.data.left_out = self.options.left_out()
             config = base_config(self.options, environment.device)
-            refused = refuse(config, environment)
+            refused = refusal_reason(config, environment)
             if refused is not None:
                 raise UserError(refused)
             prepared = session.prepare(config, environment, ["bench"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import traceback
 from typing import Any
 
-from experiment.process.wire import Wire, leave, serve
+from experiment.process.wire import Wire, exit_process, serve
 
 
 def main(wire: Wire, task: dict[str, Any]) -> None:
@@ -26,4 +26,4 @@ def libraries() -> None:
 
 
 if __name__ == "__main__":
-    leave(serve("loops", main, libraries))
+    exit_process(serve("loops", main, libraries))

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiment.events import MachineLimits
-from experiment.process.wire import Wire, leave, serve
+from experiment.process.wire import Wire, exit_process, serve
 
 if TYPE_CHECKING:
     import torch
@@ -158,4 +158,4 @@ def _best_s(work: Callable[[], Any], device: torch.device) -> float:
 
 
 if __name__ == "__main__":
-    leave(serve("limits", main))
+    exit_process(serve("limits", main))

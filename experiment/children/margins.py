@@ -13,12 +13,12 @@ from pydantic import BaseModel, ConfigDict
 
 from experiment.events import TokenMargin
 from experiment.model.load import load_model
-from experiment.process.wire import Wire, leave, serve
+from experiment.process.wire import Wire, exit_process, serve
 
 _ATTENTION = "sdpa"
 
 
-class Difference(BaseModel):
+class TokenDifference(BaseModel):
     """A first difference: ``ids`` are the tokens of both arms before it, prompt included."""
 
     model_config = ConfigDict(frozen=True)
@@ -37,7 +37,7 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
 
     model: Any = load_model(task["directory"], task["dtype"], task["device"], _ATTENTION)
     for data in task["differences"]:
-        one = Difference.model_validate(data)
+        one = TokenDifference.model_validate(data)
         ids = torch.tensor([one.ids], device=task["device"])
         with torch.inference_mode():
             logits = model(input_ids=ids, use_cache=False).logits[0, -1].float()
@@ -56,4 +56,4 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    leave(serve("margins", main))
+    exit_process(serve("margins", main))

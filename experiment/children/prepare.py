@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiment.arms.launch import adapt, check_room, skipped
+from experiment.arms.launch import adapt_block_size, check_capacity, skip_reason
 from experiment.config.kv_dtype import Capability, cache_geometry, check_kv_dtype
 from experiment.config.schema import Config, expand_arms, group_of
 from experiment.events import (
@@ -33,16 +33,16 @@ from experiment.model.load import (
 )
 from experiment.model.precision import slow_on_cpu
 from experiment.model.source import Source, check_files, find_model, use_plain_http
-from experiment.process.wire import Wire, leave, serve
+from experiment.process.wire import Wire, exit_process, serve
 from experiment.text.errors import UserError, user_error
 from experiment.text.messages import Message, message
 from experiment.workload.requests import (
     check_prompts,
     check_stop_tokens,
     choose_prompts,
-    drawn_requests,
     make_requests,
     make_workload,
+    random_requests,
     with_arrivals,
 )
 from kvsim.sizing.geometry import KVGeometry, geometry_from_config
@@ -65,12 +65,12 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
         return
     config, device = Config.model_validate(task["config"]), task["device"]
     prompts = task["prompts"] if "prompts" in task else choose_prompts(config)
-    arms = _that_run(config, task["arms"], device)
+    arms = _active_arms(config, task["arms"], device)
     _check(config, prompts, arms, device)
     model, directory = prepare_model(wire, config, device)
-    arms = _that_run(config, arms, device, model.head_dim)
-    config, notices = adapt(config, arms, device)
-    _tell(wire, notices)
+    arms = _active_arms(config, arms, device, model.head_dim)
+    config, notices = adapt_block_size(config, arms, device)
+    _emit_notices(wire, notices)
     wire.emit(model)
     wire.emit(ModelDirectory(path=str(directory)))
     wire.emit(Progress(task=message("prepare.workload"), done=0, total=len(prompts)))
@@ -86,7 +86,7 @@ def libraries() -> None:
 def _prepare_cells(wire: Wire, task: dict[str, Any]) -> None:
     """Prepare the workload of each cell; arms that cannot run in it are refused."""
     models: dict[object, tuple[ModelPrepared, Path, Any | None]] = {}
-    told: list[Message] = []
+    emitted: list[Message] = []
     device = task["device"]
     for index, cell in enumerate(task["cells"]):
         config = Config.model_validate(cell["config"])
@@ -97,11 +97,11 @@ def _prepare_cells(wire: Wire, task: dict[str, Any]) -> None:
             model, directory = prepare_model(wire, config, device)
             models[key] = (model, directory, _tokenizer(wire, config, directory))
         model, directory, tokenizer = models[key]
-        arms = _that_run(config, cell["arms"], device, model.head_dim)
-        config, notices = adapt(config, arms, device)
-        notices = [notice for notice in notices if notice not in told]
-        _tell(wire, notices)
-        told += notices
+        arms = _active_arms(config, cell["arms"], device, model.head_dim)
+        config, notices = adapt_block_size(config, arms, device)
+        notices = [notice for notice in notices if notice not in emitted]
+        _emit_notices(wire, notices)
+        emitted += notices
         requests = _requests(config, prompts, model, tokenizer)
         wire.emit(
             CellPrepared(
@@ -131,21 +131,21 @@ def _refused(
             _check_arm(config, arm)
             _check_device(config, [arm], device)
             workload = _workload(config, requests, model, [arm])
-            check_room(arm, device, model, workload)
+            check_capacity(arm, device, model, workload)
         except UserError as error:
             refused[arm] = error.text
     return refused
 
 
-def _that_run(
+def _active_arms(
     config: Config, names: Sequence[str], device: str, head_dim: int | None = None
 ) -> tuple[str, ...]:
     """Arms of these groups without skipped ones, which do not affect the budget or blocks."""
     arms = expand_arms(names)
-    return tuple(arm for arm in arms if skipped(arm, config, device, head_dim) is None)
+    return tuple(arm for arm in arms if skip_reason(arm, config, device, head_dim) is None)
 
 
-def _tell(wire: Wire, notices: Iterable[Message]) -> None:
+def _emit_notices(wire: Wire, notices: Iterable[Message]) -> None:
     for notice in notices:
         wire.emit(Notice(text=notice))
 
@@ -200,7 +200,7 @@ def _requests(
     """
     check_stop_tokens(config.sampling.stop_token_ids, model.vocab_size)
     if config.workload.lengths:
-        drawn = drawn_requests(config, model.vocab_size, lambda ids: as_text(tokenizer, ids))
+        drawn = random_requests(config, model.vocab_size, lambda ids: as_text(tokenizer, ids))
         return with_arrivals(config, drawn)
     assert tokenizer is not None
 
@@ -264,10 +264,10 @@ def accepted_model(directory: Path, name: str, max_length: int) -> tuple[Any, An
     with memory_limit(directory):
         model_config = read_model_config(directory, name)
         check_model(model_config, name, max_length)
-        return model_config, _probed(model_config, name)
+        return model_config, _build_and_probe(model_config, name)
 
 
-def _probed(model_config: Any, name: str) -> Any:
+def _build_and_probe(model_config: Any, name: str) -> Any:
     """Build the model of a config on ``meta`` and probe it.
 
     Raises:
@@ -285,4 +285,4 @@ def _probed(model_config: Any, name: str) -> Any:
 
 
 if __name__ == "__main__":
-    leave(serve("prepare", main, libraries))
+    exit_process(serve("prepare", main, libraries))

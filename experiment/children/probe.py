@@ -41,7 +41,7 @@ from experiment.machine.toolchain import c_compiler
 from experiment.memory.cgroup import read_cgroup
 from experiment.memory.gpu_probe import probe_gpus, torch_facts
 from experiment.memory.ladder import ladder
-from experiment.process.wire import Wire, leave, serve
+from experiment.process.wire import Wire, exit_process, serve
 
 _CONTAINER_WORDS = ("docker", "kubepods", "containerd", "lxc", "libpod")
 _X86 = ("x86_64", "amd64", "i386", "i686")
@@ -239,4 +239,4 @@ def _pynvml_distributions() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    leave(serve("environment", main))
+    exit_process(serve("environment", main))

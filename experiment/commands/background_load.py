@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 
 from experiment.machine import background_load as noise
-from experiment.process.interrupts import answer
+from experiment.process.interrupts import read_answer
 from experiment.text.messages import Message, message
 
 _WAIT = "w"
@@ -32,14 +32,14 @@ def others_before(
     Returns:
         What is seen in the end; None where the system does not tell.
     """
-    cores = noise.least_busy()
+    cores = noise.min_background_load()
     if not noise.is_busy(cores):
         return cores
     warn(message(noise.BUSY_BEFORE, cores=cores))
     if ask is None:
         return cores
     ask(message("quiet.ask"))
-    if answer(input).strip().lower() == _WAIT:
+    if read_answer(input).strip().lower() == _WAIT:
         warn(message("quiet.waiting"))
         cores = noise.wait_until_quiet()
     return cores

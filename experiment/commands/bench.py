@@ -15,7 +15,7 @@ from experiment.commands.parser import make_parser, parse
 from experiment.config.schema import expand_arms
 from experiment.files.bounded_reading import evaluating
 from experiment.files.os_errors import disk_errors
-from experiment.process.interrupts import drawing
+from experiment.process.interrupts import rendering_started
 from experiment.record.directories import shared_directory
 from experiment.text import Translator
 from experiment.text.errors import ExitCode, user_error
@@ -75,7 +75,7 @@ def _measure(options: Options, console: BenchConsole) -> int:
         code = ExitCode.INTERRUPTED
     finally:
         console.end()
-    drawing()
+    rendering_started()
     console.show(measured.data)
     if measured.written is not None:
         console.written(measured.written)

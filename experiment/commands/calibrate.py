@@ -18,7 +18,7 @@ from experiment.simulate.setup import Memory
 from experiment.simulate.values import choice, whole
 from experiment.text import Translator
 from experiment.text.errors import ExitCode, user_error
-from experiment.workload.kvsim_errors import said
+from experiment.workload.kvsim_errors import translate_errors
 from kvsim.files import file_sha256
 from kvsim.latency.calibrate import Calibration, calibrate_linear, calibrate_roofline
 from kvsim.latency.request_times import calibrate_requests, read_request_records
@@ -99,7 +99,7 @@ def _of_requests(path: Path, options: argparse.Namespace, folds: int) -> dict[st
     path = requests_file(path)
     if unused := _given(options, (*_MODEL, "--arm")):
         raise user_error("error.sim.run_only", flags=", ".join(unused), path=str(path))
-    with said():
+    with translate_errors():
         records, rejected = read_request_records(path)
     several = sum(record.output_tokens > 1 for record in records)
     if several < folds:

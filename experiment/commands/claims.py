@@ -35,7 +35,7 @@ from experiment.files.os_errors import os_reason, writing
 from experiment.files.shipped import CONFIGS
 from experiment.files.user_cache import cache_notice
 from experiment.machine.packages import check_installed
-from experiment.record.directories import place_of_now, shared_directory
+from experiment.record.directories import default_directory, shared_directory
 from experiment.record.log import EVENTS_FILE, RUN_FILE, Record, read_record
 from experiment.text import Translator
 from experiment.text.errors import ExitCode, UserError
@@ -55,7 +55,7 @@ def claims(words: list[str], t: Translator) -> int:
         UserError: a value that does not fit, or a directory that cannot be written.
     """
     options = parse(_parser(t), words, ())
-    directory = Path(options.out) if options.out else place_of_now("claims-")
+    directory = Path(options.out) if options.out else default_directory("claims-")
     from experiment.report.console.claims import ClaimsConsole
 
     console = ClaimsConsole(t.lang, options.ascii)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from experiment.arms.launch import refuse
+from experiment.arms.launch import refusal_reason
 from experiment.commands.resume import Resumption
 from experiment.config.schema import Config
 from experiment.events import (
@@ -29,7 +29,7 @@ from experiment.machine.environment import Environment
 from experiment.record.log import EVENTS_FILE, read_record
 from experiment.report.console.experiment_live import ExperimentConsole
 from experiment.report.console.reporter import ConsoleReporter
-from experiment.runner.interleave import Turns
+from experiment.runner.interleave import Interleaver
 from experiment.runner.session import PreparedCell, Session
 from experiment.text.messages import Message
 from experiment.workload.prepared import Prepared
@@ -64,7 +64,7 @@ def lead(
     cells = planned_cells(spec, config, environment.device)
     configs = [cell_config(config, cell) for cell in cells]
     for each in configs:
-        refused = refuse(each, environment)
+        refused = refusal_reason(each, environment)
         if refused is not None:
             return session.refuse(refused)
     for notice in spec.notices(config):
@@ -84,7 +84,7 @@ def lead(
         resumption.check_prepared(given.prepared.model, given.prepared.workload, index)
     gate()
     session.begin()
-    with Turns[ArmFailed | None](partial(live.begin_turn, configs)) as turns:
+    with Interleaver[ArmFailed | None](partial(live.begin_turn, configs)) as turns:
         for index, given in enumerate(prepared):
             mine = configs[index]
             arms = mine.arm_names
@@ -144,7 +144,7 @@ def _begin_cell(
     environment: Environment,
     given: PreparedCell,
     arms: Sequence[str],
-    turns: Turns[ArmFailed | None],
+    turns: Interleaver[ArmFailed | None],
 ) -> None:
     """Every arm up to its first turn; to its end on a GPU, whose memory is looked at as a whole."""
     together = config.experiment.turns and environment.device == "cpu"
@@ -157,7 +157,7 @@ def _begin_cell(
             now = {"t_ns": time.monotonic_ns()}
             session.emit(started.model_copy(update=now))  # the log goes on with this cell
         live.begin(started, arm)
-        course = session.arm_course(arm, config, environment, given.prepared, started.index)
+        course = session.arm_coroutine(arm, config, environment, given.prepared, started.index)
         turns.add((started.index, arm), course)
         live.end()
         if not together:

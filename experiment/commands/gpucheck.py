@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from experiment.commands.parser import make_parser, parse
 from experiment.files.os_errors import disk_errors
 from experiment.machine.packages import check_installed
-from experiment.process.interrupts import drawing, shielded
+from experiment.process.interrupts import rendering_started, shielded
 from experiment.record.directories import run_directory
 from experiment.text import Translator
 from experiment.text.errors import ExitCode, user_error
@@ -61,7 +61,7 @@ def _check(directory: Path, minutes: float, console: GpuCheckConsole) -> int:
                 raise
             whole = False
     with shielded():  # it took minutes
-        drawing()
+        rendering_started()
         data = examination.data
         files = _write(directory, data, console.t.lang)
     console.show_end(data, files)

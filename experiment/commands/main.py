@@ -19,7 +19,7 @@ from typing import Any
 from experiment.commands.parser import attribute, make_parser, parse
 from experiment.config.reading import load_config, parse_assignment
 from experiment.files.os_errors import os_reason, unwritable
-from experiment.files.parse_memory import counted
+from experiment.files.parse_memory import shared_budget
 from experiment.files.shipped import config_names, find_config, program
 from experiment.files.user_cache import cache_directory, home_cache, is_writable
 from experiment.process.interrupts import Interrupts
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
     interrupts = Interrupts()
     lost: list[OSError] = []
     try:
-        with interrupts, ignore_broken_pipe(lost), counted():
+        with interrupts, ignore_broken_pipe(lost), shared_budget():
             code = _answer(words, Translator(lang))
     except KeyboardInterrupt:  # in its last moment
         code = ExitCode.INTERRUPTED

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.files.shipped import CONFIGS, program
-from experiment.process.interrupts import answer
+from experiment.process.interrupts import read_answer
 from experiment.simulate.names import gpu_of, model_of, unknown_trace
 from experiment.simulate.values import whole
 from experiment.text import Translator
@@ -139,7 +139,7 @@ def _ask(question: str, as_typed: bool = False) -> str:
             return _LEAVE[0]
 
     print(question, end=" ", flush=True)
-    said = unicodedata.normalize("NFKC", answer(read)).strip()
+    said = unicodedata.normalize("NFKC", read_answer(read)).strip()
     return said if as_typed else said.lower()
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from experiment import __version__
 from experiment.commands.parser import make_parser, parse
-from experiment.process.interrupts import drawing, shielded
-from experiment.record.directories import place_of_now, shared_directory
+from experiment.process.interrupts import rendering_started, shielded
+from experiment.record.directories import default_directory, shared_directory
 from experiment.text import Translator
 from experiment.text.errors import ExitCode, user_error
 
@@ -31,7 +31,7 @@ def paper(words: list[str], t: Translator) -> int:
     """
     options = parse(_parser(t), words, ())
     seeds = parse_seeds(options.seeds)
-    directory = Path(options.out) if options.out else place_of_now("paper-")
+    directory = Path(options.out) if options.out else default_directory("paper-")
     from experiment.report.console.paper import PaperConsole
 
     with shared_directory(directory):
@@ -53,7 +53,7 @@ def _check(seeds: tuple[int, ...], directory: Path, console: PaperConsole) -> in
                 directory.rmdir()  # what it holds is not of this command
             raise
     with shielded():  # it took minutes
-        drawing()
+        rendering_started()
         result = result_of([claim for part in parts for claim in part], seeds)
         data = {"program": __version__} | result.to_json()
         whole = len(parts) == len(PARTS)

@@ -22,7 +22,7 @@ from experiment.simulate.trace import Loaded, holds_texts, lengths, load
 from experiment.simulate.values import number, whole
 from experiment.text import Translator
 from experiment.text.errors import ExitCode, user_error
-from experiment.workload.kvsim_errors import said
+from experiment.workload.kvsim_errors import translate_errors
 from kvsim.latency.roofline import Latency
 from kvsim.planning.plan import Plan, PlanQuestion, full_rate, make_plan
 from kvsim.sizing.gpus import GPUFacts
@@ -49,7 +49,7 @@ def plan(arguments: list[str], t: Translator) -> int:
     stream = _stream(options, model)
     pairs = _pairs(options) if stream is None else lengths(stream)
     question = _question(options, (model, gpu), memory, pairs)
-    with said():
+    with translate_errors():
         found = make_plan(question)
     setup = _setup(question, memory, found, options)
     if rate is None and stream is not None and stream.info.span_ns:

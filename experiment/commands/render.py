@@ -19,7 +19,7 @@ from experiment.analysis.resolved_config import resolved_config
 from experiment.analysis.results import Results
 from experiment.experiments.evaluate import picture
 from experiment.files.bounded_reading import evaluating
-from experiment.files.locks import DRAWING_S, held, is_locked
+from experiment.files.locks import RENDER_WAIT_S, directory_lock, is_locked
 from experiment.files.os_errors import os_reason
 from experiment.record.checksums import checksums, is_measured, measured_files
 from experiment.record.log import EVENTS_FILE, Record, read_record, remove_parts, write_summary
@@ -41,7 +41,7 @@ def render(directory: Path, lang: str, ascii_only: bool, details: bool = False) 
     Raises:
         UserError: there is no run of this schema version, or it contradicts itself.
     """
-    with held(directory, DRAWING_S):
+    with directory_lock(directory, RENDER_WAIT_S):
         record = _read(directory)
         console = (ConsoleReporter if details else BriefReporter)(lang, ascii_only)
         for note in reading_notes(record):
@@ -72,7 +72,7 @@ def draw(
         UserError: a file could not be written; what was found stands on the console all the same.
             Or another process has been writing into the directory for a minute.
     """
-    with held(directory, DRAWING_S):
+    with directory_lock(directory, RENDER_WAIT_S):
         return _draw(_read(directory, own=ended), console, lang, summarise, ended)
 
 

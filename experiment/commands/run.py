@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from experiment import __version__
-from experiment.arms.launch import refuse
+from experiment.arms.launch import refusal_reason
 from experiment.commands.background_load import may_ask, others_before
 from experiment.commands.checks import NO_CHECKS, Checks, check_run
 from experiment.commands.experiment import check_experiment, lead
@@ -38,7 +38,7 @@ from experiment.files.os_errors import disk_errors, unwritable, writing
 from experiment.machine.environment import Environment
 from experiment.machine.packages import check_installed
 from experiment.model.source import text_warning
-from experiment.process.interrupts import Interrupts, answer
+from experiment.process.interrupts import Interrupts, read_answer
 from experiment.record.checksums import LOGS
 from experiment.record.directories import make_run_directory
 from experiment.record.log import EVENTS_FILE, EventLog
@@ -103,7 +103,7 @@ def run(config: Config, options: RunOptions, resumption: Resumption | None = Non
                 raise
             code = interrupts.exit_code or ExitCode.INTERRUPTED
         try:
-            interrupts.draws()
+            interrupts.start_rendering()
             if not _is_there(directory):
                 gone = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
                 raise unwritable(directory, gone)
@@ -289,7 +289,7 @@ def _stages(
         session.emit(Notice(text=message("note.busy", load=environment.load.average)))
     if config.run.cuda_history and environment.device != "cuda":
         session.emit(Notice(text=message("usage.history_without_cuda")))
-    refused = refuse(config, environment)
+    refused = refusal_reason(config, environment)
     if refused is not None:
         return session.refuse(refused)
     if config.experiment.name is not None:
@@ -361,7 +361,7 @@ def _gate(console: ConsoleReporter, options: RunOptions, group: str | None = Non
     if group is not None:
         console.announce(f"section.{group}_about")
     console.ask(message("gate.continue"))
-    said = answer(input)
+    said = read_answer(input)
     if said.strip().lower() == "q":
         raise _LeaveError
 

@@ -14,9 +14,9 @@ from experiment.commands import simulation_options as words
 from experiment.commands.parser import make_parser, parse
 from experiment.events.wall_clock import wall_clock
 from experiment.files.bounded_reading import evaluating
-from experiment.files.locks import DRAWING_S, held
+from experiment.files.locks import RENDER_WAIT_S, directory_lock
 from experiment.files.os_errors import writing
-from experiment.process.interrupts import drawing, shielded
+from experiment.process.interrupts import rendering_started, shielded
 from experiment.record.directories import run_directory
 from experiment.record.simulation import SCHEMA_VERSION, SIM_FILE, read_simulation, write_simulation
 from experiment.simulate.latency_file import read_latency
@@ -75,7 +75,7 @@ def render_simulation(directory: Path, lang: str, ascii_only: bool, details: boo
     from experiment.report.console.simulation import SimulationConsole
 
     console = SimulationConsole(lang, ascii_only, details=details)
-    with held(directory, DRAWING_S), evaluating(directory / SIM_FILE):
+    with directory_lock(directory, RENDER_WAIT_S), evaluating(directory / SIM_FILE):
         data = read_simulation(directory)
         console.show_question(data)
         files = _written(directory, data, lang)
@@ -209,7 +209,7 @@ def _finish(directory: Path, head: dict[str, Any], found: Found, console: Any) -
     try:
         with shielded(), writing(directory, ExitCode.UNWRITABLE):  # it may have taken an hour
             write_simulation(directory, data)
-            drawing()
+            rendering_started()
         console.show_simulation(data, _written(directory, data, console.t.lang))
     except KeyboardInterrupt:
         console.warn(message("note.not_drawn", path=str(directory)))

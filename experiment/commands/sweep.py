@@ -15,7 +15,7 @@ from experiment.config.reading import parse_assignment, read_toml
 from experiment.files.bounded_reading import evaluating
 from experiment.files.os_errors import writing
 from experiment.files.shipped import find_config
-from experiment.process.interrupts import drawing
+from experiment.process.interrupts import rendering_started
 from experiment.record.directories import shared_directory
 from experiment.record.log import EVENTS_FILE, remove_parts
 from experiment.record.simulation import SIM_FILE
@@ -76,7 +76,7 @@ def _fill(
     except KeyboardInterrupt:
         console.interrupted(sum(map(store.has, cells)), len(cells), directory)
         return ExitCode.INTERRUPTED
-    drawing()
+    rendering_started()
     with evaluating(directory):
         rows = cells_summary(store.read(cell) for cell in cells)
         console.show(rows, directory)  # a figure that is none shows when it is written

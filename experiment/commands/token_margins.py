@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from experiment.analysis.arm_results import arm_results
 from experiment.analysis.conclusions import compare_tokens, first_differences
-from experiment.children.margins import Difference
+from experiment.children.margins import TokenDifference
 from experiment.config.schema import Config
 from experiment.record.log import read_record
 from experiment.runner.session import Session
@@ -24,10 +24,10 @@ def explain_differences(session: Session, config: Config, device: str, prepared:
             "dtype": prepared.model.dtype,
             "device": device,
         }
-        session.look_at_margins(task, config)
+        session.measure_margins(task, config)
 
 
-def find_differences(session: Session, prepared: Prepared) -> list[Difference]:
+def find_differences(session: Session, prepared: Prepared) -> list[TokenDifference]:
     """Where each arm that finished parts from the first one, for each request with other tokens.
 
     No more than :data:`MOST` of an arm: each is a pass over the prompt.
@@ -45,7 +45,7 @@ def find_differences(session: Session, prepared: Prepared) -> list[Difference]:
             pair = [tokens.get(request, []) for tokens in told]
             if all(len(tokens) > index for tokens in pair):
                 found.append(
-                    Difference(
+                    TokenDifference(
                         arm=comparison.arm,
                         reference=comparison.reference,
                         request=request,

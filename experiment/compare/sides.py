@@ -28,7 +28,7 @@ from experiment.compare.results import (
     Side,
     Verdict,
 )
-from experiment.config.schema import ExperimentConfig, closer
+from experiment.config.schema import ExperimentConfig, is_within_margin
 from experiment.experiments.figures import FIGURES
 from experiment.experiments.found import FEWEST
 from experiment.experiments.prediction import scores_decide
@@ -186,7 +186,9 @@ def _missing(one: Figure | None, other: Figure | None, left: Side, right: Side) 
 def _margin(side: Side) -> float:
     """What two processes of one arm may differ by in a time, as a share."""
     size, margin = side.config.get("experiment.size"), side.config.get("experiment.margin")
-    return ExperimentConfig.model_validate({"size": size or "full", "margin": margin}).apart
+    return ExperimentConfig.model_validate(
+        {"size": size or "full", "margin": margin}
+    ).process_margin
 
 
 def _judged(one: Figure, other: Figure, margin: float) -> dict[str, Verdict]:
@@ -208,7 +210,7 @@ def _judged(one: Figure, other: Figure, margin: float) -> dict[str, Verdict]:
     if low <= other_high and other_low <= high:
         return {"verdict": "unclear"}
     more = _stretched(one)
-    if more is not None and closer(before + more, after + more, margin):
+    if more is not None and is_within_margin(before + more, after + more, margin):
         return {"verdict": "unclear"}
     return {"verdict": _direction(one, before, after)}
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from experiment.config.schema import SIZES, Config, make_config, put_over, unknown_key
+from experiment.config.schema import SIZES, Config, make_config, merge_tables, unknown_key
 from experiment.files.bounded_reading import read_bounded
 from experiment.files.bounds import MAX_KEY_PARTS
 from experiment.text.errors import user_error
@@ -108,7 +108,7 @@ def _make_quick(data: dict[str, Any], size: Any) -> None:
         return
     smaller = section.get("quick")
     if isinstance(smaller, dict):
-        put_over(data, smaller)
+        merge_tables(data, smaller)
 
 
 def put(data: dict[str, Any], key: str, value: Any) -> None:

@@ -17,7 +17,7 @@ from pydantic import (
     ValidationError,
 )
 
-from experiment.events.sampling import SamplingConfig, Section, Value
+from experiment.events.sampling import ConfigSection, SamplingConfig, Value
 from experiment.text.errors import UserError, shown, unknown, user_error
 from experiment.text.messages import message
 from experiment.text.sizes import parse_bytes, size_error
@@ -49,7 +49,7 @@ SIZES = ("cache.budget", "engine.swap_space")
 Size = Annotated[int, BeforeValidator(_budget)]
 
 
-class ModelConfig(Section):
+class ModelConfig(ConfigSection):
     """Weights and dtype."""
 
     name: str = Field("gpt2", min_length=1)
@@ -58,7 +58,7 @@ class ModelConfig(Section):
     init_range: float = Field(0.08, ge=0.05, le=0.1)
 
 
-class WorkloadConfig(Section):
+class WorkloadConfig(ConfigSection):
     """Prompts, and the number of tokens generated for each.
 
     ``prompts`` are texts; if empty, the four of the walkthrough. ``prompts_file`` is JSONL with
@@ -84,7 +84,7 @@ class WorkloadConfig(Section):
         return bool(self.arrivals) and self.clock == "wall"
 
 
-class CacheConfig(Section):
+class CacheConfig(ConfigSection):
     """The KV cache. ``budget`` is in bytes; auto: one slab of ``max_length`` slots per request."""
 
     max_length: int = Field(512, ge=2, le=10_000_000)
@@ -103,7 +103,7 @@ class CacheConfig(Section):
         return 0 if block_size >= max_length else self.watermark_blocks
 
 
-class EngineConfig(Section):
+class EngineConfig(ConfigSection):
     """Limits of a step of the paged engine, and its attention kernel.
 
     ``kernel``: auto is numba on the CPU in float32, triton on supported GPUs, otherwise torch;
@@ -143,7 +143,7 @@ VLLM_ARGUMENTS = frozenset(
 )
 
 
-class VllmConfig(Section):
+class VllmConfig(ConfigSection):
     """Arguments of vLLM's engine other than those that the comparison fixes.
 
     ``args``: plain values of :data:`VLLM_ARGUMENTS`, passed to vLLM: ``[vllm.args]`` in TOML.
@@ -163,7 +163,7 @@ class VllmConfig(Section):
         return self.tensor_parallel_size * self.pipeline_parallel_size
 
 
-class RunSection(Section):
+class RunSection(ConfigSection):
     """Where and how the arms run."""
 
     arms: tuple[str, ...] = ("contiguous", "slabs", "paged")
@@ -191,12 +191,12 @@ def percent_of(margin: float) -> float:
     return round(margin * 100, 6)
 
 
-def closer(one: float, other: float, margin: float) -> bool:
+def is_within_margin(one: float, other: float, margin: float) -> bool:
     """Whether two values differ by at most ``margin``, relative to the smaller one."""
     return max(one, other) <= min(one, other) * (1 + margin)
 
 
-class ExperimentConfig(Section):
+class ExperimentConfig(ConfigSection):
     """An experiment: the same requests under several settings; see docs/experiments.md.
 
     Attributes:
@@ -228,15 +228,15 @@ class ExperimentConfig(Section):
         return 0 if self.name is None else self.repeats
 
     @property
-    def apart(self) -> float:
+    def process_margin(self) -> float:
         """Margin between two processes, as a share."""
         return MARGINS[self.size] if self.margin is None else self.margin
 
     @property
-    def apart_in_turns(self) -> float:
+    def interleaved_margin(self) -> float:
         """Margin between two interleaved processes, as a share."""
         known = self.turns_margin
-        return min(TURNS_MARGINS[self.size], self.apart) if known is None else known
+        return min(TURNS_MARGINS[self.size], self.process_margin) if known is None else known
 
     @property
     def times(self) -> int:
@@ -244,7 +244,7 @@ class ExperimentConfig(Section):
         return self.measured + 1
 
 
-class Config(Section):
+class Config(ConfigSection):
     """A whole run."""
 
     model: ModelConfig = ModelConfig()
@@ -310,12 +310,12 @@ def _is_plain(value: JsonValue) -> bool:
     return plain or (isinstance(value, str) and re.fullmatch("[A-Za-z0-9_-]+", value) is not None)
 
 
-def put_over(data: dict[str, Any], other: Mapping[str, Any]) -> None:
+def merge_tables(data: dict[str, Any], other: Mapping[str, Any]) -> None:
     """Merge nested tables into ``data``; the new values win."""
     for key, value in other.items():
-        mine = data.get(key)
-        if isinstance(value, Mapping) and isinstance(mine, dict):
-            put_over(mine, value)
+        present = data.get(key)
+        if isinstance(value, Mapping) and isinstance(present, dict):
+            merge_tables(present, value)
         else:
             data[key] = value
 

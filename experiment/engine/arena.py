@@ -26,7 +26,7 @@ FREE, TAKEN = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
-class Lengths:
+class ArenaRequest:
     """Prompt tokens, new tokens and arrival step of a request."""
 
     prompt: int
@@ -37,10 +37,10 @@ class Lengths:
 class Allocator(Protocol):
     """Allocates spans of the arena."""
 
-    def take(self, slots: int) -> tuple[int, int] | None:
+    def allocate(self, slots: int) -> tuple[int, int] | None:
         """Allocate a span; return (first slot, slots), or None if no hole is large enough."""
 
-    def give(self, start: int) -> None:
+    def free(self, start: int) -> None:
         """Free the span that begins at ``start``."""
 
 
@@ -51,7 +51,7 @@ class FirstFit:
         self._slots = slots
         self._held: dict[int, int] = {}
 
-    def take(self, slots: int) -> tuple[int, int] | None:
+    def allocate(self, slots: int) -> tuple[int, int] | None:
         """See :class:`Allocator`."""
         at = 0
         for start in (*sorted(self._held), self._slots):
@@ -61,7 +61,7 @@ class FirstFit:
             at = start + self._held.get(start, 0)
         return None
 
-    def give(self, start: int) -> None:
+    def free(self, start: int) -> None:
         """See :class:`Allocator`."""
         del self._held[start]
 
@@ -72,14 +72,14 @@ class Buddy:
     def __init__(self, slots: int) -> None:
         self._buddy = BuddyAllocator(slots)
 
-    def take(self, slots: int) -> tuple[int, int] | None:
+    def allocate(self, slots: int) -> tuple[int, int] | None:
         """See :class:`Allocator`."""
         if not self._buddy.fits(slots):
             return None
         piece = self._buddy.allocate(slots)
         return piece.start, piece.size
 
-    def give(self, start: int) -> None:
+    def free(self, start: int) -> None:
         """See :class:`Allocator`."""
         self._buddy.free(start)
 
@@ -111,10 +111,10 @@ class Arena:
         return sum(free), largest
 
 
-def come_and_go(
-    requests: Sequence[Lengths], arena: Arena, allocator: Allocator, seats: int
+def run_arena(
+    requests: Sequence[ArenaRequest], arena: Arena, allocator: Allocator, max_running: int
 ) -> ArenaCounts:
-    """Serve the requests in order, at most ``seats`` concurrently.
+    """Serve the requests in order, at most ``max_running`` concurrently.
 
     Raises:
         ValueError: a request is longer than the arena.
@@ -127,7 +127,7 @@ def come_and_go(
     while waiting or running:
         if not running:
             clock = max(clock, waiting[0].arrival)
-        blocked = _admit(waiting, running, arena, allocator, seats, clock)
+        blocked = _admit(waiting, running, arena, allocator, max_running, clock)
         if not running:
             raise ValueError("a request is longer than the arena")
         if blocked is not None:
@@ -141,7 +141,7 @@ def come_and_go(
             running[start] = slots, left - 1
             if left == 1:
                 del running[start]
-                allocator.give(start)
+                allocator.free(start)
                 arena.write(start, slots, FREE)
         steps, clock = steps + 1, clock + 1
     step, free_then, largest_then, needed = seen or (None, None, None, None)
@@ -149,18 +149,18 @@ def come_and_go(
 
 
 def _admit(
-    waiting: list[Lengths],
+    waiting: list[ArenaRequest],
     running: dict[int, tuple[int, int]],
     arena: Arena,
     allocator: Allocator,
-    seats: int,
+    max_running: int,
     clock: float,
 ) -> int | None:
     """Place arrived requests in order; return the slots needed by the first that does not fit."""
-    while waiting and waiting[0].arrival <= clock and len(running) < seats:
+    while waiting and waiting[0].arrival <= clock and len(running) < max_running:
         one = waiting[0]
         needed = final_tokens(one.prompt, one.new)
-        span = allocator.take(needed)
+        span = allocator.allocate(needed)
         if span is None:
             return needed
         start, slots = span

@@ -20,7 +20,7 @@ from experiment.engine.checks import InvalidRequestError, RequestLimits
 from experiment.engine.generation import EngineStatus, Generation, StepOutcome
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
-from experiment.engine.sampling import GREEDY, Sampler, SamplingParams, checked, sample_all
+from experiment.engine.sampling import GREEDY, Sampler, SamplingParams, check_logits, sample_all
 from experiment.engine.step_inputs import StepInputs, build_inputs, to_device
 from experiment.events.sampling import FIRST_BEAM_ID
 from kvsim.core.blocks import BlockPool
@@ -58,7 +58,7 @@ class Engine:
         self._generations: dict[int, Generation] = {}
         self._beams = Beams(self._generations)
         # Ids of parallel samples that have not started.
-        self._promised: set[int] = set()
+        self._reserved_ids: set[int] = set()
 
     @property
     def pool(self) -> KVPool:
@@ -106,7 +106,7 @@ class Engine:
             children=tuple(children),
         )
         self._queue(request, generation)
-        self._promised.update(children)
+        self._reserved_ids.update(children)
 
     def add_beam_search(
         self,
@@ -162,7 +162,7 @@ class Engine:
 
     def forget(self, request: int) -> None:
         """Remove the tokens of a finished request."""
-        self._promised.difference_update(self._generations.pop(request).children)
+        self._reserved_ids.difference_update(self._generations.pop(request).children)
         self._beams.searches.pop(request, None)
 
     def status(self) -> EngineStatus:
@@ -235,7 +235,7 @@ class Engine:
         tokens = {request: self._generations[request].tokens for request in requests}
         tables = {request: self.blocks.table(request) for request in requests}
         graphs = self.runner.graphs
-        if graphs is not None and graphs.takes(plan):
+        if graphs is not None and graphs.accepts(plan):
             return graphs.fill(plan, tokens, tables)
         size, device = self.blocks.block_size, self.pool.kv.device
         return build_inputs(plan, tokens, tables, size, device)
@@ -243,7 +243,7 @@ class Engine:
     def _sample(self, plan: StepPlan, requests: Sequence[int], logits: torch.Tensor) -> StepOutcome:
         rows = [i for i, r in enumerate(requests) if self._generations[r].search is None]
         if len(rows) < len(requests):
-            checked(logits)  # before any beam moves
+            check_logits(logits)  # before any beam moves
         moves = self._beams.move(requests, logits)
         tokens = self._sample_alone(requests, rows, logits, moves.forked) if rows else {}
         return StepOutcome(plan, tokens, moves.forked, tuple(moves.pruned), tuple(moves.stopped))
@@ -269,7 +269,7 @@ class Engine:
         chosen = sample_all(logits, [sampler for _, _, sampler in draws], generated)
         for row, child, sampler in draws[len(rows) :]:
             self._generations[child] = self._generations[requests[row]].fork(sampler=sampler)
-            self._promised.discard(child)
+            self._reserved_ids.discard(child)
             forked[child] = requests[row]
         tokens = {sequence: token for (_, sequence, _), token in zip(draws, chosen, strict=True)}
         for sequence, token in tokens.items():
@@ -285,7 +285,7 @@ class Engine:
         self._generations[request] = generation
 
     def _check_ids(self, ids: Sequence[int]) -> None:
-        taken = any(i in self._generations or i in self._promised for i in ids)
+        taken = any(i in self._generations or i in self._reserved_ids for i in ids)
         if taken or len(set(ids)) != len(ids):
             raise InvalidRequestError(f"request {ids[0]} or a child of it is already there")
         if max(ids) >= FIRST_BEAM_ID:

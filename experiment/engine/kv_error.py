@@ -19,7 +19,7 @@ from experiment.engine.attention.kernels import KERNELS
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.quantized import LayerKV, from_blocks
-from experiment.engine.sampling import checked
+from experiment.engine.sampling import check_logits
 from experiment.engine.step_inputs import StepInputs, build_inputs
 from kvsim.core.blocks import blocks_needed
 from kvsim.core.step import Chunk, StepPlan
@@ -56,7 +56,7 @@ class KVError:
     same_token: int
 
 
-class _Shadow:
+class _ErrorMeter:
     """A kernel that also computes with quantized K and V, and accumulates the squared error."""
 
     def __init__(self, kernel: str, dtype: torch.dtype) -> None:
@@ -112,10 +112,10 @@ def measure(
         return _Run(ModelRunner(model, pool, kernel), (tokens, new), given)
 
     first = run(plain, parameter.dtype, None)
-    first.runner.kernel = shadow = _Shadow(kernel, dtype)
-    ours = first.logits()
-    theirs = run(cache, dtype, first.tokens).logits()
-    return _compare(ours, theirs, shadow.by_layer(plain.layers), len(first.tokens))
+    first.runner.kernel = meter = _ErrorMeter(kernel, dtype)
+    reference = first.logits()
+    quantized = run(cache, dtype, first.tokens).logits()
+    return _compare(reference, quantized, meter.by_layer(plain.layers), len(first.tokens))
 
 
 class _Run:
@@ -145,13 +145,13 @@ class _Run:
         table = list(range(pool.num_blocks))
         inputs = build_inputs(plan, {0: self.tokens}, {0: table}, pool.block_size, pool.kv.device)
         last = torch.arange(max(0, count - _PROMPT_LOGITS), count, device=pool.kv.device)
-        return checked(self.runner.logits(replace(inputs, sampled_rows=last))).float()
+        return check_logits(self.runner.logits(replace(inputs, sampled_rows=last))).float()
 
 
 def _compare(
-    ours: torch.Tensor, theirs: torch.Tensor, layers: list[tuple[float, float]], tokens: int
+    reference: torch.Tensor, quantized: torch.Tensor, layers: list[tuple[float, float]], tokens: int
 ) -> KVError:
-    difference = (ours - theirs).abs()
+    difference = (reference - quantized).abs()
     error, size = sum(e for e, _ in layers), sum(s for _, s in layers)
     return KVError(
         tokens=tokens,
@@ -159,9 +159,9 @@ def _compare(
         attention_worst=max(_root(e, s) for e, s in layers),
         logit_mean=float(difference.mean()),
         logit_largest=float(difference.max()),
-        logit_spread=float(ours.std()),
-        positions=len(ours),
-        same_token=int((ours.argmax(-1) == theirs.argmax(-1)).sum()),
+        logit_spread=float(reference.std()),
+        positions=len(reference),
+        same_token=int((reference.argmax(-1) == quantized.argmax(-1)).sum()),
     )
 
 

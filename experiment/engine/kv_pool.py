@@ -96,7 +96,7 @@ class KVPool:
         self.num_blocks = num_blocks
         self.block_size = block_size
 
-    def keep_freed(self) -> None:
+    def disable_poisoning(self) -> None:
         """From now on do not overwrite freed blocks."""
         self._poison_freed = self.quantized
 

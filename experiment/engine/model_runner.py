@@ -24,7 +24,7 @@ from experiment.engine.cuda.decode_graphs import Capture, DecodeGraphs, padded_s
 from experiment.engine.cuda.static_decode import StaticBuffers, StaticInputs
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.last_layer import last_feed_forward, on_rows
-from experiment.engine.sampling import checked
+from experiment.engine.sampling import check_logits
 from experiment.engine.step_inputs import StepInputs, build_inputs
 from kvsim.core.step import Chunk, StepPlan
 from kvsim.sizing.geometry import KVGeometry
@@ -137,7 +137,7 @@ def probe(
     inputs = build_inputs(plan, {0: prompt}, {0: [2, 0]}, pool.block_size, parameter.device)
     step = PagedStep(pool, inputs, KERNELS[kernel])
     try:
-        ours = ModelRunner(model, pool, kernel).forward(inputs, step)
+        paged = ModelRunner(model, pool, kernel).forward(inputs, step)
     except (torch.OutOfMemoryError, MemoryError, UnsupportedModelError):
         raise
     except (RuntimeError, IndexError) as error:
@@ -150,11 +150,11 @@ def probe(
         raise UnsupportedModelError(NO_INTERFACE)
     if parameter.is_meta:
         return
-    ours = checked(ours)
-    theirs = plain_logits(model) if expected is None else expected
+    paged = check_logits(paged)
+    plain = plain_logits(model) if expected is None else expected
     limit = tolerance or (1e-4 if parameter.dtype == torch.float32 else 3e-2)
     # Negated, so that NaN on either side is a difference.
-    if not (ours[0] - theirs).abs().max() <= limit * theirs.abs().max():
+    if not (paged[0] - plain).abs().max() <= limit * plain.abs().max():
         raise UnsupportedModelError("logits")
 
 

@@ -30,7 +30,7 @@ class InvalidLogitsError(Exception):
     """
 
 
-def checked(logits: torch.Tensor) -> torch.Tensor:
+def check_logits(logits: torch.Tensor) -> torch.Tensor:
     """Return logits [rows, vocabulary] after checking that each row has a finite maximum.
 
     Raises:

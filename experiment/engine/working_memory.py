@@ -28,7 +28,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 _NEVER = 2**31 - 1
 
 
-class Computed(NamedTuple):
+class WarmUp(NamedTuple):
     """What was computed before the first request, and its duration in seconds."""
 
     prompt_tokens: int
@@ -52,7 +52,7 @@ def keep_working_memory() -> bool:
     return all(kept)
 
 
-def profile_run(engine: Engine, prompts: Sequence[int]) -> Computed:
+def profile_run(engine: Engine, prompts: Sequence[int]) -> WarmUp:
     """Run prompts of the given lengths, and decode steps.
 
     Args:
@@ -72,4 +72,4 @@ def profile_run(engine: Engine, prompts: Sequence[int]) -> Computed:
     for _ in range(NEW_TOKENS):
         engine.step()
     engine.shutdown()
-    return Computed(tokens, requests, time.perf_counter() - began)
+    return WarmUp(tokens, requests, time.perf_counter() - began)

@@ -18,17 +18,17 @@ from pydantic_core import PydanticCustomError
 FIRST_BEAM_ID = 1_000_000
 
 
-def _no_truth(value: Any) -> Any:
+def _refuse_bool(value: Any) -> Any:
     """Refuse booleans in a list of numbers; ``true`` would pass as 1."""
     if isinstance(value, bool):
         raise PydanticCustomError("truth_value", "a truth value")
     return value
 
 
-Value = Annotated[int | float | str, BeforeValidator(_no_truth)]
+Value = Annotated[int | float | str, BeforeValidator(_refuse_bool)]
 
 
-class Section(BaseModel):
+class ConfigSection(BaseModel):
     """A group of settings: frozen, validated, without unknown names."""
 
     model_config = ConfigDict(
@@ -37,7 +37,7 @@ class Section(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _no_truth_as_number(cls, value: Any, info: ValidationInfo) -> Any:
+    def _refuse_bool_as_number(cls, value: Any, info: ValidationInfo) -> Any:
         """Refuse booleans for a number; ``true`` would pass as 1."""
         if isinstance(value, bool) and info.field_name:
             annotation = cls.model_fields[info.field_name].annotation
@@ -48,7 +48,7 @@ class Section(BaseModel):
         return value
 
 
-class SamplingConfig(Section):
+class SamplingConfig(ConfigSection):
     """Sampling parameters of every arm; temperature 0 is greedy.
 
     ``top_k`` 0 and ``top_p`` 1 disable the filter. ``n`` samples of each prompt run concurrently.

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 from experiment.analysis.experiment_results import CellResult, Finding
-from experiment.config.schema import ARM_GROUPS, Config, make_config, put_over
+from experiment.config.schema import ARM_GROUPS, Config, make_config, merge_tables
 from experiment.experiments.cells import Cell, CellEvents
 from experiment.experiments.found import Found
 from experiment.files.shipped import CONFIGS
@@ -177,9 +177,9 @@ def cell_config(config: Config, cell: Cell) -> Config:
     # What nobody set stays unset: whoever adapts a config to a machine leaves alone what was.
     data = config.model_dump(exclude_unset=True)
     for key, value in cell.overrides.items():
-        put_over(data, _nested(key, value))
+        merge_tables(data, _nested(key, value))
     if cell.arms is not None:
-        put_over(data, {"run": {"arms": list(cell.arms)}})
+        merge_tables(data, {"run": {"arms": list(cell.arms)}})
     return make_config(data)
 
 

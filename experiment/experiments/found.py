@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any, Literal
 
 from experiment.analysis.experiment_results import CellResult, FigureValue, Number
-from experiment.config.schema import ROUNDS_ENOUGH, Config, closer, percent_of
+from experiment.config.schema import ROUNDS_ENOUGH, Config, is_within_margin, percent_of
 from experiment.text.messages import Message, message
 from kvsim.sim.metrics import SimResult
 
@@ -73,7 +73,7 @@ class Faster:
         """
         if self.low <= 1 <= self.high:
             return "rounds" if self.turns else "overlap"
-        return "margin" if closer(self.factor, 1, self.margin) else None
+        return "margin" if is_within_margin(self.factor, 1, self.margin) else None
 
     @property
     def reason(self) -> Message | None:
@@ -131,8 +131,8 @@ class Found:
         if _one_process(one, base):
             return ratio(*sides, busy=busy)
         if turns and all(len(side.values) >= ROUNDS_ENOUGH for side in sides if side):
-            return ratio(*sides, busy=busy, margin=asked.apart_in_turns, turns=True)
-        return ratio(*sides, busy=busy, margin=asked.apart, turns=turns)
+            return ratio(*sides, busy=busy, margin=asked.interleaved_margin, turns=True)
+        return ratio(*sides, busy=busy, margin=asked.process_margin, turns=turns)
 
     def busy(self, cell: CellResult, arm: str) -> bool:
         """Whether other programs were seen to keep cores busy while an arm ran."""

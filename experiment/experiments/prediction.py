@@ -24,7 +24,7 @@ from experiment.experiments.cells import Cell, CellEvents
 from experiment.experiments.found import Simulate
 from experiment.text.errors import UserError
 from experiment.text.messages import Message, message
-from experiment.workload.requests import GROWING, cannot_grow, drawn_requests
+from experiment.workload.requests import GROWING, cannot_grow, random_requests
 from kvsim.latency.roofline import LinearLatency
 from kvsim.sim.arena import Fit, replay_arena
 from kvsim.sim.config import SimConfig, SimulationError
@@ -89,7 +89,7 @@ def simulator(cells: Sequence[CellEvents]) -> Simulate:
             return message("experiments.unforetold.nothing_ran")
         try:
             config = cell_config(mine.config, Cell({}, overrides))
-            requests = drawn_requests(config, model.vocab_size, lambda _: "")
+            requests = random_requests(config, model.vocab_size, lambda _: "")
         except UserError as error:
             return message(REFUSED, reason=error.text.key)
         changed = {"requests": requests, "max_length": config.cache.max_length}

@@ -45,7 +45,7 @@ from experiment.experiments.serving_limits import limits
 from experiment.experiments.serving_paging import first_tokens, paging_alone
 from experiment.files.bounded_reading import given_path
 from experiment.text.messages import Message, message
-from experiment.workload.kvsim_errors import said
+from experiment.workload.kvsim_errors import translate_errors
 from experiment.workload.requests import check_size, choose_prompts
 from kvsim.traces import ReadOptions, TraceFile
 from kvsim.traces.types import TraceRequest
@@ -232,7 +232,7 @@ def _read(path: Path, count: int) -> tuple[list[TraceRequest], bool]:
     """
     _check_count(count)
     check_size(count, 0)
-    with said():
+    with translate_errors():
         requests = list(TraceFile(path, ReadOptions(limit=count + 1)))
     return requests[:count], len(requests) > count
 

@@ -21,7 +21,10 @@ def margin_notes(
     """
     groups = [arm.turns for cell in cells for arm in cell.arms if arm.status == "finished"]
     enough = asked.repeats >= ROUNDS_ENOUGH
-    apart, within = asked.apart, asked.apart_in_turns if enough else asked.apart
+    apart, within = (
+        asked.process_margin,
+        asked.interleaved_margin if enough else asked.process_margin,
+    )
     together = {group for group in groups if group is not None and groups.count(group) > 1}
     notes = []
     if together and within:

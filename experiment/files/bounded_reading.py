@@ -16,9 +16,9 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from experiment.files.parse_memory import PLAIN, Room, memory_limit
+from experiment.files.parse_memory import PLAIN_COSTS, ParseBudget, memory_limit
 from experiment.text.errors import UserError, cut, user_error
-from experiment.text.personal_names import with_names
+from experiment.text.personal_names import expand_names
 
 # Parsed JSON may take over 20 times its bytes in Python; this keeps it below 1 GiB.
 MAX_JSON_BYTES = 32 << 20
@@ -40,7 +40,7 @@ _CONTRADICTIONS = (
 
 def given_path(text: str) -> Path:
     """Expand a path of the user or of a record: ``~`` and placeholders of names."""
-    path = Path(with_names(text))
+    path = Path(expand_names(text))
     try:
         return path.expanduser()
     except RuntimeError:  # unknown user or no home: the path is then reported as missing
@@ -68,7 +68,7 @@ def read_bounded(path: Path, limit: int) -> bytes:
         raise user_error("error.file_unreadable", path=str(path)) from error
     if len(data) > limit:
         raise user_error("error.file_too_large", path=str(path), limit=limit)
-    Room(path).make(data, PLAIN)
+    ParseBudget(path).reserve(data, PLAIN_COSTS)
     return data
 
 
@@ -131,14 +131,14 @@ def log_lines(path: Path, *, own: bool = False) -> Iterator[bytes]:
         raise user_error("error.file_unreadable", path=str(path))
     if about.st_size > MAX_LOG_BYTES:
         raise user_error("error.file_too_large", path=str(path), limit=MAX_LOG_BYTES)
-    room, left = None if own else Room(path), about.st_size
+    budget, left = None if own else ParseBudget(path), about.st_size
     with path.open("rb") as file:
         while line := file.readline(min(MAX_LINE_BYTES + 1, left)):
             left -= len(line)
             if len(line) > MAX_LINE_BYTES:
                 raise user_error("error.file_too_large", path=str(path), limit=MAX_LINE_BYTES)
-            if room is not None:
-                room.make(line)
+            if budget is not None:
+                budget.reserve(line)
             if line.strip():
                 yield line
 

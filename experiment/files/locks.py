@@ -23,13 +23,13 @@ try:
 except ImportError:  # not POSIX: only the log's exclusive creation protects it
     fcntl = None  # type: ignore[assignment]
 
-_HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
+_LOCKED_ERRNOS = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 _POLL_S = 0.05
-_GLANCE_S = 0.25  # a status check holds the shared lock for a moment
-DRAWING_S = 60.0  # rendering a report takes some seconds
+_MIN_WAIT_S = 0.25  # a status check holds the shared lock for a moment
+RENDER_WAIT_S = 60.0  # rendering a report takes some seconds
 
 # Directories locked by this process, by device and inode: commands may nest.
-_ours: set[tuple[int, int]] = set()
+_locked_here: set[tuple[int, int]] = set()
 
 
 def lock(file: IO[bytes] | int, wait_s: float = 0.0) -> bool:
@@ -37,8 +37,8 @@ def lock(file: IO[bytes] | int, wait_s: float = 0.0) -> bool:
 
     A file system without locks always grants the lock.
     """
-    deadline = time.monotonic() + max(wait_s, _GLANCE_S)
-    while not _taken(file, shared=False):
+    deadline = time.monotonic() + max(wait_s, _MIN_WAIT_S)
+    while not _try_flock(file, shared=False):
         if time.monotonic() >= deadline:
             return False
         time.sleep(_POLL_S)
@@ -52,13 +52,13 @@ def is_locked(path: Path) -> bool:
     except OSError:
         return False
     try:
-        return _place(handle) not in _ours and not _taken(handle, shared=True)
+        return _device_and_inode(handle) not in _locked_here and not _try_flock(handle, shared=True)
     finally:
         os.close(handle)
 
 
 @contextmanager
-def held(directory: Path, wait_s: float = 0.0) -> Iterator[None]:
+def directory_lock(directory: Path, wait_s: float = 0.0) -> Iterator[None]:
     """Lock a directory against other commands.
 
     Args:
@@ -68,43 +68,43 @@ def held(directory: Path, wait_s: float = 0.0) -> Iterator[None]:
     Raises:
         UserError: another process holds the lock.
     """
-    with turn(directory, wait_s) as ours:
+    with try_directory_lock(directory, wait_s) as ours:
         if not ours:
             raise user_error("error.run_in_use", path=str(directory))
         yield
 
 
 @contextmanager
-def turn(directory: Path, wait_s: float) -> Iterator[bool]:
+def try_directory_lock(directory: Path, wait_s: float) -> Iterator[bool]:
     """Try to lock a directory for up to ``wait_s``; yield whether it is locked by us."""
     try:
         handle = os.open(directory, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
     except OSError:  # the writer reports what is wrong with it
         yield True
         return
-    place = _place(handle)
+    place = _device_and_inode(handle)
     try:
-        if place in _ours:
+        if place in _locked_here:
             yield True
         elif lock(handle, wait_s):
-            _ours.add(place)
+            _locked_here.add(place)
             try:
                 yield True
             finally:
-                _ours.discard(place)
+                _locked_here.discard(place)
         else:
             yield False
     finally:
         os.close(handle)
 
 
-def hold(directory: Path) -> int | None:
+def claim_directory(directory: Path) -> int | None:
     """Lock a private directory until the handle is closed or this process ends.
 
     None if the system cannot open directories.
 
     Raises:
-        FileNotFoundError: :func:`abandoned` removed the directory before it was locked.
+        FileNotFoundError: :func:`claim_abandoned` removed the directory before it was locked.
     """
     try:
         handle = os.open(directory, os.O_RDONLY)
@@ -117,7 +117,7 @@ def hold(directory: Path) -> int | None:
 
 
 @contextmanager
-def abandoned(directory: Path) -> Iterator[bool]:
+def claim_abandoned(directory: Path) -> Iterator[bool]:
     """Whether the owner of a directory has ended; if so, it is locked by us meanwhile.
 
     False if that cannot be determined.
@@ -141,17 +141,17 @@ def abandoned(directory: Path) -> Iterator[bool]:
         os.close(handle)
 
 
-def _place(handle: int) -> tuple[int, int]:
+def _device_and_inode(handle: int) -> tuple[int, int]:
     about = os.fstat(handle)
     return about.st_dev, about.st_ino
 
 
-def _taken(file: IO[bytes] | int, *, shared: bool) -> bool:
+def _try_flock(file: IO[bytes] | int, *, shared: bool) -> bool:
     """Whether the lock was granted; status checks share it and do not block each other."""
     if fcntl is None:
         return True
     try:
         fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except OSError as error:
-        return error.errno not in _HELD
+        return error.errno not in _LOCKED_ERRNOS
     return True

@@ -19,16 +19,16 @@ from experiment.text.errors import user_error
 from experiment.text.sizes import parse_bytes, size_error
 
 VARIABLE = "PAGEDKV_MEMORY"
-_USUAL = 1 << 30
+_DEFAULT_LIMIT = 1 << 30
 # Results and pages made from a log take two to three times the memory of the parsed log.
 _SHARE = 3
 _DATA_PAGES = 5  # field of /proc/self/statm: private memory and stacks
 _STACK_BYTES = 16 << 20  # of a thread that a library may start meanwhile
-_LOOK = 1 << 20  # bytes read between two checks
+_CHECK_BYTES = 1 << 20  # bytes read between two checks
 # Upper bounds of measured bytes for each of these characters: for pydantic's parser with a union of
 # events, and for Python's own JSON parser.
-EVENT = {b"{": 770, b"[": 240, b",": 140, b":": 140, b'"': 35}
-PLAIN = {b"{": 240, b"[": 64, b",": 48, b'"': 36}
+EVENT_COSTS = {b"{": 770, b"[": 240, b",": 140, b":": 140, b'"': 35}
+PLAIN_COSTS = {b"{": 240, b"[": 64, b",": 48, b'"': 36}
 _BYTE = 13  # of a text with 4-byte characters
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
 
@@ -40,7 +40,7 @@ class _Command:
 
 
 @contextmanager
-def counted() -> Iterator[None]:
+def shared_budget() -> Iterator[None]:
     """Count all reading in the block together: a command may read several runs."""
     _Command.began = 0
     try:
@@ -49,7 +49,7 @@ def counted() -> Iterator[None]:
         _Command.began = None
 
 
-def allowed() -> int:
+def memory_budget() -> int:
     """Memory limit in bytes.
 
     Raises:
@@ -57,7 +57,7 @@ def allowed() -> int:
     """
     named = os.environ.get(VARIABLE, "")
     try:
-        return parse_bytes(named) if named else _USUAL
+        return parse_bytes(named) if named else _DEFAULT_LIMIT
     except ValueError as error:
         raise size_error(VARIABLE, named) from error
 
@@ -71,7 +71,7 @@ def memory_limit(path: Path) -> Iterator[None]:
     Raises:
         UserError: the limit is exceeded, or the variable is not a size.
     """
-    limit = allowed()
+    limit = memory_budget()
     try:
         import resource
 
@@ -92,16 +92,16 @@ def memory_limit(path: Path) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
-def weight(text: bytes, signs: Mapping[bytes, int] = EVENT) -> int:
+def parse_cost(text: bytes, costs: Mapping[bytes, int] = EVENT_COSTS) -> int:
     """Upper bound of the bytes that parsing a JSON text takes, results included."""
-    return len(text) * (8 if text.isascii() else _BYTE) + _objects(text, signs)
+    return len(text) * (8 if text.isascii() else _BYTE) + _objects(text, costs)
 
 
-def _objects(text: bytes, signs: Mapping[bytes, int]) -> int:
-    return sum(text.count(sign) * size for sign, size in signs.items())
+def _objects(text: bytes, costs: Mapping[bytes, int]) -> int:
+    return sum(text.count(sign) * size for sign, size in costs.items())
 
 
-class Room:
+class ParseBudget:
     """Memory budget for parsing one file, on top of what is already in use.
 
     Raises:
@@ -110,31 +110,31 @@ class Room:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._limit = allowed()
-        self._begun = _Command.began or _taken()
+        self._limit = memory_budget()
+        self._base = _Command.began or _resident_bytes()
         if _Command.began == 0:
-            _Command.began = self._begun
+            _Command.began = self._base
         self._read = 0
 
-    def make(self, text: bytes, signs: Mapping[bytes, int] = EVENT) -> None:
+    def reserve(self, text: bytes, costs: Mapping[bytes, int] = EVENT_COSTS) -> None:
         """Account for a JSON text that is about to be parsed and kept.
 
         Raises:
             UserError: it exceeds the budget.
         """
         self._read += len(text)
-        if self._read < _LOOK:
+        if self._read < _CHECK_BYTES:
             return
         self._read = 0
-        left = self._limit // _SHARE - (_taken() - self._begun)
-        most = weight(text, signs)
+        left = self._limit // _SHARE - (_resident_bytes() - self._base)
+        most = parse_cost(text, costs)
         if most > left:  # characters within strings create no objects
-            most -= _objects(text, signs) - _objects(_TEXT.sub(b'""', text), signs)
+            most -= _objects(text, costs) - _objects(_TEXT.sub(b'""', text), costs)
         if most > left:
             raise user_error("error.memory", path=str(self._path), limit=self._limit)
 
 
-def _taken() -> int:
+def _resident_bytes() -> int:
     """Resident bytes of this process."""
     try:
         pages = Path("/proc/self/statm").read_text("ascii").split()[1]

@@ -16,7 +16,7 @@ import kvsim
 
 PACKAGES = ".packages"
 # Maximum length of a Unix socket's path, less the 36 characters of vLLM's socket names.
-_LONGEST = 107 - len("/") - 36
+_MAX_PATH_BYTES = 107 - len("/") - 36
 
 
 def make_scratch() -> Path | None:
@@ -29,7 +29,7 @@ def make_scratch() -> Path | None:
         made = Path(tempfile.mkdtemp(prefix="pagedkv-"))
     except OSError:
         return None
-    if len(os.fsencode(made)) > _LONGEST:
+    if len(os.fsencode(made)) > _MAX_PATH_BYTES:
         remove_scratch(made)
         return None
     return made

@@ -15,7 +15,7 @@ from kvsim.near import nearest
 _PACKAGE = Path(experiment.__file__).resolve().parent
 _INSIDE = _PACKAGE / "configs"
 CONFIGS = _INSIDE if _INSIDE.is_dir() else _PACKAGE.parent / "configs"
-DOOR = _PACKAGE.parent / "run_experiment.py"
+ENTRY_SCRIPT = _PACKAGE.parent / "run_experiment.py"
 COMMAND = "pagedkv"
 
 
@@ -53,4 +53,4 @@ def _names(suffix: str) -> tuple[str, ...]:
 def program() -> tuple[str, ...]:
     """The command that starts this program: as typed, or the one that is installed."""
     typed = Path(sys.argv[0]).stem == COMMAND
-    return (COMMAND,) if typed or not DOOR.is_file() else ("python", DOOR.name)
+    return (COMMAND,) if typed or not ENTRY_SCRIPT.is_file() else ("python", ENTRY_SCRIPT.name)

@@ -15,7 +15,7 @@ from experiment.events import ArmSkipped, Notice
 from experiment.gpucheck.parts import Part, Task
 from experiment.gpucheck.result import NEEDS_GPU, NEEDS_TRITON
 from experiment.memory.gpu_probe import torch_facts
-from experiment.process.wire import Wire, leave, serve
+from experiment.process.wire import Wire, exit_process, serve
 from experiment.text.messages import Message, message
 
 INTERPRETED = message("gpucheck.interpreted")
@@ -51,4 +51,4 @@ def _reason_against(part: Part) -> Message | None:
 
 
 if __name__ == "__main__":
-    leave(serve("gpucheck", main))
+    exit_process(serve("gpucheck", main))

@@ -131,7 +131,7 @@ class _Heard:
                         self._take(event)
                 except ChildTimeoutError:
                     child.kill()
-                    for event, _ in child.rest():
+                    for event, _ in child.unprocessed():
                         self._take(event)
                     self._failure = message("gpucheck.over_limit", limit=limit_s)
                     return

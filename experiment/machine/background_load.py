@@ -15,8 +15,8 @@ import psutil
 # Above this, an arm with as many threads as cores shares one of them for much of the time.
 BUSY_CORES = 0.25
 BUSY_BEFORE = "note.busy_now"  # key of the message about background load before the run
-_WATCHED_S = 0.4
-_LOOKS = 3
+_SAMPLE_S = 0.4
+_SAMPLES = 3
 # CPU times that count as idle, and those already included in another one (guests in user time).
 _IDLE = ("idle", "iowait", "steal")
 _TWICE = ("guest", "guest_nice")
@@ -33,16 +33,16 @@ def load_average() -> float | None:
 def others_cores() -> float | None:
     """Busy cores among those that we may use, while this process waits; None if unknown."""
     before, began = system_seconds(), time.monotonic()
-    time.sleep(_WATCHED_S)
+    time.sleep(_SAMPLE_S)
     after, waited = system_seconds(), time.monotonic() - began
     if before is None or after is None or after[1] <= before[1]:
         return None
     return max(0.0, after[0] - before[0]) / waited
 
 
-def kept_busy() -> float | None:
+def steady_background_load() -> float | None:
     """Lowest background load of several samples, in cores; None if quiet or unknown."""
-    least = least_busy()
+    least = min_background_load()
     return least if is_busy(least) else None
 
 
@@ -54,19 +54,19 @@ def is_busy(cores: float | None) -> bool:
 def wait_until_quiet() -> float | None:
     """Wait until several consecutive samples are quiet; return the last one."""
     quiet, cores = 0, None
-    while quiet < _LOOKS:
+    while quiet < _SAMPLES:
         cores = others_cores()
         quiet = 0 if is_busy(cores) else quiet + 1
     return cores
 
 
-def least_busy() -> float | None:
+def min_background_load() -> float | None:
     """Lowest of several samples of :func:`others_cores`; None if unknown.
 
     The first quiet sample ends it: a short peak is not background load.
     """
     least = None
-    for _ in range(_LOOKS):
+    for _ in range(_SAMPLES):
         cores = others_cores()
         if not is_busy(cores):
             return cores

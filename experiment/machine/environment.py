@@ -330,8 +330,8 @@ def _quiet(machine: Machine) -> Requirement:
     load = machine.load
     if load.others_cores is not None:
         found = f"{load.others_cores:.2f} / {machine.cpu.logical_cores}"
-        looked = _judge("quiet", found, "warn" if load.busy else "ok")
-        return looked.model_copy(update={"key": "requirement.quiet_now"})
+        judged = _judge("quiet", found, "warn" if load.busy else "ok")
+        return judged.model_copy(update={"key": "requirement.quiet_now"})
     if load.average is None or load.busy is None:
         return _judge("quiet", None, "warn", "load_unknown")
     found = f"{load.average:.2f} / {machine.cpu.logical_cores}"

@@ -17,7 +17,7 @@ _IN_CLONE = os.path.isfile(os.path.join(_ROOT, "run_experiment.py"))
 INSTALL = "make run" if _IN_CLONE else "python -m pip install pagedkv-lab"
 if os.name == "nt" and _IN_CLONE:  # no make; runs need Linux or macOS
     INSTALL = "pip install .  (simulator; experiments: WSL)"
-_SAY = {
+_MESSAGES = {
     "python": (
         "Python 3.11 or newer is needed, this is {0}. Then run: {1}",
         "需要 Python 3.11 或更新版本，当前为 {0}。之后请运行：{1}",
@@ -57,7 +57,7 @@ def check_installed() -> None:
 
 def _stop(what: str, detail: str) -> None:
     """Print one line and exit with the usage exit code."""
-    line = _SAY[what][_is_chinese()].format(detail, INSTALL)
+    line = _MESSAGES[what][_is_chinese()].format(detail, INSTALL)
     if sys.stderr is not None:  # closed by the parent process
         encoding = sys.stderr.encoding or "ascii"
         sys.stderr.write(line.encode(encoding, "replace").decode(encoding) + "\n")

@@ -26,13 +26,13 @@ def thread_facts(given: Mapping[str, str] | None = None) -> dict[str, str]:
     """
     there = os.environ if given is None else given
     return {
-        name: without_places(name, value)
+        name: without_paths(name, value)
         for name, value in sorted(there.items())
         if name.startswith(_PREFIXES) or name in _NAMES
     }
 
 
-def without_places(name: str, value: str) -> str:
+def without_paths(name: str, value: str) -> str:
     """Value for the record: libraries by file name, home directory redacted."""
     if name == "LD_PRELOAD":
         return " ".join(Path(path).name for path in re.split("[ :]+", value) if path)

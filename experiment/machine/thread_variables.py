@@ -23,7 +23,7 @@ from experiment.machine.background_load import BUSY_CORES, others_cores
 # Intel's and LLVM's OpenMP count milliseconds.
 WAITING = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "0"}
 _DECIDED = ("OMP_WAIT_POLICY", *WAITING)
-_LOOKS = 3
+_SAMPLES = 3
 _COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -37,20 +37,20 @@ def thread_variables(threads: int | None, given: Mapping[str, str] | None = None
     there = os.environ if given is None else given
     wanted = {"NUMBA_CACHE_DIR": str(numba_cache())}
     found = {name: value for name, value in wanted.items() if name not in there}
-    if not any(name in there for name in _DECIDED) and crowded():
+    if not any(name in there for name in _DECIDED) and has_background_load():
         found |= WAITING
     return found | thread_counts(threads)
 
 
 @cache
-def crowded() -> bool:
+def has_background_load() -> bool:
     """Whether there is background load; determined once, so that all arms of a run wait alike.
 
     Call it while no arm runs. If unknown, the busy setting is used, because it costs less when
     wrong. Several samples are taken: a short peak is not background load.
     """
-    looks = (others_cores() for _ in range(_LOOKS))
-    return all(cores is None or cores > BUSY_CORES for cores in looks)
+    samples = (others_cores() for _ in range(_SAMPLES))
+    return all(cores is None or cores > BUSY_CORES for cores in samples)
 
 
 def thread_counts(threads: int | None) -> dict[str, str]:

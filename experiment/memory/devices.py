@@ -8,7 +8,7 @@ from typing import Any
 import psutil
 
 from experiment.machine.environment import Environment
-from experiment.memory.figure import Figure, missing
+from experiment.memory.figure import MemoryFigure, missing
 from experiment.memory.nvml import Nvml, NvmlDevice, NvmlError, open_nvml
 from experiment.text.messages import message
 
@@ -42,7 +42,7 @@ class GpuReader:
                 raise
         return self._device
 
-    def process_bytes(self, pids: Collection[int]) -> Figure:
+    def process_bytes(self, pids: Collection[int]) -> MemoryFigure:
         """Bytes of the processes ``pids``.
 
         Raises:
@@ -64,8 +64,8 @@ class GpuReader:
         return self._nvml.device(gpu.uuid)
 
 
-def system_used() -> Figure:
+def system_used() -> MemoryFigure:
     """Bytes of main memory that are not available to a new process."""
     memory = psutil.virtual_memory()
     # "used" excludes caches that cannot be dropped.
-    return Figure(memory.total - memory.available, total_bytes=memory.total)
+    return MemoryFigure(memory.total - memory.available, total_bytes=memory.total)

@@ -9,7 +9,7 @@ from experiment.text.messages import Message, message
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class MemoryFigure:
     """Bytes, or None and the reason; ``total_bytes`` is the capacity, if any."""
 
     bytes: int | None
@@ -20,11 +20,11 @@ class Figure:
         assert (self.bytes is None) != (self.reason is None), "either bytes or a reason"
 
 
-def missing(key: str, **params: Any) -> Figure:
+def missing(key: str, **params: Any) -> MemoryFigure:
     """Create an unknown figure whose reason has this catalogue key."""
-    return Figure(None, message(key, **params))
+    return MemoryFigure(None, message(key, **params))
 
 
-def unavailable(reason: Message) -> Figure:
+def unavailable(reason: Message) -> MemoryFigure:
     """Create an unknown figure with this reason."""
-    return Figure(None, reason)
+    return MemoryFigure(None, reason)

@@ -8,7 +8,7 @@ from typing import Any
 
 from experiment.machine.environment import Gpu, NvmlFacts, TorchFacts
 from experiment.machine.toolchain import minimum_driver
-from experiment.memory.figure import Figure
+from experiment.memory.figure import MemoryFigure
 from experiment.memory.nvml import Nvml, NvmlDevice, NvmlError, open_nvml
 from experiment.text.messages import Message, message
 
@@ -190,7 +190,7 @@ def _lists_others(device: NvmlDevice) -> bool:
         return False
 
 
-def process_reason(figure: Figure, others: bool, driver: str | None) -> Message | None:
+def process_reason(figure: MemoryFigure, others: bool, driver: str | None) -> Message | None:
     """Why NVML's per-process figure is unusable, given an allocation of ``PROBE_BYTES``; or None.
 
     A process that is not listed although it holds memory is hidden by a PID namespace. So is one
@@ -208,7 +208,7 @@ def process_reason(figure: Figure, others: bool, driver: str | None) -> Message 
     return figure.reason
 
 
-def device_reason(figure: Figure, torch_total: int) -> Message | None:
+def device_reason(figure: MemoryFigure, torch_total: int) -> Message | None:
     """Why NVML's figure for the device is unusable, or None.
 
     ``torch_total`` is the capacity in bytes that torch reports. A MIG slice is much smaller than

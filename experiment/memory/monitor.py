@@ -20,7 +20,7 @@ from typing import Any
 from experiment.events import Channel, Event, HighWaterReset, Notice, Reading, SamplerCost, Stage
 from experiment.machine.environment import ChannelStatus, Environment
 from experiment.memory.devices import GpuReader, system_used
-from experiment.memory.figure import Figure, missing, unavailable
+from experiment.memory.figure import MemoryFigure, missing, unavailable
 from experiment.memory.nvml import NvmlError
 from experiment.memory.process_tree import ProcessTree, TreeDetails
 from experiment.memory.usage import UsageMeter
@@ -28,14 +28,14 @@ from experiment.text.messages import Message, message
 
 KEEPALIVE_S = 0.25
 # Smaller relative changes are not logged, unless they are the largest value so far.
-NEWS_SHARE = 0.001
+CHANGE_SHARE = 0.001
 _SHORT_S = 0.1
 STOP_TIMEOUT_S = 5.0
 SAMPLED = (Channel.RSS, Channel.NVML_PROCESS, Channel.NVML_DEVICE)
 # The kernel walks every page of the tree for these, which takes milliseconds. They are read where
 # the KV cache is separated from the rest, and after everything has been touched.
-_DEAR = (Channel.USS, Channel.PSS)
-_DEAR_STAGES = (Stage.LOADED, Stage.CACHE_READY, Stage.LAST_STEP)
+_EXPENSIVE_CHANNELS = (Channel.USS, Channel.PSS)
+_EXPENSIVE_STAGES = (Stage.LOADED, Stage.CACHE_READY, Stage.LAST_STEP)
 MARKED = (
     Channel.RSS,
     Channel.USS,
@@ -76,7 +76,7 @@ class Monitor:
         self._stopping = threading.Event()
         self._awake = threading.Event()
         self._awake.set()
-        self._resting = False
+        self._paused = False
         self._thread = threading.Thread(target=self._run, name=f"memory-{arm}", daemon=True)
         readers = self._readers(fresh=False)
         self._sampled = tuple(
@@ -89,7 +89,7 @@ class Monitor:
         self._sampler_ns = 0
         self._marks_ns = 0
         self._started_s: float | None = None
-        self._watched_s = 0.0
+        self._sampled_s = 0.0
         self._error: BaseException | None = None
         self._lost = 0
         self._ended = False
@@ -107,15 +107,15 @@ class Monitor:
     @property
     def pids(self) -> frozenset[int]:
         """All observed processes of the arm, including ended ones."""
-        return frozenset(self._tree.seen)
+        return frozenset(self._tree.seen_pids)
 
-    def met(self) -> frozenset[Any]:
+    def observed_processes(self) -> frozenset[Any]:
         """The same as :class:`psutil.Process`, which is unambiguous if a pid is reused."""
-        return frozenset(self._tree.met)
+        return frozenset(self._tree.observed_processes)
 
     def cost(self) -> SamplerCost:
         """Cost of sampling from :meth:`start` to :meth:`stop`, without pauses."""
-        return SamplerCost(arm=self._arm, cpu_s=self.cpu_seconds, wall_s=self._watched_s)
+        return SamplerCost(arm=self._arm, cpu_s=self.cpu_seconds, wall_s=self._sampled_s)
 
     def failure(self) -> Message | None:
         """Whether samples were lost or the sampler ended early, as a message; otherwise None."""
@@ -137,30 +137,30 @@ class Monitor:
     def pause(self) -> None:
         """Take no samples until :meth:`resume`: another arm is measured."""
         with self._lock:
-            with self._losing_samples():
-                self._emit_usage(now_or_never=True)
-            self._resting = True
+            with self._counting_failures():
+                self._emit_usage(force=True)
+            self._paused = True
             self._awake.clear()
         self._count_time()
 
     @property
     def is_paused(self) -> bool:
         """Whether sampling is paused."""
-        return self._resting
+        return self._paused
 
     def resume(self) -> None:
         """Continue sampling."""
         with self._lock:
-            with self._losing_samples():
+            with self._counting_failures():
                 self._usage.begin()
             self._started_s = time.monotonic()
-            self._resting = False
+            self._paused = False
             self._awake.set()
 
     def _count_time(self) -> None:
         """Add the time since the start, or since the last pause, to the sampled time."""
         if self._started_s is not None:
-            self._watched_s += time.monotonic() - self._started_s
+            self._sampled_s += time.monotonic() - self._started_s
             self._started_s = None
 
     def stop(self) -> None:
@@ -210,43 +210,43 @@ class Monitor:
     def _loop(self) -> None:
         due = time.monotonic()
         while not self._stopping.is_set():
-            if self._resting:  # cheaper than waiting for an event each time
+            if self._paused:  # cheaper than waiting for an event each time
                 self._awake.wait()
             with self._lock:
-                if self._resting and not self._stopping.is_set():
+                if self._paused and not self._stopping.is_set():
                     continue  # paused while this thread waited for the lock
                 try:
                     self._sample()
                     if not self._stopping.is_set():
                         self._emit_usage()
                 except Exception as error:
-                    self._lose(error)
+                    self._count_failure(error)
             self._sampler_ns = time.thread_time_ns()  # CPU time of this thread
             # A sample that took longer than the interval delays the next one.
             due = max(due + self._interval_s, time.monotonic())
-            self._pause(due - time.monotonic())
+            self._sleep(due - time.monotonic())
 
     @contextlib.contextmanager
-    def _losing_samples(self) -> Iterator[None]:
+    def _counting_failures(self) -> Iterator[None]:
         """Count a failed reading instead of raising; :meth:`failure` reports it."""
         try:
             yield
         except Exception as error:
-            self._lose(error)
+            self._count_failure(error)
 
-    def _lose(self, error: Exception) -> None:
+    def _count_failure(self, error: Exception) -> None:
         self._error = error
         self._lost += 1
 
-    def _pause(self, seconds: float) -> None:
+    def _sleep(self, seconds: float) -> None:
         # Waiting for an event costs half as much again as sleeping.
         if seconds <= _SHORT_S:
             time.sleep(max(0.0, seconds))
         else:
             self._stopping.wait(seconds)
 
-    def _emit_usage(self, *, now_or_never: bool = False) -> None:
-        usage = self._usage.take(now_or_never=now_or_never)
+    def _emit_usage(self, *, force: bool = False) -> None:
+        usage = self._usage.take(force=force)
         if usage is not None:
             self._emit(usage)
 
@@ -255,7 +255,7 @@ class Monitor:
             figure = _safely(read)
             if self._stopping.is_set():
                 return
-            if self._is_news(status.channel, figure):
+            if self._is_notable(status.channel, figure):
                 self._send(status, figure, None, None)
                 self._last[status.channel] = (figure.bytes, figure.reason, time.monotonic())
 
@@ -265,18 +265,18 @@ class Monitor:
         better = channel is Channel.NVML_DEVICE and status.role != "primary"
         return status.usable and status.role != "unused" and not better
 
-    def _is_news(self, channel: Channel, figure: Figure) -> bool:
+    def _is_notable(self, channel: Channel, figure: MemoryFigure) -> bool:
         last = self._last.get(channel)
         if figure.bytes is not None and figure.bytes > self._most.get(channel, -1):
             self._most[channel] = figure.bytes
             return True
         if last is None or figure.bytes is None or last[0] is None:
             return last is None or (figure.bytes, figure.reason) != last[:2]
-        moved = abs(figure.bytes - last[0]) > NEWS_SHARE * last[0]
+        moved = abs(figure.bytes - last[0]) > CHANGE_SHARE * last[0]
         return moved or time.monotonic() - last[2] >= KEEPALIVE_S
 
     def _send(
-        self, status: ChannelStatus, figure: Figure, stage: Stage | None, request: int | None
+        self, status: ChannelStatus, figure: MemoryFigure, stage: Stage | None, request: int | None
     ) -> None:
         on_gpu = status.channel in (Channel.NVML_PROCESS, Channel.NVML_DEVICE)
         gpu = self._environment.gpu
@@ -294,10 +294,12 @@ class Monitor:
             )
         )
 
-    def _take(self, stage: Stage) -> list[tuple[ChannelStatus, Figure]]:
+    def _take(self, stage: Stage) -> list[tuple[ChannelStatus, MemoryFigure]]:
         """Read every channel that applies to this device."""
-        dear = () if stage in _DEAR_STAGES else _DEAR
-        statuses = [self._environment.status(channel) for channel in MARKED if channel not in dear]
+        excluded = () if stage in _EXPENSIVE_STAGES else _EXPENSIVE_CHANNELS
+        statuses = [
+            self._environment.status(channel) for channel in MARKED if channel not in excluded
+        ]
         statuses = [status for status in statuses if status.role != "unused"]
         readers = self._readers(fresh=True)
         return [
@@ -306,7 +308,7 @@ class Monitor:
             for read in (readers[status.channel],)
         ]
 
-    def _readers(self, *, fresh: bool) -> dict[Channel, Callable[[], Figure]]:
+    def _readers(self, *, fresh: bool) -> dict[Channel, Callable[[], MemoryFigure]]:
         details = _Once(self._tree.details)
         return {
             Channel.RSS: partial(self._tree.rss, fresh=fresh),
@@ -332,7 +334,7 @@ class _Once:
         return self._value
 
 
-def _safely(read: Callable[[], Figure]) -> Figure:
+def _safely(read: Callable[[], MemoryFigure]) -> MemoryFigure:
     try:
         return read()
     except NvmlError as error:

@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from experiment.memory.figure import Figure, missing, unavailable
+from experiment.memory.figure import MemoryFigure, missing, unavailable
 from experiment.text.messages import Message, message
 
 # Return codes of NVML (nvmlReturn_t); they never change.
@@ -183,7 +183,7 @@ class NvmlDevice:
             return False if error.code == NOT_SUPPORTED else None
         return bool(current)
 
-    def memory(self) -> Figure:
+    def memory(self) -> MemoryFigure:
         """Used bytes of the whole device, other processes included, and its capacity.
 
         Version 2 of the call excludes memory reserved by the driver; version 1, on older drivers,
@@ -193,7 +193,7 @@ class NvmlDevice:
             info = self._memory_info()
         except NvmlError as error:
             return unavailable(error.reason)
-        return Figure(int(info.used), total_bytes=int(info.total))
+        return MemoryFigure(int(info.used), total_bytes=int(info.total))
 
     def _memory_info(self) -> Any:
         version = getattr(self._library, "nvmlMemory_v2", None)
@@ -238,7 +238,7 @@ class NvmlDevice:
             by_pid[pid] = None if used is None or before is None else before + int(used)
         return by_pid
 
-    def process_bytes(self, pids: Collection[int]) -> Figure:
+    def process_bytes(self, pids: Collection[int]) -> MemoryFigure:
         """Sum of the used bytes of the processes ``pids``.
 
         None if the driver lists none of them, or one without a figure.
@@ -253,7 +253,7 @@ class NvmlDevice:
         known = [used for used in ours if used is not None]
         if len(known) < len(ours):
             return missing("memory.nvml_no_value")
-        return Figure(sum(known))
+        return MemoryFigure(sum(known))
 
     def foreign_pids(self, pids: Collection[int]) -> frozenset[int]:
         """Processes on the device that are not in ``pids``.
@@ -266,7 +266,7 @@ class NvmlDevice:
     def _list(self, name: str, *, needed: bool) -> list[Any]:
         for suffix in ("", "_v2"):
             try:
-                return self._list_once_more(name + suffix)
+                return self._list_with_retry(name + suffix)
             except NvmlError as error:
                 if error.code == FUNCTION_NOT_FOUND and not suffix:
                     continue
@@ -274,7 +274,7 @@ class NvmlDevice:
                     raise
         return []
 
-    def _list_once_more(self, name: str) -> list[Any]:
+    def _list_with_retry(self, name: str) -> list[Any]:
         try:
             return list(call(self._library, name, self._handle))
         except NvmlError as error:

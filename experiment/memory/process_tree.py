@@ -23,7 +23,7 @@ from typing import IO, Any
 
 import psutil
 
-from experiment.memory.figure import Figure, missing
+from experiment.memory.figure import MemoryFigure, missing
 from experiment.text.messages import Message, message
 
 REFRESH_S = 0.5
@@ -47,8 +47,8 @@ class CpuSeconds:
 class TreeDetails:
     """Figures that are too expensive for every sample."""
 
-    uss: Figure
-    pss: Figure
+    uss: MemoryFigure
+    pss: MemoryFigure
 
 
 class ProcessTree:
@@ -56,15 +56,15 @@ class ProcessTree:
 
     def __init__(self, pid: int, refresh_s: float = REFRESH_S) -> None:
         self._refresh_s = refresh_s
-        self._renewed = float("-inf")
+        self._refreshed = float("-inf")
         self._members: tuple[Any, ...] = ()
         self._searched = float("-inf")
         self._orphans: list[Any] = []
         self._files: tuple[int, ...] = ()  # statm files of all members; empty if one has none
         self._statm: dict[Any, IO[bytes] | None] = {}
         self._root: Any = None  # None: it has ended
-        self.seen: set[int] = {pid}  # all pids ever found in the tree
-        self.met: set[Any] = set()  # the same with start times
+        self.seen_pids: set[int] = {pid}  # all pids ever found in the tree
+        self.observed_processes: set[Any] = set()  # the same with start times
         with contextlib.suppress(psutil.NoSuchProcess):
             self._root = psutil.Process(pid)
 
@@ -77,18 +77,18 @@ class ProcessTree:
     def pids(self) -> frozenset[int]:
         """Processes of the tree at the last refresh; empty once the root has ended."""
         try:
-            self._renew()
+            self._refresh()
         except psutil.NoSuchProcess:
             return frozenset()
         return frozenset(process.pid for process in self._members)
 
-    def rss(self, *, fresh: bool = False) -> Figure:
+    def rss(self, *, fresh: bool = False) -> MemoryFigure:
         """Sum of the resident bytes of all processes.
 
         ``fresh`` refreshes the tree first; otherwise a process younger than 500 ms may be missing.
         """
         if not fresh and (known := self._known_rss()):
-            return Figure(known)
+            return MemoryFigure(known)
         found = self._sum(self._rss, fresh=fresh)
         files = [self._statm.get(process) for process in self._members]
         self._files = tuple(file.fileno() for file in files if file) if all(files) else ()
@@ -99,7 +99,7 @@ class ProcessTree:
 
         Runs fifty times a second with cold caches, hence few operations.
         """
-        if time.monotonic() - self._renewed >= self._refresh_s:
+        if time.monotonic() - self._refreshed >= self._refresh_s:
             return 0
         pages = 0
         try:
@@ -122,7 +122,7 @@ class ProcessTree:
             psutil.NoSuchProcess: the root has ended.
             psutil.AccessDenied: no permission to read a process.
         """
-        self._renew(fresh=True, orphaned=False)
+        self._refresh(fresh=True, orphaned=False)
         times: dict[Any, CpuSeconds] = {}
         for process in self._members:
             try:
@@ -144,7 +144,7 @@ class ProcessTree:
         if sys.platform != "linux":
             return message("memory.not_this_os")
         try:
-            self._renew(fresh=True)
+            self._refresh(fresh=True)
             Path(f"/proc/{self._root.pid}/clear_refs").write_text("5", encoding="ascii")
         except (psutil.NoSuchProcess, ProcessLookupError):
             return message("memory.process_gone")
@@ -186,10 +186,10 @@ class ProcessTree:
         except ProcessLookupError:
             raise psutil.NoSuchProcess(process.pid) from None
 
-    def _sum(self, read: Callable[[Any], int | None], *, fresh: bool) -> Figure:
+    def _sum(self, read: Callable[[Any], int | None], *, fresh: bool) -> MemoryFigure:
         total = 0
         try:
-            self._renew(fresh=fresh)
+            self._refresh(fresh=fresh)
             for process in self._members:
                 size = self._size(process, read)
                 if size is None:
@@ -199,7 +199,7 @@ class ProcessTree:
             return missing("memory.process_gone")
         except psutil.AccessDenied:
             return missing("memory.process_denied")
-        return Figure(total)
+        return MemoryFigure(total)
 
     def _size(self, process: Any, read: Callable[[Any], int | None]) -> int | None:
         """Bytes of one process; 0 for a child that has ended.
@@ -216,12 +216,12 @@ class ProcessTree:
             raise psutil.NoSuchProcess(process.pid)
         return size
 
-    def high_water(self) -> Figure:
+    def high_water(self) -> MemoryFigure:
         """The root's high-water mark, never a sum: peaks of several processes need not coincide."""
         try:
-            self._renew()
+            self._refresh()
             if sys.platform == "win32":
-                return Figure(self._root.memory_info().peak_wset)
+                return MemoryFigure(self._root.memory_info().peak_wset)
             if sys.platform != "linux":
                 return missing("memory.not_this_os")
             status = Path(f"/proc/{self._root.pid}/status").read_text(encoding="utf-8")
@@ -231,9 +231,9 @@ class ProcessTree:
             return missing("memory.process_denied")
         found = _HIGH_WATER.search(status)
         # The status of a zombie has no memory fields.
-        return Figure(int(found[1]) * 1024) if found else missing("memory.process_gone")
+        return MemoryFigure(int(found[1]) * 1024) if found else missing("memory.process_gone")
 
-    def _is_there(self, process: Any) -> bool:
+    def _exists(self, process: Any) -> bool:
         """Whether a process exists, as a zombie too; False if its pid was reused."""
         file = self._statm.get(process)
         if file is None:
@@ -243,7 +243,7 @@ class ProcessTree:
         except ProcessLookupError:
             return False
 
-    def _renew(self, *, fresh: bool = False, orphaned: bool = True) -> None:
+    def _refresh(self, *, fresh: bool = False, orphaned: bool = True) -> None:
         """Refresh the list of processes.
 
         Args:
@@ -252,10 +252,10 @@ class ProcessTree:
                 that scans all processes of the machine.
         """
         now = time.monotonic()
-        if not fresh and now - self._renewed < self._refresh_s:
+        if not fresh and now - self._refreshed < self._refresh_s:
             return
-        if self._root is None or not self._is_there(self._root):
-            self._root, self._members, self._renewed = None, (), float("-inf")
+        if self._root is None or not self._exists(self._root):
+            self._root, self._members, self._refreshed = None, (), float("-inf")
             self.close()
             raise psutil.NoSuchProcess(0)
         known, self._files = {process: process for process in self._members}, ()
@@ -263,13 +263,13 @@ class ProcessTree:
         below = {child.pid for child in children}
         if orphaned or now - self._searched >= self._refresh_s:
             self._orphans, self._searched = orphans(self._root.pid), now
-        children += [o for o in self._orphans if o.pid not in below and self._is_there(o)]
+        children += [o for o in self._orphans if o.pid not in below and self._exists(o)]
         self._members = (self._root, *(known.get(child, child) for child in children))
-        self.seen |= {process.pid for process in self._members}
-        self.met.update(self._members)
+        self.seen_pids |= {process.pid for process in self._members}
+        self.observed_processes.update(self._members)
         for ended in self._statm.keys() - set(self._members):
             _close(self._statm.pop(ended))
-        self._renewed = now
+        self._refreshed = now
 
 
 def open_statm(process: Any) -> IO[bytes] | None:

@@ -19,7 +19,7 @@ from typing import Any
 from experiment.events import Baseline, Channel, Event, ForeignProcesses, Notice
 from experiment.machine.environment import Environment
 from experiment.memory.devices import GpuReader, system_used
-from experiment.memory.figure import Figure, unavailable
+from experiment.memory.figure import MemoryFigure, unavailable
 from experiment.memory.nvml import NvmlError
 from experiment.process.process_tree import descendants
 from experiment.text.messages import Message, message
@@ -36,13 +36,13 @@ TOLERANCE_BYTES = {Channel.SYSTEM: 8 * 2**20, Channel.NVML_DEVICE: 2 * 2**20}
 class Settled:
     """The last reading, whether it had settled, and the elapsed seconds."""
 
-    figure: Figure
+    figure: MemoryFigure
     settled: bool
     waited_s: float
 
 
 def settle(
-    read: Callable[[], Figure],
+    read: Callable[[], MemoryFigure],
     tolerance_bytes: int,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
@@ -109,7 +109,7 @@ class DeviceWatch:
                 foreign_reason=reason,
             )
         )
-        self._tell(result)
+        self._notify(result)
 
     def after(self, ours: Collection[int] = ()) -> None:
         """Count other processes again; ``ours`` are the arm's, which may still be listed."""
@@ -126,7 +126,7 @@ class DeviceWatch:
             text = message("settle.foreign", arm=self._arm, before=before, after=after)
             self._emit(Notice(text=text))
 
-    def _read(self, channel: Channel, gpu: GpuReader) -> Figure:
+    def _read(self, channel: Channel, gpu: GpuReader) -> MemoryFigure:
         if channel is Channel.SYSTEM:
             return system_used()
         reason = self._environment.status(channel).reason
@@ -151,7 +151,7 @@ class DeviceWatch:
         except NvmlError as error:
             return None, error.reason
 
-    def _tell(self, result: Settled) -> None:
+    def _notify(self, result: Settled) -> None:
         if result.settled:
             return
         reason = result.figure.reason

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from experiment.events import Channel, Reading, Scope, Stage
-from experiment.memory.figure import Figure, missing
+from experiment.memory.figure import MemoryFigure, missing
 
 if TYPE_CHECKING:
     import torch
@@ -70,7 +70,7 @@ def slack_reading(arm: str, stage: Stage, device: str) -> Reading:
 
 
 def _reading(
-    arm: str, channel: Channel, figure: Figure, stage: Stage | None, request: int | None,
+    arm: str, channel: Channel, figure: MemoryFigure, stage: Stage | None, request: int | None,
     device: str,
 ) -> Reading:  # fmt: skip
     return Reading(
@@ -99,7 +99,7 @@ def trim() -> None:
     _trim_heap()
 
 
-def _cuda_figures(device: str) -> dict[Channel, Figure]:
+def _cuda_figures(device: str) -> dict[Channel, MemoryFigure]:
     # Imported dynamically: torch has no types for some of these functions.
     torch: Any = importlib.import_module("torch")
     channels = (
@@ -116,30 +116,30 @@ def _cuda_figures(device: str) -> dict[Channel, Figure]:
         return dict.fromkeys(channels, missing("memory.cuda_not_started"))
     free, total = torch.cuda.mem_get_info(device)
     return {
-        Channel.TORCH_ALLOCATED: Figure(torch.cuda.memory_allocated(device)),
-        Channel.TORCH_RESERVED: Figure(torch.cuda.memory_reserved(device)),
-        Channel.TORCH_ALLOCATED_PEAK: Figure(torch.cuda.max_memory_allocated(device)),
-        Channel.TORCH_RESERVED_PEAK: Figure(torch.cuda.max_memory_reserved(device)),
-        Channel.CUDA_MEM_GET_INFO: Figure(total - free, total_bytes=total),
+        Channel.TORCH_ALLOCATED: MemoryFigure(torch.cuda.memory_allocated(device)),
+        Channel.TORCH_RESERVED: MemoryFigure(torch.cuda.memory_reserved(device)),
+        Channel.TORCH_ALLOCATED_PEAK: MemoryFigure(torch.cuda.max_memory_allocated(device)),
+        Channel.TORCH_RESERVED_PEAK: MemoryFigure(torch.cuda.max_memory_reserved(device)),
+        Channel.CUDA_MEM_GET_INFO: MemoryFigure(total - free, total_bytes=total),
     }
 
 
-def _cuda_slack(device: str) -> Figure:
+def _cuda_slack(device: str) -> MemoryFigure:
     figures = _cuda_figures(device)
     held, used = figures[Channel.TORCH_RESERVED], figures[Channel.TORCH_ALLOCATED]
     if held.bytes is None or used.bytes is None:
         return held
-    return Figure(held.bytes - used.bytes)
+    return MemoryFigure(held.bytes - used.bytes)
 
 
-def _heap_slack() -> Figure:
+def _heap_slack() -> MemoryFigure:
     gc.collect()  # memory of Python's garbage is not slack of the C library
     process = psutil.Process()
     before = process.memory_info().rss
     if not _trim_heap():
         return missing("memory.not_this_os")
     # Ignore pages that were allocated meanwhile.
-    return Figure(max(0, before - process.memory_info().rss))
+    return MemoryFigure(max(0, before - process.memory_info().rss))
 
 
 def _trim_heap() -> bool:

@@ -29,7 +29,7 @@ _Cores = tuple[float | None, Message | None]
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _Sample:
     """CPU seconds at one moment: of the arm by process, of the runner, of the system."""
 
     at: float
@@ -59,24 +59,24 @@ class UsageMeter:
         self._gpu = gpu
         self._clock = clock
         self._due = float("-inf")
-        self._before: _Look | None = None
+        self._before: _Sample | None = None
         self._last: Usage | None = None
 
     def begin(self) -> None:
         """Start a new interval: CPU time used in turns of other arms is not counted."""
         now, self._before = self._clock(), None
         self._due = now + EVERY_S
-        looked = self._look(now)
-        self._before = None if isinstance(looked, Message) else looked
+        sample = self._sample(now)
+        self._before = None if isinstance(sample, Message) else sample
 
-    def take(self, *, now_or_never: bool = False) -> Usage | None:
+    def take(self, *, force: bool = False) -> Usage | None:
         """Measure since the last call if 250 ms have passed; None if not, or if it is unchanged.
 
-        A value that is unknown for the same reason as before is not repeated. ``now_or_never``
+        A value that is unknown for the same reason as before is not repeated. ``force``
         measures however short the interval is, because the arm is about to be paused.
         """
         now = self._clock()
-        if now < self._due and not now_or_never:
+        if now < self._due and not force:
             return None
         self._due = now + EVERY_S
         taken = self._cores(now)
@@ -102,15 +102,17 @@ class UsageMeter:
 
     def _cores(self, now: float) -> tuple[_Cores, _Cores] | None:
         """Busy cores of the arm and of other programs since the last sample."""
-        looked = self._look(now)
-        if isinstance(looked, Message):
-            return (None, looked), (None, looked)
-        before, self._before = self._before, looked
-        if before is None or looked.at <= before.at:
+        sample = self._sample(now)
+        if isinstance(sample, Message):
+            return (None, sample), (None, sample)
+        before, self._before = self._before, sample
+        if before is None or sample.at <= before.at:
             return None
-        return (_used(before, looked) / (looked.at - before.at), None), _others(before, looked)
+        return (_used(before, sample) / (sample.at - before.at), None), _background_cores(
+            before, sample
+        )
 
-    def _look(self, now: float) -> _Look | Message:
+    def _sample(self, now: float) -> _Sample | Message:
         """Read all counters; the reason if those of the arm are unavailable."""
         try:
             tree = self._tree.cpu_times()
@@ -118,7 +120,7 @@ class UsageMeter:
             return message("memory.process_gone")
         except psutil.AccessDenied:
             return message("memory.process_denied")
-        return _Look(now, tree, time.process_time(), system_seconds())
+        return _Sample(now, tree, time.process_time(), system_seconds())
 
     def _gpu_shares(self) -> _Shares:
         if not self._on_gpu:
@@ -130,7 +132,7 @@ class UsageMeter:
         return busy, memory, None
 
 
-def _used(before: _Look, now: _Look) -> float:
+def _used(before: _Sample, now: _Sample) -> float:
     """CPU seconds of the arm, summed by process, because a total decreases when a child ends.
 
     A new process started within the interval, so all its time counts.
@@ -141,7 +143,7 @@ def _used(before: _Look, now: _Look) -> float:
     )
 
 
-def _others(before: _Look, now: _Look) -> _Cores:
+def _background_cores(before: _Sample, now: _Sample) -> _Cores:
     """Cores kept busy by other programs between two samples, or None and the reason."""
     if before.system is None or now.system is None:
         return None, message("memory.no_system_times")
@@ -156,7 +158,7 @@ def _others(before: _Look, now: _Look) -> _Cores:
     return (busy - ours) / (now.at - before.at), None
 
 
-def _ended(before: _Look, now: _Look) -> bool:
+def _ended(before: _Sample, now: _Sample) -> bool:
     """Whether a process of the arm ended in between, so that its CPU time is unknown.
 
     A process that began and ended between two samples was never listed; its time was added to its

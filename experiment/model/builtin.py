@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from experiment.files.bounded_reading import MAX_JSON_BYTES, parse_json, read_bounded
-from experiment.files.locks import abandoned, hold
+from experiment.files.locks import claim_abandoned, claim_directory
 from experiment.files.user_cache import cache_directory
 from experiment.model.digest import weights_sha256
 from experiment.model.hub import SMALL_FILES
@@ -156,17 +156,17 @@ def build_model(
     from safetensors import SafetensorError
 
     place = model_directory(recipe, seed, init_range)
-    _remove_left(place.parent)
-    if is_whole(place):
+    _remove_leftovers(place.parent)
+    if is_complete(place):
         return place
     building()
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        with _End() as end:
+        with _TerminationGuard() as guard:
             work, handle = _work_directory(place)
             try:
-                end.may_come_in(lambda: _write_model(work, recipe, seed, init_range))
-                _put_in_place(work, place)
+                guard.interruptible(lambda: _write_model(work, recipe, seed, init_range))
+                _publish(work, place)
             finally:
                 shutil.rmtree(work, ignore_errors=True)
                 if handle is not None:
@@ -178,7 +178,7 @@ def build_model(
     return place
 
 
-def is_whole(place: Path) -> bool:
+def is_complete(place: Path) -> bool:
     """Whether every file of the manifest exists with its recorded checksum."""
     try:
         manifest = parse_json(read_bounded(place / MANIFEST, MAX_JSON_BYTES))
@@ -207,7 +207,7 @@ def _write_model(work: Path, recipe: str | Path, seed: int, init_range: float) -
     # Set before construction: Transformers' initialisation uses it, for scaled residuals too.
     config.initializer_range = init_range
     with torch.device("meta"):
-        _check_room(build(config), str(recipe), work)
+        _check_capacity(build(config), str(recipe), work)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = build(config, dtype=torch.float32)
@@ -223,7 +223,7 @@ def _write_model(work: Path, recipe: str | Path, seed: int, init_range: float) -
     (work / MANIFEST).write_text(json.dumps({"files": files}, indent=2), encoding="utf-8")
 
 
-def _check_room(built: nn.Module, name: str, work: Path) -> None:
+def _check_capacity(built: nn.Module, name: str, work: Path) -> None:
     needed = 4 * sum(parameter.numel() for parameter in built.parameters())
     for key, free in (
         ("error.model.no_memory", psutil.virtual_memory().available),
@@ -233,9 +233,9 @@ def _check_room(built: nn.Module, name: str, work: Path) -> None:
             raise user_error(key, model=name, needed=needed, free=free)
 
 
-def _put_in_place(work: Path, place: Path) -> None:
+def _publish(work: Path, place: Path) -> None:
     if place.exists():
-        if is_whole(place):  # another process was faster; its bytes are the same
+        if is_complete(place):  # another process was faster; its bytes are the same
             return
         damaged = work.with_name(work.name + ".damaged")
         place.rename(damaged)
@@ -243,11 +243,11 @@ def _put_in_place(work: Path, place: Path) -> None:
     try:
         work.rename(place)
     except OSError:
-        if not is_whole(place):
+        if not is_complete(place):
             raise
 
 
-class _End:
+class _TerminationGuard:
     """Remove a partial model when SIGTERM or SIGINT asks the process to end.
 
     Raises:
@@ -255,32 +255,32 @@ class _End:
     """
 
     def __init__(self) -> None:
-        self._asked = self._may = False
+        self._asked = self._interruptible = False
         self._before: dict[signal.Signals, Any] = {}
 
-    def __enter__(self) -> _End:
+    def __enter__(self) -> _TerminationGuard:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
                 handler = signal.getsignal(number)
                 if handler in (signal.SIG_DFL, signal.default_int_handler):
                     self._before[number] = handler
-                    signal.signal(number, self._take)
+                    signal.signal(number, self._on_signal)
         return self
 
-    def may_come_in(self, work: Callable[[], None]) -> None:
+    def interruptible(self, work: Callable[[], None]) -> None:
         """Do work that may be interrupted anywhere."""
-        self._may = True
+        self._interruptible = True
         try:
             if self._asked:
                 raise KeyboardInterrupt
             work()
         finally:
-            self._may = False
+            self._interruptible = False
 
-    def _take(self, *_: object) -> None:
+    def _on_signal(self, *_: object) -> None:
         self._asked = True
-        if self._may:
-            self._may = False  # the cleanup is not interrupted again
+        if self._interruptible:
+            self._interruptible = False  # the cleanup is not interrupted again
             raise KeyboardInterrupt
 
     def __exit__(
@@ -300,10 +300,10 @@ def _work_directory(place: Path) -> tuple[Path, int | None]:
     while True:
         path = Path(tempfile.mkdtemp(prefix=f".{place.name}{_BUILDING}", dir=place.parent))
         with contextlib.suppress(FileNotFoundError):  # removed before it was locked
-            return path, hold(path)
+            return path, claim_directory(path)
 
 
-def _remove_left(root: Path) -> None:
+def _remove_leftovers(root: Path) -> None:
     """Remove leftovers of killed builds.
 
     Where locks are unavailable, directories older than a day are removed: a build takes seconds.
@@ -313,6 +313,6 @@ def _remove_left(root: Path) -> None:
             if path.is_dir() and time.time() - path.stat().st_mtime > STALE_S:
                 shutil.rmtree(path, ignore_errors=True)
             elif _BUILDING in path.name:
-                with abandoned(path) as left:
-                    if left:
+                with claim_abandoned(path) as is_abandoned:
+                    if is_abandoned:
                         shutil.rmtree(path, ignore_errors=True)

@@ -130,13 +130,13 @@ def _digest(source: Source, files: list[Path], emit: Callable[[Event], None]) ->
     if source.kind == "random":  # its manifest has just been verified
         return recorded_sha256(source.directory)
     total = sum(file.stat().st_size for file in files)
-    done, said = 0, 0
+    done, reported = 0, 0
 
     def advance(count: int) -> None:
-        nonlocal done, said
+        nonlocal done, reported
         done += count
-        if done - said >= _REPORT_EVERY or done == total:
-            said = done
+        if done - reported >= _REPORT_EVERY or done == total:
+            reported = done
             emit(Progress(task=message("prepare.digest"), done=done, total=total))
 
     return weights_sha256(files, advance)

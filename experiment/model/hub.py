@@ -44,7 +44,7 @@ PATTERNS = [*SMALL_FILES, "model*.safetensors"]
 _DISK_ERRORS = (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT, errno.EPERM)
 
 
-class HubSilentError(Exception):
+class HubUnavailableError(Exception):
     """The hub did not answer, or stopped answering; ``tried`` is the message for the user."""
 
     def __init__(self, tried: Message) -> None:
@@ -77,14 +77,16 @@ def ask_hub(name: str) -> HubModel:
     """Ask the hub for a model, for a few seconds at most.
 
     Raises:
-        HubSilentError: no answer, or an unexpected one.
+        HubUnavailableError: no answer, or an unexpected one.
         UserError: no such model, or access is restricted.
     """
     files, error = _in_thread(lambda: _list_files(name), ASK_LIMIT_S)
     if error is not None:
         raise _explain(name, error) from error
     if files is None:
-        raise HubSilentError(message("prepare.tried_silent", endpoint=endpoint(), time=ASK_LIMIT_S))
+        raise HubUnavailableError(
+            message("prepare.tried_silent", endpoint=endpoint(), time=ASK_LIMIT_S)
+        )
     wanted = wanted_files(files)
     if "config.json" not in wanted:
         raise user_error("error.model.no_config", model=name)
@@ -119,18 +121,18 @@ def download(
         stall_s: seconds without a new byte after which the download is aborted.
 
     Raises:
-        HubSilentError: the hub stopped answering.
+        HubUnavailableError: the hub stopped answering.
         UserError: refused, no access, or the cache is not writable.
     """
-    meter = _Meter(model, emit, stall_s)
-    directory = meter.run(["config.json"]).parent
+    monitor = _DownloadMonitor(model, emit, stall_s)
+    directory = monitor.run(["config.json"]).parent
     accept(directory)
     rest = [file for file in model.files if file != "config.json"]
-    meter.run(sorted(rest, key=lambda file: model.files[file] or 0))
+    monitor.run(sorted(rest, key=lambda file: model.files[file] or 0))
     return directory
 
 
-class _Meter:
+class _DownloadMonitor:
     """Run downloads in a thread and observe the bytes on disk."""
 
     def __init__(self, model: HubModel, emit: Callable[[Event], None], stall_s: float) -> None:
@@ -141,7 +143,7 @@ class _Meter:
         self._before = _bytes_on_disk(model.name, partial=False)
 
     def run(self, files: Sequence[str]) -> Path:
-        job = _Job(lambda: [_fetch(self._model.name, file) for file in files])
+        job = _WorkerThread(lambda: [_fetch(self._model.name, file) for file in files])
         job.start()
         seen, most, last, restarts = -1, -1, time.monotonic(), 0
         while job.is_alive():
@@ -153,7 +155,7 @@ class _Meter:
                 seen, most, last = now, max(now, most), time.monotonic()
                 self._report(now)
             if restarts > MAX_RESTARTS or time.monotonic() - last > self._stall_s:
-                raise HubSilentError(
+                raise HubUnavailableError(
                     message("prepare.tried_stalled", endpoint=endpoint(), time=self._stall_s)
                 )
         if job.error is not None:
@@ -173,7 +175,7 @@ class _Meter:
         )
 
 
-class _Job(threading.Thread):
+class _WorkerThread(threading.Thread):
     """A daemon thread, so that a hanging download does not block the exit."""
 
     def __init__(self, work: Callable[[], list[Path]]) -> None:
@@ -198,7 +200,7 @@ def _in_thread(
         answer.append(work())
         return []
 
-    job = _Job(listed)
+    job = _WorkerThread(listed)
     job.start()
     job.join(limit_s)
     return (answer[0] if answer else None), job.error
@@ -237,7 +239,7 @@ def _bytes_on_disk(name: str, partial: bool) -> int:
 
 
 def _explain(name: str, error: Exception) -> Exception:
-    """Convert an error of the hub's client into a user error or :class:`HubSilentError`."""
+    """Convert an error of the hub's client into a user error or :class:`HubUnavailableError`."""
     from huggingface_hub.errors import (
         GatedRepoError,
         HFValidationError,
@@ -255,9 +257,9 @@ def _explain(name: str, error: Exception) -> Exception:
         return user_error("error.model.download_unwritable", model=name, detail=one_line(error))
     # Anything else, such as the HTML of a login page, is not an answer of a hub.
     if "Timeout" in type(error).__name__:
-        return HubSilentError(
+        return HubUnavailableError(
             message("prepare.tried_silent", endpoint=endpoint(), time=ASK_TIMEOUT_S)
         )
-    return HubSilentError(
+    return HubUnavailableError(
         message("prepare.tried_failed", endpoint=endpoint(), detail=one_line(error))
     )

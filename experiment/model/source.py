@@ -23,7 +23,7 @@ from experiment.model.hub import (
     INDEX,
     PATTERNS,
     SMALL_FILES,
-    HubSilentError,
+    HubUnavailableError,
     ask_hub,
     download,
     endpoint,
@@ -70,8 +70,8 @@ def find_model(config: Config, emit: Emit, accept: Accept = lambda _: None) -> S
         return _accepted(Source(cached, "hub_cache"), accept)
     try:
         return Source(_from_hub(config, emit, accept), "hub")
-    except HubSilentError as silence:
-        return _accepted(_offline(config, emit, silence.tried), accept)
+    except HubUnavailableError as error:
+        return _accepted(_offline(config, emit, error.tried), accept)
 
 
 def weight_files(directory: Path) -> list[Path]:
@@ -170,7 +170,7 @@ def _from_hub(config: Config, emit: Emit, accept: Accept) -> Path:
     from huggingface_hub import constants
 
     if config.model.offline or constants.HF_HUB_OFFLINE:
-        raise HubSilentError(message("prepare.tried_nothing"))
+        raise HubUnavailableError(message("prepare.tried_nothing"))
     emit(Progress(task=message("prepare.ask_hub", endpoint=endpoint()), done=0))
     return download(ask_hub(config.model.name), emit, accept)
 

@@ -26,12 +26,12 @@ from experiment.process.process_tree import (
     OrphanReaper,
     descendants,
     end_processes,
-    marked,
+    is_running,
     new_mark,
-    runs,
+    processes_with_mark,
     session_members,
 )
-from experiment.process.shared_memory import remember_others, remove_segments, segments_of
+from experiment.process.shared_memory import remember_existing, remove_segments, segments_of
 from experiment.text.errors import ExitCode, UserError
 from experiment.text.messages import message
 from experiment.text.redaction import clean_log, without_private
@@ -41,13 +41,13 @@ _GRACE_S = 3.0
 _LINGER_S = 60.0
 # Waits last at most three seconds. A gap this long means that this process was stopped or the
 # machine slept; it does not count for the child's time limit.
-_STILL_S = 30.0
+_SUSPENDED_S = 30.0
 
 # Errors of exhausted processes or memory, on the machine or in this process.
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
-class Said(NamedTuple):
+class ChildEvent(NamedTuple):
     """An event of a child and its line as received."""
 
     event: Event
@@ -87,14 +87,14 @@ class Child:
     ) -> None:
         self.lingered = False
         self._mark = new_mark()
-        self._guard: OrphanReaper | None = None
+        self._reaper: OrphanReaper | None = None
         self._observed: Callable[[], Collection[psutil.Process]] = tuple
         self._shared: set[Path] = set()
         self._module, self._task, self._log_path = module, task, log_path
         self._timeout_s, self._env, self._python = timeout_s, env or {}, python
 
     def _start(self) -> None:
-        remember_others()
+        remember_existing()
         try:
             self._log: IO[bytes] = self._log_path.open("ab")
         except OSError as error:
@@ -104,14 +104,14 @@ class Child:
         self._packages = OwnPackages(self._log_path.parent) if self._python else None
         self._scratch = make_scratch()
         try:
-            self._guard = OrphanReaper(self._mark, self._scratch)  # first: each child has a reaper
-            self._process = self._made()
+            self._reaper = OrphanReaper(self._mark, self._scratch)  # first: each child has a reaper
+            self._process = self._spawn()
         except OSError as error:  # no memory, no more processes, or no such interpreter
             self._log.close()
             self._remove_files()
             raise _not_started(error) from error
-        self._queue: queue.SimpleQueue[Said | None] = queue.SimpleQueue()
-        self._next: list[Said | None] = []  # received, and not yet taken
+        self._queue: queue.SimpleQueue[ChildEvent | None] = queue.SimpleQueue()
+        self._next: list[ChildEvent | None] = []  # received, and not yet taken
         self._reader = threading.Thread(target=self._read, daemon=True)
         try:
             _start_thread(self._reader)
@@ -138,10 +138,10 @@ class Child:
         if self._packages is not None:
             self._packages.remove()
         remove_scratch(self._scratch)
-        if self._guard is not None:
-            self._guard.release()
+        if self._reaper is not None:
+            self._reaper.release()
 
-    def _made(self) -> subprocess.Popen[bytes]:
+    def _spawn(self) -> subprocess.Popen[bytes]:
         # Own session: Ctrl-C in the terminal reaches only the runner, which ends the child in
         # order.
         return subprocess.Popen(  # noqa: S603 - our own module, no shell
@@ -166,8 +166,8 @@ class Child:
         Raises:
             ChildStartError: the system cannot start a thread.
         """
-        self._looked = time.monotonic()
-        self._deadline = self._looked + timeout_s
+        self._last_check = time.monotonic()
+        self._deadline = self._last_check + timeout_s
         _start_thread(threading.Thread(target=self._send, args=(json.dumps(task),), daemon=True))
 
     @property
@@ -175,11 +175,11 @@ class Child:
         """Process id of the child."""
         return self._process.pid
 
-    def events(self) -> Iterator[Said]:
+    def events(self) -> Iterator[ChildEvent]:
         """Yield events until the child closes its pipe, or is dead and silent.
 
-        An event that was not marked by :meth:`taken` is returned by :meth:`rest`. A process left
-        behind by the child may hold the pipe open.
+        An event that was not marked by :meth:`mark_processed` is returned by :meth:`unprocessed`.
+        A process left behind by the child may hold the pipe open.
 
         Raises:
             ChildTimeoutError: the time limit is over.
@@ -197,26 +197,26 @@ class Child:
                 if dead:
                     return
                 continue
-            said = self._next[0]
-            if said is None:
+            received = self._next[0]
+            if received is None:
                 return
-            yield said
-            self.taken()
+            yield received
+            self.mark_processed()
 
-    def taken(self) -> None:
+    def mark_processed(self) -> None:
         """Mark the last event of :meth:`events` as processed."""
         self._next.clear()
 
-    def rest(self) -> list[Said]:
+    def unprocessed(self) -> list[ChildEvent]:
         """Events received before the child was ended and not yet processed."""
         self._reader.join(_GRACE_S)
-        left = [said for said in self._next if said is not None]
+        left = [received for received in self._next if received is not None]
         self._next.clear()
         with contextlib.suppress(queue.Empty):
             while True:
-                said = self._queue.get_nowait()
-                if said is not None:
-                    left.append(said)
+                received = self._queue.get_nowait()
+                if received is not None:
+                    left.append(received)
         return left
 
     def pause_deadline(self) -> float:
@@ -225,17 +225,17 @@ class Child:
 
     def resume_deadline(self, left_s: float) -> None:
         """Let the child continue with the remaining seconds of :meth:`pause_deadline`."""
-        self._looked = time.monotonic()
-        self._deadline = self._looked + left_s
+        self._last_check = time.monotonic()
+        self._deadline = self._last_check + left_s
         self.acknowledge()
 
     def _left(self) -> float:
         """Seconds until the time limit."""
         now = time.monotonic()
-        still = now - self._looked
-        if still > _STILL_S:
-            self._deadline += still
-        self._looked = now
+        gap = now - self._last_check
+        if gap > _SUSPENDED_S:
+            self._deadline += gap
+        self._last_check = now
         return self._deadline - now
 
     def acknowledge(self) -> None:
@@ -258,11 +258,11 @@ class Child:
         """Set the function that returns the processes observed below the child so far."""
         self._observed = observed
 
-    def note_shared(self) -> None:
+    def record_shared_memory(self) -> None:
         """Record the child's present shared memory, which cannot be determined after its death."""
         found = segments_of(self._tree())
-        if self._guard is not None:
-            self._guard.tell(found - self._shared)
+        if self._reaper is not None:
+            self._reaper.add_shared(found - self._shared)
         self._shared |= found
 
     def _tree(self) -> list[psutil.Process]:
@@ -278,7 +278,7 @@ class Child:
             self._kill()
 
     def _kill(self) -> None:
-        tree = {*self._tree(), *marked(self._mark)}
+        tree = {*self._tree(), *processes_with_mark(self._mark)}
         self._shared |= segments_of(tree)
         self._process.terminate()
         # Not psutil's wait, which would consume the exit code.
@@ -315,8 +315,8 @@ class Child:
             self.kill()
         left = {
             *session_members(self._process.pid),
-            *marked(self._mark),
-            *filter(runs, self._observed()),
+            *processes_with_mark(self._mark),
+            *filter(is_running, self._observed()),
         }
         self._shared |= segments_of(left)
         end_processes(left)
@@ -338,7 +338,7 @@ class Child:
                         self._log.write(b"not an event: " + os.fsencode(text) + b"\n")
                         self._log.flush()
                     continue
-                self._queue.put(Said(event, line))
+                self._queue.put(ChildEvent(event, line))
         except (OSError, ValueError):
             pass  # the pipe was closed while the child was being ended
         finally:

@@ -32,7 +32,7 @@ from experiment.process.streams import is_device, redirect_to_devnull
 
 # Exit code 128 + number, as in shells; see ExitCode.
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
-_USUAL = (signal.SIG_DFL, signal.default_int_handler)
+_DEFAULT_HANDLERS = (signal.SIG_DFL, signal.default_int_handler)
 # Long enough for the main thread to leave the callback that dropped the exception.
 _AGAIN_AFTER_S = 0.001
 
@@ -50,7 +50,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
-        self._drawing = False
+        self._rendering = False
         self._shields = 0
         self._waiting = False
         # The signal whose exception Python dropped, and whether the next signal is that one again.
@@ -67,27 +67,27 @@ class Interrupts:
         """Exit code of the signal that ended the command; None if there was none."""
         return None if self.signal is None else 128 + self.signal
 
-    def draws(self) -> None:
+    def start_rendering(self) -> None:
         """Rendering has started: the next signal aborts it."""
-        self._drawing = True
+        self._rendering = True
 
     def on_sighup(self) -> None:
         """Redirect terminal streams to /dev/null: the terminal is gone."""
         self.signal = self.signal or signal.SIGHUP
         for stream in (sys.stdin, sys.stdout, sys.stderr):
             if stream is not None:
-                redirect_to_devnull(stream, terminals_alone=True)
+                redirect_to_devnull(stream, terminals_only=True)
 
     def __enter__(self) -> Interrupts:
         self._shields += 1  # no signal between two handlers
         if threading.current_thread() is threading.main_thread():
             self._thread = threading.get_ident()
-            self._hook_before, sys.unraisablehook = sys.unraisablehook, self._cannot_be_raised
+            self._hook_before, sys.unraisablehook = sys.unraisablehook, self._on_unraisable
             for name in _NAMES:
                 number = getattr(signal, name, None)
-                if number is not None and _is_ours(signal.getsignal(number)):
+                if number is not None and _may_handle(signal.getsignal(number)):
                     self._before[number] = signal.getsignal(number)
-                    signal.signal(number, self._take)
+                    signal.signal(number, self._on_signal)
         _active.append(self)
         if self._waiting:
             self._leave(None)
@@ -115,10 +115,10 @@ class Interrupts:
             if isinstance(owner, Interrupts) and owner not in _active:
                 sys.unraisablehook = self._hook_before
             ended = kind is not None and issubclass(kind, KeyboardInterrupt)
-            unheard = self._waiting or self._dropped is not None
-            if outer and (ended or unheard):
+            pending = self._waiting or self._dropped is not None
+            if outer and (ended or pending):
                 outer.signal = outer.signal or self.signal  # it ends the outer command too
-        if unheard and not ended:
+        if pending and not ended:
             raise EndedError
 
     @contextlib.contextmanager
@@ -137,9 +137,9 @@ class Interrupts:
                 self._waiting, self._dropped = False, None
                 raise EndedError
 
-    def _cannot_be_raised(self, told: sys.UnraisableHookArgs) -> None:
-        if not isinstance(told.exc_value, EndedError) or self._raised is None:
-            self._hook_before(told)
+    def _on_unraisable(self, unraisable: sys.UnraisableHookArgs) -> None:
+        if not isinstance(unraisable.exc_value, EndedError) or self._raised is None:
+            self._hook_before(unraisable)
             return
         self._dropped = self._raised
         self._sending.append(True)
@@ -163,7 +163,7 @@ class Interrupts:
         finally:
             self._sending.pop()
 
-    def _take(self, number: int, _: FrameType | None) -> None:
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
         again, self._again = self._again, False
         if again and self._dropped is None:
             return  # sent twice
@@ -173,10 +173,10 @@ class Interrupts:
         self.signal = self.signal or self._raised
         if number == getattr(signal, "SIGHUP", None):
             self.on_sighup()
-            if not first or self._drawing:
+            if not first or self._rendering:
                 return  # finish without output
-        if not (first or self._drawing):
-            _kill_what_runs()
+        if not (first or self._rendering):
+            _kill_descendants()
         elif self._shields:
             self._waiting = True
         else:
@@ -185,16 +185,16 @@ class Interrupts:
 
 
 _active: list[Interrupts] = []
-_left: set[Path] = set()
+_leaked: set[Path] = set()
 
 
-def drawing() -> None:
+def rendering_started() -> None:
     """Rendering has started in the present command: the next signal aborts it."""
     if _active:
-        _active[-1].draws()
+        _active[-1].start_rendering()
 
 
-def answer(read: Callable[[], str]) -> str:
+def read_answer(read: Callable[[], str]) -> str:
     """Read the user's answer from the terminal; an empty line at the end of the input.
 
     Print the question before. ``read`` would not notice a signal that arrives while it flushes or
@@ -204,15 +204,15 @@ def answer(read: Callable[[], str]) -> str:
         KeyboardInterrupt: a signal came, or the terminal is gone.
         OSError: the input is a file that cannot be read.
     """
-    _wait_for_an_answer()
-    said = _answer(read)
+    _wait_for_input()
+    line = _read_answer(read)
     # Python's input() drops exceptions that are raised while it flushes the output.
     if _active and _active[-1].signal is not None:
         raise EndedError
-    return said
+    return line
 
 
-def _wait_for_an_answer() -> None:
+def _wait_for_input() -> None:
     """Wait for a line or a signal; a wakeup pipe also catches signals that arrive early.
 
     A call that waits only for the terminal would block if a signal arrived just before it.
@@ -224,19 +224,19 @@ def _wait_for_an_answer() -> None:
     if not ours or os.name != "posix" or not is_device(sys.stdin):
         return
     with shielded():  # a signal is raised after everything is restored
-        heard, told = os.pipe()
-        os.set_blocking(told, False)
-        before = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+        read_end, write_end = os.pipe()
+        os.set_blocking(write_end, False)
+        before = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
         try:
             if not (_active and _active[-1]._waiting):  # it came before the pipe existed
-                select.select([sys.stdin, heard], [], [])
+                select.select([sys.stdin, read_end], [], [])
         finally:
             signal.set_wakeup_fd(before)
-            os.close(heard)
-            os.close(told)
+            os.close(read_end)
+            os.close(write_end)
 
 
-def _answer(read: Callable[[], str]) -> str:
+def _read_answer(read: Callable[[], str]) -> str:
     try:
         return read()
     except EOFError:
@@ -259,32 +259,34 @@ def shielded() -> Iterator[None]:
         yield
 
 
-def _is_ours(handler: Any) -> bool:
+def _may_handle(handler: Any) -> bool:
     """Whether the handler is the default or belongs to a command."""
-    return handler in _USUAL or isinstance(getattr(handler, "__self__", None), Interrupts)
+    return handler in _DEFAULT_HANDLERS or isinstance(
+        getattr(handler, "__self__", None), Interrupts
+    )
 
 
 def leaked_segments() -> frozenset[Path]:
     """Shared memory of processes that a second signal killed, since the last call."""
-    found = frozenset(_left)
-    _left.clear()
+    found = frozenset(_leaked)
+    _leaked.clear()
     return found
 
 
-def _kill_what_runs() -> None:
+def _kill_descendants() -> None:
     """Kill every process below this one, except resource trackers and orphan reapers.
 
     Those clean up after the others and end by themselves.
     """
     import psutil  # not needed to print a help text
 
-    from experiment.process.process_tree import is_guard
+    from experiment.process.process_tree import is_reaper
     from experiment.process.shared_memory import is_tracker, segments_of
 
     with contextlib.suppress(psutil.Error, OSError):
-        below = psutil.Process().children(recursive=True)
-        _left.update(segments_of(below))
-        for process in below:
+        children = psutil.Process().children(recursive=True)
+        _leaked.update(segments_of(children))
+        for process in children:
             with contextlib.suppress(psutil.Error):
-                if not (is_tracker(process) or is_guard(process)):
+                if not (is_tracker(process) or is_reaper(process)):
                     process.kill()

@@ -36,9 +36,9 @@ def main(mark: str, scratch: str, paths: list[str]) -> None:
 
     from experiment.files.scratch import remove_scratch
     from experiment.process.process_tree import end_marked
-    from experiment.process.shared_memory import remember_others
+    from experiment.process.shared_memory import remember_existing
 
-    remember_others(others)
+    remember_existing(others)
     end_marked(mark, [Path(os.fsdecode(line)) for line in lines])
     remove_scratch(Path(scratch) if scratch else None)
 

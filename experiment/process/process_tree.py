@@ -28,7 +28,7 @@ from experiment.process.shared_memory import is_tracker, remove_segments, segmen
 
 GRACE_S = 3.0
 _POLL_S = 0.01
-_GUARD = Path(__file__).resolve().with_name("orphan_reaper.py")
+_REAPER_SCRIPT = Path(__file__).resolve().with_name("orphan_reaper.py")
 # A process that is being ended may start another one meanwhile.
 _ROUNDS = 5
 
@@ -56,12 +56,12 @@ def session_members(leader: int) -> list[psutil.Process]:
     if hasattr(os, "getsid") and not psutil.pid_exists(leader):
         for process in psutil.process_iter():
             with contextlib.suppress(OSError):
-                if os.getsid(process.pid) == leader and runs(process):
+                if os.getsid(process.pid) == leader and is_running(process):
                     members.append(process)
     return members
 
 
-def marked(mark: str) -> list[psutil.Process]:
+def processes_with_mark(mark: str) -> list[psutil.Process]:
     """Processes with this mark, the child included while it lives."""
     found: list[psutil.Process] = []
     for process in psutil.process_iter():
@@ -75,7 +75,7 @@ def end_marked(mark: str, shared: Iterable[Path] = ()) -> None:
     """End every process with this mark; remove its shared memory and ``shared``."""
     left = set(shared)
     for _ in range(_ROUNDS):
-        found = marked(mark)
+        found = processes_with_mark(mark)
         if not found:
             break
         left |= segments_of(found)
@@ -94,18 +94,18 @@ def end_processes(processes: Iterable[psutil.Process]) -> None:
     for process in workers:
         with contextlib.suppress(psutil.Error):
             process.terminate()
-    _kill(_running_after(workers, GRACE_S))
-    _kill(_running_after(trackers, GRACE_S))
+    _kill(_wait_for_exit(workers, GRACE_S))
+    _kill(_wait_for_exit(trackers, GRACE_S))
 
 
 def _kill(processes: list[psutil.Process]) -> None:
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.kill()
-    _running_after(processes, GRACE_S)
+    _wait_for_exit(processes, GRACE_S)
 
 
-def runs(process: psutil.Process) -> bool:
+def is_running(process: psutil.Process) -> bool:
     """Whether the process exists and is not a zombie."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
@@ -113,10 +113,10 @@ def runs(process: psutil.Process) -> bool:
         return False
 
 
-def _running_after(processes: list[psutil.Process], seconds: float) -> list[psutil.Process]:
+def _wait_for_exit(processes: list[psutil.Process], seconds: float) -> list[psutil.Process]:
     """Processes that still run after at most ``seconds``."""
     deadline = time.monotonic() + seconds
-    while (left := [process for process in processes if runs(process)]) and (
+    while (left := [process for process in processes if is_running(process)]) and (
         time.monotonic() < deadline
     ):
         time.sleep(_POLL_S)
@@ -142,7 +142,7 @@ class OrphanReaper:
         paths = [str(root), *map(os.path.abspath, filter(None, sys.path))]
         # No inherited streams: a pipe held by the reaper would never reach its end.
         self._process = subprocess.Popen(  # noqa: S603 - our own module, no shell
-            [sys.executable, "-I", "-S", str(_GUARD), mark, str(scratch or ""), *paths],
+            [sys.executable, "-I", "-S", str(_REAPER_SCRIPT), mark, str(scratch or ""), *paths],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -151,13 +151,13 @@ class OrphanReaper:
             start_new_session=True,
         )
 
-    def tell(self, shared: Iterable[Path]) -> None:
+    def add_shared(self, shared: Iterable[Path]) -> None:
         """Register shared memory to remove; the child may be dead before the reaper looks."""
-        self._say("".join(f"{path}\n" for path in shared))
+        self._send("".join(f"{path}\n" for path in shared))
 
     def release(self) -> None:
         """End the reaper: everything has been cleaned up."""
-        self._say(".\n")
+        self._send(".\n")
         with contextlib.suppress(OSError):
             assert self._process.stdin is not None
             self._process.stdin.close()
@@ -167,15 +167,15 @@ class OrphanReaper:
             self._process.kill()
             self._process.wait()
 
-    def _say(self, text: str) -> None:
+    def _send(self, text: str) -> None:
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):  # the reaper was killed
             self._process.stdin.write(text.encode())
 
 
-def is_guard(process: psutil.Process) -> bool:
+def is_reaper(process: psutil.Process) -> bool:
     """Whether the process is an orphan reaper."""
     try:
-        return str(_GUARD) in process.cmdline()
+        return str(_REAPER_SCRIPT) in process.cmdline()
     except psutil.Error:
         return False

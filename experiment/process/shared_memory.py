@@ -18,33 +18,33 @@ import psutil
 
 _PLACE = "/dev/shm/"  # noqa: S108 - where Linux keeps them; nothing is created here
 _TRACKER = "multiprocessing.resource_tracker"
-_GONE = " (deleted)"
+_DELETED = " (deleted)"
 # Intel's and LLVM's OpenMP register the loading process under this name, without a mapping.
 _OPENMP = "__KMP_REGISTERED_LIB_{pid}_{user}"
-_others: set[str] = set()
-_looked: list[bool] = []
+_existing: set[str] = set()
+_recorded: list[bool] = []
 
 
-def remember_others(names: Iterable[str] | None = None) -> None:
+def remember_existing(names: Iterable[str] | None = None) -> None:
     """Record the files that exist before the program starts its first process.
 
     Args:
         names: files that another process found.
     """
     if names is not None:
-        _others.update(names)
-    elif not _looked:
+        _existing.update(names)
+    elif not _recorded:
         with contextlib.suppress(OSError):
-            _others.update(path.name for path in Path(_PLACE).iterdir())
-    _looked.append(True)
+            _existing.update(path.name for path in Path(_PLACE).iterdir())
+    _recorded.append(True)
 
 
 def segments_of(processes: Iterable[psutil.Process]) -> frozenset[Path]:
     """Shared memory created by these processes; empty on other systems."""
-    return frozenset(path for path in _had(processes) if path.name not in _others)
+    return frozenset(path for path in _segments(processes) if path.name not in _existing)
 
 
-def _had(processes: Iterable[psutil.Process]) -> set[Path]:
+def _segments(processes: Iterable[psutil.Process]) -> set[Path]:
     """Shared memory that the processes have mapped, or that is named after them."""
     found: set[Path] = set()
     for process in processes:
@@ -53,7 +53,7 @@ def _had(processes: Iterable[psutil.Process]) -> set[Path]:
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{process.pid}/maps").read_text("utf-8", "replace").split("\n"):
                 _, place, name = line.partition(_PLACE)
-                if place and "/" not in name and not name.endswith(_GONE):
+                if place and "/" not in name and not name.endswith(_DELETED):
                     found.add(Path(place + name))
     return {path for path in found if path.exists()}
 
@@ -62,13 +62,13 @@ def remove_segments(paths: Iterable[Path]) -> None:
     """Remove segments that still exist and that no process has mapped."""
     left = {path for path in paths if path.exists()}
     if left:
-        left -= _had(filter(_has_not_ended, psutil.process_iter()))
+        left -= _segments(filter(_is_alive, psutil.process_iter()))
     for path in left:
         with contextlib.suppress(OSError):
             path.unlink()
 
 
-def _has_not_ended(process: psutil.Process) -> bool:
+def _is_alive(process: psutil.Process) -> bool:
     """Whether the process is not a zombie."""
     try:
         return bool(process.status() != psutil.STATUS_ZOMBIE)

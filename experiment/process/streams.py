@@ -33,7 +33,7 @@ class _Stream:
         try:
             return self._stream.write(text)
         except OSError as error:
-            self._is_left(error)
+            self._handle_error(error)
             return len(text)
 
     def flush(self) -> None:
@@ -41,9 +41,9 @@ class _Stream:
         try:
             self._stream.flush()
         except OSError as error:
-            self._is_left(error)
+            self._handle_error(error)
 
-    def _is_left(self, error: OSError) -> None:
+    def _handle_error(self, error: OSError) -> None:
         """Redirect the stream to /dev/null and continue."""
         if self._lost:
             return
@@ -52,7 +52,7 @@ class _Stream:
             self._lost.append(error)
         redirect_to_devnull(self._stream)
         if terminal:
-            _tell_the_main_thread()
+            _signal_main_thread()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -98,14 +98,14 @@ def reopen_closed_fds() -> None:
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
 
 
-def redirect_to_devnull(stream: TextIO, *, terminals_alone: bool = False) -> None:
+def redirect_to_devnull(stream: TextIO, *, terminals_only: bool = False) -> None:
     """Redirect a stream to /dev/null, or only if it is a terminal."""
-    if terminals_alone and not is_device(stream):
+    if terminals_only and not is_device(stream):
         return
     with contextlib.suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
+        devnull = os.open(os.devnull, os.O_RDWR)
+        os.dup2(devnull, stream.fileno())
+        os.close(devnull)
 
 
 def is_device(stream: TextIO) -> bool:
@@ -115,7 +115,7 @@ def is_device(stream: TextIO) -> bool:
     return False
 
 
-def _tell_the_main_thread() -> None:
+def _signal_main_thread() -> None:
     """Send SIGHUP to the main thread, unless it is ignored."""
     number = getattr(signal, "SIGHUP", None)
     if number is not None and callable(signal.getsignal(number)):

@@ -85,11 +85,11 @@ def serve(
     ``libraries`` imports what ``main`` needs. It runs before the task arrives, so that a process
     that is started ahead has its imports done.
     """
-    _end_with_the_runner()
+    _die_with_parent()
     wire = Wire()
     arm = name
     try:
-        missing = _imported(libraries, wire)
+        missing = _import_libraries(libraries, wire)
         task = wire.task()
         arm = task.get("arm", name)
         if missing is not None:
@@ -114,7 +114,7 @@ def serve(
     return ExitCode.OK
 
 
-def _imported(libraries: Callable[[], None] | None, wire: Wire) -> Exception | None:
+def _import_libraries(libraries: Callable[[], None] | None, wire: Wire) -> Exception | None:
     """Import large libraries without garbage collection; return an error, if any.
 
     The collector would scan all modules repeatedly and find nothing, which takes a fifth longer.
@@ -135,7 +135,7 @@ def _imported(libraries: Callable[[], None] | None, wire: Wire) -> Exception | N
     return None
 
 
-def leave(code: int) -> NoReturn:
+def exit_process(code: int) -> NoReturn:
     """Exit the process at once, after its exit handlers.
 
     Unloading torch and Transformers takes a second without any use.
@@ -153,7 +153,7 @@ def is_out_of_memory(text: str) -> bool:
     return _NO_MEMORY.search(text) is not None
 
 
-def _end_with_the_runner() -> None:
+def _die_with_parent() -> None:
     """Have the system kill this process when the runner dies."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):

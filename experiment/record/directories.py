@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from experiment.files.locks import held, is_locked
+from experiment.files.locks import directory_lock, is_locked
 from experiment.files.os_errors import writing
 from experiment.record.log import EVENTS_FILE
 from experiment.text.errors import user_error
 
 
-def place_of_now(prefix: str = "", within: Path = Path("reports")) -> Path:
+def default_directory(prefix: str = "", within: Path = Path("reports")) -> Path:
     """Default output directory, named after the present time; it is not created."""
     return within / (prefix + datetime.now().astimezone().strftime("%Y%m%d-%H%M%S"))
 
@@ -24,7 +24,7 @@ def make_run_directory(out: Path | None, prefix: str = "") -> Path:
     Raises:
         UserError: ``out`` already holds a run, or cannot be created.
     """
-    path = out or place_of_now(prefix)
+    path = out or default_directory(prefix)
     with writing(path):
         if out is None:
             return _new_directory(path)
@@ -41,7 +41,7 @@ def run_directory(out: Path | None, prefix: str = "") -> Iterator[Path]:
         UserError: as :func:`make_run_directory`, or another process holds the lock.
     """
     path = make_run_directory(out, prefix)
-    with held(path):
+    with directory_lock(path):
         with writing(path):
             _check_empty(path)  # the first of two concurrent runs may have written by now
         yield path
@@ -56,7 +56,7 @@ def shared_directory(path: Path) -> Iterator[None]:
     """
     with writing(path):
         path.mkdir(parents=True, exist_ok=True)
-    with held(path):
+    with directory_lock(path):
         yield
 
 

@@ -31,10 +31,10 @@ from experiment.events import (
 )
 from experiment.files.bounded_reading import MAX_JSON_BYTES, log_lines, parse_json, read_bounded
 from experiment.files.bounds import LogBounds
-from experiment.files.locks import DRAWING_S, held, lock
+from experiment.files.locks import RENDER_WAIT_S, directory_lock, lock
 from experiment.files.os_errors import os_reason
 from experiment.record.checksums import changed_files
-from experiment.record.merged import joined
+from experiment.record.merged import merged_events
 from experiment.text.errors import ExitCode, UserError, user_error
 from experiment.text.messages import message
 from experiment.text.redaction import cleaned_json, cleaner, without_words
@@ -65,8 +65,8 @@ class EventLog:
     def __init__(self, directory: Path, resume: bool = False, size: int | None = None) -> None:
         self.path = directory / EVENTS_FILE
         # Wait for a process that renders the run that is resumed.
-        with held(directory, DRAWING_S if resume else 0.0):
-            self._file = _opened(self.path, resume)
+        with directory_lock(directory, RENDER_WAIT_S if resume else 0.0):
+            self._file = _open_locked(self.path, resume)
         self._waiting: list[tuple[Event, bytes | None]] | None = [] if resume else None
         self._size = self._file.seek(0, os.SEEK_END)
         if size is not None and size != self._size:  # by a process that has ended meanwhile
@@ -94,8 +94,8 @@ class EventLog:
         (self.path.parent / RUN_FILE).unlink(missing_ok=True)
         if not _ends_a_line(self._file, self._size):
             self._append(b"\n")
-        for event, came_as in waiting:
-            self.write(event, came_as)
+        for event, raw in waiting:
+            self.write(event, raw)
 
     def write(self, event: Event, line: bytes | None = None) -> None:
         """Append one event and pass it to the operating system.
@@ -220,9 +220,11 @@ def read_record(directory: Path, *, own: bool = False) -> Record:
     _check_version(path, events[0].schema_version)
     summary = _summary(directory / RUN_FILE)
     if summary is None:  # the checksums of the others are unknown
-        return Record(directory, joined(events), damaged, changed_files=(RUN_FILE,), cut_lines=cut)
+        return Record(
+            directory, merged_events(events), damaged, changed_files=(RUN_FILE,), cut_lines=cut
+        )
     changed = changed_files(directory, summary.get("files"))
-    return Record(directory, joined(events), damaged, summary, changed, cut)
+    return Record(directory, merged_events(events), damaged, summary, changed, cut)
 
 
 def write_atomic(path: Path, text: str, encoding: str = "utf-8") -> None:
@@ -245,7 +247,7 @@ def write_summary(directory: Path, summary: dict[str, Any]) -> None:
     write_atomic(directory / RUN_FILE, text + "\n")
 
 
-def _opened(path: Path, resume: bool) -> IO[bytes]:
+def _open_locked(path: Path, resume: bool) -> IO[bytes]:
     """Open the log, new or existing, and lock it.
 
     Raises:

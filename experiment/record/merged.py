@@ -38,13 +38,13 @@ from experiment.text.errors import UserError
 _ONCE = (EnvironmentProbed, ModelPrepared, WorkloadReady)
 
 
-def joined(events: Sequence[Event]) -> tuple[Event, ...]:
+def merged_events(events: Sequence[Event]) -> tuple[Event, ...]:
     """Merge the events of a log; those of an uninterrupted run are returned unchanged."""
     if not any(isinstance(event, RunResumed) for event in events):
         return tuple(events)
-    parts = list(_on_one_clock(_parts(events)))
-    run = _Part()
-    cells: dict[int, _Part] = {}
+    parts = list(_on_one_clock(_segments(events)))
+    run = _Scope()
+    cells: dict[int, _Scope] = {}
     ends: list[Event] = []
     for number, part in enumerate(parts):
         ends = []
@@ -53,22 +53,22 @@ def joined(events: Sequence[Event]) -> tuple[Event, ...]:
             if isinstance(event, RunFinished):
                 ends.append(event)
             elif isinstance(event, CellStarted):
-                where = cells.setdefault(event.index, _Part([event]))
+                where = cells.setdefault(event.index, _Scope([event]))
             else:
                 if isinstance(event, TurnStarted):
                     where = cells.get(event.cell, where)
                 where.take(event, number)
     started = events[0]
-    told = list(run.told(_order(started), len(parts) - 1))
+    merged = list(run.in_order(_order(started), len(parts) - 1))
     for index in sorted(cells):
         first = cells[index].whole[0]
         assert isinstance(first, CellStarted)
-        told += cells[index].told(first.arms, len(parts) - 1)
-    return (*told, *ends)
+        merged += cells[index].in_order(first.arms, len(parts) - 1)
+    return (*merged, *ends)
 
 
 @dataclass(slots=True)
-class _Part:
+class _Scope:
     """Common events of a run or cell, and the attempts of each of its arms."""
 
     whole: list[Event] = field(default_factory=list)
@@ -79,10 +79,10 @@ class _Part:
         arm = getattr(event, "arm", None)
         if arm is not None:
             self.attempts.setdefault(arm, {}).setdefault(number, []).append(event)
-        elif not self._is_told(event):
+        elif not self._is_repeated(event):
             self.whole.append(event)
 
-    def told(self, order: Sequence[str], last: int) -> Iterator[Event]:
+    def in_order(self, order: Sequence[str], last: int) -> Iterator[Event]:
         """Yield the common events, then every arm in its order; ``last`` is the last segment."""
         yield from self.whole
         for arm in sorted(self.attempts, key=lambda arm: _place(arm, order)):
@@ -98,7 +98,7 @@ class _Part:
                 if number > chosen:
                     yield from (e for e in tries[number] if isinstance(e, TokenMargin))
 
-    def _is_told(self, event: Event) -> bool:
+    def _is_repeated(self, event: Event) -> bool:
         if isinstance(event, _ONCE):
             return any(isinstance(other, type(event)) for other in self.whole)
         if isinstance(event, Notice):
@@ -123,7 +123,7 @@ def _order(started: Event) -> Sequence[str]:
         return ()
 
 
-def _parts(events: Sequence[Event]) -> Iterator[list[Event]]:
+def _segments(events: Sequence[Event]) -> Iterator[list[Event]]:
     """Split into segments; each but the first begins with its RunResumed."""
     part: list[Event] = []
     for event in events:
@@ -148,12 +148,12 @@ def _on_one_clock(parts: Iterable[list[Event]]) -> Iterator[list[Event]]:
             started = first
         elif isinstance(first, RunResumed) and started is not None:
             wanted = max(started.t_ns + first.wall_ns - started.wall_ns, end)
-            moved = [_later(event, wanted - first.t_ns) for event in part]
+            moved = [_shifted(event, wanted - first.t_ns) for event in part]
         end = max([end, *(event.t_ns for event in moved)])
         yield moved
 
 
-def _later(event: Event, by_ns: int) -> Event:
+def _shifted(event: Event, by_ns: int) -> Event:
     update: dict[str, Any] = {"t_ns": event.t_ns + by_ns}
     if isinstance(event, (Step, SecondPartRun)):
         update["started_ns"] = event.started_ns + by_ns

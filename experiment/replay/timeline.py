@@ -30,7 +30,7 @@ from kvsim.core.step import GIVES_BACK, OpKind, StepPlan
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class PoolSnapshot:
     """Block tables after one step; ``cached`` blocks have no owner."""
 
     shape: PoolShape
@@ -46,13 +46,13 @@ class Replay:
     Attributes:
         rows: one per step, up to the first that contradicts earlier ones.
         problem: why the replay ended early; or None.
-        pictures: tables at the step with most live slots, and at that of the arm's example.
+        snapshots: tables at the step with most live slots, and at that of the arm's example.
         frames: for the player; None if not requested.
     """
 
     rows: list[StepRow]
     problem: Message | None
-    pictures: Mapping[int, Picture]
+    snapshots: Mapping[int, PoolSnapshot]
     frames: list[Frame] | None
 
 
@@ -90,12 +90,12 @@ def _replay(events: ArmEvents, frames: bool) -> Replay:
     return one.end(problem)
 
 
-def picture_at(events: ArmEvents, step: int) -> Picture | None:
+def snapshot_at(events: ArmEvents, step: int) -> PoolSnapshot | None:
     """Block tables after a step; None if the replay does not reach it.
 
-    Steps other than those in :attr:`Replay.pictures` are replayed from the beginning.
+    Steps other than those in :attr:`Replay.snapshots` are replayed from the beginning.
     """
-    known = replayed(events).pictures.get(step)
+    known = replayed(events).snapshots.get(step)
     if known is not None or events.pool is None:
         return known
     ledger = Ledger(pool_shape(events.pool))
@@ -105,7 +105,7 @@ def picture_at(events: ArmEvents, step: int) -> Picture | None:
         except ReplayError:
             return None
         if ledger.last_step == step:
-            return Picture(ledger.shape, step, ledger.holders, frozenset(ledger.cached))
+            return PoolSnapshot(ledger.shape, step, ledger.holders, frozenset(ledger.cached))
     return None
 
 
@@ -116,12 +116,12 @@ class _Pass:
         self._events = events
         self._ledger = Ledger(pool_shape(pool))
         self._stays = _stays(events.steps)
-        self._returns = Returns()
+        self._resumptions = Resumptions()
         self._rows: list[StepRow] = []
-        self._pictures: dict[int, Picture] = {}
+        self._snapshots: dict[int, PoolSnapshot] = {}
         self._most_live = -1
-        self._peak: Picture | None = None
-        self._asked = events.mapping.step if events.mapping else None
+        self._peak: PoolSnapshot | None = None
+        self._example_step = events.mapping.step if events.mapping else None
         self._frames = FrameRecorder(frame_size(len(events.steps))) if frames else None
 
     def take(self, step: Step) -> None:
@@ -132,10 +132,10 @@ class _Pass:
         """
         plan, ledger = step.plan, self._ledger
         if self._may_lose(plan):
-            self._keep_peak()
+            self._record_peak()
         if self._frames and self._frames.ends_before(plan):
             self._frames.close(ledger.holders, ledger.cached)
-        self._returns.lose(plan, ledger.holders)
+        self._resumptions.lose(plan, ledger.holders)
         counts = ledger.apply(plan)
         _check_keyframe(ledger, self._events.keyframes.get(plan.step))
         self._rows.append(self._row(step, counts))
@@ -144,33 +144,33 @@ class _Pass:
             self._frames.add(plan, step.t_ns)
             if self._frames.every == 1:
                 self._frames.close(ledger.holders, ledger.cached)
-        if plan.step == self._asked:
-            self._pictures[plan.step] = self._picture()
+        if plan.step == self._example_step:
+            self._snapshots[plan.step] = self._snapshot()
 
     def end(self, problem: Message | None) -> Replay:
         """Return the result; after a contradiction the present state is invalid."""
         if problem is None:
-            self._keep_peak()
+            self._record_peak()
         if self._peak:
-            self._pictures[self._peak.step] = self._peak
+            self._snapshots[self._peak.step] = self._peak
         frames = self._frames
         if frames and problem is None:
             frames.close(self._ledger.holders, self._ledger.cached)
-        return Replay(self._rows, problem, self._pictures, frames.frames if frames else None)
+        return Replay(self._rows, problem, self._snapshots, frames.frames if frames else None)
 
     def _may_lose(self, plan: StepPlan) -> bool:
         """Whether fewer slots may be live after this plan, so that the peak may be before it."""
         grows = (OpKind.ALLOCATE, OpKind.SHARE)
         return bool(plan.finished) or any(op.kind not in grows for op in plan.ops)
 
-    def _keep_peak(self) -> None:
+    def _record_peak(self) -> None:
         if self._rows and self._rows[-1].live >= self._most_live:
-            self._peak = self._picture()
+            self._peak = self._snapshot()
 
-    def _picture(self) -> Picture:
+    def _snapshot(self) -> PoolSnapshot:
         ledger = self._ledger
         holders = {r: replace(h, table=list(h.table)) for r, h in ledger.holders.items()}
-        return Picture(ledger.shape, ledger.last_step, holders, frozenset(ledger.cached))
+        return PoolSnapshot(ledger.shape, ledger.last_step, holders, frozenset(ledger.cached))
 
     def _row(self, step: Step, counts: SlotCounts) -> StepRow:
         plan, ledger = step.plan, self._ledger
@@ -194,13 +194,13 @@ class _Pass:
             swapped=_blocks_of(plan, OpKind.SWAP_OUT, OpKind.SWAP_IN),
             held_blocks=ledger.owned_blocks,
             table_entries=ledger.table_entries,
-            found_late=self._returns.found_late(plan),
+            found_late=self._resumptions.found_late(plan),
             **_figures(counts),  # type: ignore[arg-type]
         )
         return share_fields_set(row)
 
 
-class Returns:
+class Resumptions:
     """Progress of preempted requests, and what they find in the prefix cache on resumption."""
 
     def __init__(self) -> None:

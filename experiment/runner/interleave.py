@@ -47,61 +47,61 @@ class Turn:
 
 # An arm as a coroutine: it yields when it waits for a turn, is sent the turn (None if it is not
 # interleaved), and returns the arm's result. Closing it early ends its process.
-Course = Generator[TurnAwaited, Turn | None, T]
+ArmCoroutine = Generator[TurnAwaited, Turn | None, T]
 
 
-def alone(course: Course[T]) -> T:
+def run_to_completion(coroutine: ArmCoroutine[T]) -> T:
     """Run an arm to completion without interleaving; return its result."""
-    with contextlib.closing(course):
+    with contextlib.closing(coroutine):
         try:
-            next(course)
+            next(coroutine)
             while True:
-                course.send(None)
+                coroutine.send(None)
         except StopIteration as end:
             result: T = end.value
             return result
 
 
-class Turns(Generic[T]):
+class Interleaver(Generic[T]):
     """Interleaved arms after their warm-up; leaving the context ends them.
 
     Args:
-        begins: called before each turn with the turn and the number of the repeat.
+        on_turn: called before each turn with the turn and the number of the repeat.
 
     Attributes:
         ended: result of each completed arm.
     """
 
-    def __init__(self, begins: Callable[[Turn, int], None]) -> None:
+    def __init__(self, on_turn: Callable[[Turn, int], None]) -> None:
         self.ended: dict[Place, T] = {}
-        self._begins = begins
-        self._courses: dict[Place, Course[T]] = {}
+        self._on_turn = on_turn
+        self._coroutines: dict[Place, ArmCoroutine[T]] = {}
         self._repeats: dict[Place, int] = {}  # that an arm waits for
 
-    def add(self, place: Place, course: Course[T]) -> None:
+    def add(self, place: Place, coroutine: ArmCoroutine[T]) -> None:
         """Run an arm up to its first turn, while the others wait."""
-        self._courses[place] = course
-        self._go_on(place, None)
+        self._coroutines[place] = coroutine
+        self._advance(place, None)
 
     def run(self) -> None:
         """Run all arms to completion, round-robin."""
-        of, backwards = len(self._courses), False
+        of, backwards = len(self._coroutines), False
         group = time.monotonic_ns() if of > 1 else None
-        while self._courses:
-            order = tuple(self._courses)
+        while self._coroutines:
+            order = tuple(self._coroutines)
             for place in reversed(order) if backwards else order:
                 turn = Turn(place, group, of)
-                self._begins(turn, self._repeats[place])
-                self._go_on(place, turn)
+                self._on_turn(turn, self._repeats[place])
+                self._advance(place, turn)
             backwards = not backwards
 
-    def _go_on(self, place: Place, turn: Turn | None) -> None:
-        course = self._courses[place]
+    def _advance(self, place: Place, turn: Turn | None) -> None:
+        coroutine = self._coroutines[place]
         try:
-            awaited = next(course) if turn is None else course.send(turn)
+            awaited = next(coroutine) if turn is None else coroutine.send(turn)
         except StopIteration as end:
             self.ended[place] = end.value
-            del self._courses[place]
+            del self._coroutines[place]
         else:
             self._repeats[place] = awaited.repeat
 
@@ -110,9 +110,9 @@ class Turns(Generic[T]):
 
         True if no arm is waiting.
         """
-        if not self._courses:
+        if not self._coroutines:
             return True
-        if len(self._courses) + more > _MOST:
+        if len(self._coroutines) + more > _MOST:
             return False
         largest = max((_resident(process) for process in descendants(os.getpid())), default=0)
         memory, group = psutil.virtual_memory(), read_cgroup()
@@ -126,9 +126,9 @@ class Turns(Generic[T]):
     def __exit__(self, *_: object) -> None:
         """End all waiting arms, even if one fails; signals are deferred."""
         with shielded(), contextlib.ExitStack() as ends:
-            for course in self._courses.values():
-                ends.callback(course.close)
-            self._courses.clear()
+            for coroutine in self._coroutines.values():
+                ends.callback(coroutine.close)
+            self._coroutines.clear()
 
 
 def _least(of_machine: int, of_group: int | None) -> int:

@@ -35,7 +35,7 @@ from experiment.events import (
 from experiment.files import code_cache as compiled_cache
 from experiment.files.user_cache import cache_notice
 from experiment.machine.environment import Environment
-from experiment.machine.thread_variables import crowded, thread_variables
+from experiment.machine.thread_variables import has_background_load, thread_variables
 from experiment.memory.monitor import Monitor
 from experiment.memory.settle import DeviceWatch
 from experiment.process.child import Child, ChildStartError, ChildTimeoutError
@@ -43,7 +43,7 @@ from experiment.process.child_end import ChildEnd, end_reason
 from experiment.process.environment import hub_secrets
 from experiment.process.interrupts import shielded
 from experiment.record.log import EventLog
-from experiment.runner.interleave import Course, alone
+from experiment.runner.interleave import ArmCoroutine, run_to_completion
 from experiment.text.errors import ExitCode, UserError
 from experiment.text.messages import Message, message
 from experiment.workload.prepared import Prepared
@@ -69,17 +69,17 @@ class Session:
     Args:
         directory: the run directory; it exists.
         listener: called with every event, transient ones too.
-        stretch: number of the segment, from 1; a resumed run has one more each time. Logs of later
+        segment: number of the segment, from 1; a resumed run has one more each time. Logs of later
             segments are in a separate directory.
     """
 
     def __init__(
-        self, directory: Path, log: EventLog, listener: Listener, stretch: int = 1
+        self, directory: Path, log: EventLog, listener: Listener, segment: int = 1
     ) -> None:
         self.directory = directory
         self._log = log
         self._listener = listener
-        self.logs = directory / "logs" if stretch == 1 else directory / "logs" / str(stretch)
+        self.logs = directory / "logs" if segment == 1 else directory / "logs" / str(segment)
         self.logs.mkdir(parents=True, exist_ok=True)
         self._ahead: dict[tuple[str, str], Child] = {}
 
@@ -88,7 +88,7 @@ class Session:
 
         Background load is measured first, while no process of ours works.
         """
-        crowded()
+        has_background_load()
         self._start_ahead("prepare", PREPARATION)
 
     def start_arm(self, arms: Sequence[str], config: Config) -> None:
@@ -211,18 +211,18 @@ class Session:
     def run_arm(
         self, arm: str, config: Config, environment: Environment, prepared: Prepared
     ) -> ArmFailed | None:
-        """Run one arm to completion; see :meth:`arm_course` for the result."""
-        return alone(self.arm_course(arm, config, environment, prepared))
+        """Run one arm to completion; see :meth:`arm_coroutine` for the result."""
+        return run_to_completion(self.arm_coroutine(arm, config, environment, prepared))
 
-    def arm_course(
+    def arm_coroutine(
         self,
         arm: str,
         config: Config,
         environment: Environment,
         prepared: Prepared,
         cell: int | None = None,
-    ) -> Course[ArmFailed | None]:
-        """Run one arm in a new process after the device has settled; see :class:`Course`.
+    ) -> ArmCoroutine[ArmFailed | None]:
+        """Run one arm in a new process after the device has settled; see :class:`ArmCoroutine`.
 
         Logs and packages of a ``cell`` are in its own directory, because the same arm of another
         cell may run concurrently. Returns why the arm failed, or None, also if it was skipped.
@@ -246,7 +246,7 @@ class Session:
         device = DeviceWatch(arm, environment, self.emit)
         device.before()
         limit = config.run.arm_timeout_s * config.experiment.times
-        end = yield from self._course(
+        end = yield from self._child_coroutine(
             arm, launch.module, launch.task, limit, monitor, config, launch, logs=logs
         )
         device.after(end.pids)  # the driver may list them a moment longer
@@ -263,14 +263,14 @@ class Session:
             return None
         return limits
 
-    def look_at_margins(self, task: dict[str, Any], config: Config) -> None:
+    def measure_margins(self, task: dict[str, Any], config: Config) -> None:
         """Run ``children.margins``; if it fails, the report shows only the difference."""
         self._run("margins", "experiment.children.margins", task, _PROBE_TIMEOUT_S, None, config)
 
     def _run(self, name: str, *args: Any, **more: Any) -> ChildEnd:
-        return alone(self._course(name, *args, **more))
+        return run_to_completion(self._child_coroutine(name, *args, **more))
 
-    def _course(
+    def _child_coroutine(
         self,
         name: str,
         module: str,
@@ -281,7 +281,7 @@ class Session:
         launch: Launch | None = None,
         seen: list[Event] | None = None,
         logs: Path | None = None,
-    ) -> Course[ChildEnd]:
+    ) -> ArmCoroutine[ChildEnd]:
         last: dict[type, Event] = {}
         python = launch.python if launch else None
         env = _variables(module, config, launch)
@@ -292,13 +292,13 @@ class Session:
                 watcher = monitor(child.pid) if monitor else None
                 try:
                     if watcher:
-                        child.set_observed(watcher.met)
+                        child.set_observed(watcher.observed_processes)
                         watcher.start()
                     yield from self._follow(child, watcher, last, seen)
                 except (ChildTimeoutError, KeyboardInterrupt) as ended:
                     with shielded():
                         child.kill()
-                        self._keep_rest(child)
+                        self._record_rest(child)
                         if isinstance(ended, ChildTimeoutError):
                             reason = message("failure.timeout", seconds=timeout_s)
                             self._fail(last, name, reason)
@@ -322,7 +322,7 @@ class Session:
         watcher: Monitor | None,
         last: dict[type, Event],
         seen: list[Event] | None,
-    ) -> Course[None]:
+    ) -> ArmCoroutine[None]:
         """Record a child's events until it has ended.
 
         Raises:
@@ -334,18 +334,20 @@ class Session:
                 seen.append(event)
             with shielded():
                 self._write(event, line)
-                child.taken()
+                child.mark_processed()
             self._listener(event)
             if isinstance(event, StageEntered):
                 if watcher:
                     watcher.mark(event.stage, event.request)
                 if event.request is None:
-                    child.note_shared()
+                    child.record_shared_memory()
                 child.acknowledge()
             elif isinstance(event, TurnAwaited):
                 yield from self._turn(child, watcher, event)
 
-    def _turn(self, child: Child, watcher: Monitor | None, awaited: TurnAwaited) -> Course[None]:
+    def _turn(
+        self, child: Child, watcher: Monitor | None, awaited: TurnAwaited
+    ) -> ArmCoroutine[None]:
         """Pause a child that waits for its turn, and continue it when its turn comes."""
         if watcher:
             watcher.pause()
@@ -353,15 +355,15 @@ class Session:
         turn = yield awaited
         if turn is not None:
             cell, arm = turn.place
-            told = {"repeat": awaited.repeat, "group": turn.group}
-            self.emit(TurnStarted(cell=cell, arm=arm, **told))
+            details = {"repeat": awaited.repeat, "group": turn.group}
+            self.emit(TurnStarted(cell=cell, arm=arm, **details))
         if watcher:
             watcher.resume()
         child.resume_deadline(left_s)
 
-    def _keep_rest(self, child: Child) -> None:
+    def _record_rest(self, child: Child) -> None:
         """Record events that an ended child had sent and that were not processed."""
-        for event, line in child.rest():
+        for event, line in child.unprocessed():
             self._write(event, line)
 
     def _stop(self, watcher: Monitor) -> None:
@@ -376,9 +378,9 @@ class Session:
 
     def _failure(self, name: str, end: ChildEnd) -> ArmFailed:
         """The child's own ArmFailed event, or one that is derived from its exit code."""
-        said = end.get(ArmFailed)
-        if said is not None:
-            return said
+        reported = end.get(ArmFailed)
+        if reported is not None:
+            return reported
         reason = message("failure.no_end") if end.lingered else end_reason(end.exit_code)
         return self._fail(end.last, name, reason, end.exit_code)
 

@@ -23,7 +23,7 @@ from experiment.events import (
 )
 from experiment.files.os_errors import os_reason
 from experiment.files.scratch import remove_scratch
-from experiment.machine.background_load import kept_busy
+from experiment.machine.background_load import steady_background_load
 from experiment.machine.environment import Environment
 from experiment.memory.monitor import Monitor
 from experiment.memory.process_tree import ProcessTree
@@ -140,7 +140,7 @@ class _Examination:
         self, moment: Moment, event: StageEntered, marker: Monitor, sampler: Monitor, pid: int
     ) -> None:
         if moment is Moment.CHURN_BEGINS:
-            self._others = kept_busy()
+            self._others = steady_background_load()
             sampler.start()
             return
         if moment is Moment.CHURN_ENDED:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from experiment.simulate.names import geometry_error
 from experiment.text.errors import user_error
-from experiment.workload.kvsim_errors import said
+from experiment.workload.kvsim_errors import translate_errors
 from kvsim.latency.roofline import Latency, roofline
 from kvsim.planning.preemption_cost import COPY_S, block_transfer_s
 from kvsim.sim.config import PolicyName, SimConfig
@@ -190,9 +190,9 @@ class Memory:
             UserError: weights and overhead leave nothing, or less than was given.
         """
         if self.budget is None:
-            with said():
+            with translate_errors():
                 return kv_budget(model, gpu, self.gpus, self.utilisation, self.overhead, self.dtype)
-        with said():
+        with translate_errors():
             check_split(model, self.gpus)
         memory = gpu.memory_bytes * self.gpus
         weights = model.weight_bytes(self.dtype)

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiment.files.parse_memory import allowed
+from experiment.files.parse_memory import memory_budget
 from experiment.simulate.names import unknown_trace
 from experiment.text.errors import user_error
-from experiment.workload.kvsim_errors import said
+from experiment.workload.kvsim_errors import translate_errors
 from kvsim.traces import (
     PRESETS,
     Arrivals,
@@ -120,7 +120,7 @@ def load(options: TraceOptions) -> Loaded:
     Raises:
         UserError: it cannot be read, or cannot be had at that rate.
     """
-    with said():
+    with translate_errors():
         stream = _generated(options) if options.preset else _file(options)
         if options.head:
             stream = Head(stream, options.head)
@@ -203,7 +203,7 @@ def _drawn(stream: RequestStream, count: int, rate: float, options: TraceOptions
 
 def read_options(values: dict[str, Any]) -> ReadOptions:
     """Options of a file; texts are counted in tokens of GPT-2, where the format holds any."""
-    return ReadOptions(count_tokens=_Counter(), most=allowed() // _REQUEST_BYTES, **values)
+    return ReadOptions(count_tokens=_Counter(), most=memory_budget() // _REQUEST_BYTES, **values)
 
 
 def holds_texts(info: TraceInfo) -> bool:

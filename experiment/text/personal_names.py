@@ -43,12 +43,12 @@ COMMON = frozenset(
     """,
     )
 )
-_LEAST = 2  # one character is a drive, an option or a unit
-_BEHIND = r"(?=\.?(?:[/\s\"'\\:;,)\]}>=&?#|]|$))"  # what follows a path component
+_MIN_LENGTH = 2  # one character is a drive, an option or a unit
+_PART_END = r"(?=\.?(?:[/\s\"'\\:;,)\]}>=&?#|]|$))"  # what follows a path component
 # Start of an absolute path, also in JSON strings and after a compiler flag.
 ROOTED = r"(?:(?<![\w.~])|(?<=\\[nrt])|(?<=-[A-Z]))"
-_BEGINS = r"(?:(?<![\w.~/@+-])|(?<=\\[nrt]))"
-_MARKED = re.compile(rf"(?<![^/~])\$(?:USER|HOST)\d?{_BEHIND}")
+_RELATIVE_START = r"(?:(?<![\w.~/@+-])|(?<=\\[nrt]))"
+_MARKED = re.compile(rf"(?<![^/~])\$(?:USER|HOST)\d?{_PART_END}")
 
 
 def user_names() -> list[str]:
@@ -60,16 +60,16 @@ def user_names() -> list[str]:
         import pwd
 
         names.append(pwd.getpwuid(os.getuid()).pw_name)
-    return _own(names)
+    return _identifying(names)
 
 
 def host_names() -> list[str]:
     """Names of the machine, with and without its domain."""
     names = [socket.gethostname(), os.environ.get("HOSTNAME", "")]
-    return _own(chain(names, (name.split(".", 1)[0] for name in names)))
+    return _identifying(chain(names, (name.split(".", 1)[0] for name in names)))
 
 
-def marks() -> dict[str, str]:
+def placeholders() -> dict[str, str]:
     """Placeholder of each name, longest name first."""
     found: dict[str, str] = {}
     for mark, names in (("$USER", user_names()), ("$HOST", host_names())):
@@ -78,22 +78,22 @@ def marks() -> dict[str, str]:
     return dict(sorted(found.items(), key=lambda pair: -len(pair[0])))
 
 
-def part_of_path(name: str) -> str:
+def path_part_pattern(name: str) -> str:
     """Regular expression for a name that is a whole path component."""
     word = re.escape(name)
     # A second slash distinguishes a relative path from ``owner/model``.
-    return rf"(?:(?<=[/~]){word}{_BEHIND}|{_BEGINS}{word}(?=/[^\s\"'\\/]+/))"
+    return rf"(?:(?<=[/~]){word}{_PART_END}|{_RELATIVE_START}{word}(?=/[^\s\"'\\/]+/))"
 
 
-def with_names(path: str) -> str:
+def expand_names(path: str) -> str:
     """Replace placeholders in a recorded path by this machine's names; keep unknown ones."""
     if "$" not in path:
         return path
-    names = {mark: name for name, mark in marks().items()}
+    names = {mark: name for name, mark in placeholders().items()}
     return _MARKED.sub(lambda found: names.get(found[0], found[0]), path)
 
 
-def _own(names: Iterable[str]) -> list[str]:
+def _identifying(names: Iterable[str]) -> list[str]:
     """Names that identify a user or host, without duplicates."""
-    kept = (name for name in names if len(name) >= _LEAST and name.lower() not in COMMON)
+    kept = (name for name in names if len(name) >= _MIN_LENGTH and name.lower() not in COMMON)
     return list(dict.fromkeys(kept))

@@ -31,8 +31,8 @@ from experiment.text.personal_names import (
     COMMON,
     ROOTED,
     host_names,
-    marks,
-    part_of_path,
+    path_part_pattern,
+    placeholders,
     user_names,
 )
 from kvsim.files import whole_file
@@ -49,24 +49,24 @@ _TOKENS = {
     "sk-": r"[\w-]{20}", "AKIA": "[A-Z0-9]{16}", "xox": r"[a-z]-[\w-]{10}",
     "eyJ": r"[\w-]{17}\.eyJ",
 }  # fmt: skip
-_LEAST = 6  # shorter values occur in any text
+_MIN_SECRET_LENGTH = 6  # shorter values occur in any text
 _FEW_WORDS = re.compile(r"[a-z]{2,}(?:[-_. ]?(?:[a-z]{2,}|\d{1,2})){0,2}")
-_LEAST_WORD = 4  # shorter names are words of any log
-_PIECE = 1 << 20
+_MIN_WORD_LENGTH = 4  # shorter names are words of any log
+_CHUNK_BYTES = 1 << 20
 # The text to find, the pattern that must match at its position, and the replacement.
-Told = tuple[str, str, str]
+Rule = tuple[str, str, str]
 
 
 def cleaner() -> Callable[[str], str]:
     """Return a function that redacts the home directory, names in paths and secrets, as set now."""
     secrets = [(text, _pattern(text), "***") for text in _secrets(os.environ)]
     tokens = [(begin, rf"(?<!\w){begin}{more}[\w.-]*", "***") for begin, more in _TOKENS.items()]
-    return _without([("://", URL_USER, "://"), *secrets, *tokens, *_places()])
+    return _redactor([("://", URL_USER, "://"), *secrets, *tokens, *_path_rules()])
 
 
 def without_names(text: str) -> str:
     """Redact the home directory and names in paths."""
-    return _without(_places())(text)
+    return _redactor(_path_rules())(text)
 
 
 def without_private(text: str) -> str:
@@ -79,10 +79,10 @@ def without_words(value: Any) -> Any:
 
     For error messages of libraries, which name hosts and file owners.
     """
-    names = _names()
+    names = _name_pattern()
     if names is None:
         return value
-    return in_values(value, lambda text: names.sub(_by_kind, without_names(text)))
+    return in_values(value, lambda text: names.sub(_name_kind, without_names(text)))
 
 
 def in_values(value: Any, clean: Callable[[str], str]) -> Any:
@@ -113,28 +113,28 @@ def clean_log(path: Path) -> None:
     """
     if path.is_symlink() or not path.is_file():
         return
-    without, names = cleaner(), _names()
+    without, names = cleaner(), _name_pattern()
 
-    def told(piece: bytes) -> bytes:
-        text = without(piece.decode("utf-8", errors="surrogateescape"))
-        text = names.sub(_by_kind, text) if names else text
+    def redact(chunk: bytes) -> bytes:
+        text = without(chunk.decode("utf-8", errors="surrogateescape"))
+        text = names.sub(_name_kind, text) if names else text
         return text.encode("utf-8", errors="surrogateescape")
 
-    if all(told(piece) == piece for piece in _pieces(path)):
+    if all(redact(chunk) == chunk for chunk in _chunks(path)):
         return
     with whole_file(path) as clean:
-        for piece in _pieces(path):
-            clean.write(told(piece))
+        for chunk in _chunks(path):
+            clean.write(redact(chunk))
 
 
-def _pieces(path: Path) -> Iterator[bytes]:
+def _chunks(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
-        while piece := file.readline(_PIECE):
-            yield piece
+        while chunk := file.readline(_CHUNK_BYTES):
+            yield chunk
 
 
-def _without(told: Iterable[Told]) -> Callable[[str], str]:
-    compiled = [(what, re.compile(pattern), instead) for what, pattern, instead in told]
+def _redactor(rules: Iterable[Rule]) -> Callable[[str], str]:
+    compiled = [(what, re.compile(pattern), instead) for what, pattern, instead in rules]
 
     def clean(text: str) -> str:
         for what, pattern, instead in compiled:
@@ -157,19 +157,19 @@ def _replaced(text: str, what: str, pattern: re.Pattern[str], instead: str) -> I
     yield text[begin:]
 
 
-def _places() -> list[Told]:
+def _path_rules() -> list[Rule]:
     """Rules for the home directory, as named and with links resolved, and for names in paths.
 
     ``/`` is never redacted, /home/al does not match in /home/alice, and /root not in /mnt/root.
     """
-    places: list[Told] = []
+    places: list[Rule] = []
     with contextlib.suppress(RuntimeError):
         home = str(Path.home())
         if len(home) > 1:
             led = os.path.realpath(home) if Path(home).is_absolute() else ""
             longest = sorted({home, led} if len(led) > 1 else {home}, key=len, reverse=True)
             places += [(each, rf"{ROOTED}{re.escape(each)}(?![\w-])", "~") for each in longest]
-    return places + [(name, part_of_path(name), mark) for name, mark in marks().items()]
+    return places + [(name, path_part_pattern(name), mark) for name, mark in placeholders().items()]
 
 
 def is_secret_name(name: str) -> bool:
@@ -182,7 +182,7 @@ def _secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
     found = {value for name, value in environ.items() if is_secret_name(name)}
     found |= {password for value in environ.values() for password in _URL_PASSWORD.findall(value)}
     found |= set(map(unquote, found))
-    found = {value for value in found if len(value) >= _LEAST and not _is_common(value)}
+    found = {value for value in found if len(value) >= _MIN_SECRET_LENGTH and not _is_common(value)}
     found |= {json.dumps(value, ensure_ascii=False)[1:-1] for value in found}
     return tuple(sorted(found, key=len, reverse=True))
 
@@ -204,15 +204,15 @@ def _vocabulary() -> frozenset[str]:
     return COMMON | frozenset(re.findall(r"[a-z]+", " ".join([*texts, *texts.values()]).lower()))
 
 
-def _names() -> re.Pattern[str] | None:
+def _name_pattern() -> re.Pattern[str] | None:
     """Pattern of host and user names as words; None if there are none."""
     parts = []
     for kind, names in (("host", host_names()), ("user", user_names())):
-        words = sorted((n for n in names if len(n) >= _LEAST_WORD), key=len, reverse=True)
+        words = sorted((n for n in names if len(n) >= _MIN_WORD_LENGTH), key=len, reverse=True)
         if words:
             parts.append(f"(?P<{kind}>{'|'.join(map(re.escape, words))})")
     return re.compile(rf"(?<![\w-])(?:{'|'.join(parts)})(?![\w-])") if parts else None
 
 
-def _by_kind(found: re.Match[str]) -> str:
+def _name_kind(found: re.Match[str]) -> str:
     return f"<{found.lastgroup}>"

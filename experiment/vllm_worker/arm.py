@@ -35,7 +35,7 @@ from experiment.vllm_worker.variables import recorded_variables
 from experiment.vllm_worker.watcher import SchedulerWatcher
 from experiment.workload.arrival_clock import ArrivalClock
 from experiment.workload.first_prompts import NEW_TOKENS
-from experiment.workload.request_times import Progressing
+from experiment.workload.request_times import RequestProgress
 from kvsim.core.observed import ScheduleTrace
 from kvsim.core.step import FinishReason
 
@@ -80,10 +80,10 @@ def _repeat(engine: Any, stats: LastStats, reporter: Reporter, repeat: int) -> f
         reporter.await_turn()
     generate_s = _Generation(engine, stats, reporter, first=not repeat).run_all()
     if task.repeats:
-        told = RepeatFinished(
+        finished = RepeatFinished(
             arm=task.arm, repeat=repeat, warm_up=not repeat, generate_s=generate_s
         )
-        reporter.emit(told)
+        reporter.emit(finished)
     return generate_s
 
 
@@ -100,7 +100,7 @@ class _Start:
     def engine(self) -> Any:
         """Create the engine, with loaded weights and a reserved cache."""
         self._reporter.progress("progress.vllm_load")
-        MeasuredExecutor.watch = staticmethod(self._phase)
+        MeasuredExecutor.on_phase = staticmethod(self._phase)
         extension = f"{RankReport.__module__}.{RankReport.__qualname__}"
         arguments = EngineArgs(
             **self._task.arguments,
@@ -167,7 +167,7 @@ class _Generation:
         self.stats = stats
         self.reporter = reporter
         self.task = reporter.task
-        self.requests = {r.id: Progressing(r) for r in self.task.workload.requests}
+        self.requests = {r.id: RequestProgress(r) for r in self.task.workload.requests}
         self.tokens: dict[int, list[int]] = {request: [] for request in self.requests}
         self.ids: dict[str, int] = {}
         self.coming = deque(self.requests.values())
@@ -198,7 +198,7 @@ class _Generation:
             one.arrived, one.arrival_step = moment, self.watcher.trace.step
             self._add(one)
 
-    def _add(self, one: Progressing) -> None:
+    def _add(self, one: RequestProgress) -> None:
         request = one.request
         params = _sampling(
             self.task.workload.sampling, request.id, request.max_new_tokens,
@@ -217,10 +217,10 @@ class _Generation:
         generated_s = self.reporter.generated_s()
         with clock.paused():
             self._log_step(ended_ns, took)
-            if any(watched.plan.chunks for watched in self.watcher.taken):
+            if any(observed.plan.chunks for observed in self.watcher.decisions):
                 arrivals.tick()
             self._note_chunks(began)
-            self.watcher.taken.clear()
+            self.watcher.decisions.clear()
             ended = [output for output in outputs if self._take(output)]
             if self.first and not self.coming and not self.engine.has_unfinished_requests():
                 self.reporter.mark(Stage.LAST_STEP)
@@ -230,12 +230,12 @@ class _Generation:
 
     def _note_chunks(self, began: int) -> None:
         """Record starts and first-token steps of the requests in this step."""
-        for watched in self.watcher.taken:
-            for chunk in watched.plan.chunks:
+        for observed in self.watcher.decisions:
+            for chunk in observed.plan.chunks:
                 one = self.requests[chunk.request]
                 one.started = began if one.started is None else one.started
                 if chunk.samples and one.first_token_step is None:
-                    one.first_token_step = watched.plan.step
+                    one.first_token_step = observed.plan.step
 
     def _take(self, output: Any) -> bool:
         """Record a request's new tokens; return whether it has finished."""
@@ -253,13 +253,13 @@ class _Generation:
         self.reporter.finished(self.requests[request], reason.value, self.tokens[request])
 
     def _log_step(self, ended_ns: int, took: int) -> None:
-        for watched in self.watcher.taken:
-            plan = watched.plan
+        for observed in self.watcher.decisions:
+            plan = observed.plan
             self.reporter.step(plan, ended_ns, took)
             if plan.step % KEYFRAME_EVERY == 0:
-                self.reporter.keyframe(plan.step, watched.tables, watched.written)
-        if self.watcher.taken and self.stats.scheduler is not None:
-            self.reporter.emit(self._engine_step(self.watcher.taken[-1].plan.step))
+                self.reporter.keyframe(plan.step, observed.tables, observed.written)
+        if self.watcher.decisions and self.stats.scheduler is not None:
+            self.reporter.emit(self._engine_step(self.watcher.decisions[-1].plan.step))
 
     def _engine_step(self, step: int) -> EngineStep:
         """Statistics of a step. vLLM's usage excludes the null block: used ÷ (blocks - 1)."""

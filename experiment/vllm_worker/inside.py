@@ -17,10 +17,10 @@ import torch
 from vllm.v1.executor.multiproc_executor import MultiprocExecutor
 from vllm.v1.metrics.loggers import StatLoggerBase
 
-Watch = Callable[[Any, str, float], None]
+PhaseCallback = Callable[[Any, str, float], None]
 
 
-def _nobody(executor: Any, phase: str, seconds: float) -> None:
+def _ignore_phase(executor: Any, phase: str, seconds: float) -> None:
     """Do nothing: worker processes import this module too."""
 
 
@@ -32,7 +32,7 @@ class MeasuredExecutor(MultiprocExecutor):  # type: ignore[misc]
     """
 
     # vLLM creates the object, so the callback is an attribute of the class.
-    watch: ClassVar[Watch] = staticmethod(_nobody)
+    on_phase: ClassVar[PhaseCallback] = staticmethod(_ignore_phase)
 
     def _init_executor(self) -> None:
         self._timed("load", super()._init_executor)
@@ -54,7 +54,7 @@ class MeasuredExecutor(MultiprocExecutor):  # type: ignore[misc]
     def _timed(self, phase: str, call: Callable[[], Any]) -> Any:
         begin = time.monotonic()
         result = call()
-        type(self).watch(self, phase, time.monotonic() - begin)
+        type(self).on_phase(self, phase, time.monotonic() - begin)
         return result
 
 

@@ -23,7 +23,7 @@ from experiment.events.pace import MAX_REQUEST_MARKS
 from experiment.process.wire import Wire
 from experiment.text.messages import Message, message
 from experiment.vllm_worker.task import VllmTask
-from experiment.workload.request_times import Progressing
+from experiment.workload.request_times import RequestProgress
 from kvsim.core.step import StepPlan
 from kvsim.sizing.vllm_capacity import NULL_BLOCKS
 
@@ -127,7 +127,7 @@ class Reporter:
         """Log block tables and written slots, to check the replay of the plans."""
         self.emit(Keyframe(arm=self.task.arm, step=step, tables=tables, written=written))
 
-    def finished(self, one: Progressing, reason: str, tokens: Sequence[int]) -> None:
+    def finished(self, one: RequestProgress, reason: str, tokens: Sequence[int]) -> None:
         """Log the end of a request and mark REQUEST_DONE."""
         now = self.clock.now()
         with self.clock.paused():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from experiment.machine.thread_record import without_places
+from experiment.machine.thread_record import without_paths
 
 # Required; set before vLLM is imported.
 SET = {
@@ -35,7 +35,7 @@ def prepare_variables(device: str) -> None:
 def recorded_variables() -> dict[str, str]:
     """Variables of vLLM and of thread pools for the record, without secrets."""
     return {
-        name: without_places(name, value)
+        name: without_paths(name, value)
         for name, value in sorted(os.environ.items())
         if name.startswith(_SHOWN) and not name.endswith(("_KEY", "_TOKEN"))
     }

@@ -16,7 +16,7 @@ from kvsim.core.step import Chunk, StepPlan
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class ObservedStep:
     """A plan, and block tables and written tokens after it."""
 
     plan: StepPlan
@@ -28,7 +28,7 @@ class Watched:
 class SchedulerWatcher:
     """Wraps the scheduler's ``schedule``. ``ids`` maps vLLM's request names to ours.
 
-    It runs during a step, within ``paused``, so that its time is not counted. ``taken`` are the
+    It runs during a step, within ``paused``, so that its time is not counted. ``decisions`` are the
     decisions since it was last cleared: one per step, unless vLLM schedules ahead.
     """
 
@@ -36,7 +36,7 @@ class SchedulerWatcher:
     trace: ScheduleTrace
     ids: Mapping[str, int]
     paused: Callable[[], AbstractContextManager[None]]
-    taken: list[Watched] = field(default_factory=list)
+    decisions: list[ObservedStep] = field(default_factory=list)
     _decide: Any = None
 
     def attach(self) -> None:
@@ -85,4 +85,4 @@ class SchedulerWatcher:
             for r in self.scheduler.running
             if self.ids[r.request_id] in tables
         }
-        self.taken.append(Watched(plan, tables, written))
+        self.decisions.append(ObservedStep(plan, tables, written))

@@ -36,7 +36,7 @@ class ArrivalClock:
         self._wall = wall
         self._began = now()
         self._steps = 0.0
-        self._passed = [(0.0, self._began)]  # virtual clock, and when it was reached
+        self._history = [(0.0, self._began)]  # virtual clock, and when it was reached
 
     @property
     def now(self) -> float:
@@ -45,7 +45,7 @@ class ArrivalClock:
 
     def tick(self) -> None:
         """Count an executed step."""
-        self._pass_to(self._steps + 1)
+        self._advance_to(self._steps + 1)
 
     def arrived(self, request: WorkloadRequest) -> bool:
         """Whether the request has arrived."""
@@ -54,7 +54,7 @@ class ArrivalClock:
     def wait_for(self, request: WorkloadRequest) -> None:
         """Block until the request arrives."""
         if not self._wall:
-            self._pass_to(max(self._steps, request.arrival))
+            self._advance_to(max(self._steps, request.arrival))
         while not self.arrived(request):
             time.sleep(min(_NAP_S, max(0.0, request.arrival - self.now)))
 
@@ -78,8 +78,8 @@ class ArrivalClock:
         """Time of an arrived request's arrival on the arm's clock, in nanoseconds."""
         if self._wall:
             return self._began + round(request.arrival * 1e9)
-        return self._passed[bisect_left(self._passed, (request.arrival, 0))][1]
+        return self._history[bisect_left(self._history, (request.arrival, 0))][1]
 
-    def _pass_to(self, steps: float) -> None:
+    def _advance_to(self, steps: float) -> None:
         self._steps = steps
-        self._passed.append((steps, self._arm_now()))
+        self._history.append((steps, self._arm_now()))

@@ -19,7 +19,7 @@ _CELL_CODES = ("pool_too_small", "livelock")
 
 
 @contextmanager
-def said() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """Convert errors of kvsim into user errors.
 
     Raises:

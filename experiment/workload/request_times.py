@@ -51,7 +51,7 @@ class RequestTimes:
 
 
 @dataclass(slots=True)
-class Progressing:
+class RequestProgress:
     """A request in an external engine; its times are those of RequestTimes."""
 
     request: WorkloadRequest

@@ -205,7 +205,7 @@ def _check_length(number: int, prompt_tokens: int, new_tokens: int, max_length: 
         )
 
 
-def drawn_requests(
+def random_requests(
     config: Config, vocab_size: int, decode: Callable[[list[int]], str]
 ) -> list[WorkloadRequest]:
     """Create requests of the lengths in ``workload.lengths`` with random token ids.
@@ -216,13 +216,13 @@ def drawn_requests(
     Raises:
         UserError: a request exceeds the maximum length, or there are too many.
     """
-    drawn = random.Random(config.run.seed)  # noqa: S311 - to be drawn again, not to be secret
+    generator = random.Random(config.run.seed)  # noqa: S311 - to be drawn again, not to be secret
     requests: list[WorkloadRequest] = []
     samples, lengths = config.sampling.n, config.workload.lengths
     check_size(samples * len(lengths), samples * sum(prompt for prompt, _ in lengths))
     for number, (prompt, new) in enumerate(lengths, 1):
         _check_length(number, prompt, new, config.cache.max_length)
-        ids = drawn.choices(range(vocab_size), k=prompt)
+        ids = generator.choices(range(vocab_size), k=prompt)
         requests += _samples(len(requests), decode(ids), ids, new, samples)
     return requests
 
@@ -273,8 +273,8 @@ def make_workload(
     for arm in (arm for arm in arms if arm in SLAB_ARMS):
         needed = beams * in_engine(cache.max_length) if arm in ENGINE_ARMS else slab
         if budget < needed:
-            told = {"budget": budget, "needed": needed, "max_length": cache.max_length}
-            raise user_error("error.workload.no_slab", arm=arm, **told)
+            params = {"budget": budget, "needed": needed, "max_length": cache.max_length}
+            raise user_error("error.workload.no_slab", arm=arm, **params)
     if "paged" in arms:
         _check_blocks(requests, budget, cache.block_size, in_engine(cache.block_size), beams)
     ready = WorkloadReady(
@@ -299,8 +299,8 @@ def cannot_grow(arm: str, workload: WorkloadReady, slot_bytes: int) -> Message |
     slots = workload.sampling.n * max(ends)
     if slots * slot_bytes <= workload.budget_bytes:
         return None
-    told = {"budget": workload.budget_bytes, "needed": slots * slot_bytes, "slots": slots}
-    return message("error.workload.no_growth", arm=arm, **told)
+    params = {"budget": workload.budget_bytes, "needed": slots * slot_bytes, "slots": slots}
+    return message("error.workload.no_growth", arm=arm, **params)
 
 
 def _check_blocks(

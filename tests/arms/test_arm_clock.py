@@ -51,7 +51,7 @@ def test_first_prompts_are_due_where_no_first_repeat_warms_up(
 ) -> None:
     config = SimpleNamespace(experiment=ExperimentConfig(name=experiment))
     task: Any = SimpleNamespace(device="cpu", config=config)
-    assert ArmRun(task, task, 0.0).computes_before is before
+    assert ArmRun(task, task, 0.0).has_warm_up is before
 
 
 def test_a_step_is_logged_without_what_was_measured_in_the_middle_of_it() -> None:
@@ -68,7 +68,7 @@ def test_a_step_is_logged_without_what_was_measured_in_the_middle_of_it() -> Non
         time.sleep(_PAUSE_S)
     time.sleep(_PAUSE_S)
     before = time.monotonic_ns()
-    run.step(StepPlan(0), began, run.picture(0, dict, dict))
+    run.step(StepPlan(0), began, run.snapshot(0, dict, dict))
     (step,) = (event for event in sent if isinstance(event, Step))
     assert 2 * _PAUSE_S * 1e9 <= step.t_ns - step.started_ns < 3 * _PAUSE_S * 1e9
     assert before <= step.t_ns <= time.monotonic_ns()

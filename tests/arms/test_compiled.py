@@ -57,7 +57,7 @@ def fake_run(arm: str) -> Any:
     events: list[Any] = []
     workload = SimpleNamespace(sampling=SamplingConfig(), max_length=32)
     return SimpleNamespace(
-        task=SimpleNamespace(arm=arm, workload=workload), computes_before=True,
+        task=SimpleNamespace(arm=arm, workload=workload), has_warm_up=True,
         paused=nullcontext, synchronize=lambda: None, emit=events.append, events=events,
     )  # fmt: skip
 
@@ -84,7 +84,7 @@ def test_generate_is_told_whether_to_compile(arm: str) -> None:
 def test_compiling_takes_a_few_steps_of_the_same_shape_before_the_clock() -> None:
     model, run = Recorder(), fake_run(ARM)
     cache, _ = cache_of(2)
-    contiguous._compute_before(run, model, REQUESTS, cache)
+    contiguous._warm_up(run, model, REQUESTS, cache)
     (told,) = model.calls
     assert told["disable_compile"] is False
     assert isinstance(told["compile_config"], CompileConfig)
@@ -99,7 +99,7 @@ def test_compiling_takes_a_few_steps_of_the_same_shape_before_the_clock() -> Non
 def test_others_compute_as_many_tokens_as_ours_before_the_clock_and_compile_nothing() -> None:
     model, run = Recorder(), fake_run("contiguous.batch")
     cache, _ = cache_of(2)
-    contiguous._compute_before(run, model, REQUESTS, cache)
+    contiguous._warm_up(run, model, REQUESTS, cache)
     (told,) = model.calls
     assert told["disable_compile"] is True
     assert (told["input_ids"].shape, told["max_new_tokens"]) == ((2, 5), NEW_TOKENS)
@@ -110,8 +110,8 @@ def test_others_compute_as_many_tokens_as_ours_before_the_clock_and_compile_noth
 
 def test_the_first_repeat_of_an_experiment_warms_up_so_nothing_is_computed_before() -> None:
     model, run = Recorder(), fake_run("contiguous.batch")
-    run.computes_before = False
-    contiguous._compute_before(run, model, REQUESTS, cache_of(2)[0])
+    run.has_warm_up = False
+    contiguous._warm_up(run, model, REQUESTS, cache_of(2)[0])
     assert (model.calls, run.events) == ([], [])
 
 
@@ -123,7 +123,7 @@ def test_what_is_computed_before_the_clock_fits_behind_the_longest_prompt(
     """A slab has 32 slots; the last token's keys and values are never written."""
     model, run = Recorder(), fake_run(arm)
     full = REQUESTS[0].model_copy(update={"token_ids": [1] * prompt})
-    contiguous._compute_before(run, model, [REQUESTS[1], full], cache_of(2)[0])
+    contiguous._warm_up(run, model, [REQUESTS[1], full], cache_of(2)[0])
     assert [told["max_new_tokens"] for told in model.calls] == [room]
 
 

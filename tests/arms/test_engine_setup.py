@@ -18,7 +18,7 @@ from experiment.arms.engine_setup import (
     announce_kernel,
     announce_use,
     capture_graphs,
-    kernel_of,
+    resolve_kernel,
 )
 from experiment.config.schema import Config
 from experiment.engine.attention import kernel_choice, kernels
@@ -100,7 +100,7 @@ def capture(run: FakeRun, runner: FakeRunner, kernel: str = "triton") -> DecodeG
 def choose(monkeypatch: pytest.MonkeyPatch, run: FakeRun, reason: Message | None) -> str:
     for module in (kernel_choice, engine_setup):
         monkeypatch.setattr(module, "reason_against", lambda device, shape: reason)
-    return kernel_of(run)  # type: ignore[arg-type]
+    return resolve_kernel(run)  # type: ignore[arg-type]
 
 
 def test_on_a_gpu_auto_is_triton_where_it_runs_and_torch_with_the_reason_elsewhere(
@@ -224,7 +224,7 @@ def test_a_cpu_without_the_compiled_kernel_says_why(
 
     monkeypatch.setattr(kernels, "cpu_kernel_module", gone)
     run = FakeRun(CPU)
-    kernel = kernel_of(run)  # type: ignore[arg-type]
+    kernel = resolve_kernel(run)  # type: ignore[arg-type]
     announce_kernel(run, kernel)  # type: ignore[arg-type]
     assert kernel == "torch"
     (text,) = kernel_facts(record(run.events))

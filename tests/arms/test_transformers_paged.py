@@ -202,7 +202,7 @@ def test_what_it_computed_before_leaves_the_cache_as_a_new_one(prepared: Prepare
     seen: list[int] = []
     step = manager._generation_step
     manager._generation_step = lambda: (seen.append(len(allocator.block_table)), step())
-    transformers_paged._compute_before(run, manager)
+    transformers_paged._warm_up(run, manager)
     assert seen[0] == len(ALIKE)
     assert len(seen) == NEW_TOKENS
     assert (cache.pool.free_sectors, dict(allocator.block_table)) == (free, {})

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from experiment.arms.step_profile import ATTEND, STEP, Parts, Span, spans_of, split
+from experiment.arms.step_profile import ATTEND, STEP, ProfiledSpan, StepTimes, spans_of, split
 from experiment.bench.data import BenchData
 from experiment.bench.plan import ARMS, Options, base_config, turned, with_run
 from experiment.bench.profiles import Profile
@@ -278,23 +278,23 @@ def test_the_workload_of_gpus_is_run_there_and_when_it_is_asked_for() -> None:
 
 def test_the_outermost_operations_of_a_step_are_counted_once() -> None:
     spans = [
-        Span("aten::embedding", 0, 50),  # before any step
-        Span(STEP, 100, 1100),
-        Span("aten::layer_norm", 110, 130),
-        Span("aten::native_layer_norm", 112, 128),
-        Span("aten::addmm", 200, 500),
-        Span("aten::copy_", 210, 220),
-        Span(ATTEND, 500, 700),
-        Span("aten::bmm", 510, 600),  # a product inside attention is attention
-        Span("mkldnn::_linear_pointwise", 700, 900),
-        Span(STEP, 2000, 2100),
-        Span("aten::argmax", 2010, 2020),
-        Span("aten::mm", 2100, 2200),  # behind the step
+        ProfiledSpan("aten::embedding", 0, 50),  # before any step
+        ProfiledSpan(STEP, 100, 1100),
+        ProfiledSpan("aten::layer_norm", 110, 130),
+        ProfiledSpan("aten::native_layer_norm", 112, 128),
+        ProfiledSpan("aten::addmm", 200, 500),
+        ProfiledSpan("aten::copy_", 210, 220),
+        ProfiledSpan(ATTEND, 500, 700),
+        ProfiledSpan("aten::bmm", 510, 600),  # a product inside attention is attention
+        ProfiledSpan("mkldnn::_linear_pointwise", 700, 900),
+        ProfiledSpan(STEP, 2000, 2100),
+        ProfiledSpan("aten::argmax", 2010, 2020),
+        ProfiledSpan("aten::mm", 2100, 2200),  # behind the step
     ]
     first, second = split(reversed(spans))
-    assert first == Parts(1.0, pytest.approx(0.5), pytest.approx(0.2), pytest.approx(0.02))
+    assert first == StepTimes(1.0, pytest.approx(0.5), pytest.approx(0.2), pytest.approx(0.02))
     assert first.rest == pytest.approx(0.28)
-    assert second == Parts(0.1, 0.0, 0.0, pytest.approx(0.01))
+    assert second == StepTimes(0.1, 0.0, 0.0, pytest.approx(0.01))
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
@@ -331,7 +331,7 @@ def test_on_a_gpu_its_kernels_are_counted_and_not_the_thread_that_starts_them() 
         event("ampere_sgemm_128x64_tn", 1500, 1700, "CUDA", 0),  # behind the step
     ]
     (parts,) = split(spans_of(events, on_gpu=True))
-    assert parts == Parts(1.0, *(pytest.approx(n) for n in (0.15, 0.07, 0.04)))
+    assert parts == StepTimes(1.0, *(pytest.approx(n) for n in (0.15, 0.07, 0.04)))
     assert parts.rest == pytest.approx(0.74)
     (host,) = split(spans_of(events, on_gpu=False))
     assert host.matrix == pytest.approx(0.89)

@@ -25,7 +25,7 @@ def test_a_gate_is_judged_by_the_run_of_this_process_whatever_that_takes(
     def measure(*_: object) -> tuple[int, bool]:
         text = "".join(encode(event) + "\n" for event in events())
         (out / EVENTS_FILE).write_text(text, encoding="utf-8")
-        monkeypatch.setattr("experiment.files.parse_memory._LOOK", 1)
+        monkeypatch.setattr("experiment.files.parse_memory._CHECK_BYTES", 1)
         monkeypatch.setenv("PAGEDKV_MEMORY", "1B")
         return ExitCode.OK, True
 

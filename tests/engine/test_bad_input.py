@@ -29,7 +29,7 @@ def state(engine: Engine) -> tuple[Any, ...]:
         engine.pool.poisoned_bytes(),
         engine.scheduler.has_work,
         sorted(engine._generations),
-        sorted(engine._promised),
+        sorted(engine._reserved_ids),
     )
 
 

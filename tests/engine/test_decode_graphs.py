@@ -176,12 +176,12 @@ def test_more_requests_than_the_largest_size_run_as_ever() -> None:
 
 def test_only_single_tokens_that_sample_within_the_maximum_length_are_taken() -> None:
     _, graphs = make("gpt2", call_again, most=2)
-    assert graphs.takes(plan_of((7, 3), (8, POSITIONS - 1)))
-    assert not graphs.takes(plan_of())
-    assert not graphs.takes(plan_of((7, 3), (8, 0), (9, 1)))
-    assert not graphs.takes(plan_of((7, POSITIONS)))
-    assert not graphs.takes(StepPlan(0, chunks=(Chunk(7, 3, 1, samples=False),)))
-    assert not graphs.takes(StepPlan(0, chunks=(Chunk(7, 3, 2, samples=True),)))
+    assert graphs.accepts(plan_of((7, 3), (8, POSITIONS - 1)))
+    assert not graphs.accepts(plan_of())
+    assert not graphs.accepts(plan_of((7, 3), (8, 0), (9, 1)))
+    assert not graphs.accepts(plan_of((7, POSITIONS)))
+    assert not graphs.accepts(StepPlan(0, chunks=(Chunk(7, 3, 1, samples=False),)))
+    assert not graphs.accepts(StepPlan(0, chunks=(Chunk(7, 3, 2, samples=True),)))
 
 
 def test_static_rows_are_those_of_a_packed_step_and_padding_is_dropped() -> None:

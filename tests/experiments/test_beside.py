@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from in_process import run, tiny_config
 from made_up import why
 
-from experiment.engine.arena import Arena, Buddy, FirstFit, Lengths, come_and_go
+from experiment.engine.arena import Arena, ArenaRequest, Buddy, FirstFit, run_arena
 from experiment.engine.attention.kernels import KERNELS
 from experiment.engine.attention.lookup import layouts, queries
 from experiment.text.messages import message
@@ -28,8 +28,8 @@ SLOT = 1024
 
 def test_a_request_waits_for_a_hole_though_enough_is_free() -> None:
     # 4 + 4 + 4 slots fill the arena; the first and the last end, and 6 in a row are nowhere.
-    requests = [Lengths(4, 1), Lengths(2, 3), Lengths(4, 1), Lengths(6, 1)]
-    holes = come_and_go(requests, Arena(12, 8, CPU), FirstFit(12), seats=8)
+    requests = [ArenaRequest(4, 1), ArenaRequest(2, 3), ArenaRequest(4, 1), ArenaRequest(6, 1)]
+    holes = run_arena(requests, Arena(12, 8, CPU), FirstFit(12), max_running=8)
     assert (holes.first_step, holes.free, holes.largest, holes.needed) == (1, 8, 4, 6)
     assert holes.refused_steps == 2
     assert (holes.steps, holes.running_peak) == (4, 3)
@@ -44,8 +44,8 @@ def test_two_requests_in_the_same_memory_are_noticed() -> None:
 
 def test_the_buddy_arena_does_what_the_simulator_foretells() -> None:
     pattern = [(40, 30), (150, 60), (20, 90), (200, 20), (70, 50), (30, 15)]
-    lengths = [Lengths(*pattern[i % 6], arrival=2 * i) for i in range(18)]
-    found = come_and_go(lengths, Arena(512, 4, CPU), Buddy(512), seats=64)
+    lengths = [ArenaRequest(*pattern[i % 6], arrival=2 * i) for i in range(18)]
+    found = run_arena(lengths, Arena(512, 4, CPU), Buddy(512), max_running=64)
     config = SimConfig(
         policy="oracle", budget_bytes=512, slot_bytes=1, max_length=512, max_num_seqs=64,
         max_num_batched_tokens=100_000, latency=LinearLatency(fixed_s=1.0),
@@ -108,7 +108,7 @@ def test_lookup_and_holes_on_the_real_arm(tmp_path: Path) -> None:
 def test_a_lookup_that_cannot_be_timed_gives_no_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("experiment.arms.asides.time_lookup", lambda *arguments: None)
+    monkeypatch.setattr("experiment.arms.micro_benchmarks.time_lookup", lambda *arguments: None)
     config = tiny_config(
         "lookup", experiment__values=[32], experiment__options={"requests": 2, "new": 3}
     )
@@ -136,25 +136,25 @@ REQUESTS = st.lists(
 
 
 @pytest.mark.parametrize("fit", FITS)
-@given(drawn=REQUESTS, slots=st.integers(64, 130), seats=st.integers(1, 12))
+@given(drawn=REQUESTS, slots=st.integers(64, 130), max_running=st.integers(1, 12))
 def test_arithmetic_foretells_what_is_counted_from_the_bytes_of_an_arena(
-    fit: Fit, drawn: list[tuple[int, int, int]], slots: int, seats: int
+    fit: Fit, drawn: list[tuple[int, int, int]], slots: int, max_running: int
 ) -> None:
     """Bytes of a device, and ends by a calendar: nothing is shared but the buddy allocator."""
-    lengths = [Lengths(*one) for one in sorted(drawn, key=lambda one: one[2])]
+    lengths = [ArenaRequest(*one) for one in sorted(drawn, key=lambda one: one[2])]
     allocator = Buddy(slots) if fit == "buddy" else FirstFit(slots)
     try:
-        seen = come_and_go(lengths, Arena(slots, 4, CPU), allocator, seats)
+        seen = run_arena(lengths, Arena(slots, 4, CPU), allocator, max_running)
     except ValueError:  # one is longer than any hole that there could be
         with pytest.raises(SimulationError):
-            replay_arena(_Stream(lengths), slots, seats, fit)
+            replay_arena(_Stream(lengths), slots, max_running, fit)
         return
-    said = replay_arena(_Stream(lengths), slots, seats, fit)
+    said = replay_arena(_Stream(lengths), slots, max_running, fit)
     assert said == seen
 
 
 def test_arithmetic_says_of_the_buddy_what_the_whole_simulator_says() -> None:
-    lengths = [Lengths(30 + 7 * n % 90, 10 + 13 * n % 40, arrival=2 * n) for n in range(40)]
+    lengths = [ArenaRequest(30 + 7 * n % 90, 10 + 13 * n % 40, arrival=2 * n) for n in range(40)]
     config = SimConfig(
         policy="oracle", budget_bytes=512, slot_bytes=1, max_length=512, max_num_seqs=64,
         max_num_batched_tokens=100_000, latency=LinearLatency(fixed_s=1.0),
@@ -173,7 +173,7 @@ def test_arithmetic_says_of_the_buddy_what_the_whole_simulator_says() -> None:
 class _Stream:
     """Requests as the simulator reads them."""
 
-    def __init__(self, lengths: list[Lengths]) -> None:
+    def __init__(self, lengths: list[ArenaRequest]) -> None:
         self._lengths = lengths
         self.info = TraceInfo("test", "generated", "declared", None, "none", None, "none")
 

@@ -31,11 +31,11 @@ from experiment.experiments.evaluate import picture
 from experiment.experiments.measured import cells_of
 from experiment.machine import background_load as noise
 from experiment.record.log import EVENTS_FILE, Record, read_record
-from experiment.record.merged import joined
+from experiment.record.merged import merged_events
 from experiment.report.console.reporter import ConsoleReporter
 from experiment.report.console.results import show_results
 from experiment.report.page.page import report_html
-from experiment.runner.interleave import Course, Turns
+from experiment.runner.interleave import ArmCoroutine, Interleaver
 from experiment.text import Translator
 from experiment.text.messages import message
 
@@ -57,7 +57,7 @@ def test_what_others_keep_busy_takes_more_than_one_look(
 ) -> None:
     left = list(seen)
     monkeypatch.setattr(noise, "others_cores", lambda: left.pop(0))
-    assert noise.kept_busy() == expected
+    assert noise.steady_background_load() == expected
     assert len(left) == unused
 
 
@@ -70,7 +70,7 @@ def test_the_least_of_the_looks_is_told_also_where_it_is_quiet(
     """Nobody busy is something else than nobody knows."""
     left = list(seen)
     monkeypatch.setattr(noise, "others_cores", lambda: left.pop(0))
-    assert noise.least_busy() == expected
+    assert noise.min_background_load() == expected
 
 
 @dataclass
@@ -85,7 +85,7 @@ class Told:
         self.events.append(event)
         self.order.append("notice")
 
-    def arm_course(self, arm: str, *_: Any) -> Course[None]:
+    def arm_coroutine(self, arm: str, *_: Any) -> ArmCoroutine[None]:
         self.order.append(arm)
         for repeat in range(1, self.repeats + 1):
             yield TurnAwaited(arm=arm, repeat=repeat)
@@ -102,7 +102,7 @@ def begun_cell(told: Told, config: Config, device: str = "cpu") -> None:
     started = CellStarted(index=1, of=2, values={}, overrides={}, arms=["slabs", "paged"])
     given = SimpleNamespace(prepared=None, refused={})
     begin: Any = lead._begin_cell
-    with Turns[None](lambda turn, repeat: None) as turns:
+    with Interleaver[None](lambda turn, repeat: None) as turns:
         environment = SimpleNamespace(device=device)
         begin(told, told, started, config, environment, given, ["slabs", "paged"], turns)
         turns.run()
@@ -123,7 +123,7 @@ def test_arms_take_turns_where_they_may(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     if not room:
-        monkeypatch.setattr(Turns, "has_room", lambda self, more: not self._courses)
+        monkeypatch.setattr(Interleaver, "has_room", lambda self, more: not self._coroutines)
     told = Told(repeats=1)
     begun_cell(told, make_config({"experiment": {"name": "capacity", **changes}}), device)
     assert told.order == order
@@ -228,10 +228,10 @@ def test_of_an_arm_that_ran_again_the_later_attempt_was_busy_or_not(
     started = next(event for event in events if isinstance(event, CellStarted))
     resumed = RunResumed(version="1", wall_ns=2**62, utc_offset_s=0, command=[],
                          missing=[(0, "paged")])  # fmt: skip
-    log = joined([*first, *broken, resumed, started, *rest])
+    log = merged_events([*first, *broken, resumed, started, *rest])
     assert busy.others_cores(log) == {"slabs": 0.5}
     again = events[at["paged"] :]
-    log = joined([*first, *rest[:2], resumed, started, *again])
+    log = merged_events([*first, *rest[:2], resumed, started, *again])
     assert busy.others_cores(log) == {"slabs": 0.5, "paged": 1.25}
 
 

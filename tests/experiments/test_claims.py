@@ -227,7 +227,7 @@ def test_only_a_run_of_its_own_is_read_whatever_that_takes(
     capacity: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = cut(capacity.record.directory, tmp_path / "capacity", "as it is")
-    monkeypatch.setattr("experiment.files.parse_memory._LOOK", 1)
+    monkeypatch.setattr("experiment.files.parse_memory._CHECK_BYTES", 1)
     monkeypatch.setenv("PAGEDKV_MEMORY", "1B")
     read = Reader()
     *_, unused = find_place(tmp_path, "capacity", capacity.config, read)
@@ -313,7 +313,7 @@ def test_a_run_that_it_has_just_made_is_judged_whatever_reading_takes(
 ) -> None:
     def ended(_: object, place: Path, *__: object) -> int:
         cut(capacity.record.directory, place, "as it is")
-        monkeypatch.setattr("experiment.files.parse_memory._LOOK", 1)
+        monkeypatch.setattr("experiment.files.parse_memory._CHECK_BYTES", 1)
         monkeypatch.setenv("PAGEDKV_MEMORY", "1B")
         return 0
 

@@ -134,7 +134,7 @@ def test_cells_that_took_turns_are_held_against_each_other_round_by_round() -> N
     ],
 )
 def test_the_margin_of_turns(keys: dict[str, object], margin: float) -> None:
-    assert load_config(CONFIGS / "capacity.toml", keys).experiment.apart_in_turns == margin
+    assert load_config(CONFIGS / "capacity.toml", keys).experiment.interleaved_margin == margin
 
 
 def test_findings_say_that_they_are_of_rounds() -> None:

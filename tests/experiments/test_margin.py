@@ -115,7 +115,10 @@ def test_cells_of_a_block_size_need_it_too() -> None:
     assert findings("block-size", small, large)["speed"].verdict == "shown"
     seen = findings("block-size", small, large, margin=0.2)["speed"]
     assert seen.verdict == "not_shown"
-    assert found_of("block-size", small, margin=None).config.experiment.apart == MARGINS["full"]
+    assert (
+        found_of("block-size", small, margin=None).config.experiment.process_margin
+        == MARGINS["full"]
+    )
 
 
 @pytest.mark.parametrize("repeats", [1, 3])

@@ -22,7 +22,7 @@ from programs import ARMS, Starter, arm_steps, in_a_terminal, read_until, take_i
 from experiment.analysis.conclusions import evaluate
 from experiment.commands import main as cli
 from experiment.events import RunFinished
-from experiment.process.interrupts import EndedError, Interrupts, answer
+from experiment.process.interrupts import EndedError, Interrupts, read_answer
 from experiment.process.streams import ignore_broken_pipe
 from experiment.record.log import read_record
 from experiment.text.errors import ExitCode
@@ -198,5 +198,5 @@ def test_a_question_to_a_closed_terminal_ends_the_command(
     with os.fdopen(given, encoding="utf-8") as file, Interrupts() as taken:
         monkeypatch.setattr(sys, "stdin", file)
         with pytest.raises(EndedError if gone else OSError):
-            answer(fail)
+            read_answer(fail)
         assert taken.exit_code == (ExitCode.HUNG_UP if gone else None)

@@ -15,7 +15,7 @@ from real_parts import is_gone
 from experiment.analysis.conclusions import evaluate
 from experiment.commands.main import main
 from experiment.events import ArmStarted
-from experiment.process.process_tree import is_guard
+from experiment.process.process_tree import is_reaper
 from experiment.record.log import EVENTS_FILE, read_record
 from experiment.text.errors import ExitCode
 
@@ -31,7 +31,7 @@ def test_nothing_that_an_arm_started_outlives_a_program_that_is_killed(start: St
         assert (SHM / others["shared"]).exists()
         below = psutil.Process(program.process.pid).children(recursive=True)
         assert {process.pid for process in below} > set(others["pids"])
-        assert [process for process in below if is_guard(process)]
+        assert [process for process in below if is_reaper(process)]
         program.process.send_signal(signal.SIGKILL)
         assert program.end()[0] == -signal.SIGKILL
         assert all(is_gone(process.pid) for process in below)

@@ -23,7 +23,7 @@ from experiment.events import (
     TurnStarted,
 )
 from experiment.experiments.measured import cells_of
-from experiment.record.merged import joined
+from experiment.record.merged import merged_events
 from experiment.text.messages import message
 
 S = 10**9
@@ -57,13 +57,13 @@ def at(event: Event, t_s: float) -> Event:
 
 def test_an_unbroken_log_is_left_as_it_is() -> None:
     events = [*begun(), *batch_arm(), *paged_arm(), RunFinished(status="complete")]
-    assert list(joined(events)) == events
+    assert list(merged_events(events)) == events
 
 
 def test_the_later_attempt_of_an_arm_counts() -> None:
     log = [*begun(), *batch_arm(), *killed(paged_arm()), RunFinished(status="incomplete"),
            resumed(60), *head()[1:], *paged_arm(), RunFinished(status="complete")]  # fmt: skip
-    results = evaluate(record(joined(log)))
+    results = evaluate(record(merged_events(log)))
     assert results.status == "complete"
     assert [(arm.arm, arm.status) for arm in results.arms] == [
         (BATCH, "finished"),
@@ -81,7 +81,7 @@ def test_the_later_attempt_of_an_arm_counts() -> None:
 
 def test_the_first_attempt_stands_where_the_arm_did_not_begin_again() -> None:
     log = [*begun(), *batch_arm(), *killed(paged_arm()), resumed(60), *head()[1:]]
-    results = evaluate(record(joined(log)))
+    results = evaluate(record(merged_events(log)))
     assert [arm.status for arm in results.arms] == ["finished", "failed"]
     assert results.arms[1].requests or results.arms[1].steps
     assert results.status == "failed"  # it broke off once more
@@ -97,15 +97,15 @@ def test_arms_stand_in_the_order_in_which_they_run() -> None:
         *batch_arm(),
         RunFinished(status="complete"),
     ]
-    assert [arm.arm for arm in evaluate(record(joined(log))).arms] == [BATCH, PAGED]
-    assert not [e for e in joined(log) if isinstance(e, ArmSkipped)]
+    assert [arm.arm for arm in evaluate(record(merged_events(log))).arms] == [BATCH, PAGED]
+    assert not [e for e in merged_events(log) if isinstance(e, ArmSkipped)]
 
 
 def test_what_is_told_twice_stands_once_and_a_failed_preparation_is_forgotten() -> None:
     busy = Notice(text=message("note.busy", load=9))
     failed = ArmFailed(arm="prepare", reason=message("failure.no_end"))
     log = [*begun(), busy, failed, resumed(60), *head()[1:], busy, *batch_arm(), *paged_arm()]
-    found = joined(log)
+    found = merged_events(log)
     assert len([e for e in found if isinstance(e, ModelPrepared)]) == 1
     assert len([e for e in found if isinstance(e, Notice)]) == 1
     assert failed not in found
@@ -118,9 +118,9 @@ def test_a_difference_that_was_looked_at_later_belongs_to_its_arm() -> None:
                          logits=(0.5, 0.4), margin=0.1)  # fmt: skip
     old = margin.model_copy(update={"margin": 0.9})
     log = [*begun(), *batch_arm(), *killed(paged_arm()), old, resumed(60), *paged_arm(), margin]
-    assert [e.margin for e in joined(log) if isinstance(e, TokenMargin)] == [0.1]
+    assert [e.margin for e in merged_events(log) if isinstance(e, TokenMargin)] == [0.1]
     log = [*begun(), *batch_arm(), *paged_arm(), resumed(60), margin]
-    assert [e.margin for e in joined(log) if isinstance(e, TokenMargin)] == [0.1]
+    assert [e.margin for e in merged_events(log) if isinstance(e, TokenMargin)] == [0.1]
 
 
 def test_moments_behind_a_break_follow_the_wall_clock_and_no_duration_moves() -> None:
@@ -128,7 +128,7 @@ def test_moments_behind_a_break_follow_the_wall_clock_and_no_duration_moves() ->
     first = [at(e, BOOT_S + 3) for e in begun()[1:]]
     second = paged_arm()
     log = [begun()[0], *first, resumed(wall_s=3600, t_s=10), *second]
-    steps = [e for e in joined(log) if isinstance(e, Step)]
+    steps = [e for e in merged_events(log) if isinstance(e, Step)]
     before = [e for e in second if isinstance(e, Step)]
     assert [e.t_ns - e.started_ns for e in steps] == [e.t_ns - e.started_ns for e in before]
     # The step that ended 9 s before the clock showed 10 ended 3600 - 9 s after the run began.
@@ -139,7 +139,7 @@ def test_moments_behind_a_break_follow_the_wall_clock_and_no_duration_moves() ->
 def test_a_wall_clock_that_was_set_back_puts_nothing_before_what_was_there() -> None:
     first = [at(e, BOOT_S + 100) for e in begun()[1:]]
     log = [begun()[0], *first, resumed(wall_s=-9999, t_s=BOOT_S + 200)]
-    assert joined(log)[-1].t_ns >= (BOOT_S + 100) * S
+    assert merged_events(log)[-1].t_ns >= (BOOT_S + 100) * S
 
 
 def test_cells_of_an_experiment_are_put_together() -> None:
@@ -153,7 +153,7 @@ def test_cells_of_an_experiment_are_put_together() -> None:
            cell(1), model, workload, *batch_arm(), *killed(paged_arm()),
            resumed(60, missing=[(1, PAGED)]),
            cell(1), model, workload, *paged_arm(), RunFinished(status="complete")]  # fmt: skip
-    cells = cells_of(record(joined(log)))
+    cells = cells_of(record(merged_events(log)))
     assert [one.started.index for one in cells] == [0, 1]
     for one in cells:
         results = evaluate(one.view(0))
@@ -185,13 +185,13 @@ def test_cells_whose_arms_took_turns_are_put_together() -> None:
            *(e for part in turns(paged_arm(), 2) for e in part),
            RunFinished(status="complete")]  # fmt: skip
     assert len(end_one) > 3
-    for whole in (log, joined(log)):
+    for whole in (log, merged_events(log)):
         assert finished_arms(record(whole)) == {(0, PAGED), (1, PAGED)}
     here: int | None = None
-    for event in joined(log):  # each cell in one piece, whoever ran in between
+    for event in merged_events(log):  # each cell in one piece, whoever ran in between
         here = event.index if isinstance(event, CellStarted) else here
         assert not isinstance(event, TurnStarted) or event.cell == here
-    cells = cells_of(record(joined(log)))
+    cells = cells_of(record(merged_events(log)))
     assert [one.started.index for one in cells] == [0, 1]
     plain = evaluate(record([*begun(), *paged_arm(), RunFinished(status="complete")])).arms[0]
     for each in cells:

@@ -13,7 +13,7 @@ import weakref
 
 import pytest
 
-from experiment.process.interrupts import EndedError, Interrupts, drawing, shielded
+from experiment.process.interrupts import EndedError, Interrupts, rendering_started, shielded
 from experiment.text.errors import ExitCode
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -61,7 +61,7 @@ def test_a_repeated_sighup_neither_kills_nor_leaves_the_report(
         signal.raise_signal(signal.SIGHUP)
         time.sleep(0.05)
         assert below.poll() is None
-        drawing()
+        rendering_started()
         signal.raise_signal(signal.SIGHUP)
         assert interrupts.exit_code == ExitCode.TERMINATED
 

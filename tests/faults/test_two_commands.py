@@ -17,7 +17,7 @@ from written_runs import sample_run
 
 from experiment.analysis.conclusions import evaluate
 from experiment.commands.main import main
-from experiment.files.locks import held, is_locked
+from experiment.files.locks import directory_lock, is_locked
 from experiment.record.log import EVENTS_FILE, EventLog, read_record
 from experiment.report.pages import index
 from experiment.text.errors import ExitCode
@@ -117,7 +117,7 @@ def test_the_directory_of_a_command_that_was_killed_is_free(hold: Hold, tmp_path
     assert is_locked(tmp_path)
     process.kill()
     assert is_gone(process.pid)
-    with held(tmp_path):
+    with directory_lock(tmp_path):
         assert not is_locked(tmp_path), "it is ours"
 
 
@@ -145,7 +145,7 @@ def test_a_comparison_is_written_when_another_one_is_done(
     out.mkdir()
     words = ["compare", run, run, "--out", str(out), "--lang", "en"]
     process = hold(out)
-    monkeypatch.setattr(index, "DRAWING_S", 0.1)
+    monkeypatch.setattr(index, "RENDER_WAIT_S", 0.1)
     assert main(words) == ExitCode.USAGE
     assert list(out.iterdir()) == []
     monkeypatch.undo()
@@ -156,6 +156,6 @@ def test_a_comparison_is_written_when_another_one_is_done(
 def test_whoever_draws_does_not_wait_for_ever(
     hold: Hold, simulation: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("experiment.commands.simulate.DRAWING_S", 0.2)
+    monkeypatch.setattr("experiment.commands.simulate.RENDER_WAIT_S", 0.2)
     hold(simulation)
     assert main(["render", str(simulation), "--lang", "en"]) == ExitCode.USAGE

@@ -31,7 +31,7 @@ from experiment.report.console.compare import CompareConsole
 from experiment.simulate.latency_file import read_latency
 from experiment.text import LANGUAGES, Translator
 from experiment.text.errors import ExitCode, UserError
-from experiment.workload.kvsim_errors import said
+from experiment.workload.kvsim_errors import translate_errors
 from experiment.workload.requests import check_prompts, choose_prompts, read_prompts
 from kvsim.latency.roofline import StepWork
 from kvsim.traces import ReadOptions, TraceFile
@@ -175,7 +175,7 @@ def _trace(data: bytes, place: Path) -> None:
     refusals = []
     for each in options:
         try:
-            with said():
+            with translate_errors():
                 read = TraceFile(path, each)
                 rows = list(read)
                 assert read.info.accepted == len(rows)

@@ -153,7 +153,7 @@ def left_behind(engine: Engine) -> dict[str, int]:
         "host owners": len(host.owners) if host else 0,
         "generations": sum(type(each) is Generation for each in there),
         "requests": sum(type(each) is Request for each in there),
-        "promised": len(engine._promised),
+        "promised": len(engine._reserved_ids),
     }
 
 

@@ -17,7 +17,7 @@ from memory_fakes import MIB, FakeNvml, entry, until
 
 from experiment.events import Channel, Event, Reading, Scope, Stage
 from experiment.machine.environment import NvmlFacts
-from experiment.memory.figure import Figure
+from experiment.memory.figure import MemoryFigure
 from experiment.memory.monitor import Monitor
 from experiment.memory.process_tree import ProcessTree
 from experiment.text.messages import message
@@ -75,7 +75,7 @@ def monitor(pid: int, log: Log, fake: FakeNvml | None = None, **changes: Any) ->
 def test_an_unchanged_value_is_repeated_only_every_quarter_second(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ProcessTree, "rss", lambda self, **_: Figure(MIB))
+    monkeypatch.setattr(ProcessTree, "rss", lambda self, **_: MemoryFigure(MIB))
     watch = monitor(os.getpid(), log)
     watch.start()
     until(lambda: len(log.readings) == 3)
@@ -86,7 +86,7 @@ def test_an_unchanged_value_is_repeated_only_every_quarter_second(
 
 def test_a_changed_value_is_emitted_at_once(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     values = iter(range(1, 1_000_000))
-    monkeypatch.setattr(ProcessTree, "rss", lambda self, **_: Figure(next(values)))
+    monkeypatch.setattr(ProcessTree, "rss", lambda self, **_: MemoryFigure(next(values)))
     watch = monitor(os.getpid(), log, interval_ms=1)
     watch.start()
     until(lambda: len(log.readings) >= 20)
@@ -173,10 +173,10 @@ def test_a_sample_that_raises_is_one_unknown_and_not_the_end(
 ) -> None:
     broken = threading.Event()
 
-    def rss(self: ProcessTree, **_: object) -> Figure:
+    def rss(self: ProcessTree, **_: object) -> MemoryFigure:
         if broken.is_set():
             raise ValueError("no such luck")
-        return Figure(MIB)
+        return MemoryFigure(MIB)
 
     monkeypatch.setattr(ProcessTree, "rss", rss)
     watch = monitor(os.getpid(), log, interval_ms=1)
@@ -251,7 +251,7 @@ def test_small_changes_wait_and_the_largest_figure_never_does(
 ) -> None:
     """Between two keepalives: a thousandth is the least that counts, but a peak is exact."""
     sizes = iter([1000 * MIB, 999 * MIB + MIB // 2, 1000 * MIB + 1, 998 * MIB])
-    monkeypatch.setattr(ProcessTree, "rss", lambda self, **_: Figure(next(sizes)))
+    monkeypatch.setattr(ProcessTree, "rss", lambda self, **_: MemoryFigure(next(sizes)))
     watch = monitor(os.getpid(), log)
     for _ in range(4):
         watch._sample()

@@ -9,7 +9,7 @@ import pytest
 from made_up_machine import UUID
 from memory_fakes import MIB, FakeNvml, FakeTorch, entry
 
-from experiment.memory.figure import Figure, missing
+from experiment.memory.figure import MemoryFigure, missing
 from experiment.memory.gpu_probe import PROBE_BYTES, device_reason, probe_gpus, process_reason
 from experiment.memory.nvml import NvmlDevice, NvmlError, open_nvml
 
@@ -23,7 +23,7 @@ def device(fake: FakeNvml) -> NvmlDevice:
     return open_nvml(fake).device(UUID)
 
 
-def reason(figure: Figure) -> str:
+def reason(figure: MemoryFigure) -> str:
     assert figure.bytes is None
     assert figure.reason is not None
     return figure.reason.key
@@ -56,7 +56,7 @@ def test_without_the_binding_nvml_is_refused_with_the_reason(
 
 def test_used_memory_of_a_device_comes_with_its_total() -> None:
     fake = FakeNvml()
-    assert device(fake).memory() == Figure(fake.used, total_bytes=fake.total)
+    assert device(fake).memory() == MemoryFigure(fake.used, total_bytes=fake.total)
 
 
 @pytest.mark.parametrize("code", [13, 25])
@@ -206,20 +206,20 @@ def test_mig_mode_unknown_is_not_off(code: int, expected: bool | None) -> None:
         (missing("memory.nvml_not_listed"), True, None, "memory.nvml_pid_namespace"),
         (missing("memory.nvml_not_listed"), False, None, "memory.nvml_lists_nothing"),
         (missing("memory.nvml_no_value"), True, None, "memory.nvml_no_value"),
-        (Figure(PROBE_BYTES - 1), True, None, "memory.nvml_pid_namespace"),
-        (Figure(PROBE_BYTES), True, "535.54.03", "memory.nvml_driver_wrong"),
-        (Figure(PROBE_BYTES), True, "535.104.05", None),
+        (MemoryFigure(PROBE_BYTES - 1), True, None, "memory.nvml_pid_namespace"),
+        (MemoryFigure(PROBE_BYTES), True, "535.54.03", "memory.nvml_driver_wrong"),
+        (MemoryFigure(PROBE_BYTES), True, "535.104.05", None),
     ],
 )
 def test_whether_nvml_sees_a_process_that_holds_memory(
-    figure: Figure, others: bool, driver: str | None, key: str | None
+    figure: MemoryFigure, others: bool, driver: str | None, key: str | None
 ) -> None:
     found = process_reason(figure, others, driver)
     assert (found.key if found else None) == key
 
 
 def test_the_figure_of_a_whole_gpu_says_nothing_of_a_slice() -> None:
-    whole = Figure(5 * MIB, total_bytes=80 * 1024 * MIB)
+    whole = MemoryFigure(5 * MIB, total_bytes=80 * 1024 * MIB)
     found = device_reason(whole, torch_total=10 * 1024 * MIB)
     assert found is not None
     assert found.key == "memory.nvml_mig_parent"

@@ -19,7 +19,7 @@ from made_up_machine import cpu_environment
 from memory_fakes import MIB
 
 from experiment.events import Channel, Event, HighWaterReset, Reading, Stage
-from experiment.memory.figure import Figure
+from experiment.memory.figure import MemoryFigure
 from experiment.memory.monitor import Monitor
 from experiment.memory.process_tree import ProcessTree
 from experiment.text.messages import Message, message
@@ -215,7 +215,7 @@ def test_a_sampler_that_dies_is_said_and_stages_are_still_read(
 
     rss = ProcessTree.rss
 
-    def read(self: ProcessTree, *, fresh: bool = False) -> Figure:
+    def read(self: ProcessTree, *, fresh: bool = False) -> MemoryFigure:
         if place == "read":
             harm()
         return rss(self, fresh=fresh)

@@ -16,7 +16,7 @@ import pytest
 from memory_fakes import until
 
 from experiment.memory import process_tree
-from experiment.memory.figure import Figure
+from experiment.memory.figure import MemoryFigure
 from experiment.memory.process_tree import ProcessTree
 
 MIB = 2**20
@@ -90,13 +90,13 @@ def child() -> Iterator[Child]:
     made.process.communicate()
 
 
-def size(figure: Figure) -> int:
+def size(figure: MemoryFigure) -> int:
     assert figure.reason is None
     assert figure.bytes is not None
     return figure.bytes
 
 
-def gone(figure: Figure) -> bool:
+def gone(figure: MemoryFigure) -> bool:
     return (
         figure.bytes is None
         and figure.reason is not None

@@ -14,7 +14,7 @@ from memory_fakes import MIB, FakeNvml, entry
 from experiment.events import Baseline, Channel, Event, ForeignProcesses, Notice
 from experiment.machine.environment import NvmlFacts
 from experiment.memory import settle as module
-from experiment.memory.figure import Figure, missing
+from experiment.memory.figure import MemoryFigure, missing
 from experiment.memory.settle import LIMIT_S, PAUSE_S, DeviceWatch, settle
 from experiment.text import LANGUAGES, Translator
 from experiment.text.messages import message
@@ -40,9 +40,9 @@ class Clock:
 def settled(values: Iterator[int | None], tolerance: int = 8) -> tuple[int | None, bool, float]:
     clock = Clock()
 
-    def read() -> Figure:
+    def read() -> MemoryFigure:
         value = next(values)
-        return missing("memory.nvml_gpu_lost") if value is None else Figure(value)
+        return missing("memory.nvml_gpu_lost") if value is None else MemoryFigure(value)
 
     result = settle(read, tolerance, clock, clock.sleep)
     return result.figure.bytes, result.settled, pytest.approx(result.waited_s)

@@ -120,7 +120,7 @@ def test_what_came_before_it_began_anew_is_not_measured(monkeypatch: pytest.Monk
     assert watch.take().cpu_cores == pytest.approx(0.1 / EVERY_S)
     clock.now += EVERY_S / 5
     assert watch.take() is None
-    assert watch.take(now_or_never=True).cpu_cores == pytest.approx(0.1 / (EVERY_S / 5))
+    assert watch.take(force=True).cpu_cores == pytest.approx(0.1 / (EVERY_S / 5))
 
 
 def test_a_child_that_ends_does_not_make_the_sum_fall(monkeypatch: pytest.MonkeyPatch) -> None:

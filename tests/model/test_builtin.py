@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from experiment.model import builtin
-from experiment.model.builtin import TINY, build_model, is_whole, recorded_sha256
+from experiment.model.builtin import TINY, build_model, is_complete, recorded_sha256
 from experiment.model.load import load_model, load_tokenizer
 from experiment.text.errors import UserError
 
@@ -83,11 +83,11 @@ def test_a_damaged_model_is_built_again(damage: str) -> None:
         (place / "tokenizer.json").unlink()
     else:
         (place / "manifest.json").write_text("[]", encoding="utf-8")
-    assert not is_whole(place)
+    assert not is_complete(place)
     calls: list[str] = []
     assert build_model("tiny-gpt2", 0, 0.08, lambda: calls.append("built")) == place
     assert calls == ["built"]
-    assert is_whole(place)
+    assert is_complete(place)
     assert recorded_sha256(place) == sound
 
 
@@ -138,7 +138,7 @@ def _half_a_build(then: str) -> tuple[subprocess.Popen[str], Path]:
 def test_what_a_killed_build_left_is_removed_by_the_next_one_and_a_living_one_is_not() -> None:
     process, place = _half_a_build("time.sleep(600)")
     try:
-        assert is_whole(build_model("tiny-gpt2", 1, 0.08))
+        assert is_complete(build_model("tiny-gpt2", 1, 0.08))
         assert (place / "model.safetensors").is_file()
     finally:
         process.kill()

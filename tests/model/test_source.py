@@ -18,7 +18,7 @@ from experiment.config.schema import Config
 from experiment.events import Event, Notice, Progress
 from experiment.model import hub
 from experiment.model.builtin import build_model
-from experiment.model.hub import HubModel, HubSilentError, download, wanted_files
+from experiment.model.hub import HubModel, HubUnavailableError, download, wanted_files
 from experiment.model.source import find_model, text_warning, weight_files
 from experiment.text.errors import UserError, user_error
 
@@ -148,7 +148,7 @@ def test_a_download_that_stalls_counts_as_silence(mini: MiniHub) -> None:
     files = wanted_files({name: len(data) for name, data in mini.files.items()})
     events: list[Event] = []
     started = time.monotonic()
-    with pytest.raises(HubSilentError) as caught:
+    with pytest.raises(HubUnavailableError) as caught:
         download(HubModel("lab/tiny", files), events.append, lambda _: None, stall_s=1.0)
     assert time.monotonic() - started < 8
     assert caught.value.tried.key == "prepare.tried_stalled"

@@ -18,7 +18,7 @@ from sample import make_record
 from experiment.analysis.conclusions import evaluate
 from experiment.record.log import Record
 from experiment.replay import frames
-from experiment.replay.timeline import Picture
+from experiment.replay.timeline import PoolSnapshot
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.page import page as html
 from experiment.report.page.page import report_html
@@ -218,6 +218,6 @@ def test_the_picture_of_a_large_pool_leaves_the_page_to_the_player() -> None:
         request: Holder(list(range(request, blocks, owners)), written=16 * (blocks // owners) - 8)
         for request in range(owners)
     }
-    one = map_of("paged", Picture(PoolShape(blocks, 16, 4), 0, holders), 2048)
+    one = map_of("paged", PoolSnapshot(PoolShape(blocks, 16, 4), 0, holders), 2048)
     assert one is not None
     assert 100_000 < len(slot_map(Bilingual("en"), [one])) < 250_000

@@ -15,7 +15,7 @@ import event_makers
 import pytest
 
 from experiment.events import Step, encode
-from experiment.files.parse_memory import allowed
+from experiment.files.parse_memory import memory_budget
 from experiment.text.errors import ExitCode
 
 ROOT = Path(__file__).parents[2]
@@ -116,4 +116,4 @@ def test_it_is_refused_in_one_line_within_a_gibibyte(
 @pytest.mark.parametrize(("named", "size"), [("", GIB), ("3 MiB", 3 * MIB), ("4096B", 4096)])
 def test_more_may_be_allowed(named: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAGEDKV_MEMORY", named)
-    assert allowed() == size
+    assert memory_budget() == size

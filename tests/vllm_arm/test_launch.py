@@ -12,7 +12,15 @@ import pytest
 from vllm_runs import BLOCK, config, invented, pretender
 
 import experiment
-from experiment.arms.launch import BIND, VLLM_PYTHON, Launch, adapt, plan_launch, refuse, skipped
+from experiment.arms.launch import (
+    BIND,
+    VLLM_PYTHON,
+    Launch,
+    adapt_block_size,
+    plan_launch,
+    refusal_reason,
+    skip_reason,
+)
 from experiment.config.schema import Config
 from experiment.machine.environment import Environment
 from experiment.process.child import Child
@@ -44,15 +52,15 @@ def test_what_this_machine_cannot_do_is_refused(
     environment: Environment, sections: dict[str, Any], reason: object
 ) -> None:
     assert not environment.gpus
-    assert refuse(config(**sections), environment) == reason
+    assert refusal_reason(config(**sections), environment) == reason
     others = config(**sections).model_copy(update={"run": Config().run})
-    assert refuse(others, environment) is None
+    assert refusal_reason(others, environment) is None
 
 
 def test_a_budget_above_all_memory_is_refused(environment: Environment) -> None:
     total = environment.ram.total_bytes
-    assert refuse(config(cache={"budget": total}), environment) is None
-    refused = refuse(config(cache={"budget": total + 1}), environment)
+    assert refusal_reason(config(cache={"budget": total}), environment) is None
+    refused = refusal_reason(config(cache={"budget": total + 1}), environment)
     assert refused == message("error.vllm_budget", budget=total + 1, total=total)
 
 
@@ -63,7 +71,7 @@ def test_more_swap_space_than_free_memory_is_refused_where_an_arm_swaps(
 
     def refused(size: int, *arms: str) -> object:
         sections = {"engine": {"swap_space": size}, "run": {"arms": arms, "device": "cpu"}}
-        return refuse(Config.model_validate(sections), environment)
+        return refusal_reason(Config.model_validate(sections), environment)
 
     assert refused(free, "paged") is None
     assert refused(free + 1, "paged") == message("error.swap_space", size=free + 1, free=free)
@@ -74,20 +82,22 @@ def test_an_interpreter_that_is_not_there_is_refused(
     environment: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VLLM_PYTHON, "/no/such/python")
-    assert refuse(config(), environment) == message("error.vllm_python", path="/no/such/python")
+    assert refusal_reason(config(), environment) == message(
+        "error.vllm_python", path="/no/such/python"
+    )
 
 
 def test_without_a_block_size_of_yours_every_arm_takes_one_that_vllm_has() -> None:
     arms = ("paged", "vllm")
-    changed, notices = adapt(Config(), arms, "cpu")
+    changed, notices = adapt_block_size(Config(), arms, "cpu")
     assert changed.cache.block_size == vllm_block_size(changed.cache.block_size, "cpu") == 32
     assert notices[0] == message("note.block_size_everywhere", size=32)
-    assert adapt(Config(), arms, "cuda")[0].cache.block_size == 16
+    assert adapt_block_size(Config(), arms, "cuda")[0].cache.block_size == 16
 
 
 def test_your_block_size_stays_and_the_difference_is_told() -> None:
     given = Config.model_validate({"cache": {"block_size": 40}})
-    changed, notices = adapt(given, ("vllm",), "cpu")
+    changed, notices = adapt_block_size(given, ("vllm",), "cpu")
     size = changed.cache.block_size
     assert (size, vllm_block_size(size, "cpu")) == (40, 64)
     assert notices[0] == message("note.vllm_block_size", size=64, given=40)
@@ -96,7 +106,7 @@ def test_your_block_size_stays_and_the_difference_is_told() -> None:
 def test_on_a_gpu_its_blocks_are_multiples_of_16(python: str, tmp_path: Path) -> None:
     """FlashAttention's and Triton's kernels read no other ones, and it fails after loading."""
     given = Config.model_validate({"cache": {"block_size": 8}})
-    changed, notices = adapt(given, ("vllm",), "cuda")
+    changed, notices = adapt_block_size(given, ("vllm",), "cuda")
     assert changed == given
     assert notices == [message("note.vllm_block_size", size=16, given=8)]
     prepared = invented(tmp_path)
@@ -107,7 +117,7 @@ def test_on_a_gpu_its_blocks_are_multiples_of_16(python: str, tmp_path: Path) ->
 
 
 def test_without_vllm_nothing_is_changed() -> None:
-    assert adapt(Config(), ("paged",), "cpu") == (Config(), [])
+    assert adapt_block_size(Config(), ("paged",), "cpu") == (Config(), [])
 
 
 def test_without_a_compiler_the_model_is_not_compiled(
@@ -121,9 +131,12 @@ def test_without_a_compiler_the_model_is_not_compiled(
         return bool(launch.task["arguments"]["enforce_eager"])
 
     monkeypatch.setattr("experiment.arms.launch.has_compiler", lambda: True)
-    assert (eager(), adapt(given, ("vllm",), "cpu")[1]) == (False, [])
+    assert (eager(), adapt_block_size(given, ("vllm",), "cpu")[1]) == (False, [])
     monkeypatch.setattr("experiment.arms.launch.has_compiler", lambda: False)
-    assert (eager(), adapt(given, ("vllm",), "cpu")[1]) == (True, [message("note.vllm_eager")])
+    assert (eager(), adapt_block_size(given, ("vllm",), "cpu")[1]) == (
+        True,
+        [message("note.vllm_eager")],
+    )
 
 
 def test_the_worker_is_told_the_same_things_as_the_others(python: str, tmp_path: Path) -> None:
@@ -155,8 +168,8 @@ def test_on_a_gpu_a_vllm_for_the_cpu_is_skipped(
     python = str(pretender(tmp_path / "python", "", has))
     monkeypatch.setenv(VLLM_PYTHON, python)
     reason = None if on_gpu else message("vllm.cpu_only", path=python)
-    assert skipped("vllm", config(), "cuda") == reason
-    assert skipped("vllm", config(), "cpu") is None
+    assert skip_reason("vllm", config(), "cuda") == reason
+    assert skip_reason("vllm", config(), "cpu") is None
 
 
 def test_a_gpu_that_others_use_too_is_not_refused_for_what_they_hold(

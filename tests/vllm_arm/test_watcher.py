@@ -51,9 +51,9 @@ def test_what_it_takes_to_look_is_on_nobodys_clock(moment: list[int]) -> None:
     watched.schedule()
     assert clock.now() - began == DECIDES_NS
     assert moment[0] - 1000 == DECIDES_NS + LOOKS_NS
-    (taken,) = watcher.taken
+    (taken,) = watcher.decisions
     assert taken.tables == {0: [4, 7]}
     assert taken.plan.waiting == 2
     watcher.detach()
     watched.schedule()
-    assert len(watcher.taken) == 1
+    assert len(watcher.decisions) == 1

@@ -102,7 +102,7 @@ class DecodeGraphs:
         kept = [*self._buffers.tensors, *([] if self._logits is None else [self._logits])]
         return sum(tensor.nbytes for tensor in kept)
 
-    def takes(self, plan: StepPlan) -> bool:
+    def accepts(self, plan: StepPlan) -> bool:
         """Whether a plan is a decode step with at most the largest number of requests."""
         return 0 < len(plan.chunks) <= self.sizes[-1] and all(
             chunk.count == 1 and chunk.samples and chunk.start < self._buffers.max_length

@@ -9,7 +9,7 @@ from experiment.events import Stage, StageEntered
 from experiment.record.log import Record
 from experiment.replay.arm_events import ArmEvents, arms_of
 from experiment.replay.step_rows import StepRow
-from experiment.replay.timeline import Picture, picture_at, timeline
+from experiment.replay.timeline import PoolSnapshot, snapshot_at, timeline
 
 MARKED_STAGES = (Stage.CACHE_READY, Stage.REQUEST_DONE, Stage.LAST_STEP, Stage.RELEASED)
 
@@ -92,7 +92,7 @@ def _of_another_repeat(stages: list[StageEntered], first_ns: int) -> bool:
     return any(s.stage in during and s.t_ns < first_ns for s in stages)
 
 
-def picture(record: Record, arm: str, step: int) -> Picture | None:
+def picture(record: Record, arm: str, step: int) -> PoolSnapshot | None:
     """An arm's tables after ``step``; None where the log does not reach it in one piece."""
     events = next((e for e in arms_of(record) if e.arm == arm), None)
-    return picture_at(events, step) if events else None
+    return snapshot_at(events, step) if events else None

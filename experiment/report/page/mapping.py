@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from experiment.replay.timeline import Picture
+from experiment.replay.timeline import PoolSnapshot
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.html.charts import Width, both_widths
 from experiment.report.html.svg import drawing, fill, line, rect, tag, text
@@ -43,12 +43,12 @@ def _words(key: str, at: Mapping[str, int]) -> Message:
     return message(f"chart.mapping.{key}", **at)
 
 
-def mapping_figure(b: Bilingual, mapping: Mapping[str, int], seen: Picture) -> Markup:
+def mapping_figure(b: Bilingual, mapping: Mapping[str, int], seen: PoolSnapshot) -> Markup:
     """Draw one token's way. The picture must hold its request."""
     return both_widths(lambda width: _figure(b, mapping, seen, width))
 
 
-def _figure(b: Bilingual, at: Mapping[str, int], seen: Picture, width: Width) -> Markup:
+def _figure(b: Bilingual, at: Mapping[str, int], seen: PoolSnapshot, width: Width) -> Markup:
     table = seen.holders[at["request"]].table
     logical = _window(at["logical"], len(table), 5 if width.narrow else 9, width.pixels)
     pool = _window(at["physical"], seen.shape.blocks, 12 if width.narrow else 30, width.pixels)
@@ -77,12 +77,14 @@ def _window(target: int, count: int, most: int, pixels: int) -> Window:
     return Window(first, first + size, min((pixels - 2) / size, 230.0))
 
 
-def _target(window: Window, block: int, at: Mapping[str, int], seen: Picture) -> float:
+def _target(window: Window, block: int, at: Mapping[str, int], seen: PoolSnapshot) -> float:
     """Middle of the token's slot inside a block."""
     return window.x(block) + (at["offset"] + 0.5) / seen.shape.block_size * window.cell
 
 
-def _sequence(b: Bilingual, at: Mapping[str, int], seen: Picture, window: Window) -> list[Markup]:
+def _sequence(
+    b: Bilingual, at: Mapping[str, int], seen: PoolSnapshot, window: Window
+) -> list[Markup]:
     """The request's slots in logical order, the written ones filled."""
     size, holder = seen.shape.block_size, seen.holders[at["request"]]
     parts = [text(b, 0, _SEQUENCE_Y - 9, _words("sequence", at), class_=_HEADING)]
@@ -113,7 +115,7 @@ def _slot_lines(x: float, y: float, cell: float, size: int) -> list[Markup]:
     ]
 
 
-def _table(b: Bilingual, at: Mapping[str, int], seen: Picture, window: Window) -> list[Markup]:
+def _table(b: Bilingual, at: Mapping[str, int], seen: PoolSnapshot, window: Window) -> list[Markup]:
     """Each logical block with the physical block that holds it."""
     parts = [text(b, 0, _TABLE_Y - _HEADING_GAP, _words("table", at), class_=_HEADING)]
     for block in window.blocks:
@@ -127,7 +129,7 @@ def _table(b: Bilingual, at: Mapping[str, int], seen: Picture, window: Window) -
     return parts
 
 
-def _pool(b: Bilingual, at: Mapping[str, int], seen: Picture, window: Window) -> list[Markup]:
+def _pool(b: Bilingual, at: Mapping[str, int], seen: PoolSnapshot, window: Window) -> list[Markup]:
     """Part of the physical pool: the request's blocks, other requests' blocks, free blocks."""
     own = set(seen.holders[at["request"]].table)
     others = {block for holder in seen.holders.values() for block in holder.table} - own

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from experiment.replay.timeline import Picture
+from experiment.replay.timeline import PoolSnapshot
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.html.charts import Width, both_widths
 from experiment.report.html.svg import boxes, drawing, fill, text
@@ -58,7 +58,7 @@ class MapOf:
         return max(0, self.slots - _MOST_ROWS * self.row)
 
 
-def map_of(arm: str, seen: Picture, max_length: int) -> MapOf | None:
+def map_of(arm: str, seen: PoolSnapshot, max_length: int) -> MapOf | None:
     """Lay the pool out in rows of about the maximum length; None where it has too many parts."""
     shape = seen.shape
     row = max(1, -(-max_length // shape.block_size)) * shape.block_size
@@ -71,7 +71,7 @@ def map_of(arm: str, seen: Picture, max_length: int) -> MapOf | None:
     return MapOf(arm, tuple(pieces), shape.block_size, row, slots, shared)
 
 
-def _pieces(seen: Picture) -> list[Piece]:
+def _pieces(seen: PoolSnapshot) -> list[Piece]:
     """Every slot of the pool, in order, as pieces of one state."""
     owned: dict[int, list[Piece]] = {}
     size = seen.shape.block_size

@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from experiment.files.bounded_reading import is_replaceable
-from experiment.files.locks import DRAWING_S, held, turn
+from experiment.files.locks import RENDER_WAIT_S, directory_lock, try_directory_lock
 from experiment.files.os_errors import writing
 from experiment.record.log import write_atomic
 from experiment.report.facts.bilingual import Bilingual
@@ -51,7 +51,9 @@ def write_index(directory: Path, lang: str) -> Path | None:
         return None
     reports = directory.parent
     path = reports / INDEX_FILE
-    with turn(reports, _WAIT_S):  # else one that began earlier could leave out what came later
+    with try_directory_lock(
+        reports, _WAIT_S
+    ):  # else one that began earlier could leave out what came later
         if not is_replaceable(path, lambda data: _MARK in data):
             print(Translator(lang)("note.index_kept", path=str(path)), file=sys.stderr)
             return None
@@ -67,7 +69,7 @@ def write_listed(directory: Path, texts: Mapping[str, str], lang: str) -> list[P
     """
     with writing(directory, ExitCode.UNWRITABLE):
         directory.mkdir(parents=True, exist_ok=True)
-    with writing(directory, ExitCode.UNWRITABLE), held(directory, DRAWING_S):
+    with writing(directory, ExitCode.UNWRITABLE), directory_lock(directory, RENDER_WAIT_S):
         for name, text in texts.items():
             encoding = csv_encoding() if name.endswith(".csv") else "utf-8"
             write_atomic(directory / name, text, encoding)

@@ -11,7 +11,7 @@ from experiment.events import ProfileRun
 
 
 @contextmanager
-def first_run(run: ArmRun, prompts: Sequence[int]) -> Iterator[None]:
+def recorded_warm_up(run: ArmRun, prompts: Sequence[int]) -> Iterator[None]:
     """Pause the clock during the warm-up, and record its size and duration.
 
     Args:

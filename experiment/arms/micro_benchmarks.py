@@ -8,13 +8,13 @@ from typing import Any
 import torch
 
 from experiment.arms.base import ArmRun
-from experiment.engine.arena import Allocator, Arena, Buddy, FirstFit, Lengths, come_and_go
+from experiment.engine.arena import Allocator, Arena, ArenaRequest, Buddy, FirstFit, run_arena
 from experiment.engine.attention.lookup import layouts, queries, time_lookup
 from experiment.events import HolesSeen, LookupTimed
 from kvsim.core.request import final_tokens
 
 
-def measure_asides(run: ArmRun, model: torch.nn.Module, kernel: str) -> None:
+def run_micro_benchmarks(run: ArmRun, model: torch.nn.Module, kernel: str) -> None:
     """Run the micro-benchmark of this run's experiment and emit its result; paged arm only."""
     name = run.task.config.experiment.name
     if run.task.arm != "paged":
@@ -50,11 +50,11 @@ def _holes(run: ArmRun, name: str) -> HolesSeen:
     slots = task.workload.budget_bytes // slot_bytes
     allocator: Allocator = Buddy(slots) if name == "buddy" else FirstFit(slots)
     requests = [
-        Lengths(len(one.token_ids), one.max_new_tokens, one.arrival)
+        ArenaRequest(len(one.token_ids), one.max_new_tokens, one.arrival)
         for one in task.workload.requests
     ]
-    seats = task.config.engine.max_num_seqs
-    found = come_and_go(requests, Arena(slots, slot_bytes, run.device), allocator, seats)
+    max_running = task.config.engine.max_num_seqs
+    found = run_arena(requests, Arena(slots, slot_bytes, run.device), allocator, max_running)
     return HolesSeen.model_validate(
         {"arm": task.arm, "allocator": name, "slots": slots, "slot_bytes": slot_bytes}
         | asdict(found)

@@ -9,7 +9,7 @@ from experiment.events import Keyframe
 from experiment.events.pace import KEYFRAME_EVERY
 
 
-class Picture(NamedTuple):
+class StepSnapshot(NamedTuple):
     """Slots counted from the tensors (None: not counted), and a keyframe if one is due."""
 
     written_slots: int | None = None

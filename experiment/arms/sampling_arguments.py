@@ -11,7 +11,9 @@ from transformers import LogitsProcessor, LogitsProcessorList
 from experiment.events.sampling import SamplingConfig
 
 
-def choice(sampling: SamplingConfig, stops: Collection[int], prompt_tokens: int) -> dict[str, Any]:
+def sampling_arguments(
+    sampling: SamplingConfig, stops: Collection[int], prompt_tokens: int
+) -> dict[str, Any]:
     """Arguments of ``generate``.
 
     Unused filters are set explicitly: a model's ``generation_config.json`` may set its own, and
