@@ -108,7 +108,7 @@ class ArmRun:
         """Mark START, load the weights, run ``check`` or a first token, mark LOADED.
 
         The first token touches every weight (they are mapped from the file) and includes
-        first-forward overhead, so that the next reading differs only by the KV cache.
+        first-forward overhead. The next reading then differs only by the KV cache.
         """
         self.mark(Stage.START)
         begin = self.now()

@@ -107,7 +107,6 @@ def _generate_growing(run: ArmRun, model: Any) -> None:
 def _grow_all(
     run: ArmRun, model: Any, prompts: Sequence[Sequence[WorkloadRequest]], caches: list[Any]
 ) -> None:
-    """Run every prompt once; ``caches`` holds the present cache."""
     task = run.task
     planner = GrowingPlanner(task.workload.max_length, max(map(len, prompts)))
     run.begin_generation()
@@ -198,7 +197,6 @@ def _run_batches(
     cache: Any,
     layers: Sequence[tuple[torch.Tensor, torch.Tensor]],
 ) -> None:
-    """Run every batch once."""
     run.begin_generation()
     clock = arrival_clock(run)
     left = len(run.task.workload.requests)
@@ -267,7 +265,6 @@ def _generate(model: Any, batch: Sequence[WorkloadRequest], cache: Any, hook: Ho
 
 
 def _arguments(model: Any, batch: Sequence[WorkloadRequest], cache: Any) -> dict[str, Any]:
-    """Arguments of ``generate`` for a left-padded batch and its cache."""
     longest = max(len(request.token_ids) for request in batch)
     pads = [longest - len(request.token_ids) for request in batch]
     device = next(model.parameters()).device

@@ -29,8 +29,6 @@ _WITNESS_DIMS = 4
 
 @dataclass(slots=True)
 class _RowProgress:
-    """Progress of one request in a batch."""
-
     request: WorkloadRequest
     tokens: list[int] = field(default_factory=list)
     first_token: int | None = None

@@ -145,7 +145,6 @@ def _check(model: torch.nn.Module, run: ArmRun, block_size: int) -> None:
 
 
 def _pack(model: torch.nn.Module, run: ArmRun) -> None:
-    """Pack the weights if the config enables it, and record the result."""
     asked = run.task.config.engine.packed_weights
     done = pack_weights(model) if asked else Packing(reason=message("packing.off"))
     run.emit(WeightsPacked(arm=run.task.arm, **done.facts()))

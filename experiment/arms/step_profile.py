@@ -87,7 +87,6 @@ def _kind(name: str) -> str:
 
 
 def _kernel_kind(name: str) -> str:
-    """Kind of a CUDA kernel."""
     low = name.lower()
     if name in _OUR_KERNELS or any(part in low for part in _ATTENTION_KERNELS):
         return "attention"

@@ -6,8 +6,8 @@ Everything that Transformers would infer from the machine is set: page size, blo
 batch, no other attention, no asynchronous batching. Its loop is stepped here instead of in its
 background thread, so that it is idle while memory is read. With ``engine.prefix_caching`` requests
 share full blocks. Hits are derived from the starts of first chunks, cached blocks from its own
-ledger. Samples of a prompt are its forks: they diverge before the last token of the prompt, share
-full blocks, and each but the first copies the last block at once. Forking requires the prefix
+ledger. Samples of a prompt are its forks, which diverge before the last token of the prompt. They
+share full blocks, and each but the first copies the last block at once. Forking requires the prefix
 cache, so it is enabled with them. Follows Transformers 5.23, ``generation/continuous_batching``.
 """
 
@@ -78,7 +78,6 @@ def _shares(run: ArmRun) -> bool:
 
 
 def _names(requests: Sequence[WorkloadRequest], forks: bool) -> dict[int, str]:
-    """Transformers' name of each request."""
     return {
         one.id: f"{one.sample_of}{_CHILD}{one.id - one.sample_of - 1}"
         if forks and one.sample_of is not None
@@ -201,8 +200,6 @@ class _Prefix:
 
 @dataclass(slots=True)
 class _StepState:
-    """State observed in a step."""
-
     plan: StepPlan
     tables: dict[int, list[int]] = field(default_factory=dict)
     written: dict[int, int] = field(default_factory=dict)

@@ -26,7 +26,7 @@ SPIKE_S = 0.05
 # layers, KV heads, head size, bytes of an element: 4 KiB per token
 _POOL_GEOMETRY = (4, 4, 32, 4)
 _POOL_BLOCKS, _POOL_BLOCK_SIZE = 64, 16
-# An arm of the smallest walkthrough runs about 5 s, with three stages at which every channel is
+# An arm of the smallest walkthrough runs about 5 s. It has three stages at which every channel is
 # read, and some more for the cheap ones.
 CHURN_S = 5.0
 CHURN_STAGES = 3

@@ -365,7 +365,6 @@ _KINDS = {
 
 
 def _explain(error: ValidationError) -> UserError:
-    """The first validation error as a message."""
     first = error.errors()[0]
     # Deeper parts are pydantic's names for the branches of a union.
     key = ".".join(str(part) for part in first["loc"][:2])

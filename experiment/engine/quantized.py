@@ -7,10 +7,10 @@
               s = the smallest power of two with |x| <= 127 · s in all slots of block and head
 
 A block is written token by token, so its scale must grow while it already holds numbers. With
-powers of two and rounding down, ``floor(floor(x / s) / 2) = floor(x / 2s)``: rescaling a block
+powers of two and rounding down, ``floor(floor(x / s) / 2) = floor(x / 2s)``. Rescaling a block
 gives exactly the numbers of the larger scale. The error does not accumulate or depend on the order
-of writes. (A scale of absmax / 127 and rounding to nearest is up to twice as fine for a block
-written at once, but each growth adds an error.) Shared power-of-two scales are those of the OCP
+of writes. A scale of absmax / 127 with rounding to nearest is up to twice as fine for a block
+written at once, but each growth adds an error. Shared power-of-two scales are those of the OCP
 Microscaling formats; adding a half when reading makes it a mid-rise quantizer.
 
 -128 marks an unreadable slot and reads as NaN. An unwritten block has the scale NaN. float8_e4m3fn
@@ -60,7 +60,7 @@ Rescale = Callable[[torch.Tensor, StepInputs, torch.Tensor, torch.Tensor], None]
 def scale_of(largest: torch.Tensor) -> torch.Tensor:
     """The smallest power of two s >= 2 ** -100 with ``largest <= 127 * s``; NaN if not finite.
 
-    Computed from the bits of a float32, because a division by 127 rounds: 127 is 1.984375 × 64, so
+    Computed from the bits of a float32, because a division by 127 rounds. 127 is 1.984375 × 64, so
     a larger mantissa takes the next exponent.
     """
     exponent = ((largest.view(torch.int32) + _CARRY) >> 23) - 6

@@ -19,8 +19,8 @@ import torch
 
 from kvsim.core.step import StepPlan
 
-# From this product of a chunk's queries (less one) and its context on, matrix products on gathered
-# keys and values are faster than reading in place.
+# From this product of queries (less one) and context on, matrix products on gathered keys and
+# values are faster than reading in place.
 SDPA_FROM = 1024
 
 

@@ -7,7 +7,7 @@
     copy stream                 └─► staged ─► pinned memory      pinned memory ─► staged ─┘
                                     while the model runs         after every copy out
 
-A swapped-out block is first gathered into a staging tensor: its block in the pool may be
+A swapped-out block is first gathered into a staging tensor. Its block in the pool may be
 reallocated at once, and the transfer overlaps with the model. A swapped-in block is needed by the
 present step, so the model waits for that copy only. Pinned memory has blocks outermost, so that
 each block is one transfer.

@@ -2,7 +2,7 @@
 
     PAGEDKV_MEMORY=4GiB    raises the limit, for long logs of one's own
 
-Parsed objects are larger than their file: a log of 100 MB may become 1 GB of objects, and a line of
+Parsed objects are larger than their file. A log of 100 MB may become 1 GB of objects, and a line of
 brackets takes 100 times its bytes. So the resident memory is checked while reading, and the cost of
 a long line is estimated from its characters before it is parsed.
 """
@@ -135,7 +135,6 @@ class ParseBudget:
 
 
 def _resident_bytes() -> int:
-    """Resident bytes of this process."""
     try:
         pages = Path("/proc/self/statm").read_text("ascii").split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE")

@@ -50,10 +50,10 @@ MARKED = (
 class Monitor:
     """Sample the process tree of ``pid`` every ``interval_ms`` and emit readings.
 
-    While the arm runs, a reading is emitted only if it is the largest so far, differs from the last
-    one by 0.1 %, or comes 250 ms after it. This keeps the log small and the peak exact. A missing
-    value is emitted once for each reason. ``emit`` is called from the sampler's thread and from
-    that of :meth:`mark`, never concurrently. ``nvml_library`` replaces ``pynvml``.
+    While the arm runs, only some readings are emitted: a new maximum, a change of 0.1 %, and one at
+    least every 250 ms. This keeps the log small and the peak exact. A missing value is emitted once
+    for each reason. ``emit`` is called from the sampler's thread and from that of :meth:`mark`,
+    never concurrently. ``nvml_library`` replaces ``pynvml``.
     """
 
     def __init__(
@@ -322,8 +322,6 @@ class Monitor:
 
 
 class _Once:
-    """Read the details of the tree once for the two channels derived from them."""
-
     def __init__(self, take: Callable[[], TreeDetails]) -> None:
         self._take = take
         self._value: TreeDetails | None = None

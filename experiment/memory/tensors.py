@@ -38,8 +38,8 @@ def torch_readings(
 ) -> list[Reading]:
     """Bytes allocated and reserved by torch's allocator, and used on the device.
 
-    On the CPU torch does not count them (its CUDA functions return 0), so both are None with a
-    reason, and there is no device figure.
+    On the CPU torch does not count them (its CUDA functions return 0). Both are None with a reason,
+    and there is no device figure.
     """
     if device.startswith("cuda"):
         figures = _cuda_figures(device)

@@ -134,7 +134,6 @@ def model_directory(recipe: str | Path, seed: int, init_range: float) -> Path:
 
 
 def _files(directory: Path) -> list[Path]:
-    """Config and tokenizer files of a model directory."""
     return [directory / name for name in SMALL_FILES if (directory / name).is_file()]
 
 

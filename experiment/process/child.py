@@ -230,7 +230,6 @@ class Child:
         self.acknowledge()
 
     def _left(self) -> float:
-        """Seconds until the time limit."""
         now = time.monotonic()
         gap = now - self._last_check
         if gap > _SUSPENDED_S:

@@ -44,8 +44,8 @@ def child_environment(
 ) -> dict[str, str]:
     """Build the environment of a child: UTF-8, with this package on the import path.
 
-    Code compiled by torch is kept in a shared cache, not in the child's temporary directory. vLLM
-    changes that variable and names its processes by the first one's value.
+    Code compiled by torch is kept in a shared cache, not in the child's temporary directory. That
+    variable must not be the first: vLLM changes it, and its process titles need the first one.
 
     Args:
         extra: additional variables.

@@ -7,9 +7,9 @@
 Repeated SIGHUPs do not count as a second signal: the system, the shell and others may each send one
 when a terminal closes.
 
-A signal raises an exception wherever the program is, except while a process is started or ended:
-inside :func:`shielded` it is deferred, so that no process is left behind. Where Python drops the
-exception, as in finalizers and weak-reference callbacks, the signal is sent again.
+A signal raises an exception wherever the program is. Inside :func:`shielded`, where processes are
+started or ended, it is deferred, so that none is left behind. Where Python drops the exception, as
+in finalizers and weak-reference callbacks, the signal is sent again.
 """
 
 from __future__ import annotations

@@ -69,7 +69,6 @@ def remove_segments(paths: Iterable[Path]) -> None:
 
 
 def _is_alive(process: psutil.Process) -> bool:
-    """Whether the process is not a zombie."""
     try:
         return bool(process.status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:

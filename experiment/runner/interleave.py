@@ -45,7 +45,7 @@ class Turn:
     of: int
 
 
-# An arm as a coroutine: it yields when it waits for a turn, is sent the turn (None if it is not
+# An arm as a coroutine. It yields when it waits for a turn, is sent the turn (None if not
 # interleaved), and returns the arm's result. Closing it early ends its process.
 ArmCoroutine = Generator[TurnAwaited, Turn | None, T]
 

@@ -367,7 +367,6 @@ class Session:
             self._write(event, line)
 
     def _stop(self, watcher: Monitor) -> None:
-        """Stop sampling; emit its cost, and a notice if samples are missing."""
         watcher.stop()
         if watcher.is_paused:
             return  # the run ends in the turn of another arm

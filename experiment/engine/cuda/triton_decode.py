@@ -8,8 +8,8 @@
               └───────────────────┼────────────────┘
                                combine: the partials, weighted by exp(log-sum - largest)
 
-The query heads of a KV head are the rows of one program, so that a block is read once for all of
-them (grouped-query attention). Splitting a context is flash-decoding (Dao et al., 2023): few long
+The query heads of a KV head are the rows of one program, which reads a block once for all of them
+(grouped-query attention). Splitting a context is flash-decoding (Dao et al., 2023): few long
 requests still fill the GPU. A split has always ``SPLIT`` positions, so that results do not depend
 on the batch; it costs a partial row per head and split.
 """

@@ -3,7 +3,7 @@
     grid (written block, KV head, K or V)     old scale 1/16, new 1/4: shift each number by two
                                               old scale 1/16, new 1/16: done
 
-A slab is a block of thousands of slots, of which a step writes one: reading all of it in every step
+A slab is a block of thousands of slots, of which a step writes one. Reading all of it in every step
 would cost as much as attention.
 """
 

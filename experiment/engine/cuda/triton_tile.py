@@ -156,7 +156,7 @@ def tile_of_positions(first, end, TILE: tl.constexpr):
 def blocks_of(table, positions, SIZE: tl.constexpr):
     """Block ids of positions, int32 [tile].
 
-    A loop loads those of its next tile: loads of keys and values that depend on a load of the same
+    A loop loads those of its next tile. Loads of keys and values that depend on a load of the same
     iteration would get one buffer, not two.
     """
     return tl.load(table + positions // SIZE)
