@@ -67,7 +67,7 @@ class LookupTimed(EventBase):
 class HolesSeen(EventBase):
     """Requests in a contiguous arena of slots of ``slot_bytes`` each.
 
-    See :class:`experiment.engine.arena.Holes`.
+    See :mod:`experiment.engine.arena`.
     """
 
     event: Literal["holes"] = "holes"

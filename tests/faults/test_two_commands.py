@@ -26,8 +26,8 @@ ROOT = Path(__file__).parents[2]
 HOLDER = """
 import sys, time
 from pathlib import Path
-from experiment.files.locks import held
-with held(Path(sys.argv[1])):
+from experiment.files.locks import directory_lock
+with directory_lock(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(float(sys.argv[2]))
 """
