@@ -44,7 +44,7 @@ from experiment.memory.tensors import (
 from experiment.model.load import as_text, load_model, optional_tokenizer
 from experiment.process.wire import Wire
 from experiment.text.messages import message
-from experiment.workload.first_prompts import are_due
+from experiment.workload.first_prompts import needs_warm_up
 from experiment.workload.request_times import RequestTimes
 from kvsim.accounting.ledger import PoolShape
 from kvsim.core.step import StepPlan
@@ -95,7 +95,7 @@ class ArmRun:
     @property
     def has_warm_up(self) -> bool:
         """Whether the arm warms up before its clock starts."""
-        return are_due(self.task.config.experiment.measured)
+        return needs_warm_up(self.task.config.experiment.measured_repeats)
 
     def synchronize(self) -> None:
         """Wait until the device has finished all work."""
@@ -171,7 +171,7 @@ class ArmRun:
         if experiment.name is None:
             yield 0
             return
-        for self._repeat in range(experiment.times):
+        for self._repeat in range(experiment.total_repeats):
             if self._repeat:
                 with self.paused():
                     self._wire.mark(TurnAwaited(arm=self.task.arm, repeat=self._repeat))

@@ -20,7 +20,7 @@ import experiment
 from experiment.config.kv_dtype import ENGINE_ARMS
 from experiment.config.schema import Config
 from experiment.events import ModelPrepared, WorkloadReady
-from experiment.files.bounded_reading import given_path
+from experiment.files.bounded_reading import expand_path
 from experiment.machine.environment import Environment
 from experiment.machine.thread_variables import thread_counts
 from experiment.machine.toolchain import c_compiler
@@ -150,7 +150,7 @@ def vllm_python() -> str | None:
     directory.
     """
     if named := os.environ.get(VLLM_PYTHON):
-        return str(given_path(named).absolute())
+        return str(expand_path(named).absolute())
     root = Path(experiment.__file__).resolve().parent.parent
     found = root / VLLM_ENVIRONMENT / "bin" / "python"
     return str(found) if found.exists() else None
@@ -170,7 +170,7 @@ def refusal_reason(config: Config, environment: Environment) -> Message | None:
     if VLLM not in config.arm_names:
         return None
     named = os.environ.get(VLLM_PYTHON)
-    if named and not given_path(named).is_file():
+    if named and not expand_path(named).is_file():
         return message("error.vllm_python", path=named)
     ranks, gpus = config.vllm.ranks, sum(gpu.visible for gpu in environment.gpus)
     if ranks > 1 and ranks > gpus:
@@ -304,7 +304,7 @@ def _vllm_task(config: Config, device: str, prepared: Prepared, logs: Path) -> d
             prepared.directory, prepared.model, prepared.workload, size, limits, config.vllm.args
         ),
         log=str(logs / f"{VLLM}.log"),
-        repeats=config.experiment.measured,
+        repeats=config.experiment.measured_repeats,
     )
     return task.model_dump(mode="json")
 

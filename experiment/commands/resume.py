@@ -15,7 +15,7 @@ from typing import Any
 
 from experiment import __version__
 from experiment.arms.launch import VLLM, VLLM_ABSENT, VLLM_PYTHON, find_vllm
-from experiment.config.reading import as_recorded, put
+from experiment.config.reading import as_recorded, set_key
 from experiment.config.schema import Config, make_config
 from experiment.events import (
     SCHEMA_VERSION,
@@ -31,7 +31,7 @@ from experiment.events import (
 )
 from experiment.experiments.base import cell_config, planned_cells
 from experiment.experiments.registry import find_experiment
-from experiment.files.bounded_reading import check_inside, given_path
+from experiment.files.bounded_reading import check_inside, expand_path
 from experiment.files.locks import is_locked
 from experiment.files.os_errors import os_reason
 from experiment.files.scratch import PACKAGES
@@ -194,7 +194,7 @@ def _check_paths(config: Config, overrides: Mapping[str, Any], path: str) -> Non
     for key, value, option in (
         ("workload.prompts_file", config.workload.prompts_file, "--prompts FILE"),
         ("experiment.options.trace", trace, "--set experiment.options.trace=FILE"),
-        ("model.name", given_path(model).is_dir(), "--model DIR"),
+        ("model.name", expand_path(model).is_dir(), "--model DIR"),
     ):
         if value and key not in overrides:
             raise user_error("error.resume.named", path=path, option=option)
@@ -253,7 +253,7 @@ def config_of(record: Record, overrides: Mapping[str, Any]) -> Config:
     """The config that a run was begun with; what has its default counts as never set."""
     data = _without_defaults(record.started.config, Config().model_dump(mode="json"))
     for key, value in overrides.items():
-        put(data, key, value)
+        set_key(data, key, value)
     return make_config(data)
 
 

@@ -15,7 +15,7 @@ from experiment.compare.results import Side
 from experiment.events import EnvironmentProbed, Event, ModelPrepared, WorkloadReady
 from experiment.experiments.evaluate import picture
 from experiment.experiments.measured import cells_of
-from experiment.files.bounded_reading import name_of
+from experiment.files.bounded_reading import file_name
 from experiment.record.log import EVENTS_FILE, Record, read_record
 from experiment.record.simulation import SIM_FILE
 from experiment.text.errors import user_error
@@ -47,7 +47,7 @@ def side_of(record: Record, results: Results) -> Side:
     probed = record.first(EnvironmentProbed)
     environment = probed.environment if probed else {}
     return Side(
-        name=name_of(record.directory.resolve()),
+        name=file_name(record.directory.resolve()),
         kind="run",
         schema_version=started.schema_version,
         version=started.version,

@@ -32,7 +32,7 @@ def load_config(path: Path | None, overrides: Mapping[str, Any]) -> Config:
     data = read_toml(path) if path else {}
     _make_quick(data, overrides.get("experiment.size"))
     for key, value in overrides.items():
-        put(data, key, value)
+        set_key(data, key, value)
     for key in SIZES:
         section, _, name = key.partition(".")
         table = data.get(section)
@@ -111,7 +111,7 @@ def _make_quick(data: dict[str, Any], size: Any) -> None:
         merge_tables(data, smaller)
 
 
-def put(data: dict[str, Any], key: str, value: Any) -> None:
+def set_key(data: dict[str, Any], key: str, value: Any) -> None:
     """Set a value under a dotted key.
 
     Raises:

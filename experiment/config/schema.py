@@ -223,7 +223,7 @@ class ExperimentConfig(ConfigSection):
     quick: dict[str, JsonValue] = Field(default_factory=dict)
 
     @property
-    def measured(self) -> int:
+    def measured_repeats(self) -> int:
         """Measured repeats; 0 in an ordinary run, whose only repeat counts."""
         return 0 if self.name is None else self.repeats
 
@@ -239,9 +239,9 @@ class ExperimentConfig(ConfigSection):
         return min(TURNS_MARGINS[self.size], self.process_margin) if known is None else known
 
     @property
-    def times(self) -> int:
+    def total_repeats(self) -> int:
         """Number of repeats, warm-up included."""
-        return self.measured + 1
+        return self.measured_repeats + 1
 
 
 class Config(ConfigSection):

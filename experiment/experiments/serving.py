@@ -43,7 +43,7 @@ from experiment.experiments.load import (
 from experiment.experiments.measured import measure
 from experiment.experiments.serving_limits import limits
 from experiment.experiments.serving_paging import first_tokens, paging_alone
-from experiment.files.bounded_reading import given_path
+from experiment.files.bounded_reading import expand_path
 from experiment.text.messages import Message, message
 from experiment.workload.kvsim_errors import translate_errors
 from experiment.workload.requests import check_size, choose_prompts
@@ -156,7 +156,7 @@ def _slowest(cells: Sequence[CellEvents]) -> dict[str, list[tuple[float, Number]
 def _load(config: Config) -> _Load:
     options: Any = config.experiment.options
     if "trace" in options:
-        return _of_trace(given_path(options["trace"]), _asked(options), config)
+        return _of_trace(expand_path(options["trace"]), _asked(options), config)
     if _has_prompts(config):
         prompts = _prompts(config)
         return _Load([], poisson(len(prompts), config.run.seed), prompts)
@@ -247,7 +247,7 @@ def _notices(config: Config) -> list[Message]:
     options: Any = config.experiment.options
     if "trace" not in options:
         return _prompts_left(config) if _has_prompts(config) else []
-    requests, more = _read(given_path(options["trace"]), _asked(options))
+    requests, more = _read(expand_path(options["trace"]), _asked(options))
     longest = _longest(config)
     cut = sum(max(one.prompt_tokens, one.output_tokens) > longest for one in requests)
     notices = []

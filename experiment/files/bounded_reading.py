@@ -38,7 +38,7 @@ _CONTRADICTIONS = (
 )
 
 
-def given_path(text: str) -> Path:
+def expand_path(text: str) -> Path:
     """Expand a path of the user or of a record: ``~`` and placeholders of names."""
     path = Path(expand_names(text))
     try:
@@ -47,7 +47,7 @@ def given_path(text: str) -> Path:
         return path
 
 
-def name_of(path: Path) -> str:
+def file_name(path: Path) -> str:
     """File name as text; bytes that are not UTF-8 become replacement characters."""
     return os.fsencode(path.name).decode("utf-8", errors="replace")
 

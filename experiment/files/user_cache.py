@@ -15,7 +15,7 @@ from pathlib import Path
 
 import platformdirs
 
-from experiment.files.bounded_reading import given_path
+from experiment.files.bounded_reading import expand_path
 from experiment.text.errors import user_error
 from experiment.text.messages import Message, message
 
@@ -27,7 +27,7 @@ TEMPORARY = "PAGEDKV_TMPDIR"
 def cache_directory() -> Path:
     """``PAGEDKV_CACHE``, else :func:`user_cache`."""
     named = os.environ.get(VARIABLE)
-    return given_path(named).absolute() if named else user_cache()
+    return expand_path(named).absolute() if named else user_cache()
 
 
 def user_cache() -> Path:

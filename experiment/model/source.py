@@ -16,7 +16,7 @@ from typing import Literal
 
 from experiment.config.schema import Config
 from experiment.events import Event, Notice, Progress
-from experiment.files.bounded_reading import MAX_JSON_BYTES, given_path, parse_json, read_bounded
+from experiment.files.bounded_reading import MAX_JSON_BYTES, expand_path, parse_json, read_bounded
 from experiment.files.os_errors import os_reason
 from experiment.model.builtin import ALWAYS_RANDOM, build_model
 from experiment.model.hub import (
@@ -123,7 +123,7 @@ def _accepted(source: Source, accept: Accept) -> Source:
 
 
 def _local(name: str) -> Path | None:
-    path = given_path(name)
+    path = expand_path(name)
     try:
         if (path / "config.json").is_file():
             return path.absolute()

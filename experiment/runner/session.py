@@ -245,7 +245,7 @@ class Session:
 
         device = DeviceWatch(arm, environment, self.emit)
         device.before()
-        limit = config.run.arm_timeout_s * config.experiment.times
+        limit = config.run.arm_timeout_s * config.experiment.total_repeats
         end = yield from self._child_coroutine(
             arm, launch.module, launch.task, limit, monitor, config, launch, logs=logs
         )

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from experiment.events import ModelPrepared, WorkloadReady
-from experiment.workload.first_prompts import are_due, first_prompts
+from experiment.workload.first_prompts import first_prompts, needs_warm_up
 
 
 class VllmTask(BaseModel):
@@ -40,7 +40,7 @@ class VllmTask(BaseModel):
         cache would find them later.
         """
         limits = self.arguments
-        if not are_due(self.repeats) or limits.get("enable_prefix_caching"):
+        if not needs_warm_up(self.repeats) or limits.get("enable_prefix_caching"):
             return [1]
         return first_prompts(self.workload, limits["max_num_batched_tokens"]) or [1]
 

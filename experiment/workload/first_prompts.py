@@ -17,7 +17,7 @@ from experiment.events import WorkloadReady
 NEW_TOKENS = 3
 
 
-def are_due(repeats: int) -> bool:
+def needs_warm_up(repeats: int) -> bool:
     """Whether an arm warms up; not before ``repeats``, whose first one is a warm-up."""
     return repeats == 0
 

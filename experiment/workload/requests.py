@@ -13,7 +13,7 @@ from typing import Any
 from experiment.config.kv_dtype import ENGINE_ARMS
 from experiment.config.schema import Config
 from experiment.events import WorkloadReady, WorkloadRequest
-from experiment.files.bounded_reading import given_path
+from experiment.files.bounded_reading import expand_path
 from experiment.text.errors import UserError, user_error
 from experiment.text.messages import Message, message
 from kvsim.core.blocks import blocks_needed
@@ -57,7 +57,7 @@ def choose_prompts(config: Config) -> list[str]:
         UserError: the file is invalid; see :func:`read_prompts`.
     """
     if config.workload.prompts_file is not None:
-        return read_prompts(given_path(config.workload.prompts_file))
+        return read_prompts(expand_path(config.workload.prompts_file))
     return list(config.workload.prompts or DEFAULT_PROMPTS)
 
 

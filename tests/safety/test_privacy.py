@@ -21,7 +21,7 @@ from experiment.commands.main import main
 from experiment.config.reading import as_recorded
 from experiment.config.schema import make_config
 from experiment.events import ArmFailed, ModelPrepared
-from experiment.files.bounded_reading import given_path
+from experiment.files.bounded_reading import expand_path
 from experiment.model.builtin import build_model
 from experiment.record.log import EVENTS_FILE, EventLog, read_record
 from experiment.text import Translator
@@ -200,7 +200,7 @@ def test_a_usual_word_tells_nobody(name: str, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.usefixtures("alice")
 def test_a_path_of_a_record_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
     for text in ("/scratch/alice/box.lab", "alice/a/b", "/mnt/box/alice b/x", "/a/$USERS/$HOST9"):
-        assert str(given_path(without_names(text))) == text
+        assert str(expand_path(without_names(text))) == text
     workload = {"prompts_file": "/box/p"}
     config = make_config({"model": {"name": "/scratch/alice/m"}, "workload": workload})
     data = as_recorded(config)
@@ -209,7 +209,7 @@ def test_a_path_of_a_record_is_found_again(monkeypatch: pytest.MonkeyPatch) -> N
     assert as_recorded(make_config(data)) == data  # so the same config may be given again
     for name, value in {"USER": "root", "LOGNAME": "root", "HOME": "/root"}.items():
         monkeypatch.setenv(name, value)
-    assert str(given_path("/scratch/$USER/m")) == "/scratch/$USER/m"  # nobody is called so here
+    assert str(expand_path("/scratch/$USER/m")) == "/scratch/$USER/m"  # nobody is called so here
 
 
 URLS = {
