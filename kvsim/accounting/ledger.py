@@ -1,13 +1,13 @@
-"""Where every slot of a KV pool stands, derived from the logged facts.
+"""The state of every slot of a KV pool, derived from step plans.
 
     reserved   all slots taken from the device
-    allocated  of those, handed to requests:  live + padding + finished + unwritten + rounding
-    live       of those, holding K and V that an unfinished request will attend to
+    allocated  slots given to requests:  live + padding + finished + unwritten + rounding
+    live       slots holding K and V that an unfinished request will attend to
     wasted     allocated - live
 
-Each slot is in exactly one :class:`SlotState`, the first that fits, and the states sum to
-``reserved`` after every step. :class:`Ledger` keeps the sums while plans are applied;
-:mod:`kvsim.accounting.recount` derives them again from the tables, slot by slot, as a witness.
+Each slot is in exactly one :class:`SlotState`, the first that applies, and the states sum to
+``reserved`` after every step. :class:`Ledger` updates the sums incrementally;
+:mod:`kvsim.accounting.recount` computes them independently, slot by slot.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ __all__ = [
 
 
 class ReplayError(Exception):
-    """A plan contradicts what came before it: the log is damaged or the scheduler is wrong."""
+    """A plan contradicts earlier ones: the log is damaged or the scheduler is wrong."""
 
 
 @dataclass(slots=True)
 class Holder:
-    """What one request holds: its table, filler slots in front, and positions written."""
+    """What one request holds: its block table, padding slots in front, and written positions."""
 
     table: list[int] = field(default_factory=list)
     padding: int = 0
@@ -45,43 +45,43 @@ class Holder:
 
 
 class Ledger:
-    """Applies plans one by one and knows the state of every slot after each.
+    """Applies plans in order and keeps the slot counts after each.
 
-    What each block adds to the sums is kept, and looked at anew where it may have changed:
+    Keeps the contribution of each block to the sums and updates it where it may change:
 
         block     owners      padding   filled   alive
-        3         {7, 9, 4}   0         16       yes      9 goes: 7 has it full as well, no change
-        8         {7}         0         5        yes      7 writes on: 6 filled, live + 1
+        3         {7, 9, 4}   0         16       yes      9 ends: 7 has filled it too, no change
+        8         {7}         0         5        yes      7 writes one token: 6 filled, live + 1
 
-    So a step costs time proportional to what it changes, however many share a block.
+    A step takes time proportional to its changes, not to the number of owners.
     """
 
     def __init__(self, shape: PoolShape) -> None:
         self.shape = shape
         self.holders: dict[int, Holder] = {}
-        # Of blocks that were ever used: the size of a pool may be a number in a file.
+        # Of blocks that were ever used: the configured pool may be arbitrarily large.
         self._owners: defaultdict[int, set[int]] = defaultdict(set)
-        # A block has one place in every table that holds it: sharing is sharing of a prefix.
+        # Sharing is sharing of a prefix, so a block has one logical index in all tables.
         self._logical: defaultdict[int, int] = defaultdict(int)
-        # Over all owners: most filler slots, most slots written with fillers, an unfinished one.
+        # Over all owners: most padding slots, most slots written with padding, any unfinished.
         self._padding: defaultdict[int, int] = defaultdict(int)
         self._filled: defaultdict[int, int] = defaultdict(int)
         self._alive: defaultdict[int, bool] = defaultdict(bool)
-        # Holders whose blocks are in host memory; their tables are empty.
+        # Requests whose blocks are in host memory; their tables are empty.
         self.swapped: dict[int, Holder] = {}
-        # Ownerless blocks whose content is kept.
+        # Blocks with content and without an owner.
         self.cached: set[int] = set()
         # Blocks with more than one owner.
         self.shared_blocks = 0
         self._sums = dict.fromkeys(SlotState, 0)
-        self._written = 0  # slots of owned blocks that hold something
-        # Different blocks that requests hold, and entries of their tables: more, if some share.
+        self._written = 0  # written slots of owned blocks
+        # Distinct blocks in the tables, and table entries: more if blocks are shared.
         self.owned_blocks = 0
         self.table_entries = 0
         self.last_step = -1
 
     def apply(self, plan: StepPlan) -> SlotCounts:
-        """Take a plan's facts into account, in their order, and count.
+        """Apply the facts of ``plan`` in order and return the slot counts.
 
         Raises:
             ReplayError: the plan contradicts the state before it.
@@ -103,16 +103,16 @@ class Ledger:
         return self.counts()
 
     def counts(self) -> SlotCounts:
-        """Slots in each state now."""
+        """Return the slots in each state."""
         return count_slots(self.shape, self._sums, self.owned_blocks + len(self.cached))
 
     @property
     def written_slots(self) -> int:
-        """Slots that hold something: what a count over poisoned tensors must find."""
+        """Written slots: the slots of poisoned tensors that must not be NaN."""
         return self._written + len(self.cached) * self.shape.block_size
 
     def tables(self) -> dict[int, tuple[int, ...]]:
-        """Block table of every request that holds blocks."""
+        """Return the block table of each request that has blocks."""
         return {request: tuple(h.table) for request, h in self.holders.items() if h.table}
 
     def _apply_op(self, op: BlockOp) -> None:
@@ -124,7 +124,7 @@ class Ledger:
     def _allocate(self, op: BlockOp) -> None:
         request = self._request_of(op)
         holder = self.holders.setdefault(request, Holder())
-        # In a cache that grows, the rows of a batch grow together, ended ones too.
+        # In a growing cache, all rows of a batch grow together, ended ones too.
         may = self.shape.elastic or not holder.finished
         self._require(may, f"request {request} has ended and is given blocks")
         for block in op.blocks:
@@ -170,7 +170,7 @@ class Ledger:
             self._replace(request, holder, old, new)
 
     def _replace(self, request: int, holder: Holder, old: int, new: int) -> None:
-        """Put a block into another one's place in a table."""
+        """Replace block ``old`` by ``new`` in a table."""
         logical = self._logical[old]
         self._disown(request, old)
         holder.table[logical] = new
@@ -225,7 +225,7 @@ class Ledger:
         if len(owners) == 1:
             self.owned_blocks += 1
             self._logical[block] = logical
-            self._sums[SlotState.FINISHED] += self.shape.block_size  # nobody's yet; see _set
+            self._sums[SlotState.FINISHED] += self.shape.block_size  # no live owner yet; see _set
         elif self._logical[block] != logical:
             raise ReplayError(f"block {block} has two places in sequences")
         else:
@@ -245,7 +245,7 @@ class Ledger:
             self._set(block, *self._fill(block))
 
     def _full_of_another(self, block: int) -> bool:
-        """Whether some owner alone makes the block what it is: alive, full and without fillers."""
+        """Whether another owner alone keeps the block fully live."""
         if self._padding[block]:
             return False
         reach = (self._logical[block] + 1) * self.shape.block_size
@@ -288,7 +288,7 @@ class Ledger:
         holder = self.holders.get(request)
         if holder is None:
             self.swapped.pop(request, None)
-            return  # ended while waiting: it held nothing on the device
+            return  # ended while waiting: no blocks on the device
         holder.finished = True
         holders = self.holders
         for block in holder.table:
@@ -299,10 +299,10 @@ class Ledger:
                 self._set(block, self._padding[block], self._filled[block], False)
 
     def _add(self, holder: Holder, block: int) -> None:
-        """An owner has come, or has written more: what it sees is added to what others see."""
+        """Add what a new or writing owner sees of the block to what the others see."""
         size, filled_before = self.shape.block_size, self._filled[block]
         before = self._logical[block] * size
-        if self._alive[block] and not holder.padding:  # nearly always: one more token of a request
+        if self._alive[block] and not holder.padding:  # the common case: one more token
             more = _clamp(holder.written - before, size) - filled_before
             if more > 0:
                 self._sums[SlotState.LIVE] += more
@@ -315,9 +315,9 @@ class Ledger:
         self._set(block, padding, filled, self._alive[block] or not holder.finished)
 
     def _set(self, block: int, padding: int, filled: int, alive: bool) -> None:
-        """Change what an owned block adds to the sums: fillers, and live and unwritten slots.
+        """Update the contribution of an owned block to the sums.
 
-        While no owner is alive what is left of it is finished.
+        Without an unfinished owner, all slots but the padding count as finished.
         """
         was = self._padding[block], self._filled[block], self._alive[block]
         if was == (padding, filled, alive):
@@ -333,7 +333,7 @@ class Ledger:
         self._padding[block], self._filled[block], self._alive[block] = padding, filled, alive
 
     def _fill(self, block: int) -> tuple[int, int, bool]:
-        """(filler slots, slots written including fillers, has an unfinished owner) of a block."""
+        """Return (padding slots, written slots with padding, has an unfinished owner)."""
         size = self.shape.block_size
         before = self._logical[block] * size
         padding = filled = 0
@@ -373,7 +373,7 @@ _APPLY = {
 
 
 def replay(shape: PoolShape, plans: Iterable[StepPlan]) -> list[SlotCounts]:
-    """Slot counts after each of ``plans``, from an empty pool.
+    """Return the slot counts after each of ``plans``, starting from an empty pool.
 
     Raises:
         ReplayError: see :meth:`Ledger.apply`.

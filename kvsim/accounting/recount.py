@@ -1,4 +1,4 @@
-"""The ledger's witness: counts again from the tables alone, slot by slot. Slow and plain."""
+"""Independent recount of slot states from block tables, slot by slot; slow and simple."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kvsim.accounting.slots import PoolShape, SlotCounts, SlotState, count_slots
 def recount(
     shape: PoolShape, holders: dict[int, Holder], cached: Collection[int] = ()
 ) -> SlotCounts:
-    """Visit every slot and ask every holder; ``cached`` are ownerless blocks with content."""
+    """Count the state of every slot; ``cached`` are blocks with content and without an owner."""
     sums = dict.fromkeys(SlotState, 0)
     occupied: set[int] = set(cached)
     for block in range(shape.blocks):
@@ -28,7 +28,7 @@ def recount(
 
 
 def _slot_state(views: Sequence[tuple[Holder, int]]) -> SlotState:
-    """State of an owned slot that each holder sees at the given index of its sequence."""
+    """Return the state of a slot, given each owner and the slot's index in its sequence."""
     if any(not h.finished and h.padding <= i < h.padding + h.written for h, i in views):
         return SlotState.LIVE
     if any(i < h.padding for h, i in views):

@@ -1,16 +1,15 @@
-"""A buddy allocator over slots: pieces are powers of two, halved on demand and joined again.
+"""Buddy allocator over slots: pieces of power-of-two sizes, split on demand and merged when freed.
 
     capacity 22   |------ 16 ------|-- 4 --|- 2 -|          roots: the binary digits of 22
-    after 3       |4|  4 |    8    |-- 4 --|- 2 -|          a piece of 4 is handed out
-                   ^held   free      free    free
+    after 3       |4|  4 |    8    |-- 4 --|- 2 -|          a piece of 4 is allocated
+                   ^used   free      free    free
 
-A request is rounded up to the next power of two. A piece of size s begins at a multiple of s and
-its buddy is at ``start ^ s``; two free buddies are always one free piece. The roots stand largest
-first, so the buddy of a root would be of a size that does not exist behind it: nothing joins
-across roots, without a check for it.
+A request is rounded up to the next power of two. A piece of size s starts at a multiple of s and
+its buddy is at ``start ^ s``; two free buddies are always merged. Roots are ordered largest first,
+so a root's buddy never exists and no merge crosses roots.
 
-After Knowlton, "A fast storage allocator", CACM 8(10), 1965; the PagedAttention paper (arXiv
-2309.06180, section 6.1) gives its contiguous baselines this allocator.
+Source: Knowlton, "A fast storage allocator", CACM 8(10), 1965. The PagedAttention paper (arXiv
+2309.06180, section 6.1) uses this allocator for its contiguous baselines.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from dataclasses import dataclass
 
 
 class BuddyError(Exception):
-    """An operation that must not happen; the allocator is as it was before."""
+    """An invalid operation; the allocator is unchanged."""
 
 
 class OutOfSlotsError(BuddyError):
-    """No free piece is large enough, though there may be enough free slots in all."""
+    """No free piece is large enough, even if enough slots are free in total."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Slots ``start`` to ``start + size - 1``, of which ``asked`` were asked for."""
+    """Slots ``start`` to ``start + size - 1``, of which ``asked`` were requested."""
 
     start: int
     size: int
@@ -36,15 +35,15 @@ class Piece:
 
     @property
     def rounding(self) -> int:
-        """Slots that rounding up added."""
+        """Slots added by rounding up."""
         return self.size - self.asked
 
 
 def round_up(slots: int) -> int:
-    """The smallest power of two that is not below ``slots``.
+    """Return the smallest power of two >= ``slots``.
 
     Raises:
-        ValueError: fewer than one slot.
+        ValueError: ``slots`` is below 1.
     """
     if slots < 1:
         raise ValueError(f"a piece has slots, not {slots}")
@@ -52,10 +51,9 @@ def round_up(slots: int) -> int:
 
 
 class BuddyAllocator:
-    """Hands out pieces of ``capacity`` slots, lowest order that fits first.
+    """Allocates pieces of ``capacity`` slots, from the smallest free piece that fits.
 
-    Allocating and freeing take time in proportion to the number of orders, the logarithm of the
-    capacity. The same operations give the same places.
+    Allocating and freeing take O(log capacity) time and are deterministic.
 
     Raises:
         ValueError: a capacity below 1.
@@ -66,7 +64,7 @@ class BuddyAllocator:
             raise ValueError(f"{capacity} slots are nothing to allocate from")
         self.capacity = capacity
         self._orders = capacity.bit_length()
-        # Starts of free pieces by order; a dict is a set that remembers its order.
+        # Starts of free pieces by order; a dict as an ordered set.
         self._free: list[dict[int, None]] = [{} for _ in range(self._orders)]
         self._held: dict[int, Piece] = {}
         self._free_slots = capacity
@@ -78,17 +76,17 @@ class BuddyAllocator:
 
     @property
     def free_slots(self) -> int:
-        """Slots that nobody holds."""
+        """Slots that are not allocated."""
         return self._free_slots
 
     @property
     def held(self) -> tuple[Piece, ...]:
-        """Pieces handed out."""
+        """Allocated pieces."""
         return tuple(self._held.values())
 
     @property
     def largest_free_piece(self) -> int:
-        """Slots of the largest piece that can be handed out; 0 when there is none."""
+        """Slots of the largest free piece; 0 if there is none."""
         for order in reversed(range(self._orders)):
             if self._free[order]:
                 return 1 << order
@@ -96,28 +94,28 @@ class BuddyAllocator:
 
     @property
     def whole_piece(self) -> int:
-        """Slots of the largest piece that as many free slots could be; 0 when none is free."""
+        """Slots of the largest piece if all free slots were contiguous; 0 if none is free."""
         return 1 << self._free_slots.bit_length() - 1 if self._free_slots else 0
 
     def fits(self, slots: int) -> bool:
-        """Whether ``slots`` can be handed out now."""
+        """Whether ``slots`` can be allocated now."""
         return slots <= self.capacity and round_up(slots) <= self.largest_free_piece
 
     def ever_fits(self, slots: int) -> bool:
-        """Whether ``slots`` could be handed out of an empty allocator."""
+        """Whether ``slots`` could be allocated from an empty allocator."""
         return round_up(slots).bit_length() <= self._orders
 
     def holes(self, slots: int) -> int:
-        """Free slots in pieces too small for a request of ``slots``."""
+        """Count the free slots in pieces too small for a request of ``slots``."""
         order = round_up(slots).bit_length() - 1
         return sum(len(starts) << k for k, starts in enumerate(self._free[:order]))
 
     def allocate(self, slots: int) -> Piece:
-        """Hand out a piece that holds ``slots``.
+        """Allocate a piece for ``slots``.
 
         Raises:
             OutOfSlotsError: no free piece is large enough.
-            ValueError: fewer than one slot.
+            ValueError: ``slots`` is below 1.
         """
         order = round_up(slots).bit_length() - 1
         found = next((k for k in range(order, self._orders) if self._free[k]), None)
@@ -132,10 +130,10 @@ class BuddyAllocator:
         return piece
 
     def free(self, start: int) -> Piece:
-        """Take back the piece that begins at ``start`` and join it with free buddies.
+        """Free the piece that starts at ``start`` and merge it with free buddies.
 
         Raises:
-            BuddyError: no piece that is handed out begins there.
+            BuddyError: no allocated piece starts there.
         """
         piece = self._held.pop(start, None)
         if piece is None:
@@ -150,11 +148,11 @@ class BuddyAllocator:
         return piece
 
     def check_integrity(self) -> None:
-        """Compare all records with each other; visits every piece.
+        """Check all records against each other; visits every piece.
 
         Raises:
-            BuddyError: slots are lost or held twice, a piece is misplaced, or two free buddies
-                stand apart.
+            BuddyError: slots are lost or allocated twice, a piece is misplaced, or two free buddies
+                are not merged.
         """
         free = [(start, 1 << k) for k, starts in enumerate(self._free) for start in starts]
         held = [(piece.start, piece.size) for piece in self._held.values()]

@@ -1,18 +1,18 @@
-"""Contiguous reservation: a request takes all the slots it may need before it starts.
+"""Contiguous reservation: a request reserves all slots that it may need before it starts.
 
     piece of 2^k slots   [ live ........ | written later ... | never written ... | rounding ]
-                           written so far  until it ends       reserved too much   the buddy's
+                           written so far  until it ends       over-reserved       buddy allocator
     free pieces          [ hole: too small for the next waiting request ] [ free ]
 
-Orca's policies, as the PagedAttention paper (arXiv 2309.06180, section 6.1) defines its baselines.
-Each asks for slots, and the buddy allocator rounds that up to a power of two:
+The policies are Orca's, as the PagedAttention paper (arXiv 2309.06180, section 6.1) defines its
+baselines. The buddy allocator rounds each request up to a power of two:
 
-    max      every request gets the maximum length
-    pow2     the output is foreseen up to the next power of two: 25 tokens as 32
-    oracle   the output is known
+    max      the maximum length
+    pow2     the output length rounded up to a power of two: 25 tokens as 32
+    oracle   the true output length
 
-A request of p prompt and n new tokens holds p + n - 1 slots at its end, so that is what ``oracle``
-takes; ``pow2`` takes the same for its foreseen output.
+A request of p prompt and n new tokens holds p + n - 1 slots at its end: ``oracle`` reserves these,
+``pow2`` the same for its rounded output length.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ POLICIES: tuple[ReservationPolicy, ...] = ("max", "pow2", "oracle")
 
 
 class ReservationError(Exception):
-    """A request that cannot be served as it is asked for."""
+    """A request that cannot be served."""
 
 
 def reserved_slots(
     policy: ReservationPolicy, prompt_tokens: int, new_tokens: int, max_length: int
 ) -> int:
-    """Slots that a request asks for; the true ``new_tokens`` are not known to ``max``.
+    """Return the slots that a request reserves; ``max`` ignores ``new_tokens``.
 
     Raises:
         ReservationError: the request is longer than ``max_length``, or a length is below 1.
@@ -53,15 +53,15 @@ def reserved_slots(
 
 @dataclass(frozen=True, slots=True)
 class ReservationCounts:
-    """Slots of the pool at one moment; they sum to it.
+    """Slots of the pool in each state at one moment; they sum to the pool.
 
     Attributes:
-        live: written, of requests that run.
-        written_later: reserved, and written before the request ends.
+        live: written by running requests.
+        written_later: reserved and written before the request ends.
         never_written: reserved beyond the request's end (internal fragmentation).
-        rounding: added by the allocator to a power of two.
+        rounding: added by the allocator to reach a power of two.
         hole: free, in pieces too small for the next waiting request (external fragmentation).
-        free: the other free ones.
+        free: all other free slots.
     """
 
     live: int
@@ -92,13 +92,13 @@ class _Holder:
 
 
 class ReservationPool:
-    """A pool of slots from which requests reserve, and the sums of what became of them.
+    """A pool of slots from which requests reserve, and the sums of slot states.
 
-    Admission and release cost what the buddy allocator costs, writing and counting a constant.
+    Admission and release cost as much as the buddy allocator, writing and counting O(1).
 
     Args:
         capacity: slots of the pool.
-        policy: how much a request asks for.
+        policy: how many slots a request reserves.
         max_length: slots of the longest request.
     """
 
@@ -113,10 +113,10 @@ class ReservationPool:
         return len(self._holders)
 
     def asks(self, prompt_tokens: int, new_tokens: int) -> int:
-        """Slots that such a request asks for.
+        """Return the slots that a request of these lengths reserves.
 
         Raises:
-            ReservationError: longer than the maximum length, or than the empty pool can give.
+            ReservationError: it exceeds the maximum length or the empty pool.
         """
         slots = reserved_slots(self.policy, prompt_tokens, new_tokens, self.max_length)
         if not self.buddy.ever_fits(slots):
@@ -124,19 +124,19 @@ class ReservationPool:
         return slots
 
     def fits(self, prompt_tokens: int, new_tokens: int) -> bool:
-        """Whether such a request can start now.
+        """Whether a request of these lengths can start now.
 
         Raises:
-            ReservationError: see :meth:`asks`.
+            ReservationError: see :meth:`requested_slots`.
         """
         return self.buddy.fits(self.asks(prompt_tokens, new_tokens))
 
     def admit(self, request: int, prompt_tokens: int, new_tokens: int) -> Piece:
-        """Reserve; nothing is written yet.
+        """Reserve a piece for ``request``.
 
         Raises:
-            ReservationError: see :meth:`asks`, or the request holds a piece already.
-            kvsim.contiguous.buddy.OutOfSlotsError: no piece is free that is large enough.
+            ReservationError: see :meth:`requested_slots`, or the request already has a piece.
+            kvsim.contiguous.buddy.OutOfSlotsError: no free piece is large enough.
         """
         if request in self._holders:
             raise ReservationError(f"request {request} holds a piece already")
@@ -149,10 +149,10 @@ class ReservationPool:
         return piece
 
     def write(self, request: int, tokens: int) -> None:
-        """``tokens`` more slots of ``request`` are written.
+        """Write ``tokens`` more slots of ``request``.
 
         Raises:
-            ReservationError: it holds nothing, or would write beyond its end.
+            ReservationError: it has no piece, or would write beyond its end.
         """
         holder = self._holder(request)
         if tokens < 0 or holder.written + tokens > holder.final:
@@ -163,14 +163,14 @@ class ReservationPool:
         self._live += tokens
 
     def written(self, request: int) -> int:
-        """Slots that ``request`` has written."""
+        """Return the slots that ``request`` has written."""
         return self._holder(request).written
 
     def release(self, request: int) -> Piece:
-        """End a request, early or not, and take its piece back.
+        """End a request, early or not, and free its piece.
 
         Raises:
-            ReservationError: it holds nothing.
+            ReservationError: it has no piece.
         """
         holder = self._holder(request)
         del self._holders[request]
@@ -181,11 +181,11 @@ class ReservationPool:
         return self.buddy.free(holder.piece.start)
 
     def counts(self, next_slots: int | None = None, ahead: int = 0) -> ReservationCounts:
-        """Where every slot stands.
+        """Count the slots in each state.
 
         Args:
-            next_slots: what the next waiting request asks for; without one there are no holes.
-            ahead: slots written by requests together that :meth:`write` has not been told of yet.
+            next_slots: slots that the next waiting request reserves; None: no holes.
+            ahead: slots written by all requests together and not yet passed to :meth:`write`.
         """
         holes = self.buddy.holes(next_slots) if next_slots else 0
         return ReservationCounts(
@@ -198,7 +198,7 @@ class ReservationPool:
         )
 
     def check_integrity(self) -> None:
-        """Count everything again, request by request.
+        """Recompute the sums request by request and compare.
 
         Raises:
             kvsim.contiguous.buddy.BuddyError: the sums or the allocator's records are wrong.

@@ -1,11 +1,10 @@
-"""Another engine's scheduler, watched: block tables before and after a decision → a ``StepPlan``.
+"""Step plans of another engine's scheduler, from its block tables before and after a decision.
 
     tables before     1: [4, 7]   2: [5]      3: [9]
     tables now        1: [4, 7, 2]            3: [9]      4: [5, 6]
     plan              2 finished: free [5]; 1: allocate [2]; 4: allocate [5, 6]
 
-Nothing is taken from the engine's messages to its workers, which differ between versions: the
-tables themselves are compared, so a plan says what was handed out.
+Only the tables are compared. The engine's messages to its workers differ between versions.
 """
 
 from __future__ import annotations
@@ -20,23 +19,23 @@ Tables = Mapping[int, Sequence[int]]
 
 
 class TraceError(Exception):
-    """A table changed in a way that is neither growth nor release."""
+    """A table changed by something other than growth or release."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the scheduler has just decided.
+    """One decision of the observed scheduler.
 
     Attributes:
-        tables: blocks of every request that holds some now, in the scheduler's order.
+        tables: blocks of each request that has some, in the scheduler's order.
         preempted: requests that lost their blocks in this decision.
-        chunks: tokens that the step computes. That of a request which is admitted now begins
-            behind what its first blocks hold already (a prefix hit).
+        chunks: tokens that the step computes. The chunk of a newly admitted request starts
+            behind its prefix hit.
         waiting: requests left in the queue.
-        found: tokens of a prefix hit of requests that are admitted now and compute nothing yet.
-        evicted: cached blocks without an owner whose content was given up since the last decision.
-        parents: of requests that were forked since then, the one whose blocks they began with;
-            what theirs do not share with its own was copied.
+        found: prefix hits, in tokens, of newly admitted requests without a chunk.
+        evicted: cached blocks without an owner that were evicted since the last decision.
+        parents: the parent of each request forked since then. Blocks that a child does not
+            share with its parent were copied.
     """
 
     tables: Tables
@@ -50,9 +49,9 @@ class Decision:
 
 @dataclass(slots=True)
 class ScheduleTrace:
-    """Turns decisions into plans.
+    """Converts decisions to plans.
 
-    ``keeps`` says whether a block's content stays when it is free; None: there is no prefix cache.
+    ``keeps`` tells whether a freed block keeps its content; None: no prefix cache.
     """
 
     block_size: int
@@ -63,14 +62,14 @@ class ScheduleTrace:
     _finished: list[Finish] = field(default_factory=list)
 
     def finished(self, request: int, reason: FinishReason) -> None:
-        """Note a request that ended after the last decision."""
+        """Record a request that ended after the last decision."""
         self._finished.append(Finish(request, reason))
 
     def plan(self, decision: Decision) -> StepPlan:
-        """The plan of the step that begins.
+        """Return the plan of the next step.
 
         Raises:
-            TraceError: see there.
+            ScheduleTraceError: a table changed by something other than growth or release.
         """
         ended = {finish.request for finish in self._finished}
         gone = ended.union(decision.preempted)
@@ -102,7 +101,7 @@ class ScheduleTrace:
         return plan
 
     def release(self) -> StepPlan:
-        """The plan in which the last requests give their blocks back."""
+        """Return the plan in which the last requests free their blocks."""
         return self.plan(Decision({}, (), (), 0))
 
     def _free(
@@ -117,7 +116,7 @@ class ScheduleTrace:
             for request, tokens in hits.items()
             for block in decision.tables[request][: blocks_needed(tokens, self.block_size)]
         }.union(*(merge.blocks for merge in merges))
-        # Handed out again at once; what is said of such a block now is its new owner's.
+        # Reallocated in this decision: what `keeps` says is about the new owner's content.
         taken = {block for table in decision.tables.values() for block in table} - shared
         ops = []
         for request in list(self._tables):
@@ -137,7 +136,7 @@ class ScheduleTrace:
         return ops
 
     def _merges(self, tables: Tables, stay: Collection[int]) -> list[BlockOp]:
-        """Entries that name another block than before: one that held the same tokens already."""
+        """Return the MERGE operations: table entries replaced by an equal cached block."""
         ops = []
         for request in stay:
             before = self._tables[request]

@@ -1,12 +1,12 @@
-"""Gives requests the blocks that their next chunks write to.
+"""Allocates the blocks that the next chunks of requests write.
 
-admission    a table begins with cached blocks (share), or comes back from the host (swap in)
-each step    copy a shared block before it is written, append new ones (allocate)
-catching up  the beams of a preempted search are computed anew one after another:
+admission    share cached blocks, or swap in from the host
+each step    copy a shared block before it is written, then allocate new ones
+catch-up     the beams of a preempted search are recomputed one after another:
 
-    beam 7   computed 0 ............. known - 1    first, in chunks as the budget allows
-    beam 9   shares 7's first blocks, then its own part
-    all      the newest token of each, together in one step
+    beam 7   computed 0 ............. known - 1    first, in chunks within the budget
+    beam 9   shares beam 7's leading blocks, then computes its own part
+    all      the newest token of each, in one step
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MakeRoom = Callable[[Group, Sequence[Chunk], Draft], bool]
 
 
 class Placement:
-    """Admits groups and carries them on, as far as blocks and the token budget go."""
+    """Admits groups and plans their chunks, within free blocks and the token budget."""
 
     def __init__(self, pool: BlockPool, cache: PrefixCache, preemption: Preemption) -> None:
         self.pool = pool
@@ -40,16 +40,16 @@ class Placement:
         self.preemption = preemption
 
     def admit(self, group: Group, draft: Draft, reserve: int) -> bool:
-        """Give a waiting group what it begins with; False: no room beside ``reserve`` blocks."""
+        """Allocate the first blocks of a waiting group; False if ``reserve`` would be used."""
         if group.swapped:
             return self._swap_in(group, draft, reserve)
         return self._start(group, draft, reserve)
 
     def advance(self, group: Group, draft: Draft, make_room: MakeRoom) -> bool:
-        """Plan what a running group computes; False if it had to give way itself.
+        """Plan the next chunks of a running group; return False if it was preempted itself.
 
         Args:
-            make_room: preempts until chunks fit, and says whether their group is still there.
+            make_room: preempts until chunks fit; returns False if their group was preempted.
         """
         if len(group.members) == 1:
             return self._advance_alone(group, draft, make_room)
@@ -90,7 +90,7 @@ class Placement:
         return True
 
     def _catch_up(self, group: Group, draft: Draft, make_room: MakeRoom) -> bool:
-        """Compute beams anew, all but the newest token of each."""
+        """Recompute the beams, except the newest token of each."""
         for member in group.members:
             if not draft.budget:
                 break
@@ -106,7 +106,7 @@ class Placement:
         return True
 
     def _advance_alone(self, group: Group, draft: Draft, make_room: MakeRoom) -> bool:
-        """As :meth:`advance`, for a request alone."""
+        """Do :meth:`advance` for a single request."""
         request, pool = group.members[0], self.pool
         chunk = next_chunk(request, draft.allowance)
         if pool.extra_references:
@@ -125,7 +125,7 @@ class Placement:
         return True
 
     def _rejoin(self, member: Request, group: Group, draft: Draft) -> None:
-        """Share what ``member`` has in common with a sibling, and what else is cached of it."""
+        """Share the common blocks of ``member`` and a sibling, and further cached ones."""
         sibling, common = group.origins.get(member.id, (member.id, 0))
         cached = self.cache.find_written(member, draft.step)[common:]
         self.cache.count(member, cached, draft.step)
@@ -143,7 +143,7 @@ class Placement:
         request.computed, request.published = tokens, len(blocks)
 
     def _take(self, request: Request, chunk: Chunk, draft: Draft) -> None:
-        """Plan ``chunk`` with the blocks that it writes to; there is room."""
+        """Plan ``chunk`` and allocate its blocks; enough must be free."""
         take_blocks(self.pool, chunk, draft)
         draft.compute(chunk)
         self.cache.publish(request, chunk.start + chunk.count, draft.step)

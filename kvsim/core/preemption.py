@@ -1,9 +1,9 @@
-"""How requests lose their blocks and get them back.
+"""Preemption by recompute or swap, and swapping in.
 
-    recompute   table [ 3 | 7 | 2 ]  ->  free          later: computed anew, in any blocks
+    recompute   table [ 3 | 7 | 2 ]  ->  free          later: recomputed in any blocks
     swap        table [ 3 | 7 | 2 ]  ->  host [ 0 | 1 | 2 ]  ->  table [ 9 | 4 | 5 ]
 
-The beams of a search go together, and blocks that they share stay shared:
+The beams of a search are preempted together, and their shared blocks stay shared:
 
     beam 7      table [ 3 | 7 | 2 ]  ->  host [ 0 | 1 | 2 ]  ->  table [ 9 | 4 | 5 ]   swap in 9 4 5
     beam 9      table [ 3 | 7 | 6 ]  ->  host [ 0 | 1 | 3 ]  ->  table [ 9 | 4 | 8 ]   share 9 4
@@ -24,7 +24,7 @@ from kvsim.core.step import BlockOp, OpKind
 
 
 class Preemption:
-    """Takes blocks away from requests, and owns the host blocks that keep their content."""
+    """Preempts groups and owns the pool of host blocks."""
 
     def __init__(self, pool: BlockPool, cache: PrefixCache, config: SchedulerConfig) -> None:
         self.pool = pool
@@ -34,7 +34,7 @@ class Preemption:
         self.host = BlockPool(count, pool.block_size) if count else None
 
     def preempt(self, group: Group, draft: Draft) -> None:
-        """Take all blocks of ``group``, in the way the configuration says where possible."""
+        """Release all blocks of ``group``; swap if configured and possible, else recompute."""
         swap = self._can_swap(group)
         if not swap:
             group.remember_origins(self.pool)
@@ -42,7 +42,7 @@ class Preemption:
         for member in group.members:
             draft.withdraw(member.id)
             if not self.pool.table(member.id):
-                continue  # a beam whose turn to be computed anew had not come
+                continue  # a beam that was not recomputed yet
             member.preemptions += 1
             draft.preempted.append(member.id)
             if swap:
@@ -55,7 +55,7 @@ class Preemption:
                 member.computed = member.published = 0
 
     def swap_in(self, group: Group, draft: Draft) -> None:
-        """Bring the blocks of ``group`` back; there is room."""
+        """Swap the blocks of ``group`` in; enough must be free."""
         assert self.host is not None
         back: dict[int, int] = {}
         members = [member.id for member in group.members]
@@ -74,14 +74,14 @@ class Preemption:
             member.swapped = False
 
     def host_blocks(self, group: Group) -> int:
-        """Device blocks that a swapped group takes when it comes back."""
+        """Count the device blocks that swapping in ``group`` allocates."""
         assert self.host is not None
         return _distinct([self.host.table(member.id) for member in group.members])
 
     def give_back(
         self, request: Request, kind: OpKind = OpKind.FREE, hosts: tuple[int, ...] = ()
     ) -> BlockOp:
-        """Free the blocks of ``request``; what it published and has not written is retracted."""
+        """Free the blocks of ``request`` and unpublish those it has not written."""
         self.cache.retract_unwritten(request)
         blocks, kept = self.pool.release(request.id)
         return BlockOp(kind, request.id, blocks, hosts, kept)
@@ -90,12 +90,12 @@ class Preemption:
         if self.config.preemption != "swap" or self.host is None or not group.members[0].computed:
             return False
         if len(group.members) > 1 and not group.level:
-            return False  # some of its beams hold nothing yet
+            return False  # some beams have no blocks yet
         tables = [self.pool.table(member.id) for member in group.members]
         return _distinct(tables) <= self.host.num_free
 
     def _host_blocks(self, member: Request, group: Group, hosts: dict[int, int]) -> tuple[int, ...]:
-        """Host blocks for ``member``; ``hosts`` are those that siblings' blocks went to."""
+        """Allocate host blocks for ``member``; ``hosts`` maps siblings' device blocks to host."""
         assert self.host is not None
         table = self.pool.table(member.id)
         lead = _leading(table, hosts)
@@ -107,12 +107,12 @@ class Preemption:
 
 
 def _leading(table: Sequence[int], known: Container[int]) -> int:
-    """How many of the first blocks of ``table`` are known without a gap."""
+    """Count the leading blocks of ``table`` that are in ``known``."""
     return next((i for i, block in enumerate(table) if block not in known), len(table))
 
 
 def _distinct(tables: Sequence[Sequence[int]]) -> int:
-    """Blocks of all tables, if each table shares what it begins with."""
+    """Count the blocks of all tables if each shares its known leading blocks."""
     seen: set[int] = set()
     count = 0
     for table in tables:

@@ -1,4 +1,4 @@
-"""Orders of service: who is admitted next, and who gives way when blocks run out."""
+"""Waiting queues and the choice of the request to preempt."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ Policy = Literal["fcfs", "priority"]
 
 
 class WaitingQueue(Protocol):
-    """Requests, and beam searches as a whole, that wait for their first or next blocks."""
+    """Groups that wait for their first blocks, or for blocks after a preemption."""
 
     def push(self, group: Group) -> None:
-        """Queue a request that has just come."""
+        """Queue a new group."""
 
     def push_back_in(self, group: Group) -> None:
-        """Queue a request that ran before and was preempted."""
+        """Queue a preempted group."""
 
     def peek(self) -> Group:
-        """Return the next one; the queue must not be empty."""
+        """Return the next group; the queue must not be empty."""
 
     def pop(self) -> Group:
-        """Take the next one out."""
+        """Remove and return the next group."""
 
     def remove(self, group: Group) -> None:
-        """Take any one out."""
+        """Remove any group."""
 
     def __iter__(self) -> Iterator[Group]: ...
 
@@ -36,25 +36,22 @@ class WaitingQueue(Protocol):
 
 
 class FcfsQueue(deque[Group]):
-    """First come, first served; a preempted request goes to the front.
-
-    A deque, so that asking whether anybody waits, at every step, costs nothing.
-    """
+    """First come, first served; a preempted group goes to the front."""
 
     def push(self, group: Group) -> None:
-        """Queue at the end."""
+        """Append the group."""
         self.append(group)
 
     def push_back_in(self, group: Group) -> None:
-        """Queue at the front: it came before all who wait."""
+        """Prepend the group, which arrived before all that wait."""
         self.appendleft(group)
 
     def peek(self) -> Group:
-        """Return the first."""
+        """Return the first group."""
         return self[0]
 
     def pop(self) -> Group:  # type: ignore[override]
-        """Take the first out."""
+        """Remove and return the first group."""
         return self.popleft()
 
 
@@ -65,21 +62,21 @@ class PriorityQueue:
         self._queue: list[Group] = []
 
     def push(self, group: Group) -> None:
-        """Queue behind its equals."""
+        """Insert the group by rank, behind equal ones."""
         bisect.insort(self._queue, group, key=lambda g: g.rank)
 
     push_back_in = push
 
     def peek(self) -> Group:
-        """Return the most urgent."""
+        """Return the group with the smallest rank."""
         return self._queue[0]
 
     def pop(self) -> Group:
-        """Take the most urgent out."""
+        """Remove and return the group with the smallest rank."""
         return self._queue.pop(0)
 
     def remove(self, group: Group) -> None:
-        """Take any one out."""
+        """Remove any group."""
         self._queue.remove(group)
 
     def __iter__(self) -> Iterator[Group]:
@@ -90,12 +87,12 @@ class PriorityQueue:
 
 
 def waiting_queue(policy: Policy) -> WaitingQueue:
-    """The queue of a policy."""
+    """Return an empty queue for ``policy``."""
     return PriorityQueue() if policy == "priority" else FcfsQueue()
 
 
 def victim(running: Sequence[Group], policy: Policy) -> Group:
-    """Who gives way: the newest, or the least urgent and among those the newest."""
+    """Return the group to preempt: the newest, or the one with the largest rank."""
     if policy == "fcfs":
         return running[-1]
     return max(running, key=lambda group: group.rank)
