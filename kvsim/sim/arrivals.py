@@ -1,11 +1,11 @@
-"""Requests as they arrive, and when what happened to each: flat arrays, a row for each request.
+"""Arrived requests and their times: flat arrays with one row per request.
 
     row          0      1      2      3      4      5   ...
     arrival      |------|------|------|------|------|
-                 handed over ──► head   waiting ──► end    not read from the stream yet
+                 admitted ─────► head   waiting ──► end    not read from the stream yet
 
-A waiting request is a row number, not an object, so a queue of a million costs what a million rows
-cost. What can never be served is refused when it arrives, counted by reason, and keeps its row.
+A waiting request is a row number, not an object, which keeps long queues cheap. A request that
+can never be served is refused on arrival, counted by reason, and keeps its row.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAN = float("nan")
 
 
 class Misfit(NamedTuple):
-    """Why a request can never be served: it needs more of something than there is."""
+    """Why a request can never be served: it needs more of a resource than there is."""
 
     reason: str
     needed: int
@@ -32,12 +32,12 @@ class Misfit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Requests refused for one reason, and the first of them.
+    """Requests refused for one reason.
 
     Attributes:
         reason: ``max_length``, ``blocks``, ``slots`` (no piece of the pool is that long), ``seqs``,
-            ``tokens``, or ``samples`` (a policy that generates one only).
-        first: the trace's number of the first one, which needed ``needed`` of ``available``.
+            ``tokens``, or ``samples`` (the policy supports one only).
+        first: trace id of the first one, which needed ``needed`` of ``available``.
     """
 
     reason: str
@@ -51,16 +51,16 @@ Check = Callable[[int, int, int], Misfit | None]
 
 
 class Arrivals:
-    """Reads a stream no further than the clock, and holds what is known of each request.
+    """Reads a stream up to the current time and keeps one row per request.
 
     Args:
-        check: of (prompt tokens, new tokens, samples), whether that can ever be served.
+        check: takes (prompt tokens, new tokens, samples) and returns why it can never be served.
         keep_ids: keep the hash ids of waiting requests.
-        samples: of each request; None: as the stream says.
+        samples: samples of each request; None: as in the stream.
 
     Attributes:
-        most_positions: prompt and new tokens of the longest request that was not refused.
-        scheduled, first_token, finished: seconds after the beginning; NaN: not yet, or never.
+        most_positions: prompt + new tokens of the longest accepted request.
+        scheduled, first_token, finished: seconds since the start; NaN: not yet, or never.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Arrivals:
 
     @property
     def refused(self) -> tuple[Refusal, ...]:
-        """What was refused so far, by reason."""
+        """Refused requests by reason."""
         return tuple(
             Refusal(reason, count, first, misfit.needed, misfit.available)
             for reason, (count, first, misfit) in self._refused.items()
@@ -105,11 +105,11 @@ class Arrivals:
 
     @property
     def num_refused(self) -> int:
-        """Requests refused so far."""
+        """Number of refused requests."""
         return sum(count for count, _, _ in self._refused.values())
 
     def take(self, now: int) -> None:
-        """Let those come that have arrived at ``now``, in attoseconds."""
+        """Read the requests that have arrived by ``now`` (attoseconds)."""
         while self.next_at is not None and self.next_at <= now:
             assert self._ahead is not None
             self._enter(self._ahead)
@@ -117,7 +117,7 @@ class Arrivals:
             self.next_at = self._time_of_next()
 
     def pop(self) -> int:
-        """Row of the request that has waited longest; it waits no more."""
+        """Remove and return the row of the longest-waiting request."""
         while self.output[self._head] < 0:
             self._head += 1
         self._head += 1
@@ -125,13 +125,13 @@ class Arrivals:
         return self._head - 1
 
     def peek(self) -> int:
-        """Row of the request that has waited longest."""
+        """Return the row of the longest-waiting request."""
         while self.output[self._head] < 0:
             self._head += 1
         return self._head
 
     def pop_ids(self) -> tuple[tuple[int, ...] | None, int | None]:
-        """Hash ids of the request that was popped, and their block size."""
+        """Return the hash ids of the popped request, and their block size."""
         assert self._ids is not None
         return self._ids.popleft()
 
@@ -164,5 +164,5 @@ class Arrivals:
 
 
 def seconds(instant: int) -> float:
-    """Attoseconds as seconds."""
+    """Convert attoseconds to seconds."""
     return instant / ATTOSECONDS

@@ -1,4 +1,4 @@
-"""Turns the sums of a run that has ended into its metrics."""
+"""Builds the result of a finished simulation."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from kvsim.sim.recorder import Mark, Recorder
 
 
 def outcome(run: Run, policy: Policy, trace: dict[str, Any], wall_s: float) -> SimResult:
-    """All metrics of ``run``."""
+    """Return all metrics of ``run``."""
     recorder, totals, arrivals = run.recorder, run.totals, run.arrivals
     shape = run.config.shape
     span, busy = recorder.now, recorder.busy
@@ -81,7 +81,7 @@ def outcome(run: Run, policy: Policy, trace: dict[str, Any], wall_s: float) -> S
 
 
 def _tokens(run: Run, stats: PrefixStats | None) -> Tokens:
-    """What was computed more than once is what was computed beyond what all have at their end."""
+    """Count tokens; recomputed = computed - padding - ended rows - positions needed once."""
     totals = run.totals
     shared = totals.shared_tokens
     if stats is not None:

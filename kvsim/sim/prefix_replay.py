@@ -1,17 +1,17 @@
-"""A trace's prefix hits without a clock: requests one after another through a cache of blocks.
+"""Prefix hits of a trace without a clock: requests one after another through a cache of blocks.
 
     request   a b c d        cache of 3, least recently used first
     hits      a b . .        [ x a b ] ─► touch a, b ─► c evicts x, d evicts a ─► [ b c d ]
 
-Requests are looked up in order of arrival; a request's blocks are found up to the first one that
-is missing, and all of them are in the cache afterwards. Nothing is held by running requests and
-the last token of a prompt is not left over, so a timed replay gives other figures.
+Requests are looked up in order of arrival. Blocks are hits up to the first missing one; afterwards
+all blocks of the request are cached. Running requests own nothing here and the last token of a
+prompt is not exempt, so a timed simulation gives other values.
 
-Two shares of hits, and neither is "the" hit rate: blocks found / blocks asked for, and tokens in
-blocks found / prompt tokens asked for (last blocks are shorter).
+There are two hit rates: hit blocks / queried blocks, and tokens in hit blocks / prompt tokens (last
+blocks are shorter).
 
-``optimal`` evicts what is asked for again last (Belady, IBM Systems Journal 5(2), 1966): no order
-of eviction that knows only the past does better by blocks when blocks are found one by one.
+``optimal`` evicts the block with the most distant next use (Belady, IBM Systems Journal 5(2),
+1966), an upper bound for block hits of any eviction policy.
 """
 
 from __future__ import annotations
@@ -32,20 +32,19 @@ _NEVER = 1 << 62
 
 
 class NoHashIdsError(ValueError):
-    """A trace that says nothing about the content of its prompts."""
+    """The trace has no usable hash ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixReplay:
-    """What a replay found.
+    """Result of a replay.
 
     Attributes:
-        capacity: blocks; None: none is ever evicted.
-        requests: requests that have hash ids; others were skipped and are in ``skipped``.
-        orphaned: blocks that were in the cache and not reached, because one before them in the
-            same prompt was missing. FIFO makes some of any trace: a head that is found often is
-            as old as ever. On the public traces the two others make none.
-        evicted: blocks that lost their content.
+        capacity: blocks; None: unlimited.
+        requests: requests with hash ids; ``skipped`` counts those without.
+        orphaned: cached blocks that were not hits because an earlier block of the prompt was
+            missing. FIFO creates them by evicting old heads in spite of hits.
+        evicted: evicted blocks.
     """
 
     eviction: Eviction
@@ -61,31 +60,31 @@ class PrefixReplay:
 
     @property
     def hit_share_blocks(self) -> float | None:
-        """Blocks found / blocks asked for, over the whole trace; None without any."""
+        """Hit blocks / queried blocks over the whole trace; None without any."""
         return self.hit_blocks / self.blocks if self.blocks else None
 
     @property
     def bound_share_blocks(self) -> float | None:
-        """With ``optimal``: no cache of this size finds a larger share of the blocks.
+        """With ``optimal``: upper bound of the share of hit blocks for this capacity.
 
-        Blocks that an unreachable one hides are counted here, as if each were found alone.
+        Counts orphaned blocks as hits.
         """
         return (self.hit_blocks + self.orphaned) / self.blocks if self.blocks else None
 
     @property
     def hit_share_tokens(self) -> float | None:
-        """Tokens in blocks found / prompt tokens, over the whole trace; None without any."""
+        """Tokens in hit blocks / prompt tokens over the whole trace; None without any."""
         return self.hit_tokens / self.tokens if self.tokens else None
 
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """All the blocks that a trace asks for, in order, in flat arrays.
+    """All block references of a trace, in order, in flat arrays.
 
     Attributes:
-        blocks: ids renumbered from 0, one after another.
-        ends: for each request, where its blocks end in ``blocks``.
-        prompts: tokens of each request.
+        blocks: block ids renumbered from 0.
+        ends: for each request, the end of its blocks in ``blocks``.
+        prompts: prompt tokens of each request.
         block_size: tokens in a block.
     """
 
@@ -98,7 +97,7 @@ class References:
 
 
 def collect(requests: Iterable[TraceRequest]) -> References:
-    """Flatten a trace; ids are renumbered so that caches can be arrays.
+    """Flatten a trace and renumber its block ids.
 
     Raises:
         NoHashIdsError: no request has hash ids, or their block sizes differ.
@@ -126,7 +125,7 @@ def collect(requests: Iterable[TraceRequest]) -> References:
 def replay_prefixes(
     references: References, eviction: Eviction, capacity: int | None
 ) -> PrefixReplay:
-    """Replay a trace through a cache of ``capacity`` blocks; None keeps everything.
+    """Replay a trace through a cache of ``capacity`` blocks; None: unlimited.
 
     Raises:
         ValueError: a capacity below 1.
@@ -165,11 +164,11 @@ class _Cache(Protocol):
     evicted: int
 
     def touch(self, at: int, block: int, /) -> bool:
-        """Ask for ``block`` as reference number ``at``: whether it was there; it is now."""
+        """Reference ``block`` at index ``at`` and cache it; return whether it was a hit."""
 
 
 class _Recent:
-    """Least recently used goes first."""
+    """Evicts the least recently used block."""
 
     _move = True
 
@@ -191,19 +190,19 @@ class _Recent:
 
 
 class _Oldest(_Recent):
-    """The one that came first goes first, however often it was found since."""
+    """Evicts the oldest block."""
 
     _move = False
 
 
 class _Optimal:
-    """The one that is asked for again last, or never, goes first."""
+    """Evicts the block with the most distant next use."""
 
     def __init__(self, references: References, capacity: int) -> None:
         self._capacity = capacity
         self._next = _next_uses(references)
         self._until: dict[int, int] = {}
-        # (-next use, block); entries that a later touch made wrong stay and are passed over.
+        # (-next use, block); stale entries stay and are skipped.
         self._heap: list[tuple[int, int]] = []
         self.evicted = 0
 
@@ -231,7 +230,7 @@ def _cache(eviction: Eviction, references: References, capacity: int) -> _Cache:
 
 
 def _next_uses(references: References) -> list[int]:
-    """For each reference, where the same block is asked for next; far away for never."""
+    """Return the index of the next reference to the same block, for each reference."""
     blocks = np.asarray(references.blocks, np.int64)
     order = np.argsort(blocks, kind="stable")
     following = np.full(len(blocks), _NEVER, np.int64)

@@ -1,10 +1,10 @@
-"""Integrals over time while a simulation runs: exact sums, peaks, and a bounded series.
+"""Time integrals of a simulation: exact sums, extremes, and a time series of bounded size.
 
     value   ▁▁▃▃▃▃▇▇▇▇▅▅        every step adds  value x duration  to an integer sum
-    series  |     |     |       now and then the sums so far are kept; a bucket is a difference
-                                of two of them, so merging buckets loses nothing
+    series  |     |     |       the sums are saved at some points; an interval is the difference of
+                                two of them, so merging intervals is lossless
 
-Sums are integers (slots or requests x attoseconds): no order of adding changes them.
+Sums are integers (slots or requests x attoseconds), so they do not depend on the order.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from operator import mul
 
 from kvsim.sim.fast.decode_only import Stretch
 
-# Steps that are added up at a time.
+# Steps that are added up in one batch.
 _BATCH = 1024
-# Above this, lengths of the queue are told apart by their leading bits only.
+# Counts with more bits are rounded down to this many leading bits.
 _EXACT_BITS = 10
 
 
 @dataclass(slots=True)
 class Mark:
-    """All sums at one moment of the series."""
+    """All sums at one point of the time series."""
 
     now: int
     sums: tuple[int, ...]
@@ -32,10 +32,9 @@ class Mark:
 
 
 class Spread:
-    """How long a count had each of its values.
+    """Time-weighted histogram of a count.
 
-    Counts from 1,024 on are rounded down by less than 1 in 512, so that a queue that only ever
-    grows does not take memory for each of its lengths; the largest stays exact.
+    Counts from 1,024 on are rounded down by less than 1 in 512 to bound memory; ``most`` is exact.
     """
 
     def __init__(self) -> None:
@@ -44,7 +43,7 @@ class Spread:
         self.most = 0
 
     def add(self, counts: Sequence[int], durations: Sequence[int]) -> None:
-        """Each count for its duration."""
+        """Add each count with its duration."""
         most = max(counts)
         self.most = max(self.most, most)
         self.total += sum(map(mul, counts, durations))
@@ -54,7 +53,7 @@ class Spread:
             times[count] += duration
 
     def quantile(self, share: float) -> int | None:
-        """The smallest count that is not exceeded for ``share`` of the time; None without any."""
+        """Return the smallest count not exceeded for ``share`` of the time; None without any."""
         whole = sum(self.times.values())
         if not whole:
             return None
@@ -72,11 +71,11 @@ def _leading_bits(count: int) -> int:
 
 
 class Recorder:
-    """Sums of levels over time, of what runs and waits, and a series of at most ``points``.
+    """Integrates levels, running and waiting requests over time; keeps a time series.
 
     Args:
-        names: of the levels, in the order in which they are given.
-        points: most marks that the series keeps; at least 2.
+        names: names of the levels, in order.
+        points: most points of the series, at least 2.
     """
 
     def __init__(self, names: Sequence[str], points: int = 512) -> None:
@@ -84,7 +83,7 @@ class Recorder:
         self.now = 0
         self.busy = 0
         self.steps = 0
-        self.preempted = 0  # so far; who preempts adds
+        self.preempted = 0  # preemptions so far; updated by the policies
         self.sums = [0] * len(self.names)
         self.peaks = [0] * len(self.names)
         self.lows: list[int | None] = [None] * len(self.names)
@@ -94,8 +93,8 @@ class Recorder:
         self.next_mark = 0
         self._points = max(2, points)
         self._width = 1
-        # What is not in the sums yet: levels and their durations, and stretches whose integrals are
-        # known; who runs and waits, and for how long.
+        # Not in the sums yet: levels with durations, and intervals with known integrals; running
+        # and waiting requests with durations.
         self._levels: list[Sequence[int]] = []
         self._durations: list[int] = []
         self._stretches: list[Stretch] = []
@@ -104,13 +103,13 @@ class Recorder:
         self._spans: list[int] = []
 
     def idle(self, until: int, levels: Sequence[int]) -> None:
-        """Nothing runs and nothing waits until then."""
+        """Record idle time until ``until``."""
         self._hold(levels, 0, 0, until - self.now)
 
     def step(self, levels: Sequence[int], running: int, waiting: int, duration: int) -> None:
-        """One step, at whose levels the pool stays for its duration.
+        """Record one step; ``levels`` hold for its duration.
 
-        A plan that computes nothing and only says who has ended takes no time and is no step.
+        A plan without chunks takes no time and is not counted as a step.
         """
         self.steps += duration > 0
         self.busy += duration
@@ -133,7 +132,7 @@ class Recorder:
         duration: int,
         moment: int,
     ) -> None:
-        """Steps between which level ``i`` changes by ``slopes[i]``; see ``DecodeRun.moment``."""
+        """Record steps between which level ``i`` grows by ``slopes[i]``; see ``DecodeRun``."""
         self.steps += steps
         self.busy += duration
         last = steps - 1
@@ -147,7 +146,7 @@ class Recorder:
         self._hold(levels, running, waiting, duration)
 
     def stretch(self, stretch: Stretch, running: int, waiting: int) -> None:
-        """Steps whose integrals are known already."""
+        """Record steps whose integrals are known."""
         duration = stretch.duration
         self.steps += stretch.steps
         self.busy += duration
@@ -160,7 +159,7 @@ class Recorder:
             self._pause()
 
     def mark(self) -> None:
-        """Keep the sums of now; where there are too many, every second one goes."""
+        """Add a point to the series; if there are too many, remove every second one."""
         self.add_up()
         sums = (*self.sums, self.running.total, self.waiting.total)
         self.marks.append(Mark(self.now, sums, self.preempted))
@@ -170,7 +169,7 @@ class Recorder:
         self.next_mark = self.now + self._width
 
     def add_up(self) -> None:
-        """Bring the sums up to now."""
+        """Update the sums to the current time."""
         durations, spans = self._durations, self._spans
         if not spans:
             return
@@ -190,7 +189,7 @@ class Recorder:
             each.clear()
 
     def _widen(self, index: int, high: int, low: int) -> None:
-        """A level has been as high and as low as that."""
+        """Update the extremes of a level."""
         before = self.lows[index]
         self.peaks[index] = max(self.peaks[index], high)
         self.lows[index] = low if before is None else min(before, low)

@@ -1,13 +1,13 @@
-"""Replays a stream of requests under one policy, on a virtual clock.
+"""Simulates a stream of requests under one policy, on a virtual clock.
 
-    RequestStream ─► Arrivals ─► Policy ── step ──► Recorder ─► SimResult
-                     (a queue)    │  ▲                 │
-                                  ▼  │ duration        ▼ now
-                                 StepClock      who has arrived by then
+    RequestStream ─► ArrivalQueue ─► Policy ── step ──► Recorder ─► SimResult
+                                      │  ▲                 │
+                                      ▼  │ duration        ▼ now
+                                     StepClock      arrivals up to now
 
-Time passes within steps alone, and while nothing is there to do. A step begins when the one before
-it ends; requests that arrived by then are queued. The state of the pool during a step is that
-after its plan: its blocks are handed out and its tokens written.
+Time advances in steps, and while there is no work. A step starts when the previous one ends;
+requests that arrived by then are queued. The pool's state during a step is that after its plan:
+blocks allocated, tokens written.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ __all__ = [
 
 
 Ended = Callable[[int], None]
-# Turns between two looks at whether requests end.
+# Steps between two progress checks.
 _WATCH_EVERY = 64
 
 
 def simulate(
     stream: RequestStream, config: SimConfig, *, jump: bool = True, ended: Ended | None = None
 ) -> SimResult:
-    """Run every request of ``stream`` to its end.
+    """Simulate every request of ``stream`` to its end.
 
     Args:
-        jump: take steps between which nothing changes at once. The result is the same.
-        ended: told now and then how many requests have finished or were refused.
+        jump: fast-forward over decode-only steps; the result is identical.
+        ended: called now and then with the number of finished and refused requests.
 
     Raises:
-        SimulationError: ``nothing_fits``: each request was refused; ``livelock``; ``bad_option``.
+        SimulationError: ``nothing_fits``: every request was refused; ``livelock``; ``bad_option``.
         kvsim.traces.TraceError: the stream cannot be read.
-        TallyError: the states do not sum to the pool; an error of this program.
+        TallyError: the states do not sum to the pool; an internal error.
     """
     began = time.perf_counter()
     requests = iter(stream)
@@ -78,14 +78,14 @@ def simulate(
 
 
 def make_policy(config: SimConfig, samples: int = 1) -> Policy:
-    """The policy that a configuration names, for requests with so many samples."""
+    """Return the policy of ``config`` for requests with ``samples`` samples."""
     if config.policy == "static":
         return Static(config)
     if config.policy == "growing":
         return Growing(config)
     if config.policy in POLICIES:
         return Reserved(config)
-    # Who forks, overtakes, or waits while running, needs every step.
+    # Forks, priorities and waiting running requests need every step.
     narrow = config.max_num_batched_tokens < config.max_num_seqs
     overtakes = config.scheduling_policy != "fcfs"
     forks = config.beams > 1 or (samples > 1 and config.paged)

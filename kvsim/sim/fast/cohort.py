@@ -1,16 +1,16 @@
-"""The scheduler's plans in time proportional to what they change, for replays of long traces.
+"""The scheduler's plans in time proportional to their changes, for simulations of long traces.
 
-Most of what a step does is the same as in the step before: every running request computes one
-more token into a block that it has. Those requests form the cohort, of which only totals are
-kept; a calendar tells which of them need a block, and which end, at which tick.
+Most requests repeat the previous step: they compute one token into a block that they have. These
+form the cohort, of which only totals are kept. A calendar lists which members need a block or end
+at which tick.
 
     tick             17   18   19   20  ...       one for each step
     needs a block    -    r3   -    r1, r7        by the tick modulo the block size
     ends             r7   -    -    r2            by the tick
 
-Admission, prefills and everything rare (preemption above all) are the scheduler's own code; for
-the rare things the cohort is dissolved into plain requests first. A property test holds both to
-the same plans, block for block.
+Admission, prefill and preemption are the scheduler's own code; before a preemption the cohort is
+dissolved into plain requests. A property test compares the plans with the scheduler's, block for
+block.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from kvsim.traces.hash_keys import HashKeys
 
 
 class Work(NamedTuple):
-    """A planned step. ``chunks`` are those of requests outside of the cohort.
+    """A planned step. ``chunks`` are those of requests outside the cohort.
 
-    ``ops``, ``preempted``, ``finished`` and ``waiting`` are as in a plan. ``logical_tokens`` are
-    the positions that running requests have written after it; shared ones count for each.
+    ``ops``, ``preempted``, ``finished`` and ``waiting`` are as in a StepPlan. ``logical_tokens``
+    are the positions written by running requests after the step; shared ones count for each.
     """
 
     chunks: tuple[Chunk, ...]
@@ -49,7 +49,7 @@ class Work(NamedTuple):
 
 
 class _Seat(NamedTuple):
-    """A member of the cohort: its place among the running, and how far it was when it joined."""
+    """A member of the cohort: its rank among running requests, and its state when it joined."""
 
     number: int
     tick: int
@@ -58,14 +58,14 @@ class _Seat(NamedTuple):
 
 
 class CohortScheduler(Scheduler):
-    """A :class:`Scheduler` stepped by :meth:`plan` and :meth:`settle`, to ends that are known.
+    """A :class:`Scheduler` stepped by :meth:`plan` and :meth:`settle`, for known output lengths.
 
     Args:
-        lists: whether plans list every operation. Without it they list what preemption does alone,
-            and a request of many blocks costs less.
+        lists: list every block operation. Without it, plans list only those of preemption, which
+            is faster for requests with many blocks.
 
     Raises:
-        ValueError: limits under which running requests would wait for each other.
+        ValueError: ``max_num_batched_tokens`` is below ``max_num_seqs``.
     """
 
     def __init__(
@@ -77,28 +77,28 @@ class CohortScheduler(Scheduler):
             raise ValueError("a step must have room for a token of every running request")
         self._tick = 0
         self._seats: dict[int, _Seat] = {}
-        # Ids of members by what the calendar says of them, with their seats' numbers; in the order
-        # in which they joined, which is that of the numbers.
+        # Member ids and their numbers, by the tick (modulo the block size) at which they need a
+        # block; in the order of joining, i.e. of the numbers.
         self._crossing: list[dict[int, int]] = [{} for _ in range(pool.block_size)]
-        # Of those, whose blocks are published as they are filled.
+        # The same, for members that publish their blocks as they fill.
         self._filling: list[dict[int, int]] = [{} for _ in range(pool.block_size)]
         self._ends: dict[int, dict[int, int]] = {}
         self._next_ends: list[int] = []  # a heap of its ticks
-        self._others: list[Group] = []  # running, and not in the cohort
-        self._context = 0  # positions that the cohort has computed
+        self._others: list[Group] = []  # running, not in the cohort
+        self._context = 0  # positions computed by the cohort
         self._next_seat = 0
-        self._plain: StepPlan | None = None  # a plan of the scheduler's own, being executed
-        # Nobody who waits can be admitted until something ends (and is reported by a plan).
+        self._plain: StepPlan | None = None  # a plan of the base class being executed
+        # No waiting request can be admitted before another one ends.
         self._stalled = False
 
     @property
     def num_running(self) -> int:
-        """Requests that run."""
+        """Number of running requests."""
         return len(self._running)
 
     @property
     def num_waiting(self) -> int:
-        """Requests that are queued."""
+        """Number of queued requests."""
         return len(self._waiting)
 
     def add(self, request: Request) -> None:
@@ -107,13 +107,13 @@ class CohortScheduler(Scheduler):
         if self.config.policy != "fcfs":
             self._stalled = False
 
-    # -- steps at once ---------------------------------------------------------------------
+    # -- decode-only steps -----------------------------------------------------------------
 
     def quiet_steps(self) -> int:
-        """How many steps can be taken at once, as far as requests go; see :meth:`openings`.
+        """Return how many decode-only steps follow; see :meth:`openings` for the blocks.
 
-        None of them has a chunk outside of the cohort or admits anybody; nobody ends but after the
-        last of them. Without any, the next step is one to :meth:`plan`.
+        None of them has a chunk outside the cohort or admits a request; requests end only after
+        the last one. If 0, the next step needs :meth:`plan`.
         """
         if self._others or not self._seats:
             return 0
@@ -122,7 +122,7 @@ class CohortScheduler(Scheduler):
         return self._next_ends[0] - self._tick
 
     def openings(self, steps: int) -> list[int]:
-        """Blocks that so many of the quiet steps hand out, up to each; as many as find them all."""
+        """Return the cumulative blocks allocated by each of ``steps`` steps, while they fit."""
         rows, phase = self._crossing, self._tick % self.pool.block_size
         counts = list(map(len, rows))
         counts = counts[phase:] + counts[:phase]
@@ -133,14 +133,13 @@ class CohortScheduler(Scheduler):
         return opened
 
     def decodes(self) -> tuple[int, int]:
-        """Requests of the cohort, and positions that they have written."""
+        """Return the number of cohort members, and the positions that they have written."""
         return len(self._seats), self._context
 
     def jump(self, steps: int) -> tuple[Finish, ...]:
-        """Plan and settle so many steps, of those that :meth:`openings` promised, at least 1.
+        """Execute ``steps`` steps, at most as many as :meth:`openings` returned, at least 1.
 
-        What their plans would have listed is told by no plan: blocks handed out, and the ends
-        that this or :meth:`settle` returned before.
+        No plan lists their allocations, nor the ends that this or :meth:`settle` returned.
         """
         if self._finished or self._pending:
             self._finished, self._pending = [], []
@@ -172,14 +171,14 @@ class CohortScheduler(Scheduler):
         elif rows[phase]:
             self.pool.append(list(rows[phase]))
 
-    # -- a step ----------------------------------------------------------------------------
+    # -- single steps ----------------------------------------------------------------------
 
     def plan(self) -> Work:
-        """Plan the next step. Blocks are already handed out when it returns."""
+        """Plan the next step and allocate its blocks."""
         return self._plan_cohort() if self._cohort_may_go_on() else self._plan_plainly()
 
     def settle(self, work: Work) -> tuple[Finish, ...]:
-        """Take note that ``work`` was done; who has ended gives its blocks back."""
+        """Record that ``work`` was executed; free the blocks of ended requests."""
         before = len(self._finished)
         if self._plain is not None:
             self.complete(self._plain)
@@ -192,7 +191,7 @@ class CohortScheduler(Scheduler):
         return tuple(self._finished[before:])
 
     def _cohort_may_go_on(self) -> bool:
-        """Whether no one has to give way, and the one that is still being prefilled is last."""
+        """Whether no preemption is needed, and only the newest request is outside the cohort."""
         others = self._others
         if others and (len(others) > 1 or self._running[-1] is not others[0]):
             return False
@@ -236,7 +235,7 @@ class CohortScheduler(Scheduler):
         return self._work(draft, plan.finished, 0, 0)
 
     def _work(self, draft: Draft, finished: tuple[Finish, ...], decodes: int, context: int) -> Work:
-        # Each member reads what it has, and the token that it writes.
+        # Each member reads its written positions and the token that it writes.
         read = pairs = context + decodes
         prefill = 0
         logical = self._context
@@ -252,7 +251,7 @@ class CohortScheduler(Scheduler):
             else:
                 prefill += chunk.count
         if not self._lists:
-            self.pool.forget_evicted()  # in the operations otherwise
+            self.pool.forget_evicted()  # not listed among the operations
         return Work(
             chunks=tuple(draft.chunks),
             step_work=StepWork(prefill, decodes, read, pairs),
@@ -264,7 +263,7 @@ class CohortScheduler(Scheduler):
         )
 
     def _move_members(self, draft: Draft) -> None:
-        """New blocks for those that need one, and keys for blocks that this step fills."""
+        """Allocate the members' new blocks and publish the blocks that this step fills."""
         for request, needs, fills in self._moving():
             if needs:
                 append_blocks(self.pool, request, 1, draft)
@@ -272,7 +271,7 @@ class CohortScheduler(Scheduler):
                 self._publish_member(request)
 
     def _moving(self) -> list[tuple[int, bool, bool]]:
-        """Members that need a block, or fill one that others may find, oldest first."""
+        """Return (member, needs a block, fills a published block), oldest first."""
         size = self.pool.block_size
         needing = self._crossing[self._tick % size]
         filling = self._filling[(self._tick + 1) % size]
@@ -316,10 +315,10 @@ class CohortScheduler(Scheduler):
             else:
                 self._join(group)
 
-    # -- in and out of the cohort ----------------------------------------------------------
+    # -- joining and leaving the cohort ----------------------------------------------------
 
     def _form(self) -> None:
-        """Make a cohort of the running requests; those that do not decode stay outside."""
+        """Build the cohort from decoding requests; others stay outside."""
         self._others = []
         self._next_seat = 0
         for group in self._running:
@@ -349,12 +348,12 @@ class CohortScheduler(Scheduler):
         self._ends[end][one] = number
 
     def _leave(self, one: int) -> Request:
-        """Write into the request what it has become."""
+        """Remove a member and update its request."""
         request, seat = self._requests[one], self._seats.pop(one)
         crossing = (seat.tick - seat.computed) % self.pool.block_size
         del self._crossing[crossing][one]
         self._filling[crossing].pop(one, None)
-        ends = self._end_of(request, seat.tick)  # its counts are still those of the seat
+        ends = self._end_of(request, seat.tick)  # its counts are those at joining
         if ends in self._ends:
             del self._ends[ends][one]
         gone = self._tick - seat.tick
@@ -375,9 +374,9 @@ class CohortScheduler(Scheduler):
 
 
 def _publishes_late(request: Request) -> bool:
-    """Whether it does not matter when the blocks that ``request`` fills by decoding are published.
+    """Whether blocks filled by decoding may be published when the request leaves the cohort.
 
-    Behind the prompt a trace says nothing, so only the request itself can ask for them, once it has
-    lost them; and tokens that nobody had generated are under no key yet.
+    A trace has no keys for generated tokens, so only the request itself can find these blocks,
+    after a preemption.
     """
     return isinstance(request.keys, HashKeys)

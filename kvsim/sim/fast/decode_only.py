@@ -1,14 +1,14 @@
-"""The ledger over steps that decode and do nothing else, in closed form.
+"""The ledger over decode-only steps, in closed form.
 
-    step i          0    1    2    3         each writes a token for each of d requests
-    opened so far   2    2    5    6         blocks, all of them taken from one place: free ones
-                                             above the watermark, those below it, or cached ones
+    step i          0    1    2    3         each writes one token for each of d requests
+    opened so far   2    2    5    6         blocks allocated, from one source: free ones above the
+                                             watermark, free ones below it, or cached ones
     live            before + d (i + 1)
     unwritten       size x (owned before + opened) - live
-    that place      before - opened
+    source          before - opened
 
-Step i takes ``first + i x slope``, so all that the integral of a level over time asks of what is
-opened is its sum, and that of ``i`` x it. A property test compares with single steps.
+Step i takes ``first + i x slope``, so the time integrals need only sum(opened) and sum(i x opened).
+A property test compares with single steps.
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ from kvsim.accounting.slots import PoolShape
 from kvsim.latency.clock import DecodeRun
 from kvsim.sim.fast.tally import TallyError, block_levels
 
-# Places in the levels of kvsim.sim.fast.tally.
+# Indices of the levels of kvsim.sim.fast.tally.
 _LIVE, _CACHED, _UNWRITTEN, _WATERMARK, _FREE = range(5)
 
 
 class Stretch(NamedTuple):
-    """Some steps: integrals over time (slots x attoseconds), highest and lowest slots by level.
+    """Several steps: time integrals (slots x attoseconds), maxima and minima by level.
 
-    ``duration`` is that of all ``steps``. ``held`` are block-steps: the owned blocks, added up over
-    the steps.
+    ``duration`` is that of all ``steps``. ``held`` is the sum of owned blocks over the steps.
     """
 
     steps: int
@@ -43,11 +42,11 @@ class Stretch(NamedTuple):
 
 @dataclass(slots=True)
 class QuietPool:
-    """A pool of which ``decodes`` requests write a token each in every step.
+    """A pool in which ``decodes`` requests write one token each in every step.
 
     Attributes:
         owned, cached, free: blocks.
-        live: slots that hold something.
+        live: written slots.
     """
 
     shape: PoolShape
@@ -59,15 +58,15 @@ class QuietPool:
 
     @property
     def room(self) -> int:
-        """Blocks that can be opened before they are taken from somewhere else."""
+        """Blocks that can be allocated before the source changes."""
         above = self.free - self.shape.watermark_blocks
         return above if above > 0 else self.free or self.cached
 
     def step(self, opened: int) -> tuple[int, int, int, int, int]:
-        """One step that opens so many blocks, wherever they are; slots by level in it.
+        """Simulate one step that allocates ``opened`` blocks; return the slots by level.
 
         Raises:
-            TallyError: the requests have not just the blocks for what they have written.
+            TallyError: requests own more or fewer blocks than they have written to.
         """
         self._open(opened)
         self.live += self.decodes
@@ -76,10 +75,10 @@ class QuietPool:
         return levels
 
     def stretch(self, part: DecodeRun, opened: Sequence[int]) -> Stretch:
-        """The steps of ``part``; up to each of them ``opened`` blocks were, of the :attr:`room`.
+        """Simulate the steps of ``part``; ``opened`` are cumulative blocks, within :attr:`room`.
 
         Raises:
-            TallyError: the requests have not just the blocks for what they have written.
+            TallyError: requests own more or fewer blocks than they have written to.
         """
         size, decodes = self.shape.block_size, self.decodes
         steps, first, slope = part
@@ -108,7 +107,7 @@ class QuietPool:
         return Stretch(steps, duration, sums, highs, lows, held)
 
     def _before_opening(self) -> list[int]:
-        """Slots by level in the first step, if it opened no block."""
+        """Return the slots by level in the first step without new blocks."""
         size, live = self.shape.block_size, self.live + self.decodes
         held_back = min(self.shape.watermark_blocks, self.free)
         return [

@@ -1,21 +1,20 @@
-"""A block pool whose content is kept in runs, for replays of long prompts.
+"""A block pool that keeps cached content as runs, for simulations of long prompts.
 
-What one request published, block behind block, is a run. Keys are chained over the prefix, so
-others find the beginning of a run or all of it: those who own it each own its first so many blocks,
-and what nobody owns is its tail.
+A run is a sequence of consecutive blocks published by one request. Keys are chained over the
+prefix, so a lookup finds a leading part of a run. Each owner has a number of leading blocks; the
+tail without an owner is cached.
 
     stems (hash ids)      a       b       own
     run of request 2      7   8 | 9   3 | 4   1
     owners            r0  x   x   x   x
                       r5  x   x
-    cached pieces                         └───┴── [4:6], in the queue since r2 ended
+    cached segments                       └───┴── [4:6], queued since r2 ended
 
-The queue of what would be evicted next holds pieces; a piece loses its last blocks first. Blocks
-move as slices, and are found by stems (see ``traces.hash_keys``): a hash block of 512 tokens is
-one of them, not 32 blocks of 16. Where keys are not chained, a run that is met in its middle is
-not found.
+The eviction queue holds segments; a segment loses its last blocks first. Blocks move as slices and
+are found by stems (see :mod:`kvsim.traces.hash_keys`): a hash block of 512 tokens is one stem, not
+32 blocks of 16. With unchained keys, a run is not found from its middle.
 
-Requests do not fork here, so nobody writes to a block of several owners. In everything else it is
+There are no forks here, so no shared block is written. Otherwise it equals
 :class:`kvsim.core.blocks.BlockPool`, block for block; a property test compares them.
 """
 
@@ -32,7 +31,7 @@ from kvsim.traces.hash_keys import KeyRun, key_runs
 
 
 class RunPool(RunRecords):
-    """See the module's description; arguments and errors are those of the block pool."""
+    """A pool of runs; arguments and errors are those of :class:`BlockPool`."""
 
     # -- content ---------------------------------------------------------------------------
 
@@ -59,10 +58,10 @@ class RunPool(RunRecords):
     def share(
         self, request: int, blocks: Iterable[int], owners: Iterable[int] = ()
     ) -> Sequence[int]:
-        """Begin the table of ``request`` with what :meth:`lookup` found.
+        """Start the table of ``request`` with the result of :meth:`lookup`.
 
         Raises:
-            PoolError: something else, or the request holds blocks already.
+            PoolError: other blocks, or the request already has blocks.
         """
         shared, found_runs = some_blocks(blocks), runs_of(blocks)
         if request in self._tables or tuple(owners):
@@ -81,7 +80,7 @@ class RunPool(RunRecords):
         return shared[:]
 
     def _revive(self, run: Run, upto: int) -> None:
-        """Take the first blocks of a run out of the queue."""
+        """Remove the leading ``upto`` blocks of a run from the eviction queue."""
         while run.pieces and run.pieces[-1].low < upto:
             piece = run.pieces[-1]
             low, piece.low = piece.low, min(upto, piece.high)
@@ -98,7 +97,7 @@ class RunPool(RunRecords):
         mine = self._runs.setdefault(request, [])
         last = mine[-1] if mine else None
         if last and (last.publisher != request or last.owners[request] < len(last.blocks)):
-            last = None  # nothing of ours can come behind its blocks
+            last = None  # the request cannot extend this run
         for new in key_runs(keys, first):
             runs = self._stems.get(new.stem)
             if last and last.end == new.place and (not runs or runs[-1] is last):
@@ -111,7 +110,7 @@ class RunPool(RunRecords):
                 self._grow(last, part, table, step)
 
     def _unknown(self, new: KeyRun) -> list[KeyRun]:
-        """The parts of a run of keys under which nothing is found yet."""
+        """Return the parts of a key run that are not published yet."""
         parts, place, end = [], new.place, new.place + new.blocks
         for run in self._stems.get(new.stem, ()):
             start, stop = run.stems[new.stem]
@@ -123,7 +122,7 @@ class RunPool(RunRecords):
         return [*parts, KeyRun(new.stem, place, end - place)]
 
     def _grow(self, run: Run, keys: KeyRun, table: array[int], step: int) -> None:
-        """Publish blocks of ``table`` under keys that lead nowhere yet, at the end of a run."""
+        """Publish blocks of ``table`` under new keys at the end of a run."""
         stem, place, count = keys
         if stem in run.stems:
             start = run.stems[stem][0]
@@ -143,7 +142,7 @@ class RunPool(RunRecords):
         """See :class:`BlockPool`.
 
         Raises:
-            PoolError: another request shares what is retracted.
+            PoolError: another request shares the unpublished blocks.
         """
         for run in reversed(self._runs.get(request, [])[:]):
             kept = max(0, first - run.place)
@@ -173,7 +172,7 @@ class RunPool(RunRecords):
                 yield run.publisher, step, len(list(blocks))
 
     def written_before(self, hits: Sequence[int], step: int) -> Sequence[int]:
-        """Beams alone ask for it.
+        """Not supported: only beam search calls it.
 
         Raises:
             PoolError: always.
@@ -194,7 +193,7 @@ class RunPool(RunRecords):
         self._cached = 0
         return True
 
-    # -- taking back -----------------------------------------------------------------------
+    # -- release ---------------------------------------------------------------------------
 
     def release(self, request: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """See :class:`BlockPool`."""
@@ -207,7 +206,7 @@ class RunPool(RunRecords):
         self._part(request)
 
     def _part(self, request: int) -> list[Sequence[int]]:
-        """Take everything from a request; what of it stays cached, its last blocks first."""
+        """Release all blocks of a request; return those that stay cached, last run first."""
         table = self._tables.pop(request, None)
         if table is None:
             raise PoolError(f"request {request} holds no blocks")
@@ -224,7 +223,7 @@ class RunPool(RunRecords):
         return kept
 
     def _leave(self, run: Run, mine: int) -> Sequence[int]:
-        """Queue what nobody owns any more of the first blocks of a run."""
+        """Queue the blocks among the first ``mine`` of a run that have no owner any more."""
         owned = run.owned
         self._extra -= min(mine, owned)
         if mine <= owned:
@@ -253,7 +252,7 @@ class RunPool(RunRecords):
         return evicted
 
     def _cut(self, run: Run, length: int) -> None:
-        """Forget the content of the last blocks of a run."""
+        """Drop the content of the blocks of a run from ``length`` on."""
         del run.blocks[length:], run.steps[length:]
         end = run.place + length
         while run.stems:

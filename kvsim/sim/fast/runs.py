@@ -1,4 +1,4 @@
-"""Runs of blocks that one request published, and whether a pool's records of them agree.
+"""Runs of blocks published by one request, and the integrity check of their pool.
 
 See :mod:`kvsim.sim.fast.run_pool` for a drawing.
 """
@@ -15,14 +15,13 @@ from kvsim.core.blocks import BlockPool, PoolError, some_blocks
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """Blocks from logical block ``place`` on that one request filled.
+    """Consecutive blocks published by one request, from logical block ``place`` on.
 
     Attributes:
-        steps: when they were published, block by block.
-        stems: what their keys belong to, in order: the logical block where it begins, and the one
-            behind its last.
-        owners: how many of the first blocks each owner has.
-        pieces: of the cached tail, the last blocks first.
+        steps: the step in which each block was published.
+        stems: stems of the keys in order, with the first logical block and the one after the last.
+        owners: number of leading blocks of each owner.
+        pieces: segments of the cached tail, last blocks first.
     """
 
     place: int
@@ -35,18 +34,18 @@ class Run:
 
     @property
     def end(self) -> int:
-        """The logical block behind its last."""
+        """Logical index after its last block."""
         return self.place + len(self.blocks)
 
     @property
     def owned(self) -> int:
-        """How many of the first blocks anybody owns."""
+        """Number of leading blocks with an owner."""
         return max(self.owners.values(), default=0)
 
 
 @dataclass(slots=True, eq=False)
 class Piece:
-    """Blocks ``low`` to before ``high`` of a run, which became cached at the same time."""
+    """Blocks ``low`` to ``high - 1`` of a run that became cached at the same time."""
 
     run: Run
     low: int
@@ -54,17 +53,17 @@ class Piece:
 
 
 class Hits(array):  # type: ignore[type-arg]  # in Python 3.11 it takes no argument here
-    """Blocks that were found, and the runs that they begin."""
+    """Blocks found by a lookup, and the runs that they are part of."""
 
     def __init__(self, _typecode: str = "i") -> None:
         self.runs: list[tuple[Run, int]] = []
 
 
 def runs_of(hits: Iterable[int]) -> list[tuple[Run, int]]:
-    """The runs that found blocks begin, and how many blocks of each.
+    """Return the runs of found blocks, and the number of blocks in each.
 
     Raises:
-        PoolError: they were not found by looking up keys.
+        PoolError: the blocks are not the result of a lookup.
     """
     if isinstance(hits, Hits):
         return hits.runs
@@ -74,17 +73,17 @@ def runs_of(hits: Iterable[int]) -> list[tuple[Run, int]]:
 
 
 class RunRecords(BlockPool):
-    """The records of a pool of runs, to be read; see :class:`kvsim.sim.fast.run_pool.RunPool`."""
+    """The read-only part of :class:`kvsim.sim.fast.run_pool.RunPool`."""
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
         super().__init__(num_blocks, block_size)
-        # The runs of a stem, in the order of their places, and those of a request likewise.
+        # Runs of each stem, and of each request, sorted by their first logical block.
         self._stems: dict[Hashable, list[Run]] = {}
         self._runs: dict[int, list[Run]] = {}
         self._queue: OrderedDict[Piece, None] = OrderedDict()
         self._cached = 0
 
-    # -- what is there ---------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------
 
     @property
     def num_free(self) -> int:
@@ -110,7 +109,7 @@ class RunRecords(BlockPool):
         """See :class:`BlockPool`."""
         return sum(block in table for table in self._tables.values())
 
-    # -- trust -----------------------------------------------------------------------------
+    # -- integrity -------------------------------------------------------------------------
 
     def _check_owners(self, held: Counter[int]) -> None:
         counted: Counter[int] = Counter()

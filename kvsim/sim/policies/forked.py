@@ -1,13 +1,13 @@
-"""Paged memory for samples of a prompt, beams, or priorities: every step through the scheduler.
+"""Paged memory for parallel samples, beam search or priorities: every step by the scheduler.
 
     samples   prompt ──┬─► sequence 0      share the prompt's blocks from the first token on;
-                       ├─► sequence 1      the last, part-filled one is copied when it is written
+                       ├─► sequence 1      the last, partial one is copied when it is written
                        └─► sequence 2
-    beams     a b c  ─►  a a c             with a given probability a beam is not continued and
-                                           another one is continued in its place, by a fork
+    beams     a b c  ─►  a a c             with probability `branching` a beam is replaced by a
+                                           fork of another one
 
-What a beam search keeps is decided by its model's probabilities; here it is drawn, so results hold
-for a given branching, and say nothing of what a model would branch like.
+Real beam searches follow the model's probabilities. Here branching is random, so results hold for
+the given probability only.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Forks = dict[int, list[Request]]
 
 
 class Forked:
-    """What a cohort refuses: samples, beams, priorities, some limits; a step at a time, in full."""
+    """Samples, beams, priorities and other limits that a cohort does not support; no shortcuts."""
 
     names: tuple[str, ...] = PAGED_LEVELS
 
@@ -47,11 +47,11 @@ class Forked:
         self.ledger = Ledger(self.shape)
         self._caching = config.scheduler.prefix_caching
         self._run: Run
-        self._random = random.Random(config.seed)  # noqa: S311 - drawn to be drawn again
+        self._random = random.Random(config.seed)  # noqa: S311 - reproducible, not secret
         self._ids = count()
-        self._row: dict[int, int] = {}  # of each sequence, the request it belongs to
+        self._row: dict[int, int] = {}  # the request of each sequence
         self._sequences: dict[int, Request] = {}
-        self._left: dict[int, int] = {}  # sequences of a request that have not ended
+        self._left: dict[int, int] = {}  # unfinished sequences of each request
 
     def begin(self, run: Run) -> None:
         """See :class:`kvsim.sim.policies.base.Policy`."""
@@ -100,9 +100,9 @@ class Forked:
         self.pool.check_integrity()
 
     def _feed(self) -> None:
-        """Queue as many as could be admitted at once, and one more that waits.
+        """Submit the requests that could be admitted at once, and one more.
 
-        All of them where the last may overtake the others.
+        With priorities, submit all of them.
         """
         arrivals = self._run.arrivals
         room = self.config.max_num_seqs + 1 - len(self.scheduler.waiting)
@@ -125,7 +125,7 @@ class Forked:
         self._left[row] += 1
 
     def _work(self, plan: StepPlan) -> StepWork:
-        """What the step computes; a decode is the newest of several tokens alone."""
+        """Return the work of the step; a decode is the newest token alone, after the first."""
         sequences = self._sequences
 
         def decodes(request: int, start: int) -> bool:
@@ -135,7 +135,7 @@ class Forked:
         return StepWork.of((c.start, c.count, decodes(c.request, c.start)) for c in plan.chunks)
 
     def _count(self, plan: StepPlan) -> int:
-        """Take note of what the plan does; attoseconds for what it swaps."""
+        """Count what the plan does; return the attoseconds of swapping."""
         run, totals, moved = self._run, self._run.totals, 0
         for chunk in plan.chunks:
             row = self._row[chunk.request]
@@ -151,7 +151,7 @@ class Forked:
                 totals.swapped_in += len(op.blocks)
                 moved += len(op.blocks)
         rows = [self._row[request] for request in plan.preempted]
-        # A beam search loses its blocks as one.
+        # A beam search is preempted as one.
         rows = sorted(set(rows)) if self.config.beams > 1 else rows
         totals.preempted.update(rows)
         run.recorder.preempted += len(rows)
@@ -182,7 +182,7 @@ class Forked:
             self._end(finish.request)
 
     def _move_beams(self, sampled: Sequence[Request], forks: Forks, pruned: list[int]) -> None:
-        """Draw which beams are continued, for every search that has new tokens."""
+        """Sample which beams are continued, for every search with new tokens."""
         searches: dict[int, list[Request]] = defaultdict(list)
         for request in sampled:
             searches[self._row[request.id]].append(request)

@@ -1,7 +1,7 @@
 """Blocks on demand, by fast paths that tests hold equal to the engine's scheduler and pool.
 
 arrivals ──► scheduler ──► work of a step ──► clock, ledger (kvsim.sim.fast.tally)
-         as many as it can admit              or several quiet steps at once
+             as many as can be admitted       or several decode-only steps at once
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ PAGED_LEVELS = (
     SlotState.WATERMARK.value,
     SlotState.FREE.value,
 )
-# Steps of decoding alone that are taken at once.
+# Most decode-only steps per fast-forward.
 _MOST_AT_ONCE = 64
 
 
 def misfit(
     shape: PoolShape, max_length: int, prompt: int, output: int, sequences: int = 1
 ) -> Misfit | None:
-    """Whether a request exceeds the maximum length, or the pool when it is alone in it."""
+    """Return why a request exceeds the maximum length or the empty pool, or None."""
     final = final_tokens(prompt, output)
     if final > max_length:
         return Misfit("max_length", final, max_length)
@@ -51,7 +51,7 @@ def misfit(
 
 
 def keys_of(arrivals: Arrivals, row: int, block_size: int) -> HashKeys | None:
-    """Keys of the full blocks of the request that was popped; None where its trace has none."""
+    """Return the keys of the popped request's full blocks; None without hash ids."""
     ids, size = arrivals.pop_ids()
     if ids is None or size is None:
         return None
@@ -72,7 +72,7 @@ class Paged:
         self.pool = kind(self.shape.blocks, self.shape.block_size)
         self.scheduler = CohortScheduler(self.pool, config.scheduler, lists=False)
         self._run: Run
-        # Room for one more than can be admitted at once: so the queue ends when nobody waits.
+        # One more than can be admitted, so that an empty queue means that no request waits.
         self._most = config.max_num_seqs + 1
 
     def begin(self, run: Run) -> None:
@@ -164,10 +164,10 @@ class Paged:
     def _levels(
         self, live: int, owned: int, cached: int, running: int
     ) -> tuple[int, int, int, int, int]:
-        """The ledger, of counts of live slots and of blocks.
+        """Return the levels from counts of live slots and of blocks.
 
         Raises:
-            TallyError: the running requests have not just the blocks for what they have written.
+            TallyError: running requests own more blocks than they have written to.
         """
         levels = block_levels(self.shape, live, owned, cached)
         if levels[2] > running * (self.shape.block_size - 1):
@@ -175,11 +175,10 @@ class Paged:
         return levels
 
     def _jump(self, steps: int) -> bool:
-        """Steps of decoding alone, as many of ``steps`` as are alike; False without any.
+        """Fast-forward over up to ``steps`` decode-only steps; False if none is possible.
 
-        They end where something happens outside of the pool at the latest, and are recorded as
-        they would be one by one: a step writes a token for each request and hands out the blocks
-        that the calendar says.
+        They end at the next arrival or series point at the latest, and are recorded as if done
+        one by one.
         """
         if not steps:
             return False
@@ -213,7 +212,7 @@ class Paged:
         return True
 
     def _moved(self, ops: Sequence[BlockOp]) -> int:
-        """Count blocks that are swapped; attoseconds that it takes."""
+        """Count the swapped blocks; return the attoseconds of swapping."""
         blocks = 0
         for op in ops:
             if op.kind is OpKind.SWAP_OUT:
@@ -226,7 +225,7 @@ class Paged:
 
 
 def transfer(config: SimConfig, shape: PoolShape, blocks: int) -> int:
-    """Attoseconds in which so many blocks move between device and host."""
+    """Return the attoseconds to move ``blocks`` blocks between device and host."""
     bandwidth = config.link_bandwidth
     bytes_s = blocks * shape.block_bytes / bandwidth if bandwidth else 0.0
     return attoseconds(bytes_s + blocks * config.block_transfer_s)

@@ -1,10 +1,10 @@
-"""Orca's reservations over a buddy allocator, which rounds up, with continuous batching.
+"""Orca's reservations over a buddy allocator, with continuous batching.
 
     running      decoding: totals and a calendar of ends     prefilling: oldest first
-    waiting      the head takes a piece of the pool when one is free that is large enough
+    waiting      the head reserves a piece when a large enough one is free
 
-Steps are those of the paged scheduler (token budget, prompts in chunks, nobody overtakes), so that
-memory alone makes the difference. Who is admitted has all its memory: nobody is preempted.
+Steps are those of the paged scheduler (token budget, chunked prefill, no overtaking), so policies
+differ in memory only. An admitted request has all its memory and is never preempted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from kvsim.sim.policies.base import (
 
 @dataclass(slots=True)
 class _Prefill:
-    """A request of which not all prompt tokens are computed."""
+    """A request whose prompt is not fully computed."""
 
     row: int
     prompt: int
@@ -44,7 +44,7 @@ class Reserved(Unshared):
     """The policies ``max``, ``pow2`` and ``oracle``.
 
     Raises:
-        SimulationError: ``bad_option``: a step takes fewer tokens than requests may run.
+        SimulationError: ``bad_option``: ``max_num_batched_tokens`` is below ``max_num_seqs``.
     """
 
     names: tuple[str, ...] = (
@@ -70,14 +70,14 @@ class Reserved(Unshared):
         self._prefilling: list[_Prefill] = []
         self._tick = 0
         self._ends: dict[int, list[int]] = {}  # rows by the tick at which they end
-        self._ticks: list[int] = []  # the keys of it, as a heap
+        self._ticks: list[int] = []  # a heap of its keys
         self._decoding = 0
-        self._context = 0  # positions that decoding requests have written
-        self._ahead = 0  # of these, those that the pool has not been told of
+        self._context = 0  # positions written by decoding requests
+        self._ahead = 0  # of these, positions not passed to the pool yet
         self._stalled = False
 
     def room_for(self, prompt: int, output: int) -> Misfit | None:
-        """See :class:`kvsim.sim.policies.base.Unshared`."""
+        """See :class:`kvsim.sim.policies.base.SingleSequencePolicy`."""
         slots = reserved_slots(self.kind, prompt, output, self.config.max_length)
         if not self.pool.buddy.ever_fits(slots):
             return Misfit("slots", slots, self.pool.buddy.largest_free_piece)
@@ -121,7 +121,7 @@ class Reserved(Unshared):
         return arrivals.prompt[row], arrivals.output[row]
 
     def _quiet(self) -> None:
-        """Decode until someone ends, arrives, or the series wants a mark."""
+        """Decode until the next end, arrival or series point."""
         run, decodes = self._run, self._decoding
         line = run.clock.decode_run(decodes, self._context, self._ticks[0] - self._tick)
         span = run.horizon()
@@ -164,7 +164,7 @@ class Reserved(Unshared):
         self._begin_decoding()
 
     def _chunks(self, budget: int) -> list[tuple[_Prefill, int]]:
-        """Tokens of prompts that this step computes; who fits is admitted."""
+        """Return the prompt chunks of this step; admits requests that fit."""
         run, seats = self._run, self.config.max_num_seqs - self._decoding
         threshold = self.config.long_prefill_token_threshold
         chunks = []
@@ -196,7 +196,7 @@ class Reserved(Unshared):
         return True
 
     def _begin_decoding(self) -> None:
-        """Whose prompt is computed has its first token; some need no second one."""
+        """Move requests with a computed prompt to decoding, or end them."""
         run = self._run
         left = []
         for each in self._prefilling:
