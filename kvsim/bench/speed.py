@@ -1,16 +1,16 @@
-"""How many requests are simulated in a second: ``python -m kvsim.bench --traces DIR``.
+"""Simulated requests per second: ``python -m kvsim.bench --traces DIR``.
 
 Every row is a process of its own that reads a trace, tiles it, simulates it with the full ledger
-and computes all metrics; its time is that of the whole process. What a process takes that does
-nothing but import the same and read no trace is told apart, and not subtracted.
+and computes all metrics; its time is that of the whole process. The time of a process that only
+imports the same modules is reported separately and not subtracted.
 
     round 1   azure-code paged │ azure-code paged+prefix │ mooncake paged │ ...
-    round 2   azure-code paged │ ...                       interleaved, so that a busy moment of
-    ...                                                    the machine meets every row
+    round 2   azure-code paged │ ...                       interleaved, so that background
+    ...                                                    load affects every row
 
-The model is Llama-3.1-8B in 16 bits on two H100 (what one cannot serve, Mooncake's prompts of
-12,000 tokens, would measure preemption alone), blocks of 16, 8,192 tokens a step, the roofline's
-clock, and a hundredth of the pool held back from admission.
+The model is Llama-3.1-8B in 16 bits on two H100 (on one, Mooncake's prompts of 12,000 tokens would
+measure preemption only), with blocks of 16, 8,192 tokens per step, the roofline latency, and a
+watermark of 1 % of the pool.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MAX_LENGTH = 131_072
 
 
 def configuration(policy: Any) -> SimConfig:
-    """The configuration of every row."""
+    """Return the configuration of every row."""
     told = catalogue_config(
         policy, MODEL, GPU, GPUS, max_length=_MAX_LENGTH, max_num_batched_tokens=8192
     )
@@ -54,7 +54,7 @@ def configuration(policy: Any) -> SimConfig:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print, and write the rows."""
+    """Measure the rows, print them and write them to a file."""
     asked = _parser().parse_args(arguments)
     if asked.one:
         print(json.dumps(_one(asked)))
@@ -83,7 +83,7 @@ def _cells(asked: argparse.Namespace) -> list[tuple[str, str, int]]:
 
 
 def _child(asked: argparse.Namespace, trace: str, policy: str, requests: int) -> dict[str, Any]:
-    """A process for one row; its time is taken from outside."""
+    """Run one row in a process and measure it from outside."""
     command = [sys.executable, "-P", "-m", "kvsim.bench", "--traces", str(asked.traces)]
     start_s = _timed([*command, "--one", "nothing"])[0]
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
@@ -111,7 +111,7 @@ def _timed(command: list[str]) -> tuple[float, str]:
 
 
 def _one(asked: argparse.Namespace) -> dict[str, Any]:
-    """What a child does and tells of itself."""
+    """Compute the row of a child process."""
     if asked.one == "nothing":
         return {}
     stream = Tile(TraceFile(asked.traces / TRACES[asked.one]), asked.requests)
@@ -133,9 +133,9 @@ def _one(asked: argparse.Namespace) -> dict[str, Any]:
 
 
 def _peak_rss_bytes() -> int | None:
-    """Most memory that this process had resident; None on Windows.
+    """Return this process's peak resident memory in bytes; None on Windows.
 
-    Linux's getrusage counts what the parent had when it forked; the status file does not.
+    On Linux, getrusage includes the parent's memory at the fork; the status file does not.
     """
     status = Path("/proc/self/status")
     if status.exists():

@@ -1,4 +1,4 @@
-"""Sections 3 and 6: bytes of a token, table 1, token states and requests at a time."""
+"""Claims of sections 3 and 6: bytes per token, table 1, slot states, concurrent requests."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from kvsim.paper.workloads import GIB, SLOT_BYTES, Workload, alpaca, sharegpt
 from kvsim.sim.config import PolicyName
 from kvsim.sizing.models import find_model
 
-# Percentage points for every cell of Fig. 2; shares for requests at a time.
+# Percentage points for every cell of Fig. 2; relative for concurrent requests.
 POINTS, BATCH = within(3.0), share(0.08)
-# By Fig. 2 and 13 a request of vLLM's holds 498 tokens and one of Orca (Max)'s 458, of the same
-# lengths: the paper's own runs are that far apart, and vLLM's queue is not always full.
+# By Fig. 2 and 13 a vLLM request holds 498 tokens and one of Orca (Max) 458, for equal lengths: the
+# paper's own runs differ that much, and vLLM's queue is not always full.
 PAGED_BATCH = share(0.15)
-RATIO = share(0.2)  # of two batches, each within its own
+RATIO = share(0.2)  # of two batches with tolerances of their own
 NAMES: dict[PolicyName, str] = {
     "max": "Orca (Max)",
     "pow2": "Orca (Pow2)",
@@ -35,7 +35,7 @@ _FIG_2: dict[PolicyName, tuple[float | None, ...]] = {
     "oracle": (38.2, 25.2, 0.0, 36.6),
     "paged": (96.3, None, None, None),
 }
-# These two bars told how outputs and prompts spread.
+# The spread of outputs and prompts was fitted to these two.
 _FITTED = {"max", "pow2"}
 # Fig. 13: ShareGPT at 2 requests/s, Alpaca at 30.
 _FIG_13: dict[PolicyName, tuple[float, float]] = {
@@ -44,15 +44,15 @@ _FIG_13: dict[PolicyName, tuple[float, float]] = {
     "oracle": (13.62, 72.75),
     "paged": (30.42, 132.44),
 }
-# Section 6.2: how many more requests vLLM has at a time.
+# Section 6.2: ratio of vLLM's concurrent requests to the others'.
 _MORE: dict[PolicyName, float] = {"oracle": 2.2, "max": 4.3}
-# Reservations keep few requests at a time, so means over them need many; paged memory many.
+# Contiguous policies run few requests concurrently, so stable means need many requests.
 _REQUESTS, _PAGED_REQUESTS = 5000, {"sharegpt": 1200, "alpaca": 2000}
 Runs = dict[PolicyName, list[Steady]]
 
 
 def closed() -> list[Claim]:
-    """What follows from shapes alone."""
+    """Return the claims in closed form."""
     claims = [
         _form("kv.token", "§3", "token_bytes", "OPT-13B", "bytes", 819_200, SLOT_BYTES, EXACT),
         _form(
@@ -89,7 +89,7 @@ def _form(
 
 
 def serve(workload: Workload, policies: Sequence[PolicyName], seeds: Sequence[int]) -> Runs:
-    """Every policy over the same requests."""
+    """Simulate every policy with the same workload."""
     paged = _PAGED_REQUESTS[workload.name]
     return {
         policy: [
@@ -101,14 +101,14 @@ def serve(workload: Workload, policies: Sequence[PolicyName], seeds: Sequence[in
 
 
 def served(seeds: Sequence[int]) -> list[Claim]:
-    """Fig. 2, Fig. 13 and what section 6.2 says of it."""
+    """Return the claims of Fig. 2, Fig. 13 and section 6.2."""
     chat = serve(sharegpt(), ("max", "pow2", "oracle", "paged"), seeds)
     short = serve(alpaca(), ("max", "pow2", "oracle", "paged"), seeds)
     return [*token_states(chat, seeds), *batches(chat, short, seeds)]
 
 
 def token_states(chat: Runs, seeds: Sequence[int]) -> list[Claim]:
-    """Fig. 2: where the pool goes."""
+    """Return the claims of Fig. 2: slot states of the pool."""
     claims = []
     for policy, cells in _FIG_2.items():
         rows = [(s.live, s.later, s.never, s.outside) for s in chat[policy]]
@@ -129,7 +129,7 @@ def token_states(chat: Runs, seeds: Sequence[int]) -> list[Claim]:
 
 
 def batches(chat: Runs, short: Runs, seeds: Sequence[int]) -> list[Claim]:
-    """Fig. 13: requests at a time. Alpaca's shapes are assumed, and vLLM is limited by arrivals."""
+    """Return the claims of Fig. 13 (Alpaca's shapes are assumed; arrivals limit vLLM)."""
     claims = []
     for policy, (paper, _) in _FIG_13.items():
         allowed = PAGED_BATCH if policy == "paged" else BATCH

@@ -1,4 +1,4 @@
-"""All claims together, what was fitted, and what cannot be checked here."""
+"""All claims, fitted parameters, and what is not checked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kvsim.paper.structure import (
 from kvsim.paper.workloads import fitted
 from kvsim.planning.preemption_cost import COPY_S
 
-# What the paper shows and lengths and memory do not decide; keys for reasons in words.
+# Results that lengths and memory do not determine; translation keys of the reasons.
 UNCHECKED = (
     "fig1", "fig2_paged_parts", "fig12", "fig13_alpaca", "fig14", "fig15_beams", "fig16",
     "fig17_rate", "fig15_sharegpt", "fig18a", "fig18b_speed", "fig19_seconds", "lengths",
@@ -36,7 +36,7 @@ PARTS: tuple[Part, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class PaperResult:
-    """Everything that was compared."""
+    """All claims with their context."""
 
     claims: tuple[Claim, ...]
     fitted: tuple[Fitted, ...]
@@ -45,11 +45,11 @@ class PaperResult:
 
     @property
     def failed(self) -> tuple[Claim, ...]:
-        """Claims outside of their tolerance."""
+        """Claims outside their tolerance."""
         return tuple(each for each in self.claims if each.verdict is Verdict.FAILS)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain numbers and names."""
+        """Return JSON data."""
         return {
             "format": FORMAT,
             "paper": "arXiv 2309.06180",
@@ -61,7 +61,7 @@ class PaperResult:
 
 
 def each_part(seeds: Sequence[int]) -> Iterator[list[Claim]]:
-    """The claims of one part after another, as they are found; there are ``len(PARTS)``.
+    """Yield the claims of each of the ``len(PARTS)`` parts.
 
     Raises:
         ValueError: no seeds.
@@ -73,6 +73,6 @@ def each_part(seeds: Sequence[int]) -> Iterator[list[Claim]]:
 
 
 def result_of(claims: Sequence[Claim], seeds: Sequence[int]) -> PaperResult:
-    """Claims with what belongs beside them."""
+    """Combine claims with fitted parameters and unchecked results."""
     chosen = (*fitted(), Fitted("copy_s", COPY_S))
     return PaperResult(tuple(claims), chosen, UNCHECKED, tuple(seeds))

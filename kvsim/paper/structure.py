@@ -1,4 +1,4 @@
-"""Figures 15, 17, 18b and 19: sharing, and shapes that need no GPU to be seen."""
+"""Claims of figures 15, 17, 18b and 19: sharing, and results that need no GPU."""
 
 from __future__ import annotations
 
@@ -28,11 +28,10 @@ _SAMPLES = {
     "sharegpt": {2: 16.2, 6: 30.5},
 }
 _BEAMS = {2: 37.56, 4: 53.13, 6: 55.16}
-# From beams that never replace each other to half of them replaced at every step; beyond that
-# hardly anything more is shared.
+# From no replaced beams to half of them at every step; above that, sharing hardly changes.
 _BRANCHING = (0.0, 0.05, 0.5)
 _BEAM_SEQUENCES = 150
-# Fig. 18b: block sizes that the text calls good, and larger ones that it does not.
+# Fig. 18b: block sizes that the text recommends, and larger ones.
 _GOOD = {"sharegpt": (16, 32, 64, 128), "alpaca": (16, 32)}
 _BAD = {"sharegpt": (256,), "alpaca": (64, 128, 256)}
 # Fig. 19 at these block sizes.
@@ -42,13 +41,13 @@ _CHAT = 1024
 
 
 def sharing_claims(seeds: Sequence[int]) -> list[Claim]:
-    """Fig. 15: samples within a tolerance, beams as a range over what a model decides."""
+    """Return the claims of Fig. 15: samples with a tolerance, beams as a range."""
     claims = []
     for workload in (alpaca(), sharegpt()):
         for samples, paper in _SAMPLES[workload.name].items():
             saved = tuple(100 * samples_saving(workload, samples, seed) for seed in seeds)
-            # A printed 30.5 % means that 36.6 % of all blocks are prompts', where 16.2 % at n = 2
-            # means 32.4 %, with the same lengths: so few requests fit that more than these counts.
+            # A printed 30.5 % means that 36.6 % of all blocks are prompts', but 16.2 % at n = 2
+            # means 32.4 % for the same lengths: with so few concurrent requests, other effects matter.
             few = workload.name == "sharegpt" and samples == 6
             claims.append(
                 Claim(
@@ -77,7 +76,7 @@ def sharing_claims(seeds: Sequence[int]) -> list[Claim]:
 
 
 def chat_claims(seeds: Sequence[int]) -> list[Claim]:
-    """Fig. 17: prompts of 1,024 tokens and the buddy allocator make all three Orca alike."""
+    """Return the claims of Fig. 17: with prompts of 1,024 tokens, all three Orca are equal."""
     policies: tuple[PolicyName, ...] = ("max", "pow2", "oracle", "paged")
     rows = []
     for seed in seeds:
@@ -106,7 +105,7 @@ def chat_claims(seeds: Sequence[int]) -> list[Claim]:
 
 
 def block_size_claims(seeds: Sequence[int]) -> list[Claim]:
-    """Fig. 18b: where the text calls a block size good, its tail wastes less than where not."""
+    """Return the claims of Fig. 18b: recommended block sizes waste less in the last block."""
     good, bad, short = [], [], []
     for seed in seeds:
         tails: dict[bool, list[float]] = {True: [], False: []}
@@ -119,7 +118,7 @@ def block_size_claims(seeds: Sequence[int]) -> list[Claim]:
                 ]
         good.append(max(tails[True]))
         bad.append(min(tails[False]))
-        # The last one is Alpaca.
+        # `lengths` is of the last workload, Alpaca.
         short.append(fmean(final_tokens(*pair) < _BAD["alpaca"][1] for pair in lengths))
     apart = tuple(b / g for g, b in zip(good, bad, strict=True))
     return [
@@ -136,7 +135,7 @@ def block_size_claims(seeds: Sequence[int]) -> list[Claim]:
 
 
 def overhead(seed: int, block_size: int) -> tuple[float, float]:
-    """Seconds of the mean preemption of the same requests, recomputed and swapped."""
+    """Return the mean seconds per preemption for the same requests, recompute and swap."""
     model, gpu = find_model("opt-13b"), find_gpu("a100-40gb")
     base = replace(
         config("paged", block_size),
@@ -153,9 +152,9 @@ def overhead(seed: int, block_size: int) -> tuple[float, float]:
 
 
 def overhead_claims(seeds: Sequence[int]) -> list[Claim]:
-    """Fig. 19 in shape: recomputing is flat, swapping is dear with small blocks."""
+    """Return the claims of Fig. 19: recompute is flat, swap is expensive with small blocks."""
     smallest, middle, largest = ([overhead(seed, size) for seed in seeds] for size in _MOVED_SIZES)
-    # Who is preempted differs from size to size, so that only means over seeds can be flat.
+    # The preempted requests differ between sizes, so compare means over seeds.
     means = [fmean(again for again, _ in each) for each in (smallest, middle, largest)]
     flat = max(means) / min(means)
     steep = [a[1] / b[1] for a, b in zip(smallest, largest, strict=True)]

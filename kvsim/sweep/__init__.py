@@ -1,4 +1,4 @@
-"""A grid of simulations, on one machine by processes or on a cluster by Ray.
+"""Grids of simulations, by local processes or on a Ray cluster.
 
 grid ─► cells ─┬─ finished ───────────────┐
                └─ missing ─► processes ───┼─► OUT/cells/<id>.json ─► summary

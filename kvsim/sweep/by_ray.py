@@ -1,9 +1,9 @@
-"""Cells on a Ray cluster: a node that dies has its cells computed by others.
+"""Computes cells on a Ray cluster; Ray retries the cells of a failed node on other nodes.
 
     driver ── cell, trace ──► task on any node ── bytes ──► driver writes the file
 
-This package travels with the tasks, trace files travel as bytes: nodes need Python, numpy and Ray,
-and share no disk. Ray is imported when it is asked for, and by nobody else.
+Ray ships this package with the tasks, and trace files as bytes: nodes need Python, numpy and Ray,
+but no shared disk. Ray is imported only here, on demand.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ import kvsim
 from kvsim.sweep.cell import Done, compute
 from kvsim.sweep.grid import Cell, SweepError
 
-# Nodes may die again and again; an error of this program is not tried again.
+# Retries after node failures; exceptions are not retried.
 _RETRIES = 20
 _KNOCK_S = 10.0
 
 
 def by_ray(cells: Sequence[Cell], address: str) -> Iterator[Done]:
-    """Cells as they end, in no particular order.
+    """Yield cells as they are computed, in any order.
 
     Args:
-        address: as ``ray.init`` takes it: ``host:port``, ``auto``, ``local``.
+        address: as for ``ray.init``: ``host:port``, ``auto``, ``local``.
 
     Raises:
         SweepError: ``no_ray``: it is not installed; ``ray_unreachable``.
@@ -51,7 +51,7 @@ def by_ray(cells: Sequence[Cell], address: str) -> Iterator[Done]:
 
 @contextmanager
 def _own_signals() -> Iterator[None]:
-    """Leave SIGTERM to whom it belonged: Ray's handler ends the process with nothing written."""
+    """Restore the SIGTERM handler: Ray's own ends the process without writing results."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield
@@ -76,14 +76,14 @@ def _connect(ray: Any, address: str) -> None:
 
 
 def _knock(address: str) -> None:
-    """Ray itself tries an address at which nobody listens for minutes.
+    """Check that the address accepts connections; Ray itself would retry for minutes.
 
     Raises:
         SweepError: ``ray_unreachable``.
     """
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon or not port.isdecimal():
-        return  # a word that Ray knows, such as auto
+        return  # a keyword of Ray, such as auto
     try:
         with socket.create_connection((host.strip("[]"), int(port)), _KNOCK_S):
             return
@@ -116,7 +116,7 @@ def _compute_here(cell: Cell, trace: bytes | None) -> Done:
     if trace is None:
         return compute(cell)
     with tempfile.TemporaryDirectory(prefix="pagedkv-") as scratch:
-        # Its name is part of the result.
+        # The file name is part of the result.
         path = Path(scratch) / Path(cell.settings["trace"]).name
         path.write_bytes(trace)
         return compute(cell, path)

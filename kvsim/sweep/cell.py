@@ -1,4 +1,4 @@
-"""Computes one cell: the bytes of its file, the same on every machine."""
+"""Computes one cell: the bytes of its file, identical on every machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kvsim.traces.types import NANOSECONDS, RequestStream, TraceError
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A computed cell, what it cost, and who computed it: ``process``, or a node of Ray."""
+    """A computed cell, its cost, and where it was computed: ``process``, or a Ray node id."""
 
     id: str
     content: bytes
@@ -33,23 +33,22 @@ class Done:
 
 
 def compute(cell: Cell, trace: Path | None = None) -> Done:
-    """:func:`run_cell` with a stopwatch."""
+    """Run :func:`run_cell` and measure its time."""
     began = time.perf_counter()
     content = run_cell(cell, trace)
     return Done(cell.id, content, time.perf_counter() - began)
 
 
 def run_cell(cell: Cell, trace: Path | None = None) -> bytes:
-    """Simulate a cell; the bytes of its file.
+    """Simulate a cell and return the bytes of its file.
 
-    A cell that cannot be simulated (a pool too small, a trace with a bad row) has that as its
-    result.
+    If the simulation is impossible (pool too small, bad trace row), the error is the result.
 
     Args:
-        trace: where the trace file lies, if not where the cell says.
+        trace: location of the trace file, if not that of the cell.
 
     Raises:
-        RuntimeError: this program's code, or the trace, is not the one that the cell is of.
+        RuntimeError: this code, or the trace, is not the one of the cell.
     """
     if cell.trace_sha256 is not None:
         path = trace or Path(cell.settings["trace"])
@@ -87,7 +86,7 @@ def _config(cell: Cell, stream: RequestStream) -> SimConfig:
         settings.get("budget_bytes"),
         length,
         seed=settings.get("seed", 0),
-        # A summary needs no fine series, and a grid has many cells.
+        # The summary needs no fine series, and a grid has many cells.
         series_points=64,
         **{name: settings[name] for name in SETTINGS if name in settings},
     )
@@ -99,7 +98,7 @@ def _stream(cell: Cell, path: Path | None) -> RequestStream:
     factor = rate_factor(rate)
     arrivals = Arrivals(None if factor else rate, settings.get("cv", 1.0))
     if cell.trace_sha256 is None:
-        # Lengths that fit, so that cells with one maximum length serve the same requests.
+        # Limit the lengths, so that cells with one maximum length serve the same requests.
         length = settings.get("max_length") or find_model(settings["model"]).max_positions
         return Generated(
             from_preset(
@@ -115,10 +114,10 @@ def _stream(cell: Cell, path: Path | None) -> RequestStream:
 
 
 def _faster(stream: RequestStream, rate: str, factor: float) -> RequestStream:
-    """The trace's own times, so many times as fast.
+    """Return the trace with its own times, ``factor`` times as fast.
 
     Raises:
-        SimulationError: ``bad_option``: it has no times.
+        SimulationError: ``bad_option``: the trace has no clock.
     """
     if not stream.info.has_clock:
         raise SimulationError("bad_option", option="rate", value=rate)
@@ -126,7 +125,7 @@ def _faster(stream: RequestStream, rate: str, factor: float) -> RequestStream:
 
 
 def _at_rate(stream: RequestStream, arrivals: Arrivals, rate: float, seed: int) -> RequestStream:
-    """The trace's own times scaled to a rate, or drawn ones where it has none."""
+    """Return the trace at ``rate``: its own times scaled, or sampled ones if it has none."""
     count = sum(1 for _ in stream)
     span = stream.info.span_ns
     if stream.info.has_clock and span and count > 1:

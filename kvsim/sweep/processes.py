@@ -1,4 +1,4 @@
-"""Cells by processes of this machine; a process that dies takes nothing with it but its cell."""
+"""Computes cells in local processes; a process that dies loses only its own cell."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from multiprocessing import active_children, get_context, parent_process, resour
 from kvsim.sweep.cell import Done, compute
 from kvsim.sweep.grid import Cell, SweepError
 
-# What ends a command; where a system cannot hold signals back, none.
+# Signals that end a command; empty where signals cannot be blocked.
 _HELD = {
     getattr(signal, name)
     for name in ("SIGINT", "SIGTERM", "SIGHUP")
     if hasattr(signal, "pthread_sigmask") and hasattr(signal, name)
 }
-# Pools in a row that break before any of their cells has ended.
+# Consecutive broken pools without a finished cell before giving up.
 _MOST_BROKEN = 3
 _SAFE_PATH = "PYTHONSAFEPATH"
 
 
 def by_processes(cells: Sequence[Cell], workers: int) -> Iterator[Done]:
-    """Cells as they end, in no particular order.
+    """Yield cells as they are computed, in any order.
 
     Raises:
         SweepError: ``workers_died``: processes keep dying (out of memory?); ``no_processes``: the
-            system makes none.
+            system cannot create processes.
     """
     left = {cell.id: cell for cell in cells}
     broken = 0
@@ -58,19 +58,19 @@ def _one_pool(cells: Sequence[Cell], workers: int) -> Iterator[Done]:
             yield future.result()
         whole = True
     finally:
-        if not whole:  # a cell may take minutes, and nobody is left who wants it
+        if not whole:  # abandoned by the caller: do not wait minutes for running cells
             for process in set(active_children()) - others:
                 process.terminate()
         pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _pool(workers: int) -> ProcessPoolExecutor:
-    # It gives back what a killed process leaves, so it must not go with the terminal of that one.
-    # Windows has none, and no signals to hold back.
+    # Block signals in the resource tracker, which cleans up after killed processes and must survive
+    # the terminal's signals. Windows has neither.
     if _HELD:
         with _signals_held():
             resource_tracker.ensure_running()
-    # Not forked: threads of the parent hold locks that a copy would never see opened.
+    # Do not fork: locks held by other threads would never be released in the child.
     return ProcessPoolExecutor(
         workers, mp_context=get_context("spawn"), initializer=_stay_with_parent
     )
@@ -78,7 +78,7 @@ def _pool(workers: int) -> ProcessPoolExecutor:
 
 @contextmanager
 def _safe_path() -> Iterator[None]:
-    """Processes that start here import nothing from the working directory."""
+    """Keep processes started here from importing from the working directory."""
     before = os.environ.get(_SAFE_PATH)
     os.environ[_SAFE_PATH] = "1"
     try:
@@ -92,7 +92,7 @@ def _safe_path() -> Iterator[None]:
 
 @contextmanager
 def _made_by_the_system() -> Iterator[None]:
-    """Processes, pipes and what they share: without room or a number left there are none."""
+    """Convert OS errors from creating processes and pipes to :class:`SweepError`."""
     try:
         yield
     except OSError as error:
@@ -101,7 +101,7 @@ def _made_by_the_system() -> Iterator[None]:
 
 
 def _stay_with_parent() -> None:
-    """Ctrl-C is the parent's to answer; and where it was killed, nobody waits for its next cell."""
+    """Ignore SIGINT, which the parent handles, and exit when the parent dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if _HELD:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
@@ -117,7 +117,7 @@ def _stay_with_parent() -> None:
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    """No process is half started when a signal comes, and none hears of one while it imports."""
+    """Block signals, so that none interrupts the start of a process or its imports."""
     if not _HELD:
         yield
         return

@@ -1,6 +1,6 @@
-"""Traces: files of every published format, drawn ones, and what may be done to either.
+"""Traces: files in all published formats, synthetic traces, and edits of both.
 
-Whatever is cut, refused, moved or drawn is counted in :class:`TraceInfo`; nothing is silent.
+:class:`TraceInfo` counts everything cut, rejected, shifted or sampled.
 """
 
 from kvsim.traces.distributions import Arrivals, Lengths

@@ -1,7 +1,7 @@
-"""Random times between arrivals and random lengths, by their means.
+"""Random arrival times and lengths, parametrised by their means.
 
-Gamma arrivals with a coefficient of variation above 1 come in bursts; Poisson is 1, an even
-clock 0. (vLLM's benchmark names ``burstiness`` what is 1 / CV² here.)
+Gamma arrivals with a coefficient of variation (CV) above 1 are bursty; 1 is a Poisson process, 0 a
+constant rate. (``burstiness`` of vLLM's benchmark is 1 / CV².)
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """When requests come.
+    """Arrival times.
 
     Attributes:
-        rate: requests in a second, on average; None: all at once.
-        cv: standard deviation / mean of the time between two: 1 is a Poisson process, 0 even.
+        rate: mean requests per second; None: all at once.
+        cv: standard deviation / mean of inter-arrival times: 1 is a Poisson process, 0 constant.
     """
 
     rate: float | None
@@ -37,7 +37,7 @@ class Arrivals:
             raise ValueError(f"a coefficient of variation of {self.cv}")
 
     def draw(self, count: int, random: np.random.Generator) -> Ints:
-        """``count`` times in nanoseconds; the first is 0.
+        """Sample ``count`` times in nanoseconds; the first is 0.
 
         Raises:
             TraceError: ``clock_too_long``.
@@ -59,7 +59,7 @@ class Arrivals:
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """How long prompts or outputs are.
+    """Lengths of prompts or outputs.
 
     Attributes:
         kind: ``fixed``, ``lognormal`` (``spread`` is sigma, the deviation of the logarithm) or
@@ -78,7 +78,7 @@ class Lengths:
             raise ValueError(f"a spread of {self.spread} for {self.kind} lengths")
 
     def draw(self, count: int, random: np.random.Generator) -> Ints:
-        """``count`` lengths, rounded to whole tokens; they may be 0."""
+        """Sample ``count`` lengths, rounded to whole tokens; may be 0."""
         if self.kind == "fixed":
             values: NDArray[Any] = np.full(count, self.mean)
         elif self.kind == "lognormal":

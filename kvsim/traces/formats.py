@@ -1,4 +1,4 @@
-"""Formats of published traces: how each is recognised, its unit, and what its columns mean.
+"""Formats of published traces: keys for detection, time unit, and meaning of the columns.
 
 | name | rows | time | prompt blocks |
 |---|---|---|---|
@@ -9,9 +9,9 @@
 | vidur | Vidur, CSV | s | - |
 | mooncake | Mooncake (FAST'25), JSONL | ms | 512 |
 | qwen-bailian | Alibaba's Qwen-Bailian, JSONL | s | 16 |
-| timed-trace | what ``vllm bench serve`` replays, JSONL | declared | declared or detected |
+| timed-trace | input of ``vllm bench serve``, JSONL | declared | declared or detected |
 | llmservingsim | LLMServingSim workloads, JSONL | ns | - |
-| recorded-run | requests of a run that its benchmark recorded, JSONL | s | - |
+| recorded-run | requests recorded by a benchmark, JSONL | s | - |
 | sharegpt | ShareGPT, one JSON list of conversations | none | - |
 | prompts | JSONL, ``{"prompt": ...}`` | none | - |
 """
@@ -42,15 +42,16 @@ _OUTPUT_KEYS = ("output_tokens", "max_new_tokens", "max_tokens")
 
 @dataclass(slots=True)
 class Reading:
-    """What the parsers of rows need to know, and what they leave unused.
+    """Context of the row parsers, and counts of unused parts.
 
     Attributes:
         unit: of times, one of :data:`kvsim.traces.parse.UNITS`, ``date``, or None.
         block_size: tokens in a block of ``hash_ids``.
-        count_tokens: number of tokens of a text; formats of texts need it.
-        output_tokens: for prompts whose row names no output length.
-        turns: of a ShareGPT conversation: ``first`` takes its first two turns as vLLM's
-            benchmark does, ``all`` makes a request of every answer, after all that came before.
+        count_tokens: tokenizer for formats with texts; returns a number of tokens.
+        output_tokens: default output length of prompts.
+        turns: of a ShareGPT conversation: ``first`` uses its first two turns, as vLLM's
+            benchmark does; ``all`` makes a request of every answer, all earlier turns being its
+            prompt.
         fractions: whether a time in ms, us or ns had a fraction.
     """
 
@@ -63,10 +64,10 @@ class Reading:
     ignored: Counter[str] = field(default_factory=Counter)
 
     def time(self, value: object) -> int:
-        """A time in ``unit`` as nanoseconds.
+        """Convert a time in ``unit`` to nanoseconds.
 
         Raises:
-            BadRowError: it is missing or no number.
+            BadRowError: it is missing or not a number.
         """
         assert self.unit is not None
         found = scaled_time(value, self.unit)
@@ -79,14 +80,14 @@ Parser = Callable[[Row, Reading], Iterator[Raw]]
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One format.
+    """One trace format.
 
     Attributes:
         container: ``csv`` with a header, ``jsonl``, or ``json``: one list.
-        keys: columns or keys that a row must have to be recognised.
-        clock: the one of ``keys`` that holds times; None: no clock.
+        keys: required columns or keys; used for detection.
+        clock: the key among ``keys`` that holds times; None: no clock.
         unit: of its times; None: no clock, or (``declare_unit``) it must be declared.
-        optional: columns or keys that are read where they are there.
+        optional: columns or keys that are read if present.
     """
 
     name: str
@@ -153,13 +154,13 @@ def _hashed(row: Row, reading: Reading) -> Iterator[Raw]:
 
 
 def _bailian(row: Row, reading: Reading) -> Iterator[Raw]:
-    """Ids of this format tell the content of one block each: they are chained over the prefix."""
+    """Parse a row whose hash ids are per block, and chain them over the prefix."""
     for raw in _hashed(row, reading):
         yield raw if raw.hash_ids is None else raw._replace(hash_ids=_chained(raw.hash_ids))
 
 
 def _chained(ids: tuple[int, ...]) -> tuple[int, ...]:
-    """Ids that are equal where all up to there are equal, in 64 bits."""
+    """Return 64-bit ids that are equal if all ids up to there are equal."""
     return tuple(accumulate(ids, lambda prefix, each: hash((prefix, each)), initial=0))[1:]
 
 

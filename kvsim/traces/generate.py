@@ -1,11 +1,11 @@
-"""Drawn traces: arrivals, lengths, samples and shared prefixes from a seed.
+"""Synthetic traces: arrivals, lengths, samples and shared prefixes from a seed.
 
     prefix group 0   [ shared p0 ][ own ............ ]
     prefix group 1   [ shared p1 ][ own .... ]
     request          [ p0 0 | p0 1 | 100 | 101 ]        its hash ids: the group's, then its own
 
-The lengths of two published workloads are here by name. Their means are printed in the legends of
-Fig. 11 of the PagedAttention paper (arXiv 2309.06180); their shapes are not, see :data:`PRESETS`.
+:data:`PRESETS` has the lengths of two published workloads. Their means are those of Fig. 11 of the
+PagedAttention paper (arXiv 2309.06180); their shapes are not published.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kvsim.traces.types import TraceInfo, TraceRequest
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """Lengths of a workload, and where each number comes from."""
+    """Lengths of a workload, and the provenance of each number."""
 
     prompt: Lengths
     output: Lengths
@@ -61,13 +61,12 @@ PRESETS = {
 
 @dataclass(frozen=True, slots=True)
 class Prefixes:
-    """Prompts that begin alike.
+    """Shared prompt prefixes.
 
     Attributes:
-        groups: how many different beginnings there are, equally likely.
-        tokens: length of each; a request's prompt is this and what is drawn for it.
-        block_size: of the hash ids that say so; a block is shared when it lies in the prefix
-            as a whole.
+        groups: number of different prefixes, equally likely.
+        tokens: length of each prefix; the sampled prompt length is added to it.
+        block_size: of the hash ids; a block is shared if it lies fully in the prefix.
     """
 
     groups: int
@@ -81,14 +80,14 @@ class Prefixes:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What to draw.
+    """Parameters of a synthetic trace.
 
     Attributes:
-        requests: how many.
-        max_length: prompt and output together hold at most so many tokens; longer pairs are
-            drawn again, and counted. None: no limit.
+        requests: number of requests.
+        max_length: most prompt + output tokens; longer pairs are sampled again and counted.
+            None: no limit.
         samples: sequences from each prompt.
-        preset: name of the lengths, for the info.
+        preset: name of the preset, for the info.
     """
 
     requests: int
@@ -107,7 +106,7 @@ class Recipe:
 
 
 def from_preset(name: str, requests: int, arrivals: Arrivals, **more: Any) -> Recipe:
-    """A recipe with the lengths of :data:`PRESETS`; ``more`` are other fields of it.
+    """Return a recipe with the lengths of a preset; ``more`` are other fields of it.
 
     Raises:
         ValueError: no preset of that name.
@@ -119,15 +118,15 @@ def from_preset(name: str, requests: int, arrivals: Arrivals, **more: Any) -> Re
 
 
 class Generated:
-    """A drawn trace; the same recipe gives the same requests.
+    """A synthetic trace; the same recipe gives the same requests.
 
     Raises:
-        ValueError: hardly any pair of lengths stays within ``max_length``.
+        ValueError: hardly any pair of lengths is within ``max_length``.
     """
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
-        # Streams of their own: one more prefix group must not change the lengths.
+        # Separate random streams: adding a prefix group must not change the lengths.
         seeds = np.random.SeedSequence(recipe.seed).spawn(3)
         times, lengths, groups = (np.random.Generator(np.random.PCG64(seed)) for seed in seeds)
         self._arrivals = recipe.arrivals.draw(recipe.requests, times)
@@ -137,7 +136,7 @@ class Generated:
 
     @property
     def info(self) -> TraceInfo:
-        """The recipe, its seed, and a hash over every number drawn."""
+        """The recipe, its seed, and a hash over all sampled numbers."""
         recipe = self.recipe
         digest = hashlib.sha256()
         for column in (self._arrivals, self._prompts, self._outputs, self._groups):
@@ -182,14 +181,14 @@ class Generated:
 
 
 def _draw(recipe: Recipe, random: np.random.Generator) -> tuple[Ints, Ints, int, int]:
-    """Prompts, outputs, pairs drawn again, lengths that had to be raised to one token."""
+    """Sample (prompts, outputs); also count pairs sampled again and lengths raised to 1."""
     prompts = recipe.prompt.draw(recipe.requests, random)
     outputs = recipe.output.draw(recipe.requests, random)
     before = recipe.prefixes.tokens if recipe.prefixes else 0
     limit = recipe.max_length
     redrawn = 0
     while limit is not None:
-        # A length of 0 will be raised to 1.
+        # A length of 0 is raised to 1 below.
         total = before + np.maximum(prompts, 0 if before else 1) + np.maximum(outputs, 1)
         (over,) = np.nonzero(total > limit)
         if not len(over):

@@ -1,4 +1,4 @@
-"""A trace file as a stream of requests; every row that is refused is counted and has a place."""
+"""A trace file as a stream of requests; rejected rows are counted with their position."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from kvsim.traces.types import (
     UnitDoubt,
 )
 
-# Requests a second, or seconds a request, beyond which a unit of time is implausible.
+# Requests per second, or seconds per request, beyond which a time unit is implausible.
 _MOST_RATE, _LONGEST_GAP_S = 250, 100
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How a file is to be read.
+    """How to read a file.
 
     Attributes:
-        format: a name of :data:`kvsim.traces.formats.FORMATS`; None: found out.
+        format: a name of :data:`kvsim.traces.formats.FORMATS`; None: detect it.
         unit: ``s``, ``ms``, ``us`` or ``ns``; None: that of the format.
-        block_size: tokens in a block of hash ids; None: that of the format, or found out.
-        policy: ``strict`` stops at the first bad row, ``skip`` counts it and goes on.
-        limit: accepted requests after which reading stops (the hash goes on); None: all.
-        most: accepted requests beyond which the file is refused; None: as many as there are.
-        count_tokens, output_tokens, turns: see :class:`kvsim.traces.formats.Reading`.
+        block_size: tokens in a block of hash ids; None: that of the format, or detect it.
+        policy: ``strict`` stops at the first bad row, ``skip`` counts it and continues.
+        limit: accepted requests after which to stop (hashing continues); None: no limit.
+        most: accepted requests beyond which the file is refused; None: no limit.
+        count_tokens, output_tokens, turns: see :class:`kvsim.traces.formats.ParseContext`.
     """
 
     format: str | None = None
@@ -56,13 +56,13 @@ class ReadOptions:
 
 
 class TraceFile:
-    """Requests of a file; each iteration reads it anew, and ``info`` tells of the latest.
+    """Requests of a file; each iteration reads it again, and ``info`` is of the latest one.
 
     Raises:
-        TraceError: see :func:`kvsim.traces.detect.identify`; ``tokens_needed``: the format holds
+        TraceError: see :func:`kvsim.traces.detect.identify`; ``tokens_needed``: the format has
             texts and ``count_tokens`` is missing; while iterating ``bad_row`` (strict), with
             ``line``, ``reason`` and ``value``; ``empty``; ``nothing_accepted``; ``not_json``;
-        ``too_many``, with ``most``.
+            ``too_many``, with ``most``.
     """
 
     def __init__(self, path: Path, options: ReadOptions | None = None) -> None:
@@ -77,11 +77,11 @@ class TraceFile:
 
     @property
     def info(self) -> TraceInfo:
-        """What is known so far of the latest pass; complete when it has ended."""
+        """Info of the latest pass, complete at its end."""
         return self._pass.info()
 
     def check_rows(self) -> None:
-        """Count the rows before any is parsed, where each is a request or an error.
+        """Check the number of rows before parsing, if each row is one request or an error.
 
         Raises:
             TraceError: ``too_many``.
@@ -100,7 +100,7 @@ class TraceFile:
 
 
 class _Pass:
-    """One reading of the file from its beginning, and its counts."""
+    """One pass over the file, and its counts."""
 
     def __init__(self, trace: TraceFile) -> None:
         self.path, self.options, self.kind = trace.path, trace.options, trace.kind
@@ -172,7 +172,7 @@ class _Pass:
                     else:
                         yield from self._row(place, row)
             except GeneratorExit:
-                # No more requests are wanted; the rest of the file is still counted and hashed.
+                # The consumer has stopped; count and hash the rest of the file.
                 self.unread += self._count(rows)
                 raise
             finally:
@@ -181,7 +181,7 @@ class _Pass:
         self._check_end()
 
     def _count(self, rows: Iterator[Placed]) -> int:
-        """The rows that are left; a damaged rest counts as one."""
+        """Count the remaining rows; a damaged rest counts as one."""
         count = 0
         try:
             for _, row in rows:
@@ -207,7 +207,7 @@ class _Pass:
             if isinstance(row, BadRowError):
                 raise row
             assert isinstance(row, dict)
-            # A row is taken whole or not at all.
+            # A row is accepted as a whole or not at all.
             for raw in list(self.kind.format.parse(row, self.reading)):
                 if self.accepted == self.options.limit:
                     self.unread += 1
