@@ -47,7 +47,7 @@ def sharing_claims(seeds: Sequence[int]) -> list[Claim]:
         for samples, paper in _SAMPLES[workload.name].items():
             saved = tuple(100 * samples_saving(workload, samples, seed) for seed in seeds)
             # A printed 30.5 % means that 36.6 % of all blocks are prompts', but 16.2 % at n = 2
-            # means 32.4 % for the same lengths: with so few concurrent requests, other effects matter.
+            # means 32.4 % for the same lengths. With so few requests, other effects matter.
             few = workload.name == "sharegpt" and samples == 6
             claims.append(
                 Claim(
