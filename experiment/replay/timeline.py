@@ -26,7 +26,7 @@ from kvsim.accounting.ledger import (
     SlotCounts,
     SlotState,
 )
-from kvsim.core.step import GIVES_BACK, OpKind, StepPlan
+from kvsim.core.step import RELEASING_OPS, OpKind, StepPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class _Pass:
     def _row(self, step: Step, counts: SlotCounts) -> StepRow:
         plan, ledger = step.plan, self._ledger
         for op in plan.ops:
-            if op.request is not None and op.kind in GIVES_BACK:
+            if op.request is not None and op.kind in RELEASING_OPS:
                 self._stays[op.request].popleft()
         unwritten = counts[SlotState.UNWRITTEN]
         row = StepRow.model_construct(
@@ -283,7 +283,7 @@ def _stays(steps: Iterable[Step]) -> Mapping[int, deque[int]]:
     for step in steps:
         plan = step.plan
         for op in plan.ops:
-            if op.request is not None and op.kind in GIVES_BACK:
+            if op.request is not None and op.kind in RELEASING_OPS:
                 stays[op.request].append(written.pop(op.request, 0))
             elif op.request is not None:
                 written.setdefault(op.request, 0)

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kvsim.accounting.slots import PoolShape, SlotCounts, SlotState, count_slots
-from kvsim.core.step import GIVES_BACK, BlockOp, Chunk, FinishReason, OpKind, StepPlan
+from kvsim.core.step import RELEASING_OPS, BlockOp, Chunk, FinishReason, OpKind, StepPlan
 
 __all__ = [
     "Holder",
@@ -96,7 +96,7 @@ class Ledger:
             self._apply_op(op)
         for request in plan.preempted:
             self._require(request not in self.holders, f"request {request} preempted, keeps blocks")
-            gave = any(op.request == request and op.kind in GIVES_BACK for op in plan.ops)
+            gave = any(op.request == request and op.kind in RELEASING_OPS for op in plan.ops)
             self._require(gave, f"request {request} preempted, holds nothing")
         for chunk in plan.chunks:
             self._apply_chunk(chunk)
@@ -241,10 +241,10 @@ class Ledger:
             self._set(block, 0, 0, False)
             self._sums[SlotState.FINISHED] -= self.shape.block_size
             self.owned_blocks -= 1
-        elif not self._full_of_another(block):
+        elif not self._has_full_owner(block):
             self._set(block, *self._fill(block))
 
-    def _full_of_another(self, block: int) -> bool:
+    def _has_full_owner(self, block: int) -> bool:
         """Whether another owner alone keeps the block fully live."""
         if self._padding[block]:
             return False

@@ -26,17 +26,17 @@ class OutOfSlotsError(BuddyError):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """Slots ``start`` to ``start + size - 1``, of which ``asked`` were requested."""
+class BuddyPiece:
+    """Slots ``start`` to ``start + size - 1``, of which ``requested`` were requested."""
 
     start: int
     size: int
-    asked: int
+    requested: int
 
     @property
     def rounding(self) -> int:
         """Slots added by rounding up."""
-        return self.size - self.asked
+        return self.size - self.requested
 
 
 def round_up(slots: int) -> int:
@@ -66,7 +66,7 @@ class BuddyAllocator:
         self._orders = capacity.bit_length()
         # Starts of free pieces by order; a dict as an ordered set.
         self._free: list[dict[int, None]] = [{} for _ in range(self._orders)]
-        self._held: dict[int, Piece] = {}
+        self._held: dict[int, BuddyPiece] = {}
         self._free_slots = capacity
         start = 0
         for order in reversed(range(self._orders)):
@@ -80,7 +80,7 @@ class BuddyAllocator:
         return self._free_slots
 
     @property
-    def held(self) -> tuple[Piece, ...]:
+    def held(self) -> tuple[BuddyPiece, ...]:
         """Allocated pieces."""
         return tuple(self._held.values())
 
@@ -110,7 +110,7 @@ class BuddyAllocator:
         order = round_up(slots).bit_length() - 1
         return sum(len(starts) << k for k, starts in enumerate(self._free[:order]))
 
-    def allocate(self, slots: int) -> Piece:
+    def allocate(self, slots: int) -> BuddyPiece:
         """Allocate a piece for ``slots``.
 
         Raises:
@@ -125,11 +125,11 @@ class BuddyAllocator:
         # The upper halves stay free.
         for k in range(found - 1, order - 1, -1):
             self._free[k][start + (1 << k)] = None
-        piece = self._held[start] = Piece(start, 1 << order, slots)
+        piece = self._held[start] = BuddyPiece(start, 1 << order, slots)
         self._free_slots -= piece.size
         return piece
 
-    def free(self, start: int) -> Piece:
+    def free(self, start: int) -> BuddyPiece:
         """Free the piece that starts at ``start`` and merge it with free buddies.
 
         Raises:
@@ -167,9 +167,11 @@ class BuddyAllocator:
             raise BuddyError(f"the pieces end at {end} of {self.capacity} slots")
         if sum(size for _, size in free) != self._free_slots:
             raise BuddyError("the count of free slots is wrong")
-        apart = set(free)
+        unmerged = set(free)
         for start, size in free:
-            if (start ^ size, size) in apart:
+            if (start ^ size, size) in unmerged:
                 raise BuddyError(f"free buddies of {size} slots stand apart at {start}")
-        if any(not piece.size // 2 < piece.asked <= piece.size for piece in self._held.values()):
+        if any(
+            not piece.size // 2 < piece.requested <= piece.size for piece in self._held.values()
+        ):
             raise BuddyError("a piece is not of the size that was asked for")

@@ -23,7 +23,7 @@ class _Row:
     ended: bool = False
 
 
-class _Rows:
+class _RowPlanner:
     """Rows of a cache that step together, each with its blocks; base of both planners."""
 
     def __init__(self, blocks: int, block_size: int) -> None:
@@ -52,7 +52,7 @@ class _Rows:
         return plan
 
 
-class StaticBatchPlanner(_Rows):
+class StaticBatchPlanner(_RowPlanner):
     """Plans batches that start, step and are released together.
 
     Each request takes one slab. Shorter prompts are left-padded to the longest one, as in
@@ -106,7 +106,7 @@ class StaticBatchPlanner(_Rows):
         return self._plan(ops, [], waiting)
 
 
-class GrowingPlanner(_Rows):
+class GrowingPlanner(_RowPlanner):
     """Plans one prompt at a time in a cache that grows by what each step writes.
 
     The pool is elastic: blocks of one slot, taken from the device with every token and returned

@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from kvsim.contiguous.buddy import BuddyAllocator, BuddyError, Piece, round_up
+from kvsim.contiguous.buddy import BuddyAllocator, BuddyError, BuddyPiece, round_up
 from kvsim.core.request import final_tokens
 
 ReservationPolicy = Literal["max", "pow2", "oracle"]
@@ -85,8 +85,8 @@ class ReservationCounts:
 
 
 @dataclass(slots=True)
-class _Holder:
-    piece: Piece
+class _Reservation:
+    piece: BuddyPiece
     final: int
     written: int = 0
 
@@ -106,13 +106,13 @@ class ReservationPool:
         self.policy = policy
         self.max_length = max_length
         self.buddy = BuddyAllocator(capacity)
-        self._holders: dict[int, _Holder] = {}
-        self._live = self._final = self._asked = self._held = 0
+        self._reservations: dict[int, _Reservation] = {}
+        self._live = self._final = self._requested = self._held = 0
 
     def __len__(self) -> int:
-        return len(self._holders)
+        return len(self._reservations)
 
-    def asks(self, prompt_tokens: int, new_tokens: int) -> int:
+    def requested_slots(self, prompt_tokens: int, new_tokens: int) -> int:
         """Return the slots that a request of these lengths reserves.
 
         Raises:
@@ -129,22 +129,22 @@ class ReservationPool:
         Raises:
             ReservationError: see :meth:`requested_slots`.
         """
-        return self.buddy.fits(self.asks(prompt_tokens, new_tokens))
+        return self.buddy.fits(self.requested_slots(prompt_tokens, new_tokens))
 
-    def admit(self, request: int, prompt_tokens: int, new_tokens: int) -> Piece:
+    def admit(self, request: int, prompt_tokens: int, new_tokens: int) -> BuddyPiece:
         """Reserve a piece for ``request``.
 
         Raises:
             ReservationError: see :meth:`requested_slots`, or the request already has a piece.
             kvsim.contiguous.buddy.OutOfSlotsError: no free piece is large enough.
         """
-        if request in self._holders:
+        if request in self._reservations:
             raise ReservationError(f"request {request} holds a piece already")
-        piece = self.buddy.allocate(self.asks(prompt_tokens, new_tokens))
+        piece = self.buddy.allocate(self.requested_slots(prompt_tokens, new_tokens))
         final = final_tokens(prompt_tokens, new_tokens)
-        self._holders[request] = _Holder(piece, final)
+        self._reservations[request] = _Reservation(piece, final)
         self._final += final
-        self._asked += piece.asked
+        self._requested += piece.requested
         self._held += piece.size
         return piece
 
@@ -154,31 +154,31 @@ class ReservationPool:
         Raises:
             ReservationError: it has no piece, or would write beyond its end.
         """
-        holder = self._holder(request)
-        if tokens < 0 or holder.written + tokens > holder.final:
+        held = self._reservation(request)
+        if tokens < 0 or held.written + tokens > held.final:
             raise ReservationError(
-                f"request {request} of {holder.final} slots writes {tokens} after {holder.written}"
+                f"request {request} of {held.final} slots writes {tokens} after {held.written}"
             )
-        holder.written += tokens
+        held.written += tokens
         self._live += tokens
 
     def written(self, request: int) -> int:
         """Return the slots that ``request`` has written."""
-        return self._holder(request).written
+        return self._reservation(request).written
 
-    def release(self, request: int) -> Piece:
+    def release(self, request: int) -> BuddyPiece:
         """End a request, early or not, and free its piece.
 
         Raises:
             ReservationError: it has no piece.
         """
-        holder = self._holder(request)
-        del self._holders[request]
-        self._live -= holder.written
-        self._final -= holder.final
-        self._asked -= holder.piece.asked
-        self._held -= holder.piece.size
-        return self.buddy.free(holder.piece.start)
+        reservation = self._reservation(request)
+        del self._reservations[request]
+        self._live -= reservation.written
+        self._final -= reservation.final
+        self._requested -= reservation.piece.requested
+        self._held -= reservation.piece.size
+        return self.buddy.free(reservation.piece.start)
 
     def counts(self, next_slots: int | None = None, ahead: int = 0) -> ReservationCounts:
         """Count the slots in each state.
@@ -191,8 +191,8 @@ class ReservationPool:
         return ReservationCounts(
             live=self._live + ahead,
             written_later=self._final - self._live - ahead,
-            never_written=self._asked - self._final,
-            rounding=self._held - self._asked,
+            never_written=self._requested - self._final,
+            rounding=self._held - self._requested,
             hole=holes,
             free=self.buddy.free_slots - holes,
         )
@@ -204,20 +204,20 @@ class ReservationPool:
             kvsim.contiguous.buddy.BuddyError: the sums or the allocator's records are wrong.
         """
         self.buddy.check_integrity()
-        holders = self._holders.values()
-        again = (
-            sum(h.written for h in holders),
-            sum(h.final for h in holders),
-            sum(h.piece.asked for h in holders),
-            sum(h.piece.size for h in holders),
+        reservations = self._reservations.values()
+        recounted = (
+            sum(h.written for h in reservations),
+            sum(h.final for h in reservations),
+            sum(h.piece.requested for h in reservations),
+            sum(h.piece.size for h in reservations),
         )
-        if again != (self._live, self._final, self._asked, self._held):
+        if recounted != (self._live, self._final, self._requested, self._held):
             raise BuddyError("the sums of the reservations are wrong")
-        if {h.piece.start for h in holders} != {piece.start for piece in self.buddy.held}:
+        if {h.piece.start for h in reservations} != {piece.start for piece in self.buddy.held}:
             raise BuddyError("a piece is held by nobody")
 
-    def _holder(self, request: int) -> _Holder:
-        holder = self._holders.get(request)
-        if holder is None:
+    def _reservation(self, request: int) -> _Reservation:
+        reservation = self._reservations.get(request)
+        if reservation is None:
             raise ReservationError(f"request {request} holds nothing")
-        return holder
+        return reservation

@@ -30,9 +30,9 @@ from kvsim.core.pool_state import (
     OutOfBlocksError,
     PoolError,
     PoolState,
+    block_array,
     blocks_needed,
     locate,
-    some_blocks,
 )
 
 __all__ = [
@@ -41,12 +41,12 @@ __all__ = [
     "Location",
     "OutOfBlocksError",
     "PoolError",
+    "block_array",
     "blocks_needed",
     "locate",
-    "some_blocks",
 ]
 
-_LOOKED_UP_AT_ONCE = 64
+_LOOKUP_BATCH = 64
 
 
 class BlockPool(PoolState):
@@ -70,13 +70,13 @@ class BlockPool(PoolState):
         Raises:
             OutOfBlocksError: fewer than ``count`` blocks are free or cached; none is allocated.
         """
-        return tuple(self._hand_out(request, count))
+        return tuple(self._append_blocks(request, count))
 
     def extend(self, request: int, count: int) -> None:
         """Do the same as :meth:`allocate` without returning the blocks."""
-        self._hand_out(request, count)
+        self._append_blocks(request, count)
 
-    def _hand_out(self, request: int, count: int) -> array[int]:
+    def _append_blocks(self, request: int, count: int) -> array[int]:
         """Return the blocks that :meth:`allocate` appends; may be the table itself."""
         if count < 0:
             raise PoolError(f"cannot allocate {count} blocks")
@@ -104,18 +104,18 @@ class BlockPool(PoolState):
         top, end = self._top, self._top + count
         if end <= self.num_blocks:
             if end > len(self._stack):
-                self._reach(end)
+                self._grow_stack(end)
             self._top = end
             return self._stack[top:end]
         if count > self.num_free:
             raise OutOfBlocksError(f"{count} blocks asked for, {self.num_free} free")
-        self._reach(self.num_blocks)
+        self._grow_stack(self.num_blocks)
         self._top = self.num_blocks
         blocks = self._stack[top:]
         blocks.extend(self._evict(count - len(blocks)))
         return blocks
 
-    def _put_back(self, blocks: array[int]) -> None:
+    def _push_free(self, blocks: array[int]) -> None:
         """Push blocks without content on the free stack; the first is allocated next."""
         top = self._top
         self._top = start = top - len(blocks)
@@ -137,11 +137,11 @@ class BlockPool(PoolState):
         if repeated := held.intersection(shared):
             raise PoolError(f"request {request} has block {min(repeated)} already")
         # A block with a key is owned or cached.
-        if unproven := set(shared).difference(self._keys):
-            unproven.difference_update(*(self.table(owner) for owner in owners))
-            if unproven:
-                raise PoolError(f"block {min(unproven)} holds nothing to share")
-        evictable, more = self._evictable, self._more
+        if unowned := set(shared).difference(self._keys):
+            unowned.difference_update(*(self.table(owner) for owner in owners))
+            if unowned:
+                raise PoolError(f"block {min(unowned)} holds nothing to share")
+        evictable, more = self._evictable, self._extra_owners
         for block in shared:
             if block in evictable:
                 del evictable[block]
@@ -149,7 +149,7 @@ class BlockPool(PoolState):
                 more[block] = more.get(block, 0) + 1
                 self._extra += 1
         if shared:
-            self._tables.setdefault(request, some_blocks()).extend(shared)
+            self._tables.setdefault(request, block_array()).extend(shared)
         return shared
 
     def copy_on_write(self, request: int, logical: int) -> tuple[int, int]:
@@ -162,14 +162,14 @@ class BlockPool(PoolState):
             PoolError: the block is not shared or not in the table.
             OutOfBlocksError: no block is free or cached.
         """
-        table = self._tables.get(request, some_blocks())
-        if not 0 <= logical < len(table) or table[logical] not in self._more:
+        table = self._tables.get(request, block_array())
+        if not 0 <= logical < len(table) or table[logical] not in self._extra_owners:
             raise PoolError(f"request {request} has no shared block {logical}")
         (new,) = self.allocate(request, 1)
         table.pop()
         old = table[logical]
         table[logical] = new
-        self._part_with(old)
+        self._remove_owner(old)
         return old, new
 
     def free(self, request: int) -> tuple[int, ...]:
@@ -192,30 +192,30 @@ class BlockPool(PoolState):
         if table is None:
             raise PoolError(f"request {request} holds no blocks")
         left = table
-        if self._more:
-            left = some_blocks(block for block in table if not self._part_with(block))
+        if self._extra_owners:
+            left = block_array(block for block in table if not self._remove_owner(block))
         kept: list[int] = []
         if self._keys:
             kept = [block for block in left if block in self._keys]
             self._evictable.update(dict.fromkeys(reversed(kept)))
-            left = some_blocks(block for block in left if block not in self._keys)
-        self._put_back(left)
+            left = block_array(block for block in left if block not in self._keys)
+        self._push_free(left)
         return tuple(table), tuple(kept)
 
     def drop(self, request: int) -> None:
         """Do the same as :meth:`release` without returning the blocks."""
-        if self._more or self._keys or request not in self._tables:
+        if self._extra_owners or self._keys or request not in self._tables:
             self.release(request)
             return
-        self._put_back(self._tables.pop(request))
+        self._push_free(self._tables.pop(request))
 
-    def _part_with(self, block: int) -> bool:
+    def _remove_owner(self, block: int) -> bool:
         """Remove one owner of a shared ``block``; return False if it has only one."""
-        more = self._more.get(block, 0)
+        more = self._extra_owners.get(block, 0)
         if more > 1:
-            self._more[block] = more - 1
+            self._extra_owners[block] = more - 1
         elif more:
-            del self._more[block]
+            del self._extra_owners[block]
         self._extra -= more > 0
         return more > 0
 
@@ -256,15 +256,15 @@ class BlockPool(PoolState):
         get, start = self._by_key.get, 0
         while start < len(keys):
             # In batches: most prompts diverge long before their end.
-            found = list(map(get, keys[start : start + _LOOKED_UP_AT_ONCE]))
+            found = list(map(get, keys[start : start + _LOOKUP_BATCH]))
             if None in found:
                 found = found[: found.index(None)]
                 start = len(keys)
             hits += found  # type: ignore[arg-type]  # None is cut off
-            start += _LOOKED_UP_AT_ONCE
+            start += _LOOKUP_BATCH
         return hits
 
-    def count_unreached(self, keys: Sequence[Key], found: int) -> int:
+    def count_orphaned(self, keys: Sequence[Key], found: int) -> int:
         """Count the blocks under ``keys`` that are cached behind the first missing one.
 
         Args:
@@ -286,7 +286,7 @@ class BlockPool(PoolState):
         """Count the blocks in ``hits`` without an owner."""
         return sum(map(self._evictable.__contains__, hits))
 
-    def forget_evicted(self) -> None:
+    def clear_evicted(self) -> None:
         """Clear the list that :meth:`drain_evicted` returns."""
         self._evicted.clear()
 
@@ -301,7 +301,7 @@ class BlockPool(PoolState):
         """Drop all content; return False and do nothing while a block has an owner."""
         if self._tables:
             return False
-        self._put_back(some_blocks(reversed(self._evictable)))
+        self._push_free(block_array(reversed(self._evictable)))
         self._evictable.clear()
         self._by_key.clear()
         self._keys.clear()

@@ -15,10 +15,10 @@ class Draft:
 
     Args:
         cap: most tokens of one request in this step; None: the whole budget.
-        lists: list ALLOCATE and SHARE operations.
+        list_ops: list ALLOCATE and SHARE operations.
     """
 
-    __slots__ = ("budget", "cap", "chunks", "lists", "ops", "preempted", "step")
+    __slots__ = ("budget", "cap", "chunks", "list_ops", "ops", "preempted", "step")
 
     def __init__(
         self,
@@ -26,13 +26,13 @@ class Draft:
         budget: int,
         ops: list[BlockOp],
         cap: int | None = None,
-        lists: bool = True,
+        list_ops: bool = True,
     ) -> None:
         self.step = step
         self.budget = budget
         self.cap = cap
         self.ops = ops
-        self.lists = lists
+        self.list_ops = list_ops
         self.chunks: list[Chunk] = []
         self.preempted: list[int] = []
 
@@ -41,12 +41,12 @@ class Draft:
         """Tokens of the remaining budget that one request may use."""
         return self.budget if self.cap is None else min(self.budget, self.cap)
 
-    def compute(self, chunk: Chunk) -> None:
+    def add_chunk(self, chunk: Chunk) -> None:
         """Add ``chunk``, whose blocks are allocated."""
         self.chunks.append(chunk)
         self.budget -= chunk.count
 
-    def withdraw(self, request: int) -> None:
+    def remove_chunk(self, request: int) -> None:
         """Remove the chunk of a request that is preempted after it was planned."""
         for chunk in self.chunks:
             if chunk.request == request:
@@ -110,7 +110,7 @@ def new_blocks(pool: BlockPool, chunk: Chunk) -> int:
 
 def append_blocks(pool: BlockPool, request: int, count: int, draft: Draft) -> None:
     """Append new blocks to the table of ``request``; enough must be free."""
-    if draft.lists:
+    if draft.list_ops:
         draft.ops.append(BlockOp(OpKind.ALLOCATE, request, allocate(pool, request, count, draft)))
     else:
         pool.extend(request, count)

@@ -23,7 +23,7 @@ from kvsim.core.step import Chunk
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class SequenceGroup:
     """Requests that are admitted, scheduled and preempted together.
 
     Attributes:
@@ -45,7 +45,7 @@ class Group:
         return self.members[0].swapped
 
     @property
-    def level(self) -> bool:
+    def is_caught_up(self) -> bool:
         """Whether each member has only its newest token left to compute."""
         return all(member.computed == member.known - 1 for member in self.members)
 
@@ -69,7 +69,7 @@ class Group:
             for member in self.members
         )
 
-    def remember_origins(self, pool: BlockPool) -> None:
+    def record_origins(self, pool: BlockPool) -> None:
         """Record the full blocks that members share, before their tables are freed.
 
         A member without blocks keeps its earlier record.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from kvsim.core.queues import Policy
+from kvsim.core.queues import SchedulingPolicy
 
 
 class RequestRefusedError(Exception):
@@ -52,7 +52,7 @@ class SchedulerConfig:
     max_num_batched_tokens: int = 2048
     long_prefill_token_threshold: int = 0
     watermark_blocks: int = 0
-    policy: Policy = "fcfs"
+    policy: SchedulingPolicy = "fcfs"
     preemption: Literal["recompute", "swap"] = "recompute"
     host_blocks: int = 0
     prefix_caching: bool = False

@@ -18,7 +18,7 @@ from kvsim.core.step import BlockOp, Chunk, Finish, FinishReason, OpKind, StepPl
 Tables = Mapping[int, Sequence[int]]
 
 
-class TraceError(Exception):
+class ScheduleTraceError(Exception):
     """A table changed by something other than growth or release."""
 
 
@@ -77,10 +77,10 @@ class ScheduleTrace:
         hits = {c.request: c.start for c in decision.chunks if c.request not in stay and c.start}
         hits |= decision.found
         if gone.intersection(decision.tables):
-            raise TraceError("a request lost its blocks and was given others at once")
+            raise ScheduleTraceError("a request lost its blocks and was given others at once")
         lost = stay - decision.tables.keys()
         if lost:
-            raise TraceError(f"request {min(lost)} lost its blocks and has not ended")
+            raise ScheduleTraceError(f"request {min(lost)} lost its blocks and has not ended")
         found = {request: hits[request] for request in hits.keys() - decision.parents.keys()}
         merges = self._merges(decision.tables, stay)
         ops = self._free(decision, ended, found, merges)
@@ -146,7 +146,7 @@ class ScheduleTrace:
             changed = [pair for pair in zip(before, now, strict=False) if pair[0] != pair[1]]
             known = self._cached.union(*self._tables.values())
             if not changed or not known.issuperset(new for _, new in changed):
-                raise TraceError(f"blocks of request {request} were replaced")
+                raise ScheduleTraceError(f"blocks of request {request} were replaced")
             old, new = zip(*changed, strict=True)
             ops.append(BlockOp(OpKind.MERGE, request, new, old))
         return ops
@@ -164,17 +164,17 @@ class ScheduleTrace:
         ops = []
         for child, parent in decision.parents.items():
             tokens = hits.get(child, 0)
-            mine = tuple(decision.tables[child][: blocks_needed(tokens, self.block_size)])
+            own = tuple(decision.tables[child][: blocks_needed(tokens, self.block_size)])
             known = self._cached.union(*self._tables.values())
-            pairs = zip(self._tables[parent], mine, strict=False)
-            began = tuple(new if new in known else old for old, new in pairs)
-            copied = [pair for pair in zip(began, mine, strict=True) if pair[0] != pair[1]]
-            ops.append(BlockOp(OpKind.SHARE, child, began, tokens=tokens))
+            pairs = zip(self._tables[parent], own, strict=False)
+            inherited = tuple(new if new in known else old for old, new in pairs)
+            copied = [pair for pair in zip(inherited, own, strict=True) if pair[0] != pair[1]]
+            ops.append(BlockOp(OpKind.SHARE, child, inherited, tokens=tokens))
             if copied:
                 old, new = zip(*copied, strict=True)
                 ops.append(BlockOp(OpKind.COPY, child, new, old))
-            self._cached.difference_update(mine)
-            self._tables[child] = mine
+            self._cached.difference_update(own)
+            self._tables[child] = own
         return ops
 
     def _evict(self, decision: Decision) -> list[BlockOp]:
@@ -190,7 +190,7 @@ class ScheduleTrace:
         ops = []
         start = len(before or ())
         if before is not None and table[:start] != before:
-            raise TraceError(f"blocks of request {request} were replaced")
+            raise ScheduleTraceError(f"blocks of request {request} were replaced")
         if before is None and computed:
             start = blocks_needed(computed, self.block_size)
             ops.append(BlockOp(OpKind.SHARE, request, table[:start], tokens=computed))

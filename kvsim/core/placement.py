@@ -22,13 +22,13 @@ from kvsim.core.draft import (
     next_chunk,
     take_blocks,
 )
-from kvsim.core.group import Group
+from kvsim.core.group import SequenceGroup
 from kvsim.core.preemption import Preemption
 from kvsim.core.prefix_cache import PrefixCache
 from kvsim.core.request import Request
 from kvsim.core.step import BlockOp, Chunk, OpKind
 
-MakeRoom = Callable[[Group, Sequence[Chunk], Draft], bool]
+MakeRoom = Callable[[SequenceGroup, Sequence[Chunk], Draft], bool]
 
 
 class Placement:
@@ -39,13 +39,13 @@ class Placement:
         self.cache = cache
         self.preemption = preemption
 
-    def admit(self, group: Group, draft: Draft, reserve: int) -> bool:
+    def admit(self, group: SequenceGroup, draft: Draft, reserve: int) -> bool:
         """Allocate the first blocks of a waiting group; False if ``reserve`` would be used."""
         if group.swapped:
             return self._swap_in(group, draft, reserve)
         return self._start(group, draft, reserve)
 
-    def advance(self, group: Group, draft: Draft, make_room: MakeRoom) -> bool:
+    def advance(self, group: SequenceGroup, draft: Draft, make_room: MakeRoom) -> bool:
         """Plan the next chunks of a running group; return False if it was preempted itself.
 
         Args:
@@ -53,7 +53,7 @@ class Placement:
         """
         if len(group.members) == 1:
             return self._advance_alone(group, draft, make_room)
-        if not group.level:
+        if not group.is_caught_up:
             return self._catch_up(group, draft, make_room)
         chunks = group.chunks(draft.budget, draft.allowance)
         if not make_room(group, chunks, draft):
@@ -62,7 +62,7 @@ class Placement:
             self._take(member, chunk, draft)
         return True
 
-    def _start(self, group: Group, draft: Draft, reserve: int) -> bool:
+    def _start(self, group: SequenceGroup, draft: Draft, reserve: int) -> bool:
         leader = group.members[0]
         hits = self.cache.find(leader)
         size = self.pool.block_size
@@ -79,7 +79,7 @@ class Placement:
         self._begin_with(leader, hits, draft)
         return True
 
-    def _swap_in(self, group: Group, draft: Draft, reserve: int) -> bool:
+    def _swap_in(self, group: SequenceGroup, draft: Draft, reserve: int) -> bool:
         host = self.preemption.host
         assert host is not None
         chunks = group.chunks(draft.budget, draft.allowance)
@@ -89,7 +89,7 @@ class Placement:
         self.preemption.swap_in(group, draft)
         return True
 
-    def _catch_up(self, group: Group, draft: Draft, make_room: MakeRoom) -> bool:
+    def _catch_up(self, group: SequenceGroup, draft: Draft, make_room: MakeRoom) -> bool:
         """Recompute the beams, except the newest token of each."""
         for member in group.members:
             if not draft.budget:
@@ -105,7 +105,7 @@ class Placement:
             self._take(member, chunk, draft)
         return True
 
-    def _advance_alone(self, group: Group, draft: Draft, make_room: MakeRoom) -> bool:
+    def _advance_alone(self, group: SequenceGroup, draft: Draft, make_room: MakeRoom) -> bool:
         """Do :meth:`advance` for a single request."""
         request, pool = group.members[0], self.pool
         chunk = next_chunk(request, draft.allowance)
@@ -120,11 +120,11 @@ class Placement:
             if missing > pool.num_free and not make_room(group, (chunk,), draft):
                 return False
             append_blocks(pool, chunk.request, missing, draft)
-        draft.compute(chunk)
+        draft.add_chunk(chunk)
         self.cache.publish(request, chunk.start + chunk.count, draft.step)
         return True
 
-    def _rejoin(self, member: Request, group: Group, draft: Draft) -> None:
+    def _rejoin(self, member: Request, group: SequenceGroup, draft: Draft) -> None:
         """Share the common blocks of ``member`` and a sibling, and further cached ones."""
         sibling, common = group.origins.get(member.id, (member.id, 0))
         cached = self.cache.find_written(member, draft.step)[common:]
@@ -138,12 +138,12 @@ class Placement:
         tokens = len(blocks) * self.pool.block_size
         if blocks:
             self.pool.share(request.id, blocks, owners)
-            if draft.lists:
+            if draft.list_ops:
                 draft.ops.append(BlockOp(OpKind.SHARE, request.id, tuple(blocks), tokens=tokens))
         request.computed, request.published = tokens, len(blocks)
 
     def _take(self, request: Request, chunk: Chunk, draft: Draft) -> None:
         """Plan ``chunk`` and allocate its blocks; enough must be free."""
         take_blocks(self.pool, chunk, draft)
-        draft.compute(chunk)
+        draft.add_chunk(chunk)
         self.cache.publish(request, chunk.start + chunk.count, draft.step)

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 Key = Hashable
-_BLOCKS_AT_ONCE = 1024
+_STACK_CHUNK = 1024
 
 
 class PoolError(Exception):
@@ -45,7 +45,7 @@ def locate(table: Sequence[int], position: int, block_size: int) -> Location:
     return Location(logical, table[logical], offset)
 
 
-def some_blocks(blocks: Iterable[int] = ()) -> array[int]:
+def block_array(blocks: Iterable[int] = ()) -> array[int]:
     """Return block ids as a contiguous array."""
     return array("i", blocks)
 
@@ -66,7 +66,7 @@ class PoolState:
         # A stack whose first ``_top`` entries are allocated; blocks are allocated and freed at
         # ``_top``, as array slices. It grows to the blocks ever used, because the configured size
         # of a pool may be arbitrarily large.
-        self._stack = some_blocks()
+        self._stack = block_array()
         self._top = 0
         # Blocks with content and without an owner, least recently used first.
         self._evictable: OrderedDict[int, None] = OrderedDict()
@@ -76,7 +76,7 @@ class PoolState:
         self._origins: dict[int, tuple[int, int]] = {}
         self._evicted: list[int] = []
         # Owners beyond the first, for shared blocks only, and their sum.
-        self._more: dict[int, int] = {}
+        self._extra_owners: dict[int, int] = {}
         self._extra = 0
 
     # -- state -----------------------------------------------------------------------------
@@ -115,11 +115,11 @@ class PoolState:
         """Blocks without owner and content, in allocation order."""
         return (*self._stack[self._top :], *range(len(self._stack), self.num_blocks))
 
-    def _reach(self, end: int) -> None:
+    def _grow_stack(self, end: int) -> None:
         """Extend the stack to at least ``end`` entries, within the pool."""
         known = len(self._stack)
-        ahead = max(end, 2 * known, _BLOCKS_AT_ONCE)
-        self._stack.extend(range(known, min(ahead, self.num_blocks)))
+        target = max(end, 2 * known, _STACK_CHUNK)
+        self._stack.extend(range(known, min(target, self.num_blocks)))
 
     @property
     def owners(self) -> tuple[int, ...]:
@@ -135,13 +135,13 @@ class PoolState:
 
         Searches all tables unless the block is shared; the pool itself does not need it.
         """
-        if block in self._more:
-            return self._more[block] + 1
+        if block in self._extra_owners:
+            return self._extra_owners[block] + 1
         return int(any(block in table for table in self._tables.values()))
 
     def other_owners(self, block: int) -> int:
         """Return the number of owners of an owned ``block`` beyond one."""
-        return self._more.get(block, 0)
+        return self._extra_owners.get(block, 0)
 
     def locate(self, request: int, position: int) -> Location:
         """Map a position of ``request`` to its physical block and offset.
@@ -164,8 +164,8 @@ class PoolState:
         free.update(self.cached)
         if any(count != 1 for count in free.values()):
             raise PoolError("a block stands twice in the free queues")
-        if strangers := (held.keys() | free.keys()) - set(range(self.num_blocks)):
-            raise PoolError(f"no such blocks in the pool: {sorted(strangers)}")
+        if unknown := (held.keys() | free.keys()) - set(range(self.num_blocks)):
+            raise PoolError(f"no such blocks in the pool: {sorted(unknown)}")
         for request, table in self._tables.items():
             if not table or len(set(table)) != len(table):
                 raise PoolError(f"the table of request {request} is empty or repeats a block")
@@ -178,7 +178,9 @@ class PoolState:
         self._check_keys()
 
     def _check_owners(self, held: Counter[int]) -> None:
-        if self._more != {block: owners - 1 for block, owners in held.items() if owners > 1}:
+        if self._extra_owners != {
+            block: owners - 1 for block, owners in held.items() if owners > 1
+        }:
             raise PoolError("the owners of shared blocks are counted wrongly")
 
     def _check_keys(self) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Container, Sequence
 
 from kvsim.core.blocks import BlockPool
 from kvsim.core.draft import Draft, allocate
-from kvsim.core.group import Group
+from kvsim.core.group import SequenceGroup
 from kvsim.core.limits import SchedulerConfig
 from kvsim.core.prefix_cache import PrefixCache
 from kvsim.core.request import Request
@@ -33,28 +33,28 @@ class Preemption:
         count = config.host_blocks
         self.host = BlockPool(count, pool.block_size) if count else None
 
-    def preempt(self, group: Group, draft: Draft) -> None:
+    def preempt(self, group: SequenceGroup, draft: Draft) -> None:
         """Release all blocks of ``group``; swap if configured and possible, else recompute."""
         swap = self._can_swap(group)
         if not swap:
-            group.remember_origins(self.pool)
+            group.record_origins(self.pool)
         hosts: dict[int, int] = {}
         for member in group.members:
-            draft.withdraw(member.id)
+            draft.remove_chunk(member.id)
             if not self.pool.table(member.id):
                 continue  # a beam that was not recomputed yet
             member.preemptions += 1
             draft.preempted.append(member.id)
             if swap:
                 taken = self._host_blocks(member, group, hosts)
-                draft.ops.append(self.give_back(member, OpKind.SWAP_OUT, taken))
+                draft.ops.append(self.release(member, OpKind.SWAP_OUT, taken))
                 member.swapped = True
             else:
-                draft.ops.append(self.give_back(member))
+                draft.ops.append(self.release(member))
                 member.reached = max(member.reached, member.computed)
                 member.computed = member.published = 0
 
-    def swap_in(self, group: Group, draft: Draft) -> None:
+    def swap_in(self, group: SequenceGroup, draft: Draft) -> None:
         """Swap the blocks of ``group`` in; enough must be free."""
         assert self.host is not None
         back: dict[int, int] = {}
@@ -73,12 +73,12 @@ class Preemption:
             back.update(zip(hosts[lead:], blocks, strict=True))
             member.swapped = False
 
-    def host_blocks(self, group: Group) -> int:
+    def host_blocks(self, group: SequenceGroup) -> int:
         """Count the device blocks that swapping in ``group`` allocates."""
         assert self.host is not None
         return _distinct([self.host.table(member.id) for member in group.members])
 
-    def give_back(
+    def release(
         self, request: Request, kind: OpKind = OpKind.FREE, hosts: tuple[int, ...] = ()
     ) -> BlockOp:
         """Free the blocks of ``request`` and unpublish those it has not written."""
@@ -86,15 +86,17 @@ class Preemption:
         blocks, kept = self.pool.release(request.id)
         return BlockOp(kind, request.id, blocks, hosts, kept)
 
-    def _can_swap(self, group: Group) -> bool:
+    def _can_swap(self, group: SequenceGroup) -> bool:
         if self.config.preemption != "swap" or self.host is None or not group.members[0].computed:
             return False
-        if len(group.members) > 1 and not group.level:
+        if len(group.members) > 1 and not group.is_caught_up:
             return False  # some beams have no blocks yet
         tables = [self.pool.table(member.id) for member in group.members]
         return _distinct(tables) <= self.host.num_free
 
-    def _host_blocks(self, member: Request, group: Group, hosts: dict[int, int]) -> tuple[int, ...]:
+    def _host_blocks(
+        self, member: Request, group: SequenceGroup, hosts: dict[int, int]
+    ) -> tuple[int, ...]:
         """Allocate host blocks for ``member``; ``hosts`` maps siblings' device blocks to host."""
         assert self.host is not None
         table = self.pool.table(member.id)

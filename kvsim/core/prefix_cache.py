@@ -76,25 +76,25 @@ class PrefixCache:
         """Count the cached blocks behind the first miss; ``found`` is the length of the hit."""
         if not self.enabled or request.keys is None:
             return
-        asked = (request.known - 1) // self.pool.block_size
-        if found < asked:
-            self.orphaned += self.pool.count_unreached(request.keys(asked), found)
+        queried = (request.known - 1) // self.pool.block_size
+        if found < queried:
+            self.orphaned += self.pool.count_orphaned(request.keys(queried), found)
 
     def count(self, request: Request, hits: Sequence[int], step: int) -> None:
         """Count the hits of ``request`` at its admission."""
         if not self.enabled or request.keys is None:
             return
         size, stats = self.pool.block_size, self.stats
-        again = request.preemptions > 0
-        if again:
+        readmitted = request.preemptions > 0
+        if readmitted:
             stats.requeried += request.known
             self.found_late += max(0, len(hits) * size - request.reached)
         else:
             stats.queried += request.known
         for publisher, published, blocks in self.pool.origins(hits):
-            if again and publisher == request.id:
+            if readmitted and publisher == request.id:
                 stats.hit_own += blocks * size
-            elif again:
+            elif readmitted:
                 stats.hit_again += blocks * size
             elif published == step:
                 stats.hit_batch += blocks * size

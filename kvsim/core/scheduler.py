@@ -20,7 +20,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from kvsim.core.blocks import BlockPool
 from kvsim.core.draft import Draft, missing_blocks
-from kvsim.core.group import Group, most_blocks
+from kvsim.core.group import SequenceGroup, most_blocks
 from kvsim.core.limits import RequestRefusedError, SchedulerConfig
 from kvsim.core.placement import Placement
 from kvsim.core.preemption import Preemption
@@ -43,9 +43,9 @@ class Scheduler:
         self._preemption = Preemption(pool, self._cache, self.config)
         self._placement = Placement(pool, self._cache, self._preemption)
         self._waiting = waiting_queue(self.config.policy)
-        self._running: list[Group] = []
+        self._running: list[SequenceGroup] = []
         self._requests: dict[int, Request] = {}
-        self._groups: dict[int, Group] = {}
+        self._groups: dict[int, SequenceGroup] = {}
         self._arrivals = 0
         self._step = 0
         self._finished: list[Finish] = []
@@ -125,7 +125,7 @@ class Scheduler:
             raise ValueError(f"request {parent_id} does not run and cannot be forked")
         if child.id in self._requests:
             raise ValueError(f"request {child.id} is already there")
-        if group.width > 1 and (len(group.members) == group.width or not group.level):
+        if group.width > 1 and (len(group.members) == group.width or not group.is_caught_up):
             raise ValueError(f"request {parent_id} cannot be forked into one more beam now")
         child.prompt_tokens, child.generated = parent.prompt_tokens, parent.generated
         child.computed, child.published = parent.computed, parent.published
@@ -247,34 +247,34 @@ class Scheduler:
             index = (self._running.index(group) if draft.preempted else index) + 1
 
     def _admit_waiting(self, draft: Draft) -> None:
-        seats = self.config.max_num_seqs - self._seats_taken()
+        free_seqs = self.config.max_num_seqs - self._running_width()
         while self._waiting and draft.budget:
             group = self._waiting.peek()
-            seats -= group.width
+            free_seqs -= group.width
             # The only group may use the watermark blocks.
             reserve = self.config.watermark_blocks if self._running else 0
-            if seats < 0 or not self._placement.admit(group, draft, reserve):
+            if free_seqs < 0 or not self._placement.admit(group, draft, reserve):
                 return  # no request overtakes the head of the queue
             self._waiting.pop()
             self._running.append(group)
             self._advance(group, draft)
 
-    def _advance(self, group: Group, draft: Draft) -> bool:
+    def _advance(self, group: SequenceGroup, draft: Draft) -> bool:
         """Plan the next chunks of a running group; False if it was preempted."""
         return self._placement.advance(group, draft, self._make_room)
 
-    def _make_room(self, group: Group, chunks: Sequence[Chunk], draft: Draft) -> bool:
+    def _make_room(self, group: SequenceGroup, chunks: Sequence[Chunk], draft: Draft) -> bool:
         """Preempt until ``chunks`` fit; False if ``group`` itself was preempted."""
         while missing_blocks(self.pool, chunks) > self.pool.num_free:
-            loser = victim(self._running, self.config.policy)
-            self._running.remove(loser)
-            self._preemption.preempt(loser, draft)
-            self._waiting.push_back_in(loser)
-            if loser is group:
+            preempted = victim(self._running, self.config.policy)
+            self._running.remove(preempted)
+            self._preemption.preempt(preempted, draft)
+            self._waiting.push_preempted(preempted)
+            if preempted is group:
                 return False
         return True
 
-    def _seats_taken(self) -> int:
+    def _running_width(self) -> int:
         """Count running requests; a beam search counts as its width."""
         return sum(group.width for group in self._running)
 
@@ -290,12 +290,12 @@ class Scheduler:
         if beams > config.max_num_batched_tokens:
             raise RequestRefusedError(request.id, beams, config.max_num_batched_tokens, "tokens")
 
-    def _arrive(self, request: Request, group: Group | None = None) -> Group:
+    def _arrive(self, request: Request, group: SequenceGroup | None = None) -> SequenceGroup:
         """Register a request, in a new group unless one is given."""
         request.arrival = self._arrivals
         self._arrivals += 1
         if group is None:
-            group = Group([], request.beams, request.rank)
+            group = SequenceGroup([], request.beams, request.rank)
         group.members.append(request)
         request.beams = group.width
         self._requests[request.id], self._groups[request.id] = request, group
@@ -311,8 +311,8 @@ class Scheduler:
         if request.swapped and self.host is not None:
             self.host.free(request.id)
         if self.pool.table(request.id):
-            self._give_back(request)
+            self._release(request)
 
-    def _give_back(self, request: Request) -> None:
+    def _release(self, request: Request) -> None:
         """Free the blocks of a request that has ended."""
-        self._pending.append(self._preemption.give_back(request))
+        self._pending.append(self._preemption.release(request))

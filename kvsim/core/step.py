@@ -32,7 +32,7 @@ class OpKind(StrEnum):
     SWAP_IN = "swap_in"  # host blocks `sources` move to device `blocks`, behind shared ones
 
 
-GIVES_BACK = (OpKind.FREE, OpKind.SWAP_OUT)  # the request has no device blocks afterwards
+RELEASING_OPS = (OpKind.FREE, OpKind.SWAP_OUT)  # the request has no device blocks afterwards
 
 
 class FinishReason(StrEnum):
@@ -108,7 +108,7 @@ class StepPlan:
         return sum(chunk.count for chunk in self.chunks)
 
 
-_MOST = 2**63
+_LIMIT = 2**63
 
 
 def plan_to_json(plan: StepPlan) -> dict[str, Any]:
@@ -177,18 +177,18 @@ def _chunk_to_list(chunk: Chunk) -> list[int]:
 
 
 def _chunk_from_list(row: Sequence[Any]) -> Chunk:
-    request, start, count, samples, *behind = row
-    padding = behind[0] if behind else 0
+    request, start, count, samples, *rest = row
+    padding = rest[0] if rest else 0
     # Chunks dominate a log: check all four numbers at once.
     numbers = (request, start, count, padding)
     if not type(request) is type(start) is type(count) is type(padding) is int or (
-        min(numbers) < 0 or max(numbers) >= _MOST
+        min(numbers) < 0 or max(numbers) >= _LIMIT
     ):
         raise ValueError(f"{row!r} is no chunk of whole numbers from 0")
     return Chunk(request, start, count, bool(samples), padding)
 
 
 def _count(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _MOST:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _LIMIT:
         raise ValueError("not a whole number from 0 below 2 to the 63rd")
     return value

@@ -29,7 +29,7 @@ from kvsim.planning.saturation import (
     saturate,
 )
 from kvsim.sizing.budget import KVBudget, PlanError, kv_budget, kv_copies
-from kvsim.sizing.geometry import KVGeometry, requests_that_fit
+from kvsim.sizing.geometry import KVGeometry, max_concurrent_requests
 from kvsim.sizing.gpus import GPUFacts
 from kvsim.sizing.models import ModelFacts
 from kvsim.sizing.vllm_capacity import GPU_BLOCK_MULTIPLE
@@ -216,7 +216,7 @@ def _blocked(lengths: list[tuple[int, int]], slots: int, size: int, slot_bytes: 
     """Plan blocks of ``size`` slots on demand; a slab is one block per request."""
     demand, blocks = paged_demand(lengths, size), slots // size
     running = blocks / demand.blocks
-    fitting = requests_that_fit([final_tokens(*pair) for pair in lengths], blocks, size)
+    fitting = max_concurrent_requests([final_tokens(*pair) for pair in lengths], blocks, size)
     bytes_each = demand.blocks * size * slot_bytes
     return PolicyPlan(running, fitting, bytes_each, running * demand.live / slots)
 

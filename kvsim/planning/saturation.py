@@ -65,7 +65,7 @@ def saturate(
     for request, (prompt, new) in enumerate(lengths):
         while not pool.fits(prompt, new):
             step = ends[0][0] - now
-            _weigh(sums, pool, pool.asks(prompt, new), step)
+            _weigh(sums, pool, pool.requested_slots(prompt, new), step)
             for end, running in ends:
                 # The slot of a last token is never written.
                 pool.write(running, step - (end == now + step))

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from kvsim.accounting.slots import PoolShape
 from kvsim.core.limits import SchedulerConfig
-from kvsim.core.queues import Policy as Scheduling
+from kvsim.core.queues import SchedulingPolicy
 from kvsim.latency.roofline import Latency, LinearLatency, roofline
 from kvsim.sizing.gpus import find_gpu
 from kvsim.sizing.models import find_model
@@ -78,7 +78,7 @@ class SimConfig:
     watermark_blocks: int = 0
     preemption: Literal["recompute", "swap"] = "recompute"
     host_blocks: int = 0
-    scheduling_policy: Scheduling = "fcfs"
+    scheduling_policy: SchedulingPolicy = "fcfs"
     samples: int | None = None
     beams: int = 1
     branching: float = 0.5
@@ -102,7 +102,7 @@ class SimConfig:
             raise SimulationError("bad_option", option="branching", value=self.branching)
         if self.policy in CONTIGUOUS and (self.beams > 1 or (self.samples or 1) > 1):
             raise SimulationError("bad_option", option="policy", value=self.policy)
-        orders = get_args(Scheduling) if self.paged else ("fcfs",)
+        orders = get_args(SchedulingPolicy) if self.paged else ("fcfs",)
         if self.scheduling_policy not in orders:
             told = {"option": "scheduling_policy", "value": self.scheduling_policy}
             raise SimulationError("bad_option", **told)

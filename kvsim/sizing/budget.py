@@ -63,19 +63,19 @@ def kv_budget(
     """
     if not 0 < utilisation <= 1 or gpus < 1:
         raise ValueError(f"{utilisation} of {gpus} GPUs")
-    check_split(model, gpus)
+    check_tensor_parallel(model, gpus)
     memory = gpu.memory_bytes * gpus
     usable = int(gpu.memory_bytes * utilisation) * gpus
-    each = ASSUMED_OVERHEAD if overhead is None else overhead
+    per_gpu = ASSUMED_OVERHEAD if overhead is None else overhead
     weights = model.weight_bytes(dtype)
-    kv = usable - weights - each * gpus
+    kv = usable - weights - per_gpu * gpus
     if kv <= 0:
-        raise PlanError("no_room", usable=usable, weights=weights, overhead=each * gpus)
+        raise PlanError("no_room", usable=usable, weights=weights, overhead=per_gpu * gpus)
     assumed = ("overhead",) if overhead is None else ()
-    return KVBudget(kv, memory, utilisation, usable, weights, each * gpus, assumed)
+    return KVBudget(kv, memory, utilisation, usable, weights, per_gpu * gpus, assumed)
 
 
-def check_split(model: ModelFacts, gpus: int) -> None:
+def check_tensor_parallel(model: ModelFacts, gpus: int) -> None:
     """Check that heads split evenly over tensor-parallel ranks.
 
     Raises:

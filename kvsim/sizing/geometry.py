@@ -13,7 +13,7 @@ __all__ = [
     "KVGeometry",
     "UnsupportedGeometryError",
     "geometry_from_config",
-    "requests_that_fit",
+    "max_concurrent_requests",
 ]
 
 _RECURRENT_TYPES = (
@@ -150,7 +150,7 @@ def _head_dim(config: Mapping[str, Any], heads: int) -> int:
     return size
 
 
-def requests_that_fit(
+def max_concurrent_requests(
     lengths: list[int], blocks: int, block_size: int, shared: Sequence[int] = ()
 ) -> int:
     """Return the maximum number of concurrent requests in ``blocks``, all at their final lengths.

@@ -114,7 +114,7 @@ def both(case: Case) -> int:
     A third one steps along that lists no operations.
     """
     plain, fast = case.scheduler(Scheduler), case.scheduler(CohortScheduler)
-    silent = case.scheduler(partial(CohortScheduler, lists=False))
+    silent = case.scheduler(partial(CohortScheduler, list_ops=False))
     assert isinstance(fast, CohortScheduler)
     assert isinstance(silent, CohortScheduler)
     shape = PoolShape(case.blocks, case.block_size, 1, case.config.watermark_blocks)

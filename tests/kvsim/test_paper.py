@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kvsim.contiguous.buddy import BuddyAllocator, Piece
+from kvsim.contiguous.buddy import BuddyAllocator, BuddyPiece
 from kvsim.paper import Claim, Tolerance, Verdict
 from kvsim.paper.claims import within
 from kvsim.paper.sharing import samples_sharing
@@ -40,14 +40,14 @@ def test_without_rounding_up_the_orca_variants_are_not_alike(
     assert chat_claims((0,))[0].verdict is Verdict.FAILS
 
 
-def unrounded_allocate(self: BuddyAllocator, slots: int) -> Piece:
+def unrounded_allocate(self: BuddyAllocator, slots: int) -> BuddyPiece:
     start = max(self._held, default=-1) + 1
-    piece = self._held[start] = Piece(start, slots, slots)
+    piece = self._held[start] = BuddyPiece(start, slots, slots)
     self._free_slots -= slots
     return piece
 
 
-def unrounded_free(self: BuddyAllocator, start: int) -> Piece:
+def unrounded_free(self: BuddyAllocator, start: int) -> BuddyPiece:
     piece = self._held.pop(start)
     self._free_slots += piece.size
     return piece

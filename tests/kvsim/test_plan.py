@@ -127,7 +127,7 @@ def test_stretches_are_the_steps_one_by_one(
             number += 1
         if not left:
             break
-        counts = pool.counts(pool.asks(*left[0]))
+        counts = pool.counts(pool.requested_slots(*left[0]))
         states = (len(pool), counts.live, counts.hole, counts.free)
         sums = [total + state for total, state in zip(sums, states, strict=True)]
         steps += 1

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from kvsim.core.blocks import BlockPool
 from kvsim.core.draft import Draft, append_blocks, missing_blocks
-from kvsim.core.group import Group
+from kvsim.core.group import SequenceGroup
 from kvsim.core.limits import SchedulerConfig
 from kvsim.core.request import Request
 from kvsim.core.scheduler import Scheduler
@@ -61,7 +61,7 @@ class CohortScheduler(Scheduler):
     """A :class:`Scheduler` stepped by :meth:`plan` and :meth:`settle`, for known output lengths.
 
     Args:
-        lists: list every block operation. Without it, plans list only those of preemption, which
+        list_ops: list every block operation. Without it, plans list only those of preemption, which
             is faster for requests with many blocks.
 
     Raises:
@@ -69,10 +69,10 @@ class CohortScheduler(Scheduler):
     """
 
     def __init__(
-        self, pool: BlockPool, config: SchedulerConfig | None = None, lists: bool = True
+        self, pool: BlockPool, config: SchedulerConfig | None = None, list_ops: bool = True
     ) -> None:
         super().__init__(pool, config)
-        self._lists = lists
+        self._list_ops = list_ops
         if self.config.max_num_batched_tokens < self.config.max_num_seqs:
             raise ValueError("a step must have room for a token of every running request")
         self._tick = 0
@@ -84,7 +84,7 @@ class CohortScheduler(Scheduler):
         self._filling: list[dict[int, int]] = [{} for _ in range(pool.block_size)]
         self._ends: dict[int, dict[int, int]] = {}
         self._next_ends: list[int] = []  # a heap of its ticks
-        self._others: list[Group] = []  # running, not in the cohort
+        self._others: list[SequenceGroup] = []  # running, not in the cohort
         self._context = 0  # positions computed by the cohort
         self._next_seat = 0
         self._plain: StepPlan | None = None  # a plan of the base class being executed
@@ -156,7 +156,7 @@ class CohortScheduler(Scheduler):
             self._open_blocks(steps)
             self._step += steps
             self._tick += steps
-        self.pool.forget_evicted()
+        self.pool.clear_evicted()
         self._context += steps * len(self._seats)
         if self._tick < self._next_ends[0]:
             return ()
@@ -211,7 +211,7 @@ class CohortScheduler(Scheduler):
         decodes, context = len(self._seats), self._context
         draft.budget -= decodes
         self._context += decodes
-        if draft.lists or self.config.prefix_caching:
+        if draft.list_ops or self.config.prefix_caching:
             self._move_members(draft)
         else:
             self._open_blocks(1)
@@ -250,8 +250,8 @@ class CohortScheduler(Scheduler):
                 decodes += 1
             else:
                 prefill += chunk.count
-        if not self._lists:
-            self.pool.forget_evicted()  # not listed among the operations
+        if not self._list_ops:
+            self.pool.clear_evicted()  # not listed among the operations
         return Work(
             chunks=tuple(draft.chunks),
             step_work=StepWork(prefill, decodes, read, pairs),
@@ -282,15 +282,15 @@ class CohortScheduler(Scheduler):
 
     def _draft(self) -> Draft:
         draft = super()._draft()
-        draft.lists = self._lists
+        draft.list_ops = self._list_ops
         return draft
 
-    def _seats_taken(self) -> int:
+    def _running_width(self) -> int:
         return len(self._running)
 
-    def _give_back(self, request: Request) -> None:
-        if self._lists:
-            super()._give_back(request)
+    def _release(self, request: Request) -> None:
+        if self._list_ops:
+            super()._release(request)
         else:
             self._cache.retract_unwritten(request)
             self.pool.drop(request.id)
@@ -322,7 +322,7 @@ class CohortScheduler(Scheduler):
         self._others = []
         self._next_seat = 0
         for group in self._running:
-            if group.level and group.members[0].generated:
+            if group.is_caught_up and group.members[0].generated:
                 self._join(group)
             else:
                 self._others.append(group)
@@ -331,7 +331,7 @@ class CohortScheduler(Scheduler):
         for request in tuple(self._seats):
             self._leave(request)
 
-    def _join(self, group: Group) -> None:
+    def _join(self, group: SequenceGroup) -> None:
         request, tick = group.members[0], self._tick
         number, one = self._next_seat, request.id
         self._next_seat += 1

@@ -25,7 +25,7 @@ from bisect import insort
 from collections.abc import Iterable, Sequence
 from itertools import chain, groupby
 
-from kvsim.core.blocks import Key, PoolError, some_blocks
+from kvsim.core.blocks import Key, PoolError, block_array
 from kvsim.sim.fast.runs import Hits, Piece, Run, RunRecords, runs_of
 from kvsim.traces.hash_keys import KeyRun, key_runs
 
@@ -63,7 +63,7 @@ class RunPool(RunRecords):
         Raises:
             PoolError: other blocks, or the request already has blocks.
         """
-        shared, found_runs = some_blocks(blocks), runs_of(blocks)
+        shared, found_runs = block_array(blocks), runs_of(blocks)
         if request in self._tables or tuple(owners):
             raise PoolError(f"request {request} can only begin with what was found")
         if any(found > len(run.blocks) for run, found in found_runs):
@@ -91,7 +91,7 @@ class RunPool(RunRecords):
 
     def publish(self, request: int, first: int, keys: Sequence[Key], step: int = 0) -> None:
         """See :class:`BlockPool`."""
-        table = self._tables.get(request, some_blocks())
+        table = self._tables.get(request, block_array())
         if len(table) < len(keys):
             raise PoolError(f"request {request} has no {len(keys)} blocks")
         mine = self._runs.setdefault(request, [])
@@ -156,7 +156,7 @@ class RunPool(RunRecords):
                 del run.owners[request]
                 self._runs[request].remove(run)
 
-    def count_unreached(self, keys: Sequence[Key], found: int) -> int:
+    def count_orphaned(self, keys: Sequence[Key], found: int) -> int:
         """See :class:`BlockPool`."""
         unreached = 0
         for stem, place, blocks in key_runs(keys, found):
@@ -187,7 +187,7 @@ class RunPool(RunRecords):
         """See :class:`BlockPool`."""
         if self._tables:
             return False
-        self._put_back(some_blocks(reversed(self.cached)))
+        self._push_free(block_array(reversed(self.cached)))
         self._stems.clear()
         self._queue.clear()
         self._cached = 0
@@ -216,10 +216,10 @@ class RunPool(RunRecords):
             mine = run.owners.pop(request)
             behind = run.place + mine
             if behind < end:
-                self._put_back(table[behind:end])  # without a key
+                self._push_free(table[behind:end])  # without a key
             end = run.place
             kept.append(self._leave(run, mine))
-        self._put_back(table[:end])
+        self._push_free(table[:end])
         return kept
 
     def _leave(self, run: Run, mine: int) -> Sequence[int]:
@@ -235,7 +235,7 @@ class RunPool(RunRecords):
         return run.blocks[owned:mine]
 
     def _evict(self, count: int) -> Sequence[int]:
-        evicted = some_blocks()
+        evicted = block_array()
         while len(evicted) < count:
             piece = next(iter(self._queue))
             run, high = piece.run, piece.high

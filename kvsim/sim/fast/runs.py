@@ -10,7 +10,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
-from kvsim.core.blocks import BlockPool, PoolError, some_blocks
+from kvsim.core.blocks import BlockPool, PoolError, block_array
 
 
 @dataclass(slots=True, eq=False)
@@ -26,7 +26,7 @@ class Run:
 
     place: int
     publisher: int
-    blocks: array[int] = field(default_factory=some_blocks)
+    blocks: array[int] = field(default_factory=block_array)
     steps: list[int] = field(default_factory=list)
     stems: dict[Hashable, tuple[int, int]] = field(default_factory=dict)
     owners: dict[int, int] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class RunRecords(BlockPool):
     def _check_owners(self, held: Counter[int]) -> None:
         counted: Counter[int] = Counter()
         for request, runs in self._runs.items():
-            table = self._tables.get(request, some_blocks())
+            table = self._tables.get(request, block_array())
             for run in runs:
                 mine = run.owners.get(request, 0)
                 if not mine or table[run.place : run.place + mine] != run.blocks[:mine]:

@@ -70,7 +70,7 @@ class Paged:
         self._caching = config.scheduler.prefix_caching
         kind = RunPool if self._caching else BlockPool
         self.pool = kind(self.shape.blocks, self.shape.block_size)
-        self.scheduler = CohortScheduler(self.pool, config.scheduler, lists=False)
+        self.scheduler = CohortScheduler(self.pool, config.scheduler, list_ops=False)
         self._run: Run
         # One more than can be admitted, so that an empty queue means that no request waits.
         self._most = config.max_num_seqs + 1

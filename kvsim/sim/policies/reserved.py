@@ -91,7 +91,9 @@ class Reserved(Unshared):
     def levels(self) -> tuple[int, ...]:
         """See :class:`kvsim.sim.policies.base.Policy`."""
         waits = self._run.arrivals.waiting
-        counts = self.pool.counts(self.pool.asks(*self._head()) if waits else None, self._ahead)
+        counts = self.pool.counts(
+            self.pool.requested_slots(*self._head()) if waits else None, self._ahead
+        )
         unwritten = counts.written_later + counts.never_written
         assert counts.total == self.pool.buddy.capacity, "the states do not sum to the pool"
         buddy = self.pool.buddy
