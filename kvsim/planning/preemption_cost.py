@@ -12,7 +12,7 @@ from kvsim.latency.clock import ATTOSECONDS
 from kvsim.latency.roofline import Latency, StepWork
 from kvsim.sim.config import SimConfig
 from kvsim.sim.metrics import SimResult
-from kvsim.sim.policies.paged import transfer
+from kvsim.sim.policies.paged import transfer_time
 from kvsim.sizing.geometry import KVGeometry
 
 # Assumed launch cost of one copy between GPU and host, in seconds.
@@ -38,4 +38,4 @@ def swap_price(result: SimResult, config: SimConfig) -> float | None:
     if not found.total:
         return None
     blocks = found.swapped_out_blocks + found.swapped_in_blocks
-    return transfer(config, config.shape, blocks) / ATTOSECONDS / found.total
+    return transfer_time(config, config.shape, blocks) / ATTOSECONDS / found.total

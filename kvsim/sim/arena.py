@@ -48,7 +48,7 @@ class ArenaCounts:
     running_peak: int
 
 
-class _Pieces:
+class _Arena:
     """Allocated pieces of ``slots``, and allocation by one of two rules."""
 
     def __init__(self, slots: int, fit: Fit) -> None:
@@ -66,7 +66,7 @@ class _Pieces:
         begins = [*(start for start, _ in self._pieces), self.slots]
         return [(end, begin - end) for end, begin in zip(ends, begins, strict=True) if begin > end]
 
-    def take(self, slots: int) -> tuple[int, int] | None:
+    def allocate(self, slots: int) -> tuple[int, int] | None:
         """Allocate a piece of at least ``slots`` slots; None if no hole is large enough."""
         piece = self._from_buddy(slots) if self._buddy else self._first(slots)
         if piece is not None:
@@ -83,7 +83,7 @@ class _Pieces:
         piece = self._buddy.allocate(slots)
         return piece.start, piece.size
 
-    def give(self, piece: tuple[int, int]) -> None:
+    def free(self, piece: tuple[int, int]) -> None:
         """Free a piece."""
         self._pieces.remove(piece)
         if self._buddy is not None:
@@ -91,45 +91,49 @@ class _Pieces:
 
 
 def replay_arena(
-    requests: Iterable[TraceRequest], slots: int, seats: int, fit: Fit = "first_fit"
+    requests: Iterable[TraceRequest], slots: int, max_running: int, fit: Fit = "first_fit"
 ) -> ArenaCounts:
     """Serve requests in order of arrival.
 
     Args:
         requests: one second of their clock is one step.
         slots: slots of the arena.
-        seats: most concurrent requests.
+        max_running: most concurrent requests.
         fit: how a hole is selected.
 
     Raises:
         SimulationError: ``nothing_fits``: a request exceeds the empty arena.
     """
-    coming, pieces = deque(requests), _Pieces(slots, fit)
+    pending, arena = deque(requests), _Arena(slots, fit)
     ends: list[tuple[int, tuple[int, int]]] = []
     refused: list[tuple[int, int, int, int]] = []  # step, free, largest hole, asked for
     step = peak = 0
     late = 0.0  # lead of the arrival clock over the steps: idle time has no steps
-    while coming or ends:
+    while pending or ends:
         if not ends:
-            late = max(late, coming[0].arrival_ns / NANOSECONDS - step)
-        asked = None
-        while coming and coming[0].arrival_ns / NANOSECONDS <= step + late and len(pieces) < seats:
-            one = coming[0]
-            asked = final_tokens(one.prompt_tokens, one.output_tokens)
-            piece = pieces.take(asked)
+            late = max(late, pending[0].arrival_ns / NANOSECONDS - step)
+        needed_slots = None
+        while (
+            pending
+            and pending[0].arrival_ns / NANOSECONDS <= step + late
+            and len(arena) < max_running
+        ):
+            request = pending[0]
+            needed_slots = final_tokens(request.prompt_tokens, request.output_tokens)
+            piece = arena.allocate(needed_slots)
             if piece is None:
                 break
-            asked = None
-            heapq.heappush(ends, (step + one.output_tokens, piece))
-            coming.popleft()
+            needed_slots = None
+            heapq.heappush(ends, (step + request.output_tokens, piece))
+            pending.popleft()
         if not ends:
-            told = {"requests": len(coming), "needed": asked, "available": slots}
-            raise SimulationError("nothing_fits", reason="slots", **told)
-        sizes = [size for _, size in pieces.holes]
-        if asked is not None and sum(sizes) >= asked:
-            refused.append((step, sum(sizes), max(sizes), asked))
-        peak, step = max(peak, len(pieces)), step + 1
+            params = {"requests": len(pending), "needed": needed_slots, "available": slots}
+            raise SimulationError("nothing_fits", reason="slots", **params)
+        sizes = [size for _, size in arena.holes]
+        if needed_slots is not None and sum(sizes) >= needed_slots:
+            refused.append((step, sum(sizes), max(sizes), needed_slots))
+        peak, step = max(peak, len(arena)), step + 1
         while ends and ends[0][0] == step:
-            pieces.give(heapq.heappop(ends)[1])
+            arena.free(heapq.heappop(ends)[1])
     first, free, largest, needed = refused[0] if refused else (None, None, None, None)
     return ArenaCounts(step, len(refused), first, free, largest, needed, peak)

@@ -22,7 +22,7 @@ from kvsim.traces.types import TraceRequest
 _NAN = float("nan")
 
 
-class Misfit(NamedTuple):
+class Shortfall(NamedTuple):
     """Why a request can never be served: it needs more of a resource than there is."""
 
     reason: str
@@ -47,10 +47,10 @@ class Refusal:
     available: int
 
 
-Check = Callable[[int, int, int], Misfit | None]
+Check = Callable[[int, int, int], Shortfall | None]
 
 
-class Arrivals:
+class ArrivalQueue:
     """Reads a stream up to the current time and keeps one row per request.
 
     Args:
@@ -88,9 +88,9 @@ class Arrivals:
         self._ids: deque[tuple[tuple[int, ...] | None, int | None]] | None = None
         if keep_ids:
             self._ids = deque()
-        self._refused: dict[str, tuple[int, int, Misfit]] = {}
-        self._ahead: TraceRequest | None = next(stream, None)
-        self.next_at = self._time_of_next()
+        self._refused: dict[str, tuple[int, int, Shortfall]] = {}
+        self._next: TraceRequest | None = next(stream, None)
+        self.next_arrival_at = self._next_time()
 
     def __len__(self) -> int:
         return len(self.arrival_ns)
@@ -99,8 +99,8 @@ class Arrivals:
     def refused(self) -> tuple[Refusal, ...]:
         """Refused requests by reason."""
         return tuple(
-            Refusal(reason, count, first, misfit.needed, misfit.available)
-            for reason, (count, first, misfit) in self._refused.items()
+            Refusal(reason, count, first, shortfall.needed, shortfall.available)
+            for reason, (count, first, shortfall) in self._refused.items()
         )
 
     @property
@@ -108,13 +108,13 @@ class Arrivals:
         """Number of refused requests."""
         return sum(count for count, _, _ in self._refused.values())
 
-    def take(self, now: int) -> None:
+    def read_until(self, now: int) -> None:
         """Read the requests that have arrived by ``now`` (attoseconds)."""
-        while self.next_at is not None and self.next_at <= now:
-            assert self._ahead is not None
-            self._enter(self._ahead)
-            self._ahead = next(self._stream, None)
-            self.next_at = self._time_of_next()
+        while self.next_arrival_at is not None and self.next_arrival_at <= now:
+            assert self._next is not None
+            self._enter(self._next)
+            self._next = next(self._stream, None)
+            self.next_arrival_at = self._next_time()
 
     def pop(self) -> int:
         """Remove and return the row of the longest-waiting request."""
@@ -135,8 +135,8 @@ class Arrivals:
         assert self._ids is not None
         return self._ids.popleft()
 
-    def _time_of_next(self) -> int | None:
-        return None if self._ahead is None else self._ahead.arrival_ns * PER_NANOSECOND
+    def _next_time(self) -> int | None:
+        return None if self._next is None else self._next.arrival_ns * PER_NANOSECOND
 
     def _enter(self, request: TraceRequest) -> None:
         _, arrival, prompt, output, ids, size, _, _, _, samples, priority = request
@@ -148,11 +148,11 @@ class Arrivals:
         self.scheduled.append(_NAN)
         self.first_token.append(_NAN)
         self.finished.append(_NAN)
-        misfit = self._check(prompt, output, samples)
-        if misfit is not None:
+        shortfall = self._check(prompt, output, samples)
+        if shortfall is not None:
             self.output.append(-1)
-            count, first, one = self._refused.get(misfit.reason, (0, request.id, misfit))
-            self._refused[misfit.reason] = (count + 1, first, one)
+            count, first, example = self._refused.get(shortfall.reason, (0, request.id, shortfall))
+            self._refused[shortfall.reason] = (count + 1, first, example)
             return
         self.output.append(output)
         if prompt + output > self.most_positions:

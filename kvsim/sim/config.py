@@ -104,8 +104,8 @@ class SimConfig:
             raise SimulationError("bad_option", option="policy", value=self.policy)
         orders = get_args(SchedulingPolicy) if self.paged else ("fcfs",)
         if self.scheduling_policy not in orders:
-            told = {"option": "scheduling_policy", "value": self.scheduling_policy}
-            raise SimulationError("bad_option", **told)
+            params = {"option": "scheduling_policy", "value": self.scheduling_policy}
+            raise SimulationError("bad_option", **params)
         for name in ("max_num_seqs", "max_num_batched_tokens"):
             if getattr(self, name) < 1:
                 raise SimulationError("bad_option", option=name, value=getattr(self, name))

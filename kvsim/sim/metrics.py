@@ -16,7 +16,7 @@ import numpy as np
 
 from kvsim.accounting.sharing import Sharing
 from kvsim.sim.arrivals import Refusal
-from kvsim.sim.recorder import Spread
+from kvsim.sim.recorder import TimeHistogram
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,13 @@ class CountUse:
     max: int
 
     @classmethod
-    def of(cls, spread: Spread, span: int, busy: int) -> CountUse:
+    def of(cls, histogram: TimeHistogram, span: int, busy: int) -> CountUse:
         """Build from a histogram; ``span`` and ``busy`` in attoseconds."""
-        mean = spread.total / span if span else None
-        busy_mean = spread.total / busy if busy else None
-        return cls(mean, busy_mean, spread.quantile(0.5), spread.quantile(0.99), spread.most)
+        mean = histogram.total / span if span else None
+        busy_mean = histogram.total / busy if busy else None
+        return cls(
+            mean, busy_mean, histogram.quantile(0.5), histogram.quantile(0.99), histogram.most
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,7 @@ class Copies:
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class TimeSeries:
     """Consecutive time intervals; ``ends_s[i]`` is the end of interval i.
 
     ``levels`` are means over each interval, ``preempted`` counts preemptions in it.
@@ -225,7 +227,7 @@ class SimResult:
     per_output_token_s: Percentiles
     requests_per_s: float | None
     output_tokens_per_s: float | None
-    series: Series
+    series: TimeSeries
     speed: Speed
     rows: Mapping[str, array[float]]
 

@@ -90,14 +90,20 @@ def _simulate(
 ) -> tuple[list[int], int]:
     """Return the blocks owned during each step, and the number of preemptions."""
     scheduler = Scheduler(pool, config)
-    coming = sorted(requests, key=lambda each: each.arrival_step)[::-1]
+    pending = sorted(requests, key=lambda each: each.arrival_step)[::-1]
     held: list[int] = []
     preempted = 0
-    while coming or scheduler.has_work:
-        while coming and coming[-1].arrival_step <= len(held):
-            one = coming.pop()
+    while pending or scheduler.has_work:
+        while pending and pending[-1].arrival_step <= len(held):
+            request = pending.pop()
             scheduler.add(
-                Request(one.id, one.prompt_tokens, one.max_new_tokens, one.keys, one.priority)
+                Request(
+                    request.id,
+                    request.prompt_tokens,
+                    request.max_new_tokens,
+                    request.keys,
+                    request.priority,
+                )
             )
         plan = scheduler.schedule()
         held.append(pool.num_owned)

@@ -132,20 +132,20 @@ def replay_prefixes(
     """
     if capacity is not None and capacity < 1:
         raise ValueError(f"a cache of {capacity} blocks")
-    room = references.distinct if capacity is None else capacity
-    cache = _cache(eviction, references, room)
+    limit = references.distinct if capacity is None else capacity
+    cache = _cache(eviction, references, limit)
     size = references.block_size
     hit_blocks = hit_tokens = orphaned = at = 0
     for end, prompt in zip(references.ends, references.prompts, strict=True):
-        run, found = 0, 0
+        hits, found = 0, 0
         for place, block in enumerate(references.blocks[at:end]):
             if cache.touch(at + place, block):
                 found += 1
-                run += run == place
+                hits += hits == place
         at = end
-        hit_blocks += run
-        hit_tokens += min(run * size, prompt)
-        orphaned += found - run
+        hit_blocks += hits
+        hit_tokens += min(hits * size, prompt)
+        orphaned += found - hits
     return PrefixReplay(
         eviction,
         capacity,
@@ -167,7 +167,7 @@ class _Cache(Protocol):
         """Reference ``block`` at index ``at`` and cache it; return whether it was a hit."""
 
 
-class _Recent:
+class _LruCache:
     """Evicts the least recently used block."""
 
     _move = True
@@ -189,44 +189,44 @@ class _Recent:
         return False
 
 
-class _Oldest(_Recent):
+class _FifoCache(_LruCache):
     """Evicts the oldest block."""
 
     _move = False
 
 
-class _Optimal:
+class _OptimalCache:
     """Evicts the block with the most distant next use."""
 
     def __init__(self, references: References, capacity: int) -> None:
         self._capacity = capacity
         self._next = _next_uses(references)
-        self._until: dict[int, int] = {}
+        self._next_use: dict[int, int] = {}
         # (-next use, block); stale entries stay and are skipped.
         self._heap: list[tuple[int, int]] = []
         self.evicted = 0
 
     def touch(self, at: int, block: int, /) -> bool:
-        found = block in self._until
-        if not found and len(self._until) == self._capacity:
+        found = block in self._next_use
+        if not found and len(self._next_use) == self._capacity:
             self._evict()
-        self._until[block] = until = self._next[at]
-        heapq.heappush(self._heap, (-until, block))
+        self._next_use[block] = next_use = self._next[at]
+        heapq.heappush(self._heap, (-next_use, block))
         return found
 
     def _evict(self) -> None:
         while True:
-            until, block = heapq.heappop(self._heap)
-            if self._until.get(block) == -until:
-                del self._until[block]
+            next_use, block = heapq.heappop(self._heap)
+            if self._next_use.get(block) == -next_use:
+                del self._next_use[block]
                 self.evicted += 1
                 return
 
 
 def _cache(eviction: Eviction, references: References, capacity: int) -> _Cache:
     if eviction == "optimal":
-        return _Optimal(references, capacity)
-    return _Recent(capacity) if eviction == "lru" else _Oldest(capacity)
+        return _OptimalCache(references, capacity)
+    return _LruCache(capacity) if eviction == "lru" else _FifoCache(capacity)
 
 
 def _next_uses(references: References) -> list[int]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import mul
 
-from kvsim.sim.fast.decode_only import Stretch
+from kvsim.sim.fast.decode_only import StepInterval
 
 # Steps that are added up in one batch.
 _BATCH = 1024
@@ -23,7 +23,7 @@ _EXACT_BITS = 10
 
 
 @dataclass(slots=True)
-class Mark:
+class SeriesPoint:
     """All sums at one point of the time series."""
 
     now: int
@@ -31,7 +31,7 @@ class Mark:
     preempted: int = 0
 
 
-class Spread:
+class TimeHistogram:
     """Time-weighted histogram of a count.
 
     Counts from 1,024 on are rounded down by less than 1 in 512 to bound memory; ``most`` is exact.
@@ -87,24 +87,24 @@ class Recorder:
         self.sums = [0] * len(self.names)
         self.peaks = [0] * len(self.names)
         self.lows: list[int | None] = [None] * len(self.names)
-        self.running = Spread()
-        self.waiting = Spread()
-        self.marks: list[Mark] = [Mark(0, (0,) * (len(self.names) + 2))]
-        self.next_mark = 0
-        self._points = max(2, points)
+        self.running = TimeHistogram()
+        self.waiting = TimeHistogram()
+        self.points: list[SeriesPoint] = [SeriesPoint(0, (0,) * (len(self.names) + 2))]
+        self.next_point_at = 0
+        self._max_points = max(2, points)
         self._width = 1
         # Not in the sums yet: levels with durations, and intervals with known integrals; running
         # and waiting requests with durations.
         self._levels: list[Sequence[int]] = []
         self._durations: list[int] = []
-        self._stretches: list[Stretch] = []
+        self._intervals: list[StepInterval] = []
         self._running: list[int] = []
         self._waiting: list[int] = []
-        self._spans: list[int] = []
+        self._all_durations: list[int] = []
 
     def idle(self, until: int, levels: Sequence[int]) -> None:
         """Record idle time until ``until``."""
-        self._hold(levels, 0, 0, until - self.now)
+        self._record(levels, 0, 0, until - self.now)
 
     def step(self, levels: Sequence[int], running: int, waiting: int, duration: int) -> None:
         """Record one step; ``levels`` hold for its duration.
@@ -118,9 +118,9 @@ class Recorder:
         self._running.append(running)
         self._waiting.append(waiting)
         self._durations.append(duration)
-        self._spans.append(duration)
-        if self.now >= self.next_mark or len(self._spans) >= _BATCH:
-            self._pause()
+        self._all_durations.append(duration)
+        if self.now >= self.next_point_at or len(self._all_durations) >= _BATCH:
+            self._flush()
 
     def run(
         self,
@@ -143,69 +143,69 @@ class Recorder:
                 level = levels[index] + slope * last
                 peaks[index] = max(peaks[index], level)
                 lows[index] = level if lows[index] is None else min(lows[index] or 0, level)
-        self._hold(levels, running, waiting, duration)
+        self._record(levels, running, waiting, duration)
 
-    def stretch(self, stretch: Stretch, running: int, waiting: int) -> None:
+    def add_interval(self, interval: StepInterval, running: int, waiting: int) -> None:
         """Record steps whose integrals are known."""
-        duration = stretch.duration
-        self.steps += stretch.steps
+        duration = interval.duration
+        self.steps += interval.steps
         self.busy += duration
         self.now += duration
-        self._stretches.append(stretch)
+        self._intervals.append(interval)
         self._running.append(running)
         self._waiting.append(waiting)
-        self._spans.append(duration)
-        if self.now >= self.next_mark or len(self._spans) >= _BATCH:
-            self._pause()
+        self._all_durations.append(duration)
+        if self.now >= self.next_point_at or len(self._all_durations) >= _BATCH:
+            self._flush()
 
-    def mark(self) -> None:
+    def add_point(self) -> None:
         """Add a point to the series; if there are too many, remove every second one."""
         self.add_up()
         sums = (*self.sums, self.running.total, self.waiting.total)
-        self.marks.append(Mark(self.now, sums, self.preempted))
-        if len(self.marks) > self._points:
-            del self.marks[1:-1:2]
-            self._width = max(2 * self._width, self.now // self._points)
-        self.next_mark = self.now + self._width
+        self.points.append(SeriesPoint(self.now, sums, self.preempted))
+        if len(self.points) > self._max_points:
+            del self.points[1:-1:2]
+            self._width = max(2 * self._width, self.now // self._max_points)
+        self.next_point_at = self.now + self._width
 
     def add_up(self) -> None:
         """Update the sums to the current time."""
-        durations, spans = self._durations, self._spans
+        durations, spans = self._durations, self._all_durations
         if not spans:
             return
         for index, values in enumerate(zip(*self._levels, strict=True)):
             self.sums[index] += sum(map(mul, values, durations))
-            self._widen(index, max(values), min(values))
-        if self._stretches:
-            _, _, sums, highs, lows, _ = zip(*self._stretches, strict=True)
+            self._update_extremes(index, max(values), min(values))
+        if self._intervals:
+            _, _, sums, highs, lows, _ = zip(*self._intervals, strict=True)
             columns = (zip(*each, strict=True) for each in (sums, highs, lows))
             for index, (totals, upper, lower) in enumerate(zip(*columns, strict=True)):
                 self.sums[index] += sum(totals)
-                self._widen(index, max(upper), min(lower))
+                self._update_extremes(index, max(upper), min(lower))
         self.running.add(self._running, spans)
         self.waiting.add(self._waiting, spans)
-        pending = (self._stretches, self._levels, durations, self._running, self._waiting, spans)
+        pending = (self._intervals, self._levels, durations, self._running, self._waiting, spans)
         for each in pending:
             each.clear()
 
-    def _widen(self, index: int, high: int, low: int) -> None:
+    def _update_extremes(self, index: int, high: int, low: int) -> None:
         """Update the extremes of a level."""
         before = self.lows[index]
         self.peaks[index] = max(self.peaks[index], high)
         self.lows[index] = low if before is None else min(before, low)
 
-    def _hold(self, levels: Sequence[int], running: int, waiting: int, duration: int) -> None:
+    def _record(self, levels: Sequence[int], running: int, waiting: int, duration: int) -> None:
         self.now += duration
         self._levels.append(levels)
         self._running.append(running)
         self._waiting.append(waiting)
         self._durations.append(duration)
-        self._spans.append(duration)
-        if self.now >= self.next_mark or len(self._spans) >= _BATCH:
-            self._pause()
+        self._all_durations.append(duration)
+        if self.now >= self.next_point_at or len(self._all_durations) >= _BATCH:
+            self._flush()
 
-    def _pause(self) -> None:
-        if self.now >= self.next_mark:
-            self.mark()
+    def _flush(self) -> None:
+        if self.now >= self.next_point_at:
+            self.add_point()
         else:
             self.add_up()

@@ -23,7 +23,7 @@ from kvsim.core.scheduler import Scheduler
 from kvsim.core.step import Finish, FinishReason, OpKind, StepPlan
 
 _PARTS = ("step", "finished", "preempted", "ops", "chunks", "waiting")
-_BY_OTHERS = (FinishReason.ABORTED, FinishReason.REFUSED)
+_EXTERNAL = (FinishReason.ABORTED, FinishReason.REFUSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class RecordedRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class PlanDifference:
     """The first plan that differs, and its first differing part.
 
     ``part`` is ``missing`` if the record continues and the replay has no work (``replayed`` is
@@ -59,11 +59,11 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class ReplayResult:
     """Number of equal plans, and the first difference, if any."""
 
     equal: int
-    difference: Difference | None
+    difference: PlanDifference | None
 
 
 def replay_run(
@@ -73,7 +73,7 @@ def replay_run(
     block_size: int,
     config: SchedulerConfig,
     child_keys: Mapping[int, Keys] | None = None,
-) -> Replay:
+) -> ReplayResult:
     """Schedule a recorded run again and compare; stops at the first plan that differs.
 
     Args:
@@ -81,41 +81,41 @@ def replay_run(
         child_keys: keys of forked requests by id, if they differ from their parent's.
     """
     scheduler = Scheduler(BlockPool(blocks, block_size), config)
-    run = _Replay(scheduler, sorted(requests, key=lambda r: r.arrival_step), child_keys or {})
+    run = _Replayer(scheduler, sorted(requests, key=lambda r: r.arrival_step), child_keys or {})
     nothing = StepPlan(recorded[-1].step + 1) if recorded else StepPlan(0)
     for number, (plan, following) in enumerate(pairwise((*recorded, nothing))):
         run.arrive(plan.step)
-        if difference := compare(plan, scheduler.schedule()):
-            return Replay(number, difference)
+        if difference := compare_plans(plan, scheduler.schedule()):
+            return ReplayResult(number, difference)
         run.complete(plan, following)
     if scheduler.has_work:
         left = (*scheduler.running, *scheduler.waiting)
-        return Replay(len(recorded), Difference(nothing.step, "missing", None, left))
-    return Replay(len(recorded), None)
+        return ReplayResult(len(recorded), PlanDifference(nothing.step, "missing", None, left))
+    return ReplayResult(len(recorded), None)
 
 
-def compare(recorded: StepPlan, replayed: StepPlan) -> Difference | None:
+def compare_plans(recorded: StepPlan, replayed: StepPlan) -> PlanDifference | None:
     """Return the first part in which two plans differ."""
     for part in _PARTS:
         one, other = getattr(recorded, part), getattr(replayed, part)
         if one != other:
-            return Difference(recorded.step, part, one, other)
+            return PlanDifference(recorded.step, part, one, other)
     return None
 
 
-class _Replay:
+class _Replayer:
     def __init__(
         self, scheduler: Scheduler, requests: list[RecordedRequest], child_keys: Mapping[int, Keys]
     ) -> None:
         self.scheduler = scheduler
-        self.coming = requests[::-1]
+        self.pending = requests[::-1]
         self.child_keys = child_keys
         self.known: dict[int, Request] = {}
 
     def arrive(self, step: int) -> None:
-        while self.coming and self.coming[-1].arrival_step <= step:
-            one = self.coming.pop()
-            self._know(
+        while self.pending and self.pending[-1].arrival_step <= step:
+            one = self.pending.pop()
+            self._register(
                 Request(
                     one.id, one.prompt_tokens, one.max_new_tokens, one.keys, one.priority,
                     one.beams,
@@ -126,7 +126,7 @@ class _Replay:
     def complete(self, plan: StepPlan, following: StepPlan) -> None:
         """Apply the recorded events between two plans to the scheduler."""
         ended = following.finished
-        inner = [i for i, finish in enumerate(ended) if finish.reason not in _BY_OTHERS]
+        inner = [i for i, finish in enumerate(ended) if finish.reason not in _EXTERNAL]
         # Aborts listed before all other ends arrived while the plan was executed.
         first = inner[0] if inner else len(ended)
         self._abort(ended[:first])
@@ -137,7 +137,7 @@ class _Replay:
 
     def _abort(self, ended: Sequence[Finish]) -> None:
         for finish in ended:
-            if finish.reason in _BY_OTHERS:
+            if finish.reason in _EXTERNAL:
                 self.scheduler.finish(finish.request, finish.reason)
 
     def _forks(self, plan: StepPlan, following: StepPlan) -> dict[int, list[Request]]:
@@ -155,9 +155,9 @@ class _Replay:
                 op.request, origin.prompt_tokens, origin.max_new_tokens,
                 self.child_keys.get(op.request, origin.keys), origin.priority,
             )  # fmt: skip
-            self._know(child)
+            self._register(child)
             forks.setdefault(parent, []).append(child)
         return forks
 
-    def _know(self, request: Request) -> None:
+    def _register(self, request: Request) -> None:
         self.known[request.id] = request

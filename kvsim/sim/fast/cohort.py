@@ -32,7 +32,7 @@ from kvsim.latency.roofline import StepWork
 from kvsim.traces.hash_keys import HashKeys
 
 
-class Work(NamedTuple):
+class CohortPlan(NamedTuple):
     """A planned step. ``chunks`` are those of requests outside the cohort.
 
     ``ops``, ``preempted``, ``finished`` and ``waiting`` are as in a StepPlan. ``logical_tokens``
@@ -48,7 +48,7 @@ class Work(NamedTuple):
     waiting: int
 
 
-class _Seat(NamedTuple):
+class _Member(NamedTuple):
     """A member of the cohort: its rank among running requests, and its state when it joined."""
 
     number: int
@@ -58,7 +58,7 @@ class _Seat(NamedTuple):
 
 
 class CohortScheduler(Scheduler):
-    """A :class:`Scheduler` stepped by :meth:`plan` and :meth:`settle`, for known output lengths.
+    """A :class:`Scheduler` stepped by :meth:`plan` and :meth:`commit`, for known output lengths.
 
     Args:
         list_ops: list every block operation. Without it, plans list only those of preemption, which
@@ -76,7 +76,7 @@ class CohortScheduler(Scheduler):
         if self.config.max_num_batched_tokens < self.config.max_num_seqs:
             raise ValueError("a step must have room for a token of every running request")
         self._tick = 0
-        self._seats: dict[int, _Seat] = {}
+        self._members: dict[int, _Member] = {}
         # Member ids and their numbers, by the tick (modulo the block size) at which they need a
         # block; in the order of joining, i.e. of the numbers.
         self._crossing: list[dict[int, int]] = [{} for _ in range(pool.block_size)]
@@ -86,7 +86,7 @@ class CohortScheduler(Scheduler):
         self._next_ends: list[int] = []  # a heap of its ticks
         self._others: list[SequenceGroup] = []  # running, not in the cohort
         self._context = 0  # positions computed by the cohort
-        self._next_seat = 0
+        self._next_number = 0
         self._plain: StepPlan | None = None  # a plan of the base class being executed
         # No waiting request can be admitted before another one ends.
         self._stalled = False
@@ -109,43 +109,43 @@ class CohortScheduler(Scheduler):
 
     # -- decode-only steps -----------------------------------------------------------------
 
-    def quiet_steps(self) -> int:
-        """Return how many decode-only steps follow; see :meth:`openings` for the blocks.
+    def decode_only_steps(self) -> int:
+        """Return how many decode-only steps follow, blocks permitting.
 
         None of them has a chunk outside the cohort or admits a request; requests end only after
         the last one. If 0, the next step needs :meth:`plan`.
         """
-        if self._others or not self._seats:
+        if self._others or not self._members:
             return 0
         if self._waiting and (self._finished or not self._stalled):
             return 0
         return self._next_ends[0] - self._tick
 
-    def openings(self, steps: int) -> list[int]:
+    def cumulative_allocations(self, steps: int) -> list[int]:
         """Return the cumulative blocks allocated by each of ``steps`` steps, while they fit."""
         rows, phase = self._crossing, self._tick % self.pool.block_size
         counts = list(map(len, rows))
         counts = counts[phase:] + counts[:phase]
-        opened = list(accumulate((counts * (steps // len(rows) + 1))[:steps]))
+        allocated = list(accumulate((counts * (steps // len(rows) + 1))[:steps]))
         free = self.pool.num_free
-        if opened[-1] > free:
-            del opened[bisect_right(opened, free) :]
-        return opened
+        if allocated[-1] > free:
+            del allocated[bisect_right(allocated, free) :]
+        return allocated
 
     def decodes(self) -> tuple[int, int]:
         """Return the number of cohort members, and the positions that they have written."""
-        return len(self._seats), self._context
+        return len(self._members), self._context
 
     def jump(self, steps: int) -> tuple[Finish, ...]:
-        """Execute ``steps`` steps, at most as many as :meth:`openings` returned, at least 1.
+        """Execute ``steps`` >= 1 steps, at most as many as :meth:`cumulative_allocations` has.
 
-        No plan lists their allocations, nor the ends that this or :meth:`settle` returned.
+        No plan lists their allocations, nor the ends that this or :meth:`commit` returned.
         """
         if self._finished or self._pending:
             self._finished, self._pending = [], []
         if self.config.prefix_caching and any(self._filling):
             for _ in range(steps):
-                for request, needs, fills in self._moving():
+                for request, needs, fills in self._changing():
                     if needs:
                         self.pool.append((request,))
                     if fills:
@@ -153,17 +153,17 @@ class CohortScheduler(Scheduler):
                 self._step += 1
                 self._tick += 1
         else:
-            self._open_blocks(steps)
+            self._allocate_blocks(steps)
             self._step += steps
             self._tick += steps
         self.pool.clear_evicted()
-        self._context += steps * len(self._seats)
+        self._context += steps * len(self._members)
         if self._tick < self._next_ends[0]:
             return ()
         self._end_members()
         return tuple(self._finished)
 
-    def _open_blocks(self, steps: int) -> None:
+    def _allocate_blocks(self, steps: int) -> None:
         rows, phase = self._crossing, self._tick % self.pool.block_size
         if steps > 1:
             rows = rows[phase:] + rows[:phase]
@@ -173,24 +173,24 @@ class CohortScheduler(Scheduler):
 
     # -- single steps ----------------------------------------------------------------------
 
-    def plan(self) -> Work:
+    def plan(self) -> CohortPlan:
         """Plan the next step and allocate its blocks."""
-        return self._plan_cohort() if self._cohort_may_go_on() else self._plan_plainly()
+        return self._plan_cohort() if self._can_plan_cohort() else self._plan_without_cohort()
 
-    def settle(self, work: Work) -> tuple[Finish, ...]:
+    def commit(self, work: CohortPlan) -> tuple[Finish, ...]:
         """Record that ``work`` was executed; free the blocks of ended requests."""
         before = len(self._finished)
         if self._plain is not None:
             self.complete(self._plain)
             self._plain = None
-            self._form()
+            self._form_cohort()
         else:
             self._tick += 1
             self._end_members()
-            self._settle_others(work)
+            self._commit_others(work)
         return tuple(self._finished[before:])
 
-    def _cohort_may_go_on(self) -> bool:
+    def _can_plan_cohort(self) -> bool:
         """Whether no preemption is needed, and only the newest request is outside the cohort."""
         others = self._others
         if others and (len(others) > 1 or self._running[-1] is not others[0]):
@@ -199,22 +199,22 @@ class CohortScheduler(Scheduler):
         needed = len(self._crossing[self._tick % size])
         if others and needed + self.config.max_num_batched_tokens // size + 2 > free:
             draft = self._draft()
-            draft.budget -= len(self._seats)
+            draft.budget -= len(self._members)
             if draft.budget:
                 chunks = others[0].chunks(draft.budget, draft.allowance)
                 needed += missing_blocks(self.pool, chunks)
         return needed <= free
 
-    def _plan_cohort(self) -> Work:
+    def _plan_cohort(self) -> CohortPlan:
         draft = self._draft()
         finished, self._finished, self._pending = self._finished, [], []
-        decodes, context = len(self._seats), self._context
+        decodes, context = len(self._members), self._context
         draft.budget -= decodes
         self._context += decodes
         if draft.list_ops or self.config.prefix_caching:
-            self._move_members(draft)
+            self._change_members(draft)
         else:
-            self._open_blocks(1)
+            self._allocate_blocks(1)
         if draft.budget and self._others:
             self._advance(self._others[0], draft)
         before = len(self._running)
@@ -225,8 +225,8 @@ class CohortScheduler(Scheduler):
         self._step += 1
         return self._work(draft, tuple(finished), decodes, context)
 
-    def _plan_plainly(self) -> Work:
-        self._dissolve()
+    def _plan_without_cohort(self) -> CohortPlan:
+        self._dissolve_cohort()
         self._stalled = False
         plan = self._plain = self.schedule()
         self._others = list(self._running)
@@ -234,7 +234,9 @@ class CohortScheduler(Scheduler):
         draft.chunks, draft.preempted = list(plan.chunks), list(plan.preempted)
         return self._work(draft, plan.finished, 0, 0)
 
-    def _work(self, draft: Draft, finished: tuple[Finish, ...], decodes: int, context: int) -> Work:
+    def _work(
+        self, draft: Draft, finished: tuple[Finish, ...], decodes: int, context: int
+    ) -> CohortPlan:
         # Each member reads its written positions and the token that it writes.
         read = pairs = context + decodes
         prefill = 0
@@ -252,7 +254,7 @@ class CohortScheduler(Scheduler):
                 prefill += chunk.count
         if not self._list_ops:
             self.pool.clear_evicted()  # not listed among the operations
-        return Work(
+        return CohortPlan(
             chunks=tuple(draft.chunks),
             step_work=StepWork(prefill, decodes, read, pairs),
             logical_tokens=logical,
@@ -262,23 +264,23 @@ class CohortScheduler(Scheduler):
             waiting=len(self._waiting),
         )
 
-    def _move_members(self, draft: Draft) -> None:
+    def _change_members(self, draft: Draft) -> None:
         """Allocate the members' new blocks and publish the blocks that this step fills."""
-        for request, needs, fills in self._moving():
+        for request, needs, fills in self._changing():
             if needs:
                 append_blocks(self.pool, request, 1, draft)
             if fills:
                 self._publish_member(request)
 
-    def _moving(self) -> list[tuple[int, bool, bool]]:
+    def _changing(self) -> list[tuple[int, bool, bool]]:
         """Return (member, needs a block, fills a published block), oldest first."""
         size = self.pool.block_size
         needing = self._crossing[self._tick % size]
         filling = self._filling[(self._tick + 1) % size]
         if not filling:
             return [(request, True, False) for request in needing]
-        moving = sorted({**needing, **filling}.items(), key=itemgetter(1))
-        return [(request, request in needing, request in filling) for request, _ in moving]
+        changing = sorted({**needing, **filling}.items(), key=itemgetter(1))
+        return [(request, request in needing, request in filling) for request, _ in changing]
 
     def _draft(self) -> Draft:
         draft = super()._draft()
@@ -306,7 +308,7 @@ class CohortScheduler(Scheduler):
         for request in tuple(ending):
             self._end(self._leave(request), FinishReason.LENGTH)
 
-    def _settle_others(self, work: Work) -> None:
+    def _commit_others(self, work: CohortPlan) -> None:
         for request in self._note_chunks(work.chunks):
             group = self._groups[request.id]
             self._others.remove(group)
@@ -317,56 +319,56 @@ class CohortScheduler(Scheduler):
 
     # -- joining and leaving the cohort ----------------------------------------------------
 
-    def _form(self) -> None:
+    def _form_cohort(self) -> None:
         """Build the cohort from decoding requests; others stay outside."""
         self._others = []
-        self._next_seat = 0
+        self._next_number = 0
         for group in self._running:
             if group.is_caught_up and group.members[0].generated:
                 self._join(group)
             else:
                 self._others.append(group)
 
-    def _dissolve(self) -> None:
-        for request in tuple(self._seats):
+    def _dissolve_cohort(self) -> None:
+        for request in tuple(self._members):
             self._leave(request)
 
     def _join(self, group: SequenceGroup) -> None:
         request, tick = group.members[0], self._tick
-        number, one = self._next_seat, request.id
-        self._next_seat += 1
-        self._seats[one] = _Seat(number, tick, request.computed, request.generated)
+        number, request_id = self._next_number, request.id
+        self._next_number += 1
+        self._members[request_id] = _Member(number, tick, request.computed, request.generated)
         self._context += request.computed
         crossing = (tick - request.computed) % self.pool.block_size
-        self._crossing[crossing][one] = number
+        self._crossing[crossing][request_id] = number
         if self.config.prefix_caching and not _publishes_late(request):
-            self._filling[crossing][one] = number
+            self._filling[crossing][request_id] = number
         end = self._end_of(request, tick)
         if end not in self._ends:
             self._ends[end] = {}
             heappush(self._next_ends, end)
-        self._ends[end][one] = number
+        self._ends[end][request_id] = number
 
-    def _leave(self, one: int) -> Request:
+    def _leave(self, request_id: int) -> Request:
         """Remove a member and update its request."""
-        request, seat = self._requests[one], self._seats.pop(one)
-        crossing = (seat.tick - seat.computed) % self.pool.block_size
-        del self._crossing[crossing][one]
-        self._filling[crossing].pop(one, None)
-        ends = self._end_of(request, seat.tick)  # its counts are those at joining
+        request, member = self._requests[request_id], self._members.pop(request_id)
+        crossing = (member.tick - member.computed) % self.pool.block_size
+        del self._crossing[crossing][request_id]
+        self._filling[crossing].pop(request_id, None)
+        ends = self._end_of(request, member.tick)  # its counts are those at joining
         if ends in self._ends:
-            del self._ends[ends][one]
-        gone = self._tick - seat.tick
-        request.computed = seat.computed + gone
-        request.generated = seat.generated + gone
+            del self._ends[ends][request_id]
+        steps = self._tick - member.tick
+        request.computed = member.computed + steps
+        request.generated = member.generated + steps
         self._context -= request.computed
         if _publishes_late(request):
             self._cache.publish(request, request.computed, self._step)
         return request
 
-    def _written(self, one: int) -> int:
-        seat = self._seats[one]
-        return seat.computed + self._tick - seat.tick
+    def _written(self, request_id: int) -> int:
+        member = self._members[request_id]
+        return member.computed + self._tick - member.tick
 
     @staticmethod
     def _end_of(request: Request, tick: int) -> int:

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, groupby
 
 from kvsim.core.blocks import Key, PoolError, block_array
-from kvsim.sim.fast.runs import Hits, Piece, Run, RunRecords, runs_of
+from kvsim.sim.fast.runs import BlockRun, CachedSegment, Hits, RunRecords, runs_of
 from kvsim.traces.hash_keys import KeyRun, key_runs
 
 
@@ -38,7 +38,7 @@ class RunPool(RunRecords):
     def lookup(self, keys: Sequence[Key]) -> Hits:
         """See :class:`BlockPool`."""
         hits = Hits("i")
-        current: Run | None = None
+        current: BlockRun | None = None
         for stem, _, count in key_runs(keys):
             end = len(hits) + count
             for run in self._stems.get(stem, ()):
@@ -79,23 +79,23 @@ class RunPool(RunRecords):
             self._runs[request] = [run for run, _ in found_runs]
         return shared[:]
 
-    def _revive(self, run: Run, upto: int) -> None:
+    def _revive(self, run: BlockRun, upto: int) -> None:
         """Remove the leading ``upto`` blocks of a run from the eviction queue."""
-        while run.pieces and run.pieces[-1].low < upto:
-            piece = run.pieces[-1]
-            low, piece.low = piece.low, min(upto, piece.high)
-            self._cached -= piece.low - low
-            if piece.low == piece.high:
-                run.pieces.pop()
-                del self._queue[piece]
+        while run.segments and run.segments[-1].low < upto:
+            segment = run.segments[-1]
+            low, segment.low = segment.low, min(upto, segment.high)
+            self._cached -= segment.low - low
+            if segment.low == segment.high:
+                run.segments.pop()
+                del self._queue[segment]
 
     def publish(self, request: int, first: int, keys: Sequence[Key], step: int = 0) -> None:
         """See :class:`BlockPool`."""
         table = self._tables.get(request, block_array())
         if len(table) < len(keys):
             raise PoolError(f"request {request} has no {len(keys)} blocks")
-        mine = self._runs.setdefault(request, [])
-        last = mine[-1] if mine else None
+        own = self._runs.setdefault(request, [])
+        last = own[-1] if own else None
         if last and (last.publisher != request or last.owners[request] < len(last.blocks)):
             last = None  # the request cannot extend this run
         for new in key_runs(keys, first):
@@ -103,13 +103,13 @@ class RunPool(RunRecords):
             if last and last.end == new.place and (not runs or runs[-1] is last):
                 self._grow(last, new, table, step)
                 continue
-            for part in self._unknown(new):
+            for part in self._unpublished(new):
                 if not last or last.end != part.place:
-                    last = Run(part.place, request)
-                    mine.append(last)
+                    last = BlockRun(part.place, request)
+                    own.append(last)
                 self._grow(last, part, table, step)
 
-    def _unknown(self, new: KeyRun) -> list[KeyRun]:
+    def _unpublished(self, new: KeyRun) -> list[KeyRun]:
         """Return the parts of a key run that are not published yet."""
         parts, place, end = [], new.place, new.place + new.blocks
         for run in self._stems.get(new.stem, ()):
@@ -121,7 +121,7 @@ class RunPool(RunRecords):
                 return parts
         return [*parts, KeyRun(new.stem, place, end - place)]
 
-    def _grow(self, run: Run, keys: KeyRun, table: array[int], step: int) -> None:
+    def _grow(self, run: BlockRun, keys: KeyRun, table: array[int], step: int) -> None:
         """Publish blocks of ``table`` under new keys at the end of a run."""
         stem, place, count = keys
         if stem in run.stems:
@@ -148,10 +148,10 @@ class RunPool(RunRecords):
             kept = max(0, first - run.place)
             if run.publisher != request or kept >= run.owners[request]:
                 continue
-            if sorted(run.owners.values())[:-1][-1:] > [kept] or run.pieces:
+            if sorted(run.owners.values())[:-1][-1:] > [kept] or run.segments:
                 raise PoolError(f"what request {request} retracts is not its own alone")
             run.owners[request] = kept
-            self._cut(run, kept)
+            self._truncate(run, kept)
             if not kept:
                 del run.owners[request]
                 self._runs[request].remove(run)
@@ -198,14 +198,14 @@ class RunPool(RunRecords):
     def release(self, request: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """See :class:`BlockPool`."""
         table = tuple(self.table(request))
-        parts = self._part(request)
+        parts = self._release_blocks(request)
         return table, tuple(chain.from_iterable(reversed(parts)))
 
     def drop(self, request: int) -> None:
         """See :class:`BlockPool`."""
-        self._part(request)
+        self._release_blocks(request)
 
-    def _part(self, request: int) -> list[Sequence[int]]:
+    def _release_blocks(self, request: int) -> list[Sequence[int]]:
         """Release all blocks of a request; return those that stay cached, last run first."""
         table = self._tables.pop(request, None)
         if table is None:
@@ -213,45 +213,45 @@ class RunPool(RunRecords):
         kept: list[Sequence[int]] = []
         end = len(table)
         for run in reversed(self._runs.pop(request, [])):
-            mine = run.owners.pop(request)
-            behind = run.place + mine
+            own = run.owners.pop(request)
+            behind = run.place + own
             if behind < end:
                 self._push_free(table[behind:end])  # without a key
             end = run.place
-            kept.append(self._leave(run, mine))
+            kept.append(self._queue_unowned(run, own))
         self._push_free(table[:end])
         return kept
 
-    def _leave(self, run: Run, mine: int) -> Sequence[int]:
-        """Queue the blocks among the first ``mine`` of a run that have no owner any more."""
+    def _queue_unowned(self, run: BlockRun, own: int) -> Sequence[int]:
+        """Queue the blocks among the first ``own`` of a run that have no owner any more."""
         owned = run.owned
-        self._extra -= min(mine, owned)
-        if mine <= owned:
+        self._extra -= min(own, owned)
+        if own <= owned:
             return ()
-        piece = Piece(run, owned, mine)
-        run.pieces.append(piece)
-        self._queue[piece] = None
-        self._cached += mine - owned
-        return run.blocks[owned:mine]
+        segment = CachedSegment(run, owned, own)
+        run.segments.append(segment)
+        self._queue[segment] = None
+        self._cached += own - owned
+        return run.blocks[owned:own]
 
     def _evict(self, count: int) -> Sequence[int]:
         evicted = block_array()
         while len(evicted) < count:
-            piece = next(iter(self._queue))
-            run, high = piece.run, piece.high
-            piece.high = max(piece.low, high - (count - len(evicted)))
-            lost = run.blocks[piece.high : high]
+            segment = next(iter(self._queue))
+            run, high = segment.run, segment.high
+            segment.high = max(segment.low, high - (count - len(evicted)))
+            lost = run.blocks[segment.high : high]
             lost.reverse()
             evicted += lost
-            if piece.high == piece.low:
-                run.pieces.remove(piece)
-                del self._queue[piece]
-            self._cut(run, piece.high)
+            if segment.high == segment.low:
+                run.segments.remove(segment)
+                del self._queue[segment]
+            self._truncate(run, segment.high)
         self._cached -= count
         self._evicted += evicted
         return evicted
 
-    def _cut(self, run: Run, length: int) -> None:
+    def _truncate(self, run: BlockRun, length: int) -> None:
         """Drop the content of the blocks of a run from ``length`` on."""
         del run.blocks[length:], run.steps[length:]
         end = run.place + length

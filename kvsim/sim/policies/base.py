@@ -9,7 +9,7 @@ from typing import Protocol
 from kvsim.core.prefix import PrefixStats
 from kvsim.core.request import final_tokens
 from kvsim.latency.clock import StepClock
-from kvsim.sim.arrivals import Arrivals, Misfit, seconds
+from kvsim.sim.arrivals import ArrivalQueue, Shortfall, seconds
 from kvsim.sim.config import SimConfig, SimulationError
 from kvsim.sim.recorder import Recorder
 
@@ -17,7 +17,7 @@ from kvsim.sim.recorder import Recorder
 LARGEST_PIECE, WHOLE_PIECE = "largest_free_piece", "whole_free_piece"
 WRITTEN_LATER, NEVER_WRITTEN = "written_later", "never_written"
 # Steps without a finished request that are tolerated beyond twice the longest request.
-_PATIENCE = 1000
+_GRACE_STEPS = 1000
 
 
 @dataclass(slots=True)
@@ -60,16 +60,16 @@ class Totals:
 
 
 @dataclass(slots=True)
-class Run:
+class SimulationRun:
     """A simulation in progress. ``jump``: fast-forward over decode-only steps."""
 
     config: SimConfig
-    arrivals: Arrivals
+    arrivals: ArrivalQueue
     recorder: Recorder
     clock: StepClock
     jump: bool = True
     totals: Totals = field(default_factory=Totals)
-    _watched: tuple[int, int] = (0, 0)  # finished requests, and steps since the last one
+    _progress: tuple[int, int] = (0, 0)  # finished requests, and steps since the last one
 
     def started(self, row: int) -> None:
         """Record that the first chunk of a request starts now."""
@@ -90,12 +90,12 @@ class Run:
 
     def horizon(self) -> int:
         """Return the attoseconds until the next arrival or series point."""
-        recorder, at = self.recorder, self.arrivals.next_at
-        mark = recorder.next_mark
-        until = mark if at is None or mark < at else at
+        recorder, at = self.recorder, self.arrivals.next_arrival_at
+        point_at = recorder.next_point_at
+        until = point_at if at is None or point_at < at else at
         return until - recorder.now
 
-    def watch(self, more: int) -> None:
+    def check_progress(self, more: int) -> None:
         """Check for progress after ``more`` steps.
 
         The oldest request computes at least one token per step, so it ends within its length.
@@ -103,15 +103,15 @@ class Run:
         Raises:
             SimulationError: ``livelock``: no request ends.
         """
-        ended, turns = self._watched
+        ended, steps = self._progress
         finished = self.totals.finished
         if finished != ended:
-            self._watched = (finished, 0)
+            self._progress = (finished, 0)
             return
-        self._watched = (ended, turns + more)
-        if turns > 2 * self.arrivals.most_positions + _PATIENCE:
+        self._progress = (ended, steps + more)
+        if steps > 2 * self.arrivals.most_positions + _GRACE_STEPS:
             raise SimulationError(
-                "livelock", steps=turns, finished=finished,
+                "livelock", steps=steps, finished=finished,
                 waiting=self.arrivals.waiting, seconds=seconds(self.recorder.now),
             )  # fmt: skip
 
@@ -121,10 +121,10 @@ class Policy(Protocol):
 
     names: tuple[str, ...]
 
-    def check(self, prompt: int, output: int, samples: int) -> Misfit | None:
+    def check(self, prompt: int, output: int, samples: int) -> Shortfall | None:
         """Return why a request of these lengths and samples can never be served, or None."""
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: SimulationRun) -> None:
         """Attach to ``run``."""
 
     @property
@@ -144,27 +144,27 @@ class Policy(Protocol):
         """Check the policy's records against each other."""
 
 
-class Unshared:
+class SingleSequencePolicy:
     """Base of policies with one sequence per request and no sharing."""
 
     def __init__(self, config: SimConfig) -> None:
         self.config = config
-        self._run: Run
+        self._run: SimulationRun
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: SimulationRun) -> None:
         """See :class:`Policy`."""
         self._run = run
 
-    def check(self, prompt: int, output: int, samples: int) -> Misfit | None:
-        """See :class:`Policy`; memory is checked by :meth:`room_for`."""
+    def check(self, prompt: int, output: int, samples: int) -> Shortfall | None:
+        """See :class:`Policy`; memory is checked by :meth:`memory_shortfall`."""
         if samples > 1:
-            return Misfit("samples", samples, 1)
+            return Shortfall("samples", samples, 1)
         final = final_tokens(prompt, output)
         if final > self.config.max_length:
-            return Misfit("max_length", final, self.config.max_length)
-        return self.room_for(prompt, output)
+            return Shortfall("max_length", final, self.config.max_length)
+        return self.memory_shortfall(prompt, output)
 
-    def room_for(self, prompt: int, output: int) -> Misfit | None:
+    def memory_shortfall(self, prompt: int, output: int) -> Shortfall | None:
         """Return why a request does not fit into the empty pool, or None."""
         raise NotImplementedError
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from kvsim.accounting.slots import SlotState
 from kvsim.core.request import final_tokens
 from kvsim.latency.roofline import StepWork
-from kvsim.sim.arrivals import Misfit
+from kvsim.sim.arrivals import Shortfall
 from kvsim.sim.config import SimConfig
-from kvsim.sim.policies.base import Unshared
+from kvsim.sim.policies.base import SingleSequencePolicy
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class _Batch:
     ended: int = 0
 
 
-class Static(Unshared):
+class Static(SingleSequencePolicy):
     """Slabs of the maximum length, allocated for a whole batch."""
 
     names: tuple[str, ...] = (
@@ -48,12 +48,12 @@ class Static(Unshared):
         self.slots = config.shape.slots
         self.batch: _Batch | None = None
 
-    def room_for(self, prompt: int, output: int) -> Misfit | None:
+    def memory_shortfall(self, prompt: int, output: int) -> Shortfall | None:
         """See :class:`kvsim.sim.policies.base.SingleSequencePolicy`."""
-        needed = self.needs(1, prompt, output)
-        return Misfit("slots", needed, self.slots) if needed > self.slots else None
+        needed = self.peak_slots(1, prompt, output)
+        return Shortfall("slots", needed, self.slots) if needed > self.slots else None
 
-    def needs(self, rows: int, longest: int, last: int) -> int:  # noqa: ARG002
+    def peak_slots(self, rows: int, longest: int, last: int) -> int:  # noqa: ARG002
         """Return the peak slots of ``rows`` rows."""
         return rows * self.config.max_length
 
@@ -61,14 +61,14 @@ class Static(Unshared):
         """Return the slots that each row holds."""
         return self.config.max_length
 
-    def lengthening(self) -> int:
+    def growth_per_step(self) -> int:
         """Return the slots by which each row grows per further step."""
         return 0
 
     def grow(self, steps: int) -> None:
         """Prepare ``steps`` further positions of each row."""
 
-    def steps_alike(self) -> int:
+    def steps_without_copy(self) -> int:
         """Return the number of further steps without a reallocation."""
         return self.config.max_length
 
@@ -134,7 +134,7 @@ class Static(Unshared):
             row = arrivals.peek()
             wider, later = max(longest, arrivals.prompt[row]), max(last, arrivals.output[row])
             fits = final_tokens(wider, later) <= self.config.max_length
-            if not fits or self.needs(len(rows) + 1, wider, later) > self.slots:
+            if not fits or self.peak_slots(len(rows) + 1, wider, later) > self.slots:
                 break
             rows.append(arrivals.pop())
             longest, last = wider, later
@@ -145,7 +145,7 @@ class Static(Unshared):
         run, rows = self._run, len(batch.rows)
         ends = run.arrivals.output[batch.rows[batch.ended]]
         # The prefill samples the first of n new tokens, decoding the other n - 1.
-        steps = min(ends - 1 - batch.generated, self.steps_alike()) if run.jump else 1
+        steps = min(ends - 1 - batch.generated, self.steps_without_copy()) if run.jump else 1
         context = rows * (batch.longest + batch.generated)
         line = run.clock.decode_run(rows, context, steps)
         span = run.horizon()
@@ -154,7 +154,7 @@ class Static(Unshared):
         steps = line.steps
         self.grow(steps)
         batch.generated += 1
-        alive, wider = rows - batch.ended, self.lengthening()
+        alive, wider = rows - batch.ended, self.growth_per_step()
         slopes = (alive, 0, batch.ended * wider, alive * (wider - 1), -rows * wider)
         run.recorder.run(
             self.levels(), slopes, alive, run.arrivals.waiting, steps, line.duration, line.moment
@@ -177,12 +177,12 @@ class Static(Unshared):
 class Growing(Static):
     """Rows without spare slots; the batch's cache is copied whenever it grows."""
 
-    def needs(self, rows: int, longest: int, last: int) -> int:
+    def peak_slots(self, rows: int, longest: int, last: int) -> int:
         """Return the peak at the last growth: the new cache, and the old one or a part of it."""
         width = self._width_at(longest, final_tokens(longest, last))
         if width == longest:
             return rows * width
-        return self._while_copying(rows, self._width_at(longest, width, shorter=1), width)
+        return self._slots_while_copying(rows, self._width_at(longest, width, shorter=1), width)
 
     def width(self) -> int:
         """Return the slots that each row holds."""
@@ -190,11 +190,11 @@ class Growing(Static):
         assert batch is not None
         return self._width_at(batch.longest, batch.longest + batch.generated)
 
-    def lengthening(self) -> int:
+    def growth_per_step(self) -> int:
         """Return 1 if every step grows the rows by one slot, else 0."""
         return 1 if self.config.growth == 1 else 0
 
-    def steps_alike(self) -> int:
+    def steps_without_copy(self) -> int:
         """Return the steps that fit into the current width; unlimited if every step grows."""
         batch = self.batch
         assert batch is not None
@@ -214,7 +214,7 @@ class Growing(Static):
             if width == before:
                 continue
             totals.copied_slots += rows * before
-            peak = self._while_copying(rows, before, width)
+            peak = self._slots_while_copying(rows, before, width)
             totals.peak_copy_slots = max(totals.peak_copy_slots, peak)
 
     def _width_at(self, longest: int, written: int, shorter: int = 0) -> int:
@@ -223,6 +223,6 @@ class Growing(Static):
         times = -(-(written - longest) // growth) - shorter
         return min(longest + times * growth, self.config.max_length)
 
-    def _while_copying(self, rows: int, before: int, after: int) -> int:
+    def _slots_while_copying(self, rows: int, before: int, after: int) -> int:
         """Return the slots while the last part is copied: the new cache and that old part."""
         return rows * after + -(-rows * before // self.config.copied_parts)

@@ -20,14 +20,14 @@ from kvsim.contiguous.reservation import (
     reserved_slots,
 )
 from kvsim.latency.roofline import StepWork
-from kvsim.sim.arrivals import Misfit
+from kvsim.sim.arrivals import Shortfall
 from kvsim.sim.config import SimConfig, SimulationError
 from kvsim.sim.policies.base import (
     LARGEST_PIECE,
     NEVER_WRITTEN,
     WHOLE_PIECE,
     WRITTEN_LATER,
-    Unshared,
+    SingleSequencePolicy,
 )
 
 
@@ -40,7 +40,7 @@ class _Prefill:
     computed: int = 0
 
 
-class Reserved(Unshared):
+class Reserved(SingleSequencePolicy):
     """The policies ``max``, ``pow2`` and ``oracle``.
 
     Raises:
@@ -76,11 +76,11 @@ class Reserved(Unshared):
         self._ahead = 0  # of these, positions not passed to the pool yet
         self._stalled = False
 
-    def room_for(self, prompt: int, output: int) -> Misfit | None:
+    def memory_shortfall(self, prompt: int, output: int) -> Shortfall | None:
         """See :class:`kvsim.sim.policies.base.SingleSequencePolicy`."""
         slots = reserved_slots(self.kind, prompt, output, self.config.max_length)
         if not self.pool.buddy.ever_fits(slots):
-            return Misfit("slots", slots, self.pool.buddy.largest_free_piece)
+            return Shortfall("slots", slots, self.pool.buddy.largest_free_piece)
         return None
 
     @property
@@ -105,11 +105,11 @@ class Reserved(Unshared):
     def step(self) -> None:
         """See :class:`kvsim.sim.policies.base.Policy`."""
         waits = self._run.arrivals.waiting
-        quiet = self._run.jump and self._decoding and not self._prefilling
-        if quiet and (self._stalled or not waits):
-            self._quiet()
+        decode_only = self._run.jump and self._decoding and not self._prefilling
+        if decode_only and (self._stalled or not waits):
+            self._decode_only()
         else:
-            self._one()
+            self._single_step()
 
     def check_integrity(self) -> None:
         """See :class:`kvsim.sim.policies.base.Policy`."""
@@ -122,7 +122,7 @@ class Reserved(Unshared):
         row = arrivals.peek()
         return arrivals.prompt[row], arrivals.output[row]
 
-    def _quiet(self) -> None:
+    def _decode_only(self) -> None:
         """Decode until the next end, arrival or series point."""
         run, decodes = self._run, self._decoding
         line = run.clock.decode_run(decodes, self._context, self._ticks[0] - self._tick)
@@ -143,7 +143,7 @@ class Reserved(Unshared):
         self._tick += line.steps
         self._end_rows()
 
-    def _one(self) -> None:
+    def _single_step(self) -> None:
         run, decodes = self._run, self._decoding
         read = pairs = self._context + decodes
         self._context += decodes
@@ -167,12 +167,12 @@ class Reserved(Unshared):
 
     def _chunks(self, budget: int) -> list[tuple[_Prefill, int]]:
         """Return the prompt chunks of this step; admits requests that fit."""
-        run, seats = self._run, self.config.max_num_seqs - self._decoding
+        run, free_seqs = self._run, self.config.max_num_seqs - self._decoding
         threshold = self.config.long_prefill_token_threshold
         chunks = []
         place = 0
         while budget > 0:
-            if place == len(self._prefilling) and not self._admit(seats):
+            if place == len(self._prefilling) and not self._admit(free_seqs):
                 break
             each = self._prefilling[place]
             count = min(each.prompt - each.computed, budget)
@@ -184,9 +184,9 @@ class Reserved(Unshared):
             place += 1
         return chunks
 
-    def _admit(self, seats: int) -> bool:
+    def _admit(self, free_seqs: int) -> bool:
         run = self._run
-        if not run.arrivals.waiting or len(self._prefilling) >= seats:
+        if not run.arrivals.waiting or len(self._prefilling) >= free_seqs:
             return False
         prompt, output = self._head()
         if not self.pool.fits(prompt, output):
