@@ -55,36 +55,38 @@ def configuration(policy: Any) -> SimConfig:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the rows, print them and write them to a file."""
-    asked = _parser().parse_args(arguments)
-    if asked.one:
-        print(json.dumps(_one(asked)))
+    args = _parser().parse_args(arguments)
+    if args.one:
+        print(json.dumps(_child_row(args)))
         return 0
-    files = [TRACES[name] for name in asked.trace]
-    missing = [name for name in files if not (asked.traces / name).exists()]
+    files = [TRACES[name] for name in args.trace]
+    missing = [name for name in files if not (args.traces / name).exists()]
     if missing:
-        print(f"{asked.traces}: no {', '.join(missing)}; say where with --traces", file=sys.stderr)
+        print(f"{args.traces}: no {', '.join(missing)}; say where with --traces", file=sys.stderr)
         print("Where they come from: docs/simulator.md, Speed.", file=sys.stderr)
         return 2
     rows = []
-    cells = _cells(asked)
-    for number in range(asked.rounds):
+    cells = _cells(args)
+    for number in range(args.rounds):
         for trace, policy, requests in cells:
-            row = _child(asked, trace, policy, requests) | {"round": number}
+            row = _measured_row(args, trace, policy, requests) | {"round": number}
             rows.append(row)
             print(_line(row), flush=True)
-            _write(asked.out, rows, asked)
+            _write(args.out, rows, args)
     return 0
 
 
-def _cells(asked: argparse.Namespace) -> list[tuple[str, str, int]]:
-    if asked.curve:
-        return [(trace, "paged", size) for size in CURVE for trace in asked.trace]
-    return [(trace, policy, asked.requests) for policy in asked.policy for trace in asked.trace]
+def _cells(args: argparse.Namespace) -> list[tuple[str, str, int]]:
+    if args.curve:
+        return [(trace, "paged", size) for size in CURVE for trace in args.trace]
+    return [(trace, policy, args.requests) for policy in args.policy for trace in args.trace]
 
 
-def _child(asked: argparse.Namespace, trace: str, policy: str, requests: int) -> dict[str, Any]:
+def _measured_row(
+    args: argparse.Namespace, trace: str, policy: str, requests: int
+) -> dict[str, Any]:
     """Run one row in a process and measure it from outside."""
-    command = [sys.executable, "-P", "-m", "kvsim.bench", "--traces", str(asked.traces)]
+    command = [sys.executable, "-P", "-m", "kvsim.bench", "--traces", str(args.traces)]
     start_s = _timed([*command, "--one", "nothing"])[0]
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     wall_s, told = _timed(
@@ -110,12 +112,12 @@ def _timed(command: list[str]) -> tuple[float, str]:
     return time.perf_counter() - began, done.stdout
 
 
-def _one(asked: argparse.Namespace) -> dict[str, Any]:
+def _child_row(args: argparse.Namespace) -> dict[str, Any]:
     """Compute the row of a child process."""
-    if asked.one == "nothing":
+    if args.one == "nothing":
         return {}
-    stream = Tile(TraceFile(asked.traces / TRACES[asked.one]), asked.requests)
-    result = simulate(stream, configuration(asked.policy[0]))
+    stream = Tile(TraceFile(args.traces / TRACES[args.one]), args.requests)
+    result = simulate(stream, configuration(args.policy[0]))
     cpu_s = time.process_time()
     data = result.to_json()
     return {
@@ -161,7 +163,7 @@ def _line(row: dict[str, Any]) -> str:
     )
 
 
-def _write(path: Path, rows: list[dict[str, Any]], asked: argparse.Namespace) -> None:
+def _write(path: Path, rows: list[dict[str, Any]], args: argparse.Namespace) -> None:
     cells: dict[tuple[str, str, int], list[float]] = {}
     for row in rows:
         key = (row["trace"], row["policy"], row["requests"])
@@ -175,7 +177,7 @@ def _write(path: Path, rows: list[dict[str, Any]], asked: argparse.Namespace) ->
         for (trace, policy, requests), speeds in cells.items()
     ]  # fmt: skip
     told = {
-        "model": MODEL, "gpu": GPU, "gpus": GPUS, "curve": asked.curve, "cores": os.cpu_count(),
+        "model": MODEL, "gpu": GPU, "gpus": GPUS, "curve": args.curve, "cores": os.cpu_count(),
         "python": sys.version.split()[0], "config": configuration("paged").to_json(),
     }  # fmt: skip
     text = json.dumps({"about": told, "medians": medians, "rows": rows}, indent=1)

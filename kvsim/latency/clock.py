@@ -81,7 +81,7 @@ class StepClock(Protocol):
         """
 
 
-class _AnyClock:
+class _OpaqueClock:
     """Clock of an arbitrary latency model: no closed form, one step at a time."""
 
     def __init__(self, latency: Latency) -> None:
@@ -107,8 +107,8 @@ class _LinearClock:
         prefill, decodes, read, pairs = work.prefill_tokens, work.decode_tokens, *_attention(work)
         if not prefill and not decodes:
             return 0
-        mine = self._fixed + self._prefill * prefill + self._decode * decodes
-        return mine + self._kv * read + self._pair * pairs
+        linear = self._fixed + self._prefill * prefill + self._decode * decodes
+        return linear + self._kv * read + self._pair * pairs
 
     def decode_run(self, decodes: int, context: int, steps: int) -> DecodeRun:
         per_slot = self._kv + self._pair
@@ -173,4 +173,4 @@ def step_clock(latency: Latency) -> StepClock:
         return _RooflineClock(latency)
     if isinstance(latency, LinearLatency):
         return _LinearClock(latency)
-    return _AnyClock(latency)
+    return _OpaqueClock(latency)

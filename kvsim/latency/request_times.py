@@ -37,7 +37,7 @@ from kvsim.latency.calibrate import (
 )
 from kvsim.latency.nnls import Floats
 from kvsim.latency.roofline import LinearLatency
-from kvsim.traces.opening import opened
+from kvsim.traces.opening import open_trace
 from kvsim.traces.parse import BadRowError, scaled_time, tokens
 from kvsim.traces.rows import jsonl_rows
 from kvsim.traces.types import NANOSECONDS, Rejection, TraceError
@@ -45,7 +45,7 @@ from kvsim.traces.types import NANOSECONDS, Rejection, TraceError
 _TIMES = ("queued_ts", "scheduled_ts", "first_token_ts", "last_token_ts")
 _CHUNK_ROWS = 256
 # Fewest requests before and after the split of the forward error.
-_FEWEST = 20
+_MIN_REQUESTS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def read_request_records(path: Path) -> tuple[list[RequestRecord], tuple[Rejecti
     """
     records: list[RequestRecord] = []
     refused: dict[str, list[Any]] = {}
-    with opened(path) as (_, stream):
+    with open_trace(path) as (_, stream):
         for place, row in jsonl_rows(stream, path):
             if row is None:
                 continue
@@ -147,7 +147,7 @@ def calibrate_requests(records: Sequence[RequestRecord], folds: int = 5) -> Requ
         ValueError: too few records.
     """
     ordered = sorted(records, key=lambda record: record.queued_s)
-    table = _Table(ordered)
+    table = _RequestColumns(ordered)
     several = table.output > 1
     steps = table.output[several] - 1
     seconds = (table.last - table.first)[several] / steps
@@ -191,12 +191,12 @@ def _forward(columns: Floats, seconds: Floats, begin: Floats, end: Floats) -> Fi
     after = len(begin) - np.searchsorted(np.sort(begin), moments, "right")
     best = int(np.argmax(np.minimum(before, after)))
     past, future = end <= moments[best], begin > moments[best]
-    if min(past.sum(), future.sum()) < _FEWEST:
+    if min(past.sum(), future.sum()) < _MIN_REQUESTS:
         return None
     return fit_error(columns[future] @ relative_fit(columns[past], seconds[past]), seconds[future])
 
 
-class _Table:
+class _RequestColumns:
     """Requests as columns, and the load during each."""
 
     def __init__(self, records: Sequence[RequestRecord]) -> None:
@@ -208,8 +208,8 @@ class _Table:
         self.last = column("last_s")
         # Decoded tokens per second and prompt tokens per second of each request.
         span = self.last - self.first
-        self.pace = np.divide(self.output - 1, span, out=np.zeros_like(span), where=span > 0)
-        self.fill = self.prompt / (self.first - self.scheduled)
+        self.decode_rate = np.divide(self.output - 1, span, out=np.zeros_like(span), where=span > 0)
+        self.prefill_rate = self.prompt / (self.first - self.scheduled)
 
     def decode_columns(self) -> Floats:
         """Return [requests, 4]: 1, and mean decodes, slots read, prompt tokens per step."""
@@ -218,12 +218,12 @@ class _Table:
         for rows in self._chunks():
             begin, end = self.first[rows], self.last[rows]
             length = np.maximum(end - begin, 1e-12)
-            beside, middle = _overlap(begin, end, self.first, self.last)
-            context = self.prompt + self.pace * (middle - self.first)
+            overlap, middle = _overlap(begin, end, self.first, self.last)
+            context = self.prompt + self.decode_rate * (middle - self.first)
             computed, _ = _overlap(begin, end, self.scheduled, self.first)
-            columns[rows, 1] = beside.sum(1) / length
-            columns[rows, 2] = (beside * context).sum(1) / length
-            columns[rows, 3] = (computed * self.fill).sum(1) / steps[rows]
+            columns[rows, 1] = overlap.sum(1) / length
+            columns[rows, 2] = (overlap * context).sum(1) / length
+            columns[rows, 3] = (computed * self.prefill_rate).sum(1) / steps[rows]
         return columns
 
     def prefill_columns(self) -> Floats:
@@ -233,9 +233,9 @@ class _Table:
         for rows in self._chunks():
             begin, end = self.scheduled[rows], self.first[rows]
             computed, _ = _overlap(begin, end, self.scheduled, self.first)
-            beside, _ = _overlap(begin, end, self.first, self.last)
-            columns[rows, 2] = (computed * self.fill).sum(1) - self.prompt[rows]
-            columns[rows, 3] = beside.sum(1) / (end - begin)
+            overlap, _ = _overlap(begin, end, self.first, self.last)
+            columns[rows, 2] = (computed * self.prefill_rate).sum(1) - self.prompt[rows]
+            columns[rows, 3] = overlap.sum(1) / (end - begin)
         # Zero the rounding error of the subtraction.
         columns[:, 2] = np.where(columns[:, 2] < 1e-6 * self.prompt, 0.0, columns[:, 2])
         return columns

@@ -6,7 +6,7 @@ probabilities.
     printed value ─► PaperClaim ◄─ ours: one value per seed ─► mean, spread, verdict
 """
 
-from kvsim.paper.claims import Claim, Tolerance, Verdict
-from kvsim.paper.parts import UNCHECKED, PaperResult
+from kvsim.paper.claims import PaperClaim, Tolerance, Verdict
+from kvsim.paper.result import UNCHECKED, PaperResult
 
-__all__ = ["UNCHECKED", "Claim", "PaperResult", "Tolerance", "Verdict"]
+__all__ = ["UNCHECKED", "PaperClaim", "PaperResult", "Tolerance", "Verdict"]

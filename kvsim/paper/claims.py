@@ -15,7 +15,7 @@ from statistics import fmean, stdev
 from typing import Any, Literal
 
 # How a tolerance applies, see Tolerance.
-Kind = Literal["exact", "absolute", "relative", "at_least", "at_most", "covers", "none"]
+ToleranceKind = Literal["exact", "absolute", "relative", "at_least", "at_most", "covers", "none"]
 Unit = Literal["bytes", "gib", "gb", "slots", "percent", "requests", "ratio"]
 # printed: the number itself. derived: a ratio of printed numbers. said: words without a number.
 Basis = Literal["printed", "derived", "said"]
@@ -40,7 +40,7 @@ class Tolerance:
             is within our range, extended by ``value``; ``none``: not judged.
     """
 
-    kind: Kind
+    kind: ToleranceKind
     value: float | None = None
 
 
@@ -48,7 +48,7 @@ EXACT, NOT_JUDGED = Tolerance("exact"), Tolerance("none")
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class PaperClaim:
     """One value of the paper compared with ours.
 
     Attributes:
@@ -141,19 +141,19 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class FittedParameter:
     """A parameter that the paper does not print, and its chosen value; ``item`` is a key."""
 
     item: str
     value: float
 
 
-def within(value: float) -> Tolerance:
+def absolute(value: float) -> Tolerance:
     """Return an absolute tolerance in the claim's unit."""
     return Tolerance("absolute", value)
 
 
-def share(value: float) -> Tolerance:
+def relative(value: float) -> Tolerance:
     """Return a tolerance as a share of the paper's value."""
     return Tolerance("relative", value)
 

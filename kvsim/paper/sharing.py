@@ -15,7 +15,7 @@ from dataclasses import replace
 from kvsim.accounting.sharing import Sharing
 from kvsim.core.blocks import blocks_needed
 from kvsim.paper.steady import config
-from kvsim.paper.workloads import Workload
+from kvsim.paper.workloads import PaperWorkload
 from kvsim.planning.saturation import block_sum
 from kvsim.sim.simulator import simulate
 
@@ -33,20 +33,22 @@ def samples_sharing(lengths: Iterable[tuple[int, int]], samples: int, block_size
     return Sharing(unshared, held)
 
 
-def samples_saving(workload: Workload, samples: int, seed: int, requests: int = 10_000) -> float:
+def samples_saving(
+    workload: PaperWorkload, samples: int, seed: int, requests: int = 10_000
+) -> float:
     """Return the share of blocks saved by samples, see :mod:`kvsim.accounting.sharing`."""
-    lengths = ((each.prompt_tokens, each.output_tokens) for each in workload.draw(requests, seed))
+    lengths = ((each.prompt_tokens, each.output_tokens) for each in workload.sample(requests, seed))
     saved = samples_sharing(lengths, samples, 16).share
     assert saved is not None
     return saved
 
 
 def beams_saving(
-    workload: Workload, beams: int, branching: float, seed: int, requests: int
+    workload: PaperWorkload, beams: int, branching: float, seed: int, requests: int
 ) -> float:
     """Return the share of blocks saved by beams, replaced with probability ``branching``."""
     asked = replace(config("paged"), beams=beams, branching=branching, seed=seed)
-    result = simulate(workload.draw(requests, seed), asked)
+    result = simulate(workload.sample(requests, seed), asked)
     assert result.sharing is not None
     assert result.sharing.share is not None
     return result.sharing.share

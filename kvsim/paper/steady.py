@@ -13,7 +13,7 @@ from kvsim.paper.workloads import BUDGET, MAX_LENGTH, SLOT_BYTES
 from kvsim.sim.config import PolicyName, SimConfig
 from kvsim.sim.metrics import SimResult
 from kvsim.sim.simulator import simulate
-from kvsim.traces.generate import Generated
+from kvsim.traces.generate import SyntheticTrace
 
 # Warm-up in mean output lengths; each step generates one token per request.
 _WARM_UP = 3
@@ -27,7 +27,7 @@ class NotSteadyError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Steady:
+class SteadyState:
     """Steady-state means, as shares of the pool.
 
     Attributes:
@@ -59,16 +59,16 @@ def config(policy: PolicyName, block_size: int = 16) -> SimConfig:
     )
 
 
-def steady(stream: Generated, policy: PolicyName) -> Steady:
+def steady_state(stream: SyntheticTrace, policy: PolicyName) -> SteadyState:
     """Simulate ``stream`` under ``policy`` and return its steady state.
 
     Raises:
         NotSteadyError: there is none.
     """
-    return steady_of(simulate(stream, config(policy)), _WARM_UP * stream.recipe.output.mean)
+    return steady_state_of(simulate(stream, config(policy)), _WARM_UP * stream.recipe.output.mean)
 
 
-def steady_of(result: SimResult, warm_up: float) -> Steady:
+def steady_state_of(result: SimResult, warm_up: float) -> SteadyState:
     """Return the means over the intervals of the series with at least one request waiting.
 
     Args:
@@ -94,4 +94,4 @@ def steady_of(result: SimResult, warm_up: float) -> Steady:
     slots = result.pool_slots
     live, unwritten = mean("live") / slots, mean("unwritten") / slots
     later = mean("written_later") / slots if "written_later" in series.levels else 0.0
-    return Steady(live, later, unwritten - later, 1 - live - unwritten, mean("running"))
+    return SteadyState(live, later, unwritten - later, 1 - live - unwritten, mean("running"))

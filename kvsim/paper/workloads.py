@@ -15,10 +15,10 @@ from functools import cache
 
 import numpy as np
 
-from kvsim.paper.claims import Fitted
+from kvsim.paper.claims import FittedParameter
 from kvsim.sizing.models import find_model
-from kvsim.traces.distributions import Arrivals, Lengths
-from kvsim.traces.generate import Generated, Recipe
+from kvsim.traces.distributions import ArrivalProcess, LengthDistribution
+from kvsim.traces.generate import Recipe, SyntheticTrace
 
 MAX_LENGTH = 2048
 GIB = 1 << 30
@@ -39,17 +39,24 @@ _FIT_ROUNDS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class PaperWorkload:
     """Length distributions whose pairs within the maximum length have the printed means."""
 
     name: str
-    prompt: Lengths
-    output: Lengths
+    prompt: LengthDistribution
+    output: LengthDistribution
 
-    def draw(self, requests: int, seed: int, max_length: int = MAX_LENGTH) -> Generated:
+    def sample(self, requests: int, seed: int, max_length: int = MAX_LENGTH) -> SyntheticTrace:
         """Sample ``requests`` requests that arrive at once."""
-        return Generated(
-            Recipe(requests, Arrivals(None), self.prompt, self.output, seed, max_length=max_length)
+        return SyntheticTrace(
+            Recipe(
+                requests,
+                ArrivalProcess(None),
+                self.prompt,
+                self.output,
+                seed,
+                max_length=max_length,
+            )
         )
 
 
@@ -64,40 +71,44 @@ def output_deviation() -> float:
 
 
 @cache
-def sharegpt() -> Workload:
+def sharegpt() -> PaperWorkload:
     """Return ShareGPT: conversations with ChatGPT, long and with a large spread."""
-    prompt = Lengths("lognormal", SHAREGPT_MEANS[0], PROMPT_SIGMA)
-    output = Lengths("gamma", SHAREGPT_MEANS[1], output_deviation())
-    return Workload("sharegpt", *_unlimited(prompt, output))
+    prompt = LengthDistribution("lognormal", SHAREGPT_MEANS[0], PROMPT_SIGMA)
+    output = LengthDistribution("gamma", SHAREGPT_MEANS[1], output_deviation())
+    return PaperWorkload("sharegpt", *_untruncated(prompt, output))
 
 
 @cache
-def alpaca() -> Workload:
+def alpaca() -> PaperWorkload:
     """Return Alpaca: short instructions and answers; hardly any pair is too long."""
-    prompt = Lengths("gamma", ALPACA_MEANS[0], ALPACA_MEANS[0] / ALPACA_PROMPT_SHAPE**0.5)
-    output = Lengths("lognormal", ALPACA_MEANS[1], ALPACA_OUTPUT_SIGMA)
-    return Workload("alpaca", prompt, output)
+    prompt = LengthDistribution(
+        "gamma", ALPACA_MEANS[0], ALPACA_MEANS[0] / ALPACA_PROMPT_SHAPE**0.5
+    )
+    output = LengthDistribution("lognormal", ALPACA_MEANS[1], ALPACA_OUTPUT_SIGMA)
+    return PaperWorkload("alpaca", prompt, output)
 
 
-def fitted() -> tuple[Fitted, ...]:
+def fitted() -> tuple[FittedParameter, ...]:
     """Return the parameters that are not printed."""
     return (
-        Fitted("output_deviation", output_deviation()),
-        Fitted("prompt_sigma", PROMPT_SIGMA),
-        Fitted("alpaca_prompt_shape", ALPACA_PROMPT_SHAPE),
-        Fitted("alpaca_output_sigma", ALPACA_OUTPUT_SIGMA),
-        Fitted("drawn_prompt_mean", sharegpt().prompt.mean),
-        Fitted("drawn_output_mean", sharegpt().output.mean),
+        FittedParameter("output_deviation", output_deviation()),
+        FittedParameter("prompt_sigma", PROMPT_SIGMA),
+        FittedParameter("alpaca_prompt_shape", ALPACA_PROMPT_SHAPE),
+        FittedParameter("alpaca_output_sigma", ALPACA_OUTPUT_SIGMA),
+        FittedParameter("drawn_prompt_mean", sharegpt().prompt.mean),
+        FittedParameter("drawn_output_mean", sharegpt().output.mean),
     )
 
 
-def _unlimited(prompt: Lengths, output: Lengths) -> tuple[Lengths, Lengths]:
+def _untruncated(
+    prompt: LengthDistribution, output: LengthDistribution
+) -> tuple[LengthDistribution, LengthDistribution]:
     """Adjust lengths so that pairs within the maximum length have the given moments."""
     p, o = prompt, output
     for _ in range(_FIT_ROUNDS):
         random = np.random.Generator(np.random.PCG64(0))
-        prompts = np.maximum(p.draw(_FIT_DRAWS, random), 1)
-        outputs = np.maximum(o.draw(_FIT_DRAWS, random), 1)
+        prompts = np.maximum(p.sample(_FIT_DRAWS, random), 1)
+        outputs = np.maximum(o.sample(_FIT_DRAWS, random), 1)
         kept = prompts + outputs <= MAX_LENGTH
         prompts, outputs = prompts[kept], outputs[kept]
         p = replace(p, mean=float(p.mean * prompt.mean / prompts.mean()))

@@ -35,12 +35,12 @@ from kvsim.sizing.models import ModelFacts
 from kvsim.sizing.vllm_capacity import GPU_BLOCK_MULTIPLE
 
 __all__ = [
+    "EngineCapacity",
     "KVBudget",
     "Plan",
     "PlanError",
     "PlanQuestion",
     "PolicyPlan",
-    "Printed",
     "full_rate",
     "kv_budget",
     "make_plan",
@@ -49,10 +49,10 @@ __all__ = [
 
 BLOCK_SIZES = (8, 16, 32, 64, 128, 256)
 # Most requests for saturating a buddy allocator; further lengths are left out.
-_SATURATE_WITH = 4_000
+_MAX_SATURATING = 4_000
 
 
-class Printed(Protocol):
+class EngineCapacity(Protocol):
     """Capacity that an engine reports."""
 
     @property
@@ -65,7 +65,7 @@ class Printed(Protocol):
 
 
 # geometry, budget in bytes, block size, maximum length
-Capacity = Callable[[KVGeometry, int, int, int], Printed]
+Capacity = Callable[[KVGeometry, int, int, int], EngineCapacity]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Plan:
     block_sizes: Sequence[PagedDemand]
     full_at: float | None
     vllm_args: tuple[str, ...]
-    printed: Printed | None
+    printed: EngineCapacity | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ def make_plan(question: PlanQuestion) -> Plan:
         max_length=max_length,
         requests=len(lengths),
         too_long=len(q.lengths) - len(lengths),
-        left_out=max(0, len(lengths) - _SATURATE_WITH),
+        left_out=max(0, len(lengths) - _MAX_SATURATING),
         policies=policies,
         block_sizes=[paged_demand(lengths, size) for size in BLOCK_SIZES],
         full_at=full_rate(q.latency, lengths, paged.running) if q.latency else None,
@@ -228,16 +228,16 @@ def _reserved(
     max_length: int,
     slot_bytes: int,
 ) -> PolicyPlan:
-    asked = reserved_mean(policy, lengths, max_length) * slot_bytes
-    served = lengths[:_SATURATE_WITH]
+    requested = reserved_mean(policy, lengths, max_length) * slot_bytes
+    served = lengths[:_MAX_SATURATING]
     # Repeat the lengths until there are enough requests.
-    served = served * -(-_SATURATE_WITH // len(served))
+    served = served * -(-_MAX_SATURATING // len(served))
     try:
         pool = saturate(policy, slots, max_length, served)
     except NeverSaturatedError:
-        return PolicyPlan(None, None, asked, reason="never_saturated")
+        return PolicyPlan(None, None, requested, reason="never_saturated")
     except ReservationError:
-        return PolicyPlan(None, None, asked, reason="never_fits")
+        return PolicyPlan(None, None, requested, reason="never_fits")
     bytes_each = (slots - pool.free) * slot_bytes / pool.running
     return PolicyPlan(pool.running, None, bytes_each, pool.live / slots, pool)
 
@@ -294,7 +294,7 @@ def vllm_arguments(q: PlanQuestion, max_length: int, running: int) -> tuple[str,
 
 def _printed(
     q: PlanQuestion, geometry: KVGeometry, kv: int, slot_bytes: int, max_length: int
-) -> Printed | None:
+) -> EngineCapacity | None:
     forgets = geometry.window is not None and geometry.window < max_length
     if q.capacity is None or forgets or q.block_size % GPU_BLOCK_MULTIPLE:
         return None

@@ -24,7 +24,7 @@ def block_transfer_s(geometry: KVGeometry) -> float:
     return geometry.tensors * geometry.layers * COPY_S
 
 
-def recompute_price(result: SimResult, latency: Latency) -> float | None:
+def recompute_cost(result: SimResult, latency: Latency) -> float | None:
     """Return the mean seconds of recomputation per preemption; None without preemptions."""
     if not result.preemptions.total:
         return None
@@ -32,7 +32,7 @@ def recompute_price(result: SimResult, latency: Latency) -> float | None:
     return latency.seconds(StepWork.of([(0, tokens, False)]))
 
 
-def swap_price(result: SimResult, config: SimConfig) -> float | None:
+def swap_cost(result: SimResult, config: SimConfig) -> float | None:
     """Return the mean seconds of swapping out and in per preemption; None without preemptions."""
     found = result.preemptions
     if not found.total:

@@ -17,7 +17,7 @@ from kvsim.contiguous.reservation import ReservationPolicy, ReservationPool, res
 from kvsim.core.blocks import blocks_needed
 from kvsim.core.request import final_tokens
 
-Lengths = Sequence[tuple[int, int]]
+RequestLengths = Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def saturate(
     for request, (prompt, new) in enumerate(lengths):
         while not pool.fits(prompt, new):
             step = ends[0][0] - now
-            _weigh(sums, pool, pool.requested_slots(prompt, new), step)
+            _integrate(sums, pool, pool.requested_slots(prompt, new), step)
             for end, running in ends:
                 # The slot of a last token is never written.
                 pool.write(running, step - (end == now + step))
@@ -82,7 +82,7 @@ def saturate(
     return SaturatedPool(count, live, later, never, rounding, hole, free, now)
 
 
-def _weigh(sums: list[float], pool: ReservationPool, waiting: int, steps: int) -> None:
+def _integrate(sums: list[float], pool: ReservationPool, waiting: int, steps: int) -> None:
     """Add ``steps`` steps in which each running request writes one slot per step."""
     if not steps:
         return
@@ -124,7 +124,7 @@ class PagedDemand:
         return 1 - self.live / (self.blocks * self.block_size)
 
 
-def paged_demand(lengths: Lengths, block_size: int) -> PagedDemand:
+def paged_demand(lengths: RequestLengths, block_size: int) -> PagedDemand:
     """Compute the block demand in closed form.
 
     Raises:
@@ -152,7 +152,7 @@ def block_sum(tokens: int, size: int) -> int:
     return size * full * (full + 1) // 2 + rest * (full + 1)
 
 
-def reserved_mean(policy: ReservationPolicy, lengths: Lengths, max_length: int) -> float:
+def reserved_mean(policy: ReservationPolicy, lengths: RequestLengths, max_length: int) -> float:
     """Return the time-weighted mean of reserved slots before rounding."""
-    asked = sum(reserved_slots(policy, p, n, max_length) * n for p, n in lengths)
-    return asked / sum(n for _, n in lengths)
+    requested = sum(reserved_slots(policy, p, n, max_length) * n for p, n in lengths)
+    return requested / sum(n for _, n in lengths)

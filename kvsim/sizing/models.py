@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from kvsim.near import nearest
 from kvsim.sizing.geometry import KVGeometry, geometry_from_config
 from kvsim.sizing.model_table import ROWS
+from kvsim.spelling import nearest
 
 ELEMENT_BYTES = {"float8": 1, "float16": 2, "bfloat16": 2, "float32": 4}
 

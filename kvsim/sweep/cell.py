@@ -14,16 +14,16 @@ from kvsim.sim.config import SimConfig, SimulationError, catalogue_config
 from kvsim.sim.simulator import simulate
 from kvsim.sizing.geometry import UnsupportedGeometryError
 from kvsim.sizing.models import find_model
-from kvsim.sweep.grid import SETTINGS, Cell, canonical, code_digest, rate_factor, trace_sha256
-from kvsim.traces.distributions import Arrivals
+from kvsim.sweep.grid import SETTINGS, SweepCell, canonical, code_digest, rate_factor, trace_sha256
+from kvsim.traces.distributions import ArrivalProcess
 from kvsim.traces.edit import Head, ScaleRate, WithArrivals
-from kvsim.traces.generate import Generated, from_preset
+from kvsim.traces.generate import SyntheticTrace, from_preset
 from kvsim.traces.load import TraceFile
 from kvsim.traces.types import NANOSECONDS, RequestStream, TraceError
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class ComputedCell:
     """A computed cell, its cost, and where it was computed: ``process``, or a Ray node id."""
 
     id: str
@@ -32,14 +32,14 @@ class Done:
     by: str = "process"
 
 
-def compute(cell: Cell, trace: Path | None = None) -> Done:
+def compute(cell: SweepCell, trace: Path | None = None) -> ComputedCell:
     """Run :func:`run_cell` and measure its time."""
     began = time.perf_counter()
     content = run_cell(cell, trace)
-    return Done(cell.id, content, time.perf_counter() - began)
+    return ComputedCell(cell.id, content, time.perf_counter() - began)
 
 
-def run_cell(cell: Cell, trace: Path | None = None) -> bytes:
+def run_cell(cell: SweepCell, trace: Path | None = None) -> bytes:
     """Simulate a cell and return the bytes of its file.
 
     If the simulation is impossible (pool too small, bad trace row), the error is the result.
@@ -72,7 +72,7 @@ def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v if isinstance(v, int | float | str) else str(v) for k, v in params.items()}
 
 
-def _config(cell: Cell, stream: RequestStream) -> SimConfig:
+def _config(cell: SweepCell, stream: RequestStream) -> SimConfig:
     settings = cell.settings
     length = settings.get("max_length")
     if length is None:
@@ -92,15 +92,15 @@ def _config(cell: Cell, stream: RequestStream) -> SimConfig:
     )
 
 
-def _stream(cell: Cell, path: Path | None) -> RequestStream:
+def _stream(cell: SweepCell, path: Path | None) -> RequestStream:
     settings = cell.settings
     rate, seed = settings.get("rate"), settings.get("seed", 0)
     factor = rate_factor(rate)
-    arrivals = Arrivals(None if factor else rate, settings.get("cv", 1.0))
+    arrivals = ArrivalProcess(None if factor else rate, settings.get("cv", 1.0))
     if cell.trace_sha256 is None:
         # Limit the lengths, so that cells with one maximum length serve the same requests.
         length = settings.get("max_length") or find_model(settings["model"]).max_positions
-        return Generated(
+        return SyntheticTrace(
             from_preset(
                 settings["trace"], settings["requests"], arrivals, seed=seed, max_length=length
             )
@@ -109,11 +109,11 @@ def _stream(cell: Cell, path: Path | None) -> RequestStream:
     if "requests" in settings:
         stream = Head(stream, settings["requests"])
     if factor is not None:
-        return _faster(stream, settings["rate"], factor)
+        return _scaled(stream, settings["rate"], factor)
     return stream if rate is None else _at_rate(stream, arrivals, rate, seed)
 
 
-def _faster(stream: RequestStream, rate: str, factor: float) -> RequestStream:
+def _scaled(stream: RequestStream, rate: str, factor: float) -> RequestStream:
     """Return the trace with its own times, ``factor`` times as fast.
 
     Raises:
@@ -124,12 +124,14 @@ def _faster(stream: RequestStream, rate: str, factor: float) -> RequestStream:
     return ScaleRate(stream, factor)
 
 
-def _at_rate(stream: RequestStream, arrivals: Arrivals, rate: float, seed: int) -> RequestStream:
+def _at_rate(
+    stream: RequestStream, arrivals: ArrivalProcess, rate: float, seed: int
+) -> RequestStream:
     """Return the trace at ``rate``: its own times scaled, or sampled ones if it has none."""
     count = sum(1 for _ in stream)
     span = stream.info.span_ns
     if stream.info.has_clock and span and count > 1:
         return ScaleRate(stream, rate * span / NANOSECONDS / (count - 1))
     random = np.random.Generator(np.random.PCG64(seed))
-    drawn = arrivals.draw(count, random)
-    return WithArrivals(stream, drawn.tolist(), rate=rate, cv=arrivals.cv, seed=seed)
+    sampled = arrivals.sample(count, random)
+    return WithArrivals(stream, sampled.tolist(), rate=rate, cv=arrivals.cv, seed=seed)

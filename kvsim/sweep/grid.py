@@ -42,9 +42,9 @@ AXES = (
     "trace", "requests", "rate", "cv", "seed",
 )  # fmt: skip
 # Limits far above sensible values; larger ones overflow arrays and floats.
-_MOST, _MOST_NUMBER = 1 << 62, 1e12
+_MAX_INT, _MAX_FLOAT = 1 << 62, 1e12
 # Each cell takes a file and at least a second.
-MOST_CELLS = 1_000_000
+MAX_CELLS = 1_000_000
 _NEEDED = ("policy", "model", "gpu", "trace")
 
 
@@ -64,7 +64,7 @@ class SweepError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class SweepCell:
     """One simulation: its settings by axis; unset axes are absent."""
 
     settings: Mapping[str, Any]
@@ -102,7 +102,7 @@ def canonical(data: Any) -> bytes:
     return text.encode() + b"\n"
 
 
-def expand(grid: Mapping[str, Any]) -> list[Cell]:
+def expand(grid: Mapping[str, Any]) -> list[SweepCell]:
     """Return the cells of a grid, in the order of its axes; a scalar is a list of one value.
 
     Raises:
@@ -110,20 +110,20 @@ def expand(grid: Mapping[str, Any]) -> list[Cell]:
         kvsim.sizing.models.UnknownModelError, kvsim.sizing.gpus.UnknownGPUError: no such name.
     """
     axes = {name: _values(name, values) for name, values in grid.items()}
-    drawn = any(name in PRESETS for name in axes.get("trace", ()))
-    missing = [name for name in (*_NEEDED, *["requests"] * drawn) if name not in axes]
+    synthetic = any(name in PRESETS for name in axes.get("trace", ()))
+    missing = [name for name in (*_NEEDED, *["requests"] * synthetic) if name not in axes]
     if missing:
         raise SweepError("missing_axes", axes=", ".join(missing))
     count = math.prod(len(values) for values in axes.values())
-    if count > MOST_CELLS:
-        raise SweepError("too_many", count=count, most=MOST_CELLS)
+    if count > MAX_CELLS:
+        raise SweepError("too_many", count=count, most=MAX_CELLS)
     _check(axes)
     hashes = {name: trace_sha256(Path(name)) for name in axes["trace"] if name not in PRESETS}
     code = code_digest()
-    cells: dict[str, Cell] = {}
+    cells: dict[str, SweepCell] = {}
     for values in product(*axes.values()):
         settings = _relevant(dict(zip(axes, values, strict=True)))
-        cell = Cell(settings, hashes.get(settings["trace"]), code)
+        cell = SweepCell(settings, hashes.get(settings["trace"]), code)
         cells.setdefault(cell.id, cell)
     return list(cells.values())
 
@@ -152,10 +152,10 @@ def _fits(name: str, value: Any) -> bool:
     if name == "rate" and isinstance(value, str):
         return rate_factor(value) is not None
     if name in _NUMBERS:
-        fits = isinstance(value, int | float) and 0 <= value <= _MOST_NUMBER
+        fits = isinstance(value, int | float) and 0 <= value <= _MAX_FLOAT
         return fits and (name != "rate" or value > 0)
     least = 0 if name in ("seed", "watermark_blocks", "host_blocks") else 1
-    return isinstance(value, int) and least <= value <= _MOST
+    return isinstance(value, int) and least <= value <= _MAX_INT
 
 
 def rate_factor(rate: float | str | None) -> float | None:
@@ -181,10 +181,10 @@ def _check(axes: Mapping[str, Sequence[Any]]) -> None:
         kinds = ("recompute", "swap")
         if kind not in kinds:
             raise SweepError("bad_value", axis="preemption", value=kind, choices=kinds)
-    drawn = [name for name in axes["trace"] if name in PRESETS]
+    synthetic = [name for name in axes["trace"] if name in PRESETS]
     scaled = [rate for rate in axes.get("rate", ()) if rate_factor(rate) is not None]
-    if drawn and scaled:
-        raise SweepError("no_rate_to_scale", trace=drawn[0], value=scaled[0])
+    if synthetic and scaled:
+        raise SweepError("no_rate_to_scale", trace=synthetic[0], value=scaled[0])
 
 
 def _relevant(settings: dict[str, Any]) -> dict[str, Any]:

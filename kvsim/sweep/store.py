@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kvsim.files import write_whole
-from kvsim.sweep.cell import Done
-from kvsim.sweep.grid import FORMAT, Cell, canonical
+from kvsim.sweep.cell import ComputedCell
+from kvsim.sweep.grid import FORMAT, SweepCell, canonical
 
-_MOST_BYTES = 1 << 24
+_MAX_BYTES = 1 << 24
 
 
-class Store:
+class CellStore:
     """A directory of cells, reusable by several sweeps.
 
     Raises:
@@ -35,13 +35,13 @@ class Store:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(each))
             each.mkdir(parents=True, exist_ok=True)
 
-    def begin(self, cells: Sequence[Cell]) -> list[Cell]:
+    def begin(self, cells: Sequence[SweepCell]) -> list[SweepCell]:
         """Write the list of cells; return those that are missing."""
         listed = [{"id": cell.id, "settings": cell.key["settings"]} for cell in cells]
         write_whole(self.directory / "sweep.json", canonical({"format": FORMAT, "cells": listed}))
         return [cell for cell in cells if not self.has(cell)]
 
-    def has(self, cell: Cell) -> bool:
+    def has(self, cell: SweepCell) -> bool:
         """Whether a cell is finished: its file exists and has its id."""
         try:
             found = json.loads(_content(self._path(cell.id)))
@@ -49,13 +49,13 @@ class Store:
             return False
         return isinstance(found, dict) and found.get("id") == cell.id
 
-    def put(self, done: Done) -> None:
+    def put(self, done: ComputedCell) -> None:
         """Write a computed cell and its timing."""
         timing = canonical({"seconds": done.seconds, "by": done.by})
         write_whole(self._timing / f"{done.id}.json", timing)
         write_whole(self._path(done.id), done.content)
 
-    def read(self, cell: Cell) -> bytes:
+    def read(self, cell: SweepCell) -> bytes:
         """Return the bytes of a finished cell."""
         return _content(self._path(cell.id))
 
@@ -69,6 +69,6 @@ def _content(path: Path) -> bytes:
     Raises:
         OSError: not a regular file, or larger than any cell.
     """
-    if not path.is_file() or path.stat().st_size > _MOST_BYTES:
+    if not path.is_file() or path.stat().st_size > _MAX_BYTES:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), str(path))
     return path.read_bytes()

@@ -33,7 +33,7 @@ def _row(data: Mapping[str, Any]) -> dict[str, Any]:
             value = value.get(part) if isinstance(value, Mapping) else None
         row[name] = value
     if row["policy"] in CONTIGUOUS:
-        row |= dict.fromkeys(_OF_BLOCKS)
+        row |= dict.fromkeys(_PREEMPTION_COLUMNS)
     return row
 
 
@@ -67,4 +67,4 @@ MEASURES: Mapping[str, tuple[str, ...]] = {
     "output_tokens_per_s": ("output_tokens_per_s",),
 }
 # Contiguous policies never preempt.
-_OF_BLOCKS = ("preemptions", "recomputed_tokens", "swapped_bytes")
+_PREEMPTION_COLUMNS = ("preemptions", "recomputed_tokens", "swapped_bytes")

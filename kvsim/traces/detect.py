@@ -13,8 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from kvsim.traces.formats import FORMATS, Format
-from kvsim.traces.opening import opened
+from kvsim.traces.formats import FORMATS, TraceFormat
+from kvsim.traces.opening import open_trace
 from kvsim.traces.parse import UNITS
 from kvsim.traces.rows import (
     json_list_rows,
@@ -30,10 +30,10 @@ _SAMPLE_ROWS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class DetectedFormat:
     """Format, unit and block size of a file, and whether each was declared or detected."""
 
-    format: Format
+    format: TraceFormat
     format_source: Source
     unit: str | None
     unit_source: Source
@@ -41,7 +41,9 @@ class Kind:
     block_size_source: Source
 
 
-def identify(path: Path, format_name: str | None, unit: str | None, block_size: int | None) -> Kind:
+def identify(
+    path: Path, format_name: str | None, unit: str | None, block_size: int | None
+) -> DetectedFormat:
     """Detect what is not declared from the first rows of a file.
 
     Raises:
@@ -60,7 +62,7 @@ def identify(path: Path, format_name: str | None, unit: str | None, block_size: 
         format_, format_source = _detect(path, number, line, sizes), _DETECTED
     used_unit, unit_source = _unit(format_, path, unit)
     used_size, size_source = _block_size(format_, path, block_size, sizes)
-    return Kind(format_, format_source, used_unit, unit_source, used_size, size_source)
+    return DetectedFormat(format_, format_source, used_unit, unit_source, used_size, size_source)
 
 
 _DECLARED: Source = "declared"
@@ -72,7 +74,7 @@ def possible_block_sizes(path: Path, rows: int = _SAMPLE_ROWS) -> tuple[int, ...
 
     Returns None if no row has hash ids.
     """
-    with opened(path) as (_, stream):
+    with open_trace(path) as (_, stream):
         sample = [row for _, row in islice(jsonl_rows(stream, path), rows) if isinstance(row, dict)]
     return fitting_block_sizes(sample)
 
@@ -106,7 +108,7 @@ def _check_declared(
 
 
 def _first_line(path: Path) -> tuple[int, str]:
-    with opened(path) as (_, stream):
+    with open_trace(path) as (_, stream):
         if stream.peek(1).removeprefix(codecs.BOM_UTF8).startswith(b"["):
             return 1, "["  # the whole list may be on this line
         for number, data in lines(stream, path):
@@ -129,7 +131,7 @@ def _first_object(line: str) -> dict[str, Any]:
     return row if isinstance(row, dict) else {}
 
 
-def _detect(path: Path, number: int, line: str, sizes: tuple[int, ...] | None) -> Format:
+def _detect(path: Path, number: int, line: str, sizes: tuple[int, ...] | None) -> TraceFormat:
     if line.startswith("["):
         found = _first_entry(path)
         other = [] if "conversations" in found else _fitting("jsonl", found)
@@ -148,13 +150,13 @@ def _detect(path: Path, number: int, line: str, sizes: tuple[int, ...] | None) -
     return fitting[0]
 
 
-def _fitting(kind: str, found: set[str]) -> list[Format]:
+def _fitting(kind: str, found: set[str]) -> list[TraceFormat]:
     return [f for f in FORMATS.values() if f.container == kind and found.issuperset(f.keys)]
 
 
 def _first_entry(path: Path) -> set[str]:
     """Return the keys of the first element of a JSON list."""
-    with opened(path) as (_, stream):
+    with open_trace(path) as (_, stream):
         _, row = next(json_list_rows(stream, path), (None, None))
     return set(row) if isinstance(row, dict) else set()
 
@@ -173,7 +175,7 @@ def _unknown(path: Path, number: int, line: str, kind: str, found: set[str]) -> 
     )  # fmt: skip
 
 
-def _check_first(format_: Format, path: Path, number: int, line: str) -> None:
+def _check_first(format_: TraceFormat, path: Path, number: int, line: str) -> None:
     if format_.container == "csv":
         require_keys([v.strip() for v in split_csv(line)], path, number, format_.keys, format_.name)
     elif format_.container == "json":
@@ -186,7 +188,7 @@ def _check_first(format_: Format, path: Path, number: int, line: str) -> None:
         require_keys(list(_first_object(line)), path, number, keys, format_.name)
 
 
-def _unit(format_: Format, path: Path, declared: str | None) -> tuple[str | None, Source]:
+def _unit(format_: TraceFormat, path: Path, declared: str | None) -> tuple[str | None, Source]:
     if format_.unit is None and not format_.declare_unit:
         if declared is not None:
             raise TraceError("no_clock", file=str(path), format=format_.name, unit=declared)
@@ -201,7 +203,7 @@ def _unit(format_: Format, path: Path, declared: str | None) -> tuple[str | None
 
 
 def _block_size(
-    format_: Format, path: Path, declared: int | None, sizes: tuple[int, ...] | None
+    format_: TraceFormat, path: Path, declared: int | None, sizes: tuple[int, ...] | None
 ) -> tuple[int | None, Source]:
     hashed = "input_length" in format_.keys and sizes is not None
     if not hashed:

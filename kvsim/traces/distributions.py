@@ -19,7 +19,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Arrivals:
+class ArrivalProcess:
     """Arrival times.
 
     Attributes:
@@ -36,7 +36,7 @@ class Arrivals:
         if not 0 <= self.cv < math.inf:
             raise ValueError(f"a coefficient of variation of {self.cv}")
 
-    def draw(self, count: int, random: np.random.Generator) -> Ints:
+    def sample(self, count: int, random: np.random.Generator) -> Ints:
         """Sample ``count`` times in nanoseconds; the first is 0.
 
         Raises:
@@ -58,7 +58,7 @@ class Arrivals:
 
 
 @dataclass(frozen=True, slots=True)
-class Lengths:
+class LengthDistribution:
     """Lengths of prompts or outputs.
 
     Attributes:
@@ -77,7 +77,7 @@ class Lengths:
         if not 0 <= self.spread < math.inf or (self.kind == "gamma" and not self.spread):
             raise ValueError(f"a spread of {self.spread} for {self.kind} lengths")
 
-    def draw(self, count: int, random: np.random.Generator) -> Ints:
+    def sample(self, count: int, random: np.random.Generator) -> Ints:
         """Sample ``count`` lengths, rounded to whole tokens; may be 0."""
         if self.kind == "fixed":
             values: NDArray[Any] = np.full(count, self.mean)

@@ -22,7 +22,7 @@ from kvsim.traces.types import (
 )
 
 
-class _Edited:
+class _EditedStream:
     """A request stream derived from another one."""
 
     def __init__(self, source: RequestStream, edit: Edit) -> None:
@@ -60,7 +60,7 @@ def _first(source: RequestStream, count: int) -> Iterator[TraceRequest]:
         requests.close()
 
 
-class Head(_Edited):
+class Head(_EditedStream):
     """The first ``count`` requests.
 
     Raises:
@@ -77,7 +77,7 @@ class Head(_Edited):
         yield from _first(self.source, self.count)
 
 
-class ScaleRate(_Edited):
+class ScaleRate(_EditedStream):
     """The same requests at ``factor`` times the rate.
 
     Raises:
@@ -99,7 +99,7 @@ class ScaleRate(_Edited):
             yield request._replace(arrival_ns=round(arrival))
 
 
-class Tile(_Edited):
+class Tile(_EditedStream):
     """The source repeated until there are ``count`` requests, or cut to them.
 
     Args:
@@ -132,8 +132,8 @@ class Tile(_Edited):
                 hashes = request.hash_ids
                 if offset and hashes is not None:
                     hashes = tuple([each + offset for each in hashes])
-                mine = (done, request.arrival_ns + shift, *request[2:4], hashes, *request[5:])
-                yield TraceRequest._make(mine)
+                fields = (done, request.arrival_ns + shift, *request[2:4], hashes, *request[5:])
+                yield TraceRequest._make(fields)
                 done += 1
 
     def _ids(self, source: list[TraceRequest]) -> int:
@@ -142,7 +142,7 @@ class Tile(_Edited):
         return max(held) - min(held) + 1 if held and self.fresh_prefixes else 0
 
 
-class WithArrivals(_Edited):
+class WithArrivals(_EditedStream):
     """The same requests in the same order at other times, for a trace without a clock.
 
     Args:

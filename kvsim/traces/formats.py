@@ -41,7 +41,7 @@ _OUTPUT_KEYS = ("output_tokens", "max_new_tokens", "max_tokens")
 
 
 @dataclass(slots=True)
-class Reading:
+class ParseContext:
     """Context of the row parsers, and counts of unused parts.
 
     Attributes:
@@ -75,11 +75,11 @@ class Reading:
         return found
 
 
-Parser = Callable[[Row, Reading], Iterator[Raw]]
+Parser = Callable[[Row, ParseContext], Iterator[Raw]]
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class TraceFormat:
     """One trace format.
 
     Attributes:
@@ -102,15 +102,15 @@ class Format:
     optional: tuple[str, ...] = ()
 
 
-def _plain(row: Row, reading: Reading) -> Iterator[Raw]:
+def _plain(row: Row, context: ParseContext) -> Iterator[Raw]:
     yield Raw(
-        reading.time(row["arrival"]) if reading.unit else None,
+        context.time(row["arrival"]) if context.unit else None,
         tokens(row["prompt_tokens"], "prompt"),
         tokens(row["output_tokens"], "output"),
     )
 
 
-def _azure(row: Row, _: Reading) -> Iterator[Raw]:
+def _azure(row: Row, _: ParseContext) -> Iterator[Raw]:
     yield Raw(
         date_time(row["TIMESTAMP"]),
         tokens(row["ContextTokens"], "prompt"),
@@ -118,32 +118,32 @@ def _azure(row: Row, _: Reading) -> Iterator[Raw]:
     )
 
 
-def _burstgpt(row: Row, reading: Reading) -> Iterator[Raw]:
+def _burstgpt(row: Row, context: ParseContext) -> Iterator[Raw]:
     yield Raw(
-        reading.time(row["Timestamp"]),
+        context.time(row["Timestamp"]),
         tokens(row["Request tokens"], "prompt"),
         tokens(row["Response tokens"], "output"),
         chat=name_of(row, "Session ID"),
     )
 
 
-def _vidur(row: Row, reading: Reading) -> Iterator[Raw]:
+def _vidur(row: Row, context: ParseContext) -> Iterator[Raw]:
     yield Raw(
-        reading.time(row["arrived_at"]),
+        context.time(row["arrived_at"]),
         tokens(row["num_prefill_tokens"], "prompt"),
         tokens(row["num_decode_tokens"], "output"),
     )
 
 
-def _hashed(row: Row, reading: Reading) -> Iterator[Raw]:
+def _hashed(row: Row, context: ParseContext) -> Iterator[Raw]:
     prompt = tokens(row.get("input_length"), "prompt")
     ids = hash_ids(row.get("hash_ids"))
-    if ids is not None and reading.block_size:
-        full, rest = divmod(prompt, reading.block_size)
+    if ids is not None and context.block_size:
+        full, rest = divmod(prompt, context.block_size)
         if len(ids) not in (full, full + bool(rest)):
             raise BadRowError("hash_ids_not_of_that_length", f"{len(ids)} for {prompt}")
     yield Raw(
-        reading.time(row.get("timestamp")),
+        context.time(row.get("timestamp")),
         prompt,
         tokens(row.get("output_length"), "output"),
         ids,
@@ -153,9 +153,9 @@ def _hashed(row: Row, reading: Reading) -> Iterator[Raw]:
     )
 
 
-def _bailian(row: Row, reading: Reading) -> Iterator[Raw]:
+def _bailian(row: Row, context: ParseContext) -> Iterator[Raw]:
     """Parse a row whose hash ids are per block, and chain them over the prefix."""
-    for raw in _hashed(row, reading):
+    for raw in _hashed(row, context):
         yield raw if raw.hash_ids is None else raw._replace(hash_ids=_chained(raw.hash_ids))
 
 
@@ -164,34 +164,34 @@ def _chained(ids: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(accumulate(ids, lambda prefix, each: hash((prefix, each)), initial=0))[1:]
 
 
-def _llmservingsim(row: Row, reading: Reading) -> Iterator[Raw]:
-    return _tokenised(row, "arrival_time_ns", reading)
+def _llmservingsim(row: Row, context: ParseContext) -> Iterator[Raw]:
+    return _tokenised(row, "arrival_time_ns", context)
 
 
-def _recorded_run(row: Row, reading: Reading) -> Iterator[Raw]:
-    return _tokenised(row, "arrival_time", reading)
+def _recorded_run(row: Row, context: ParseContext) -> Iterator[Raw]:
+    return _tokenised(row, "arrival_time", context)
 
 
-def _tokenised(row: Row, clock: str, reading: Reading) -> Iterator[Raw]:
+def _tokenised(row: Row, clock: str, context: ParseContext) -> Iterator[Raw]:
     if "sub_requests" in row:
         raise BadRowError("sub_requests_not_supported")
     yield Raw(
-        reading.time(row.get(clock)),
+        context.time(row.get(clock)),
         tokens(row.get("input_toks"), "prompt"),
         tokens(row.get("output_toks"), "output"),
     )
 
 
-def _sharegpt(row: Row, reading: Reading) -> Iterator[Raw]:
+def _sharegpt(row: Row, context: ParseContext) -> Iterator[Raw]:
     conversation = row.get("conversations")
     if not isinstance(conversation, list):
         raise BadRowError("conversations_missing")
     if len(conversation) < 2:
         raise BadRowError("too_few_turns", len(conversation))
-    counts = [_text_tokens(turn, "value", reading) for turn in conversation]
+    counts = [_text_tokens(turn, "value", context) for turn in conversation]
     chat = name_of(row, "id")
-    if reading.turns == "first":
-        reading.ignored["later_turns"] += len(counts) - 2
+    if context.turns == "first":
+        context.ignored["later_turns"] += len(counts) - 2
         yield Raw(None, tokens(counts[0], "prompt"), tokens(counts[1], "output"), chat=chat)
         return
     before, turn = 0, 0
@@ -204,21 +204,21 @@ def _sharegpt(row: Row, reading: Reading) -> Iterator[Raw]:
         raise BadRowError("too_few_turns", len(conversation))
 
 
-def _prompts(row: Row, reading: Reading) -> Iterator[Raw]:
-    prompt = _text_tokens(row, "prompt", reading)
+def _prompts(row: Row, context: ParseContext) -> Iterator[Raw]:
+    prompt = _text_tokens(row, "prompt", context)
     given = next((row[key] for key in _OUTPUT_KEYS if row.get(key) is not None), None)
-    output = reading.output_tokens if given is None else given
+    output = context.output_tokens if given is None else given
     if output is None:
         raise BadRowError("output_tokens_needed")
     yield Raw(None, tokens(prompt, "prompt"), tokens(output, "output"))
 
 
-def _text_tokens(holder: object, key: str, reading: Reading) -> int:
-    text = holder.get(key) if isinstance(holder, Mapping) else None
+def _text_tokens(mapping: object, key: str, context: ParseContext) -> int:
+    text = mapping.get(key) if isinstance(mapping, Mapping) else None
     if not isinstance(text, str):
         raise BadRowError("text_missing", key)
-    assert reading.count_tokens is not None
-    return reading.count_tokens(text)
+    assert context.count_tokens is not None
+    return context.count_tokens(text)
 
 
 def _turn(value: object) -> int | None:
@@ -232,42 +232,44 @@ _CHATS = ("chat_id", "parent_chat_id", "turn")
 FORMATS = {
     each.name: each
     for each in (
-        Format(
+        TraceFormat(
             "plain", "csv", ("arrival", "prompt_tokens", "output_tokens"), _plain, "arrival", "s"
         ),
-        Format("plain-lengths", "csv", ("prompt_tokens", "output_tokens"), _plain),
-        Format(
+        TraceFormat("plain-lengths", "csv", ("prompt_tokens", "output_tokens"), _plain),
+        TraceFormat(
             "azure", "csv", ("TIMESTAMP", "ContextTokens", "GeneratedTokens"), _azure,
             "TIMESTAMP", "date",
         ),
-        Format(
+        TraceFormat(
             "burstgpt", "csv", _BURST, _burstgpt, "Timestamp", "s", optional=("Session ID",)
         ),
-        Format(
+        TraceFormat(
             "vidur", "csv", ("arrived_at", "num_prefill_tokens", "num_decode_tokens"), _vidur,
             "arrived_at", "s",
         ),
-        Format(
+        TraceFormat(
             "qwen-bailian", "jsonl", (*_LENGTHS, "chat_id", "turn"), _bailian, "timestamp", "s",
             16, optional=("hash_ids", "parent_chat_id"),
         ),
-        Format(
+        TraceFormat(
             "mooncake", "jsonl", _LENGTHS, _hashed, "timestamp", "ms", 512,
             optional=("hash_ids", *_CHATS),
         ),
-        Format(
+        TraceFormat(
             "timed-trace", "jsonl", _LENGTHS, _hashed, "timestamp", declare_unit=True,
             optional=("hash_ids", *_CHATS),
         ),
-        Format(
+        TraceFormat(
             "llmservingsim", "jsonl", (*_TOKENISED, "arrival_time_ns"), _llmservingsim,
             "arrival_time_ns", "ns",
         ),
-        Format(
+        TraceFormat(
             "recorded-run", "jsonl", (*_TOKENISED, "arrival_time"), _recorded_run,
             "arrival_time", "s",
         ),
-        Format("prompts", "jsonl", ("prompt",), _prompts, texts=True, optional=_OUTPUT_KEYS),
-        Format("sharegpt", "json", ("conversations",), _sharegpt, texts=True, optional=("id",)),
+        TraceFormat("prompts", "jsonl", ("prompt",), _prompts, texts=True, optional=_OUTPUT_KEYS),
+        TraceFormat(
+            "sharegpt", "json", ("conversations",), _sharegpt, texts=True, optional=("id",)
+        ),
     )
 }  # fmt: skip

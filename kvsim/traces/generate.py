@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from kvsim.traces.distributions import Arrivals, Ints, Lengths
+from kvsim.traces.distributions import ArrivalProcess, Ints, LengthDistribution
 from kvsim.traces.types import TraceInfo, TraceRequest
 
 
@@ -25,16 +25,16 @@ from kvsim.traces.types import TraceInfo, TraceRequest
 class Preset:
     """Lengths of a workload, and the provenance of each number."""
 
-    prompt: Lengths
-    output: Lengths
+    prompt: LengthDistribution
+    output: LengthDistribution
     provenance: Mapping[str, str]
 
 
 _MEANS = "published: arXiv 2309.06180, Fig. 11"
 PRESETS = {
     "sharegpt-like": Preset(
-        Lengths("lognormal", 161.31, 1.0),
-        Lengths("gamma", 337.99, 297.0),
+        LengthDistribution("lognormal", 161.31, 1.0),
+        LengthDistribution("gamma", 337.99, 297.0),
         {
             "prompt.mean": _MEANS,
             "prompt.kind": "assumed",
@@ -45,8 +45,8 @@ PRESETS = {
         },
     ),
     "alpaca-like": Preset(
-        Lengths("gamma", 19.31, 19.31 / 6**0.5),
-        Lengths("lognormal", 58.45, 0.9),
+        LengthDistribution("gamma", 19.31, 19.31 / 6**0.5),
+        LengthDistribution("lognormal", 58.45, 0.9),
         {
             "prompt.mean": _MEANS,
             "prompt.kind": "assumed",
@@ -91,9 +91,9 @@ class Recipe:
     """
 
     requests: int
-    arrivals: Arrivals
-    prompt: Lengths
-    output: Lengths
+    arrivals: ArrivalProcess
+    prompt: LengthDistribution
+    output: LengthDistribution
     seed: int = 0
     max_length: int | None = None
     samples: int = 1
@@ -105,7 +105,7 @@ class Recipe:
             raise ValueError("a trace needs requests, and each a sample")
 
 
-def from_preset(name: str, requests: int, arrivals: Arrivals, **more: Any) -> Recipe:
+def from_preset(name: str, requests: int, arrivals: ArrivalProcess, **more: Any) -> Recipe:
     """Return a recipe with the lengths of a preset; ``more`` are other fields of it.
 
     Raises:
@@ -117,7 +117,7 @@ def from_preset(name: str, requests: int, arrivals: Arrivals, **more: Any) -> Re
     return Recipe(requests, arrivals, preset.prompt, preset.output, preset=name, **more)
 
 
-class Generated:
+class SyntheticTrace:
     """A synthetic trace; the same recipe gives the same requests.
 
     Raises:
@@ -129,8 +129,10 @@ class Generated:
         # Separate random streams: adding a prefix group must not change the lengths.
         seeds = np.random.SeedSequence(recipe.seed).spawn(3)
         times, lengths, groups = (np.random.Generator(np.random.PCG64(seed)) for seed in seeds)
-        self._arrivals = recipe.arrivals.draw(recipe.requests, times)
-        self._prompts, self._outputs, self._redrawn, self._raised = _draw(recipe, lengths)
+        self._arrivals = recipe.arrivals.sample(recipe.requests, times)
+        self._prompts, self._outputs, self._resampled, self._raised = _sample_lengths(
+            recipe, lengths
+        )
         shared = recipe.prefixes.groups if recipe.prefixes else 1
         self._groups = groups.integers(0, shared, recipe.requests)
 
@@ -142,7 +144,7 @@ class Generated:
         for column in (self._arrivals, self._prompts, self._outputs, self._groups):
             digest.update(column.astype("<i8").tobytes())
         parameters = {key: value for key, value in asdict(recipe).items() if value is not None} | {
-            "redrawn_for_max_length": self._redrawn,
+            "redrawn_for_max_length": self._resampled,
             "raised_to_one_token": self._raised,
         }
         if recipe.preset is not None:
@@ -180,24 +182,24 @@ class Generated:
             yield TraceRequest(index, arrival, prompt, output, ids, size, samples=samples)
 
 
-def _draw(recipe: Recipe, random: np.random.Generator) -> tuple[Ints, Ints, int, int]:
+def _sample_lengths(recipe: Recipe, random: np.random.Generator) -> tuple[Ints, Ints, int, int]:
     """Sample (prompts, outputs); also count pairs sampled again and lengths raised to 1."""
-    prompts = recipe.prompt.draw(recipe.requests, random)
-    outputs = recipe.output.draw(recipe.requests, random)
+    prompts = recipe.prompt.sample(recipe.requests, random)
+    outputs = recipe.output.sample(recipe.requests, random)
     before = recipe.prefixes.tokens if recipe.prefixes else 0
     limit = recipe.max_length
-    redrawn = 0
+    resampled = 0
     while limit is not None:
         # A length of 0 is raised to 1 below.
         total = before + np.maximum(prompts, 0 if before else 1) + np.maximum(outputs, 1)
         (over,) = np.nonzero(total > limit)
         if not len(over):
             break
-        redrawn += len(over)
-        if redrawn > 20 * recipe.requests + 1_000:
+        resampled += len(over)
+        if resampled > 20 * recipe.requests + 1_000:
             raise ValueError(f"lengths of this recipe hardly ever stay within {limit} tokens")
-        prompts[over] = recipe.prompt.draw(len(over), random)
-        outputs[over] = recipe.output.draw(len(over), random)
+        prompts[over] = recipe.prompt.sample(len(over), random)
+        outputs[over] = recipe.output.sample(len(over), random)
     prompts += before
     raised = int((prompts < 1).sum() + (outputs < 1).sum())
-    return np.maximum(prompts, 1), np.maximum(outputs, 1), redrawn, raised
+    return np.maximum(prompts, 1), np.maximum(outputs, 1), resampled, raised

@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import NamedTuple, overload
 
 # More blocks than any prompt has: id and logical index combine into one number.
-_PLACES = 1 << 24
+_MAX_BLOCKS = 1 << 24
 
 
 class KeyRun(NamedTuple):
@@ -56,16 +56,16 @@ class HashKeys:
         """Return the key of one block."""
         if place >= self.whole:
             return (*self._own, place)
-        return self._ids[self._index(place)] * _PLACES + place
+        return self._ids[self._index(place)] * _MAX_BLOCKS + place
 
     def runs(self, first: int, end: int) -> Iterator[KeyRun]:
         """Return the keys of the blocks ``first`` to ``end - 1``."""
-        place, known = first, min(end, self.whole)
-        while place < known:
+        place, hashed_end = first, min(end, self.whole)
+        while place < hashed_end:
             index = self._index(place)
-            stop = min((index + 1) * self._hash_size // self._block_size, known)
+            stop = min((index + 1) * self._hash_size // self._block_size, hashed_end)
             start = index * self._hash_size // self._block_size
-            yield KeyRun(self._ids[index] * _PLACES + start, place, stop - place)
+            yield KeyRun(self._ids[index] * _MAX_BLOCKS + start, place, stop - place)
             place = stop
         if place < end:
             yield KeyRun(self._own, place, end - place)

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import IO
 
 from kvsim.traces.detect import identify
-from kvsim.traces.formats import Reading, Turns
-from kvsim.traces.opening import opened
+from kvsim.traces.formats import ParseContext, Turns
+from kvsim.traces.opening import open_trace
 from kvsim.traces.parse import BadRowError, Raw
 from kvsim.traces.rows import Placed, csv_rows, json_list_rows, jsonl_rows, lines
 from kvsim.traces.types import (
     LONGEST_NS,
     NANOSECONDS,
+    BadRowPolicy,
     Place,
-    Policy,
     Rejection,
     TraceError,
     TraceInfo,
@@ -27,7 +27,7 @@ from kvsim.traces.types import (
 )
 
 # Requests per second, or seconds per request, beyond which a time unit is implausible.
-_MOST_RATE, _LONGEST_GAP_S = 250, 100
+_MAX_RATE, _MAX_GAP_S = 250, 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class ReadOptions:
     format: str | None = None
     unit: str | None = None
     block_size: int | None = None
-    policy: Policy = "strict"
+    policy: BadRowPolicy = "strict"
     limit: int | None = None
     most: int | None = None
     count_tokens: Callable[[str], int] | None = None
@@ -73,12 +73,12 @@ class TraceFile:
         self.kind = identify(path, options.format, options.unit, options.block_size)
         if self.kind.format.texts and options.count_tokens is None:
             raise TraceError("tokens_needed", file=str(path), format=self.kind.format.name)
-        self._pass = _Pass(self)
+        self._reader = _TraceReader(self)
 
     @property
     def info(self) -> TraceInfo:
         """Info of the latest pass, complete at its end."""
-        return self._pass.info()
+        return self._reader.info()
 
     def check_rows(self) -> None:
         """Check the number of rows before parsing, if each row is one request or an error.
@@ -89,22 +89,22 @@ class TraceFile:
         most, container = self.options.most, self.kind.format.container
         if most is None or self.options.policy != "strict" or container == "json":
             return
-        with opened(self.path) as (_, stream):
+        with open_trace(self.path) as (_, stream):
             filled = (line for _, line in lines(stream, self.path) if line is None or line.strip())
             if next(islice(filled, most + (container == "csv"), None), None) is not None:
                 raise TraceError("too_many", file=str(self.path), most=most)
 
     def __iter__(self) -> Iterator[TraceRequest]:
-        self._pass = _Pass(self)
-        return self._pass.requests()
+        self._reader = _TraceReader(self)
+        return self._reader.requests()
 
 
-class _Pass:
+class _TraceReader:
     """One pass over the file, and its counts."""
 
     def __init__(self, trace: TraceFile) -> None:
         self.path, self.options, self.kind = trace.path, trace.options, trace.kind
-        self.reading = Reading(
+        self.context = ParseContext(
             unit=self.kind.unit,
             block_size=self.kind.block_size,
             count_tokens=self.options.count_tokens,
@@ -141,7 +141,7 @@ class _Pass:
             accepted=self.accepted,
             unread_rows=self.unread,
             rejected=tuple(rejected),
-            ignored={name: count for name, count in self.reading.ignored.items() if count},
+            ignored={name: count for name, count in self.context.ignored.items() if count},
             bytes=self.bytes,
             sha256=self.sha256,
             origin_ns=self.origin,
@@ -152,20 +152,20 @@ class _Pass:
     def _unit_doubt(self) -> UnitDoubt | None:
         if self.kind.unit in (None, "date") or self.origin is None:
             return None
-        if self.reading.fractions:
+        if self.context.fractions:
             return "fractions"
         span, gaps = self.latest - self.origin, self.accepted - 1
-        if gaps * NANOSECONDS > _MOST_RATE * span > 0:
+        if gaps * NANOSECONDS > _MAX_RATE * span > 0:
             return "fast"
-        return "slow" if gaps and span > _LONGEST_GAP_S * gaps * NANOSECONDS else None
+        return "slow" if gaps and span > _MAX_GAP_S * gaps * NANOSECONDS else None
 
     def requests(self) -> Iterator[TraceRequest]:
-        with opened(self.path) as (hashed, stream):
+        with open_trace(self.path) as (hashed, stream):
             rows = self._rows(stream)
             try:
                 for place, row in rows:
                     if row is None:
-                        self.reading.ignored["blank_lines"] += 1
+                        self.context.ignored["blank_lines"] += 1
                     elif self.accepted == self.options.limit:
                         self.unread += 1 + self._count(rows)
                         break
@@ -186,7 +186,7 @@ class _Pass:
         try:
             for _, row in rows:
                 if row is None:
-                    self.reading.ignored["blank_lines"] += 1
+                    self.context.ignored["blank_lines"] += 1
                 else:
                     count += 1
         except TraceError:
@@ -208,7 +208,7 @@ class _Pass:
                 raise row
             assert isinstance(row, dict)
             # A row is accepted as a whole or not at all.
-            for raw in list(self.kind.format.parse(row, self.reading)):
+            for raw in list(self.kind.format.parse(row, self.context)):
                 if self.accepted == self.options.limit:
                     self.unread += 1
                     return

@@ -19,7 +19,7 @@ from kvsim.traces.types import TraceError
 _CHUNK = 1 << 16
 # Traces compress about tenfold; a ratio of more than 200 is an attack or not a trace.
 MAX_UNPACKED = 64 << 20
-_MOST_PACKED = 200
+_MAX_RATIO = 200
 _GZIP = b"\x1f\x8b"
 
 
@@ -58,7 +58,7 @@ class Hashed(io.RawIOBase):
         return self._digest.hexdigest()
 
 
-class _Unpacked(io.RawIOBase):
+class _Decompressed(io.RawIOBase):
     """Content of a gzip file, with a limit on the compression ratio."""
 
     def __init__(self, packed: IO[bytes], hashed: Hashed, path: Path) -> None:
@@ -72,13 +72,13 @@ class _Unpacked(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         size = self._stream.readinto(buffer)
         self._passed += size
-        if self._passed > MAX_UNPACKED + _MOST_PACKED * self._hashed.passed:
-            raise TraceError("unpacks", file=str(self._path), times=_MOST_PACKED)
+        if self._passed > MAX_UNPACKED + _MAX_RATIO * self._hashed.passed:
+            raise TraceError("unpacks", file=str(self._path), times=_MAX_RATIO)
         return size
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[tuple[Hashed, io.BufferedReader[Any]]]:
+def open_trace(path: Path) -> Iterator[tuple[Hashed, io.BufferedReader[Any]]]:
     """Open a file for hashing, and decompress it if it is gzipped.
 
     Raises:
@@ -94,8 +94,8 @@ def opened(path: Path) -> Iterator[tuple[Hashed, io.BufferedReader[Any]]]:
             buffered = io.BufferedReader(hashed, _CHUNK)
             packed = buffered.peek(2)[:2] == _GZIP
             if packed:
-                unpacked = _Unpacked(buffered, hashed, path)
-                yield hashed, io.BufferedReader(unpacked, _CHUNK)
+                decompressed = _Decompressed(buffered, hashed, path)
+                yield hashed, io.BufferedReader(decompressed, _CHUNK)
             else:
                 yield hashed, buffered
     except (OSError, EOFError, zlib.error) as error:

@@ -16,8 +16,8 @@ from kvsim.traces.types import NANOSECONDS
 UNITS = {"s": NANOSECONDS, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # A larger token count means a damaged row.
-_MOST_TOKENS = 1 << 40
-_MOST_TIME = 10**20
+_MAX_TOKENS = 1 << 40
+_MAX_TIME = 10**20
 
 
 class BadRowError(Exception):
@@ -55,7 +55,7 @@ def tokens(value: object, name: str) -> int:
         raise BadRowError(f"{name}_missing")
     count = _whole(value)
     digits = isinstance(value, str) and value.isascii() and value.isdigit()
-    if digits if count is None else count > _MOST_TOKENS:
+    if digits if count is None else count > _MAX_TOKENS:
         raise BadRowError(f"{name}_too_large", value)
     if count is None:
         raise BadRowError(f"{name}_not_a_number", value)
@@ -72,7 +72,7 @@ def scaled_time(value: object, unit: str) -> int:
     """
     if value is None or value == "":
         raise BadRowError("time_missing")
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MOST_TIME:
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MAX_TIME:
         return value * UNITS[unit]
     number = _decimal(value)
     if number is None:

@@ -32,10 +32,10 @@ MAX_ROW_BYTES = 16 << 20
 # blank lines as rows, and in a list at most 16 times as much white space as content.
 MAX_BLANK_LINES = 1_000_000
 MAX_BLANK_CHARS = 64 << 20
-_MOST_SPACE = 16
+_MAX_SPACE_RATIO = 16
 _SPACE = re.compile(r"[ \t\r\n]*")
-_BEHIND_VALUE = frozenset(" \t\r\n,]")
-_SIGN = re.compile(rb"[!-~]")  # every row has a visible ASCII character
+_VALUE_ENDS = frozenset(" \t\r\n,]")
+_VISIBLE = re.compile(rb"[!-~]")  # every row has a visible ASCII character
 
 
 def lines(stream: IO[bytes], path: Path) -> Iterator[tuple[int, bytes | None]]:
@@ -48,7 +48,7 @@ def lines(stream: IO[bytes], path: Path) -> Iterator[tuple[int, bytes | None]]:
     while data := stream.readline(MAX_ROW_BYTES + 1):
         number += 1
         if len(data) <= MAX_ROW_BYTES:
-            if not _SIGN.search(data):
+            if not _VISIBLE.search(data):
                 blank += 1
                 if blank > MAX_BLANK_LINES + number - blank:
                     raise TraceError("blank", file=str(path), line=number)
@@ -236,7 +236,7 @@ class _Text:
         self._text = ""
         self._at = 0
         self._ended = False
-        self._blank = self._held = 0  # characters of white space, and of values
+        self._blank = self._content = 0  # characters of white space, and of values
         self._line = self._column = 1
 
     @property
@@ -275,7 +275,7 @@ class _Text:
             assert space is not None
             self._blank += space.end() - self._at
             self._move(space.end())
-            if self._blank > MAX_BLANK_CHARS + _MOST_SPACE * self._held:
+            if self._blank > MAX_BLANK_CHARS + _MAX_SPACE_RATIO * self._content:
                 raise self.error("blank")
             if self._at < len(self._text):
                 return True
@@ -313,9 +313,9 @@ class _Text:
                         raise self.error("entry_too_long", entry=entry, limit=limit) from error
                     self._move(error.pos)
                 raise self.error("not_json", detail=str(error)[:80]) from error
-            if short and self._text[end : end + 1] not in _BEHIND_VALUE and self._more(size):
+            if short and self._text[end : end + 1] not in _VALUE_ENDS and self._more(size):
                 size *= 2
                 continue
-            self._held += end - self._at
+            self._content += end - self._at
             self._move(end)
             return value

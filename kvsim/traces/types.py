@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 NANOSECONDS = 1_000_000_000
 
-Policy = Literal["strict", "skip"]
+BadRowPolicy = Literal["strict", "skip"]
 Source = Literal["declared", "detected", "format", "none"]
 UnitDoubt = Literal["fractions", "fast", "slow"]
 

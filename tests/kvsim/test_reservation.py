@@ -15,7 +15,7 @@ from kvsim.contiguous.reservation import (
     reserved_slots,
 )
 from kvsim.planning.saturation import saturate
-from kvsim.traces import Arrivals, Generated, from_preset
+from kvsim.traces import ArrivalProcess, SyntheticTrace, from_preset
 
 Operations = st.lists(st.tuples(st.booleans(), st.integers(1, 70)), max_size=60)
 
@@ -203,8 +203,8 @@ PAPER = {
 
 def shares(policy: ReservationPolicy, seed: int) -> tuple[float, ...]:
     """Percent of the pool over time while requests always wait."""
-    recipe = from_preset("sharegpt-like", 400, Arrivals(None), seed=seed, max_length=2048)
-    lengths = [(r.prompt_tokens, r.output_tokens) for r in Generated(recipe)]
+    recipe = from_preset("sharegpt-like", 400, ArrivalProcess(None), seed=seed, max_length=2048)
+    lengths = [(r.prompt_tokens, r.output_tokens) for r in SyntheticTrace(recipe)]
     found = saturate(policy, 15_728, 2048, lengths)
     other = found.rounding + found.hole + found.free
     states = (found.live, found.written_later, found.never_written, other)

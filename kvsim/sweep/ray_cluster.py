@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import Any
 
 import kvsim
-from kvsim.sweep.cell import Done, compute
-from kvsim.sweep.grid import Cell, SweepError
+from kvsim.sweep.cell import ComputedCell, compute
+from kvsim.sweep.grid import SweepCell, SweepError
 
 # Retries after node failures; exceptions are not retried.
 _RETRIES = 20
-_KNOCK_S = 10.0
+_CONNECT_TIMEOUT_S = 10.0
 
 
-def by_ray(cells: Sequence[Cell], address: str) -> Iterator[Done]:
+def run_on_ray(cells: Sequence[SweepCell], address: str) -> Iterator[ComputedCell]:
     """Yield cells as they are computed, in any order.
 
     Args:
@@ -40,17 +40,17 @@ def by_ray(cells: Sequence[Cell], address: str) -> Iterator[Done]:
         import ray
     except ImportError as error:
         raise SweepError("no_ray") from error
-    with _own_signals():
+    with _sigterm_kept():
         _connect(ray, address)
     try:
         yield from _run(ray, cells)
     finally:
-        with _own_signals():
+        with _sigterm_kept():
             ray.shutdown()
 
 
 @contextmanager
-def _own_signals() -> Iterator[None]:
+def _sigterm_kept() -> Iterator[None]:
     """Restore the SIGTERM handler: Ray's own ends the process without writing results."""
     before = signal.getsignal(signal.SIGTERM)
     try:
@@ -61,7 +61,7 @@ def _own_signals() -> Iterator[None]:
 
 
 def _connect(ray: Any, address: str) -> None:
-    _knock(address)
+    _check_reachable(address)
     package = str(Path(kvsim.__file__).parent)
     try:
         ray.init(
@@ -75,7 +75,7 @@ def _connect(ray: Any, address: str) -> None:
         raise SweepError("ray_unreachable", address=address, why=why) from error
 
 
-def _knock(address: str) -> None:
+def _check_reachable(address: str) -> None:
     """Check that the address accepts connections; Ray itself would retry for minutes.
 
     Raises:
@@ -85,14 +85,14 @@ def _knock(address: str) -> None:
     if not colon or not port.isdecimal():
         return  # a keyword of Ray, such as auto
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), _KNOCK_S):
+        with socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT_S):
             return
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise SweepError("ray_unreachable", address=address, why=why) from error
 
 
-def _run(ray: Any, cells: Sequence[Cell]) -> Iterator[Done]:
+def _run(ray: Any, cells: Sequence[SweepCell]) -> Iterator[ComputedCell]:
     task = ray.remote(num_cpus=1, max_retries=_RETRIES)(_compute)
     traces: dict[str, Any] = {}
     for cell in cells:
@@ -105,14 +105,14 @@ def _run(ray: Any, cells: Sequence[Cell]) -> Iterator[Done]:
         yield from ray.get(ended)
 
 
-def _compute(cell: Cell, trace: bytes | None) -> Done:
+def _compute(cell: SweepCell, trace: bytes | None) -> ComputedCell:
     import ray
 
     node = str(ray.get_runtime_context().get_node_id())
     return replace(_compute_here(cell, trace), by=node)
 
 
-def _compute_here(cell: Cell, trace: bytes | None) -> Done:
+def _compute_here(cell: SweepCell, trace: bytes | None) -> ComputedCell:
     if trace is None:
         return compute(cell)
     with tempfile.TemporaryDirectory(prefix="pagedkv-") as scratch:

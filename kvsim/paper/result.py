@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kvsim.paper.claims import Claim, Fitted, Verdict
-from kvsim.paper.memory import closed, served
+from kvsim.paper.claims import FittedParameter, PaperClaim, Verdict
+from kvsim.paper.memory import closed_form_claims, serving_claims
 from kvsim.paper.structure import (
     block_size_claims,
     chat_claims,
@@ -23,10 +23,10 @@ UNCHECKED = (
     "fig17_rate", "fig15_sharegpt", "fig18a", "fig18b_speed", "fig19_seconds", "lengths",
 )  # fmt: skip
 FORMAT = 1
-Part = Callable[[Sequence[int]], list[Claim]]
+Part = Callable[[Sequence[int]], list[PaperClaim]]
 PARTS: tuple[Part, ...] = (
-    lambda _: closed(),
-    served,
+    lambda _: closed_form_claims(),
+    serving_claims,
     sharing_claims,
     chat_claims,
     block_size_claims,
@@ -38,13 +38,13 @@ PARTS: tuple[Part, ...] = (
 class PaperResult:
     """All claims with their context."""
 
-    claims: tuple[Claim, ...]
-    fitted: tuple[Fitted, ...]
+    claims: tuple[PaperClaim, ...]
+    fitted: tuple[FittedParameter, ...]
     unchecked: tuple[str, ...]
     seeds: tuple[int, ...]
 
     @property
-    def failed(self) -> tuple[Claim, ...]:
+    def failed(self) -> tuple[PaperClaim, ...]:
         """Claims outside their tolerance."""
         return tuple(each for each in self.claims if each.verdict is Verdict.FAILS)
 
@@ -60,7 +60,7 @@ class PaperResult:
         }
 
 
-def each_part(seeds: Sequence[int]) -> Iterator[list[Claim]]:
+def claims_by_part(seeds: Sequence[int]) -> Iterator[list[PaperClaim]]:
     """Yield the claims of each of the ``len(PARTS)`` parts.
 
     Raises:
@@ -72,7 +72,7 @@ def each_part(seeds: Sequence[int]) -> Iterator[list[Claim]]:
         yield part(seeds)
 
 
-def result_of(claims: Sequence[Claim], seeds: Sequence[int]) -> PaperResult:
+def paper_result(claims: Sequence[PaperClaim], seeds: Sequence[int]) -> PaperResult:
     """Combine claims with fitted parameters and unchecked results."""
-    chosen = (*fitted(), Fitted("copy_s", COPY_S))
+    chosen = (*fitted(), FittedParameter("copy_s", COPY_S))
     return PaperResult(tuple(claims), chosen, UNCHECKED, tuple(seeds))
