@@ -11,9 +11,8 @@ _LONGEST = 60
 def nearest(word: str, known: Iterable[str], most: int = 1) -> tuple[str, ...]:
     """Return the nearest names in ``known``, at most ``most``; none if all are too different.
 
-    A name is near if it equals the word except for case and punctuation, starts or ends with the
-    word or the reverse, or is within the edit distance: one for three to seven letters, two for
-    longer words.
+    A near name differs in case and punctuation only, or contains the word at an end, or the
+    reverse. Or it is one edit away, two for words of eight letters and more.
     """
     wanted = _plain(word)
     if not 1 < len(wanted) <= _LONGEST:

@@ -8,9 +8,9 @@ imports the same modules is reported separately and not subtracted.
     round 2   azure-code paged │ ...                       interleaved, so that background
     ...                                                    load affects every row
 
-The model is Llama-3.1-8B in 16 bits on two H100 (on one, Mooncake's prompts of 12,000 tokens would
-measure preemption only), with blocks of 16, 8,192 tokens per step, the roofline latency, and a
-watermark of 1 % of the pool.
+The model is Llama-3.1-8B in 16 bits on two H100: on one, Mooncake's prompts of 12,000 tokens would
+measure preemption only. Blocks have 16 slots, steps 8,192 tokens, the watermark is 1 % of the pool,
+and the latency model is the roofline.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _MAX_LENGTH = 131_072
 
 def configuration(policy: Any) -> SimConfig:
     """Return the configuration of every row."""
-    told = catalogue_config(
+    config = catalogue_config(
         policy, MODEL, GPU, GPUS, max_length=_MAX_LENGTH, max_num_batched_tokens=8192
     )
-    share = told.shape.blocks // 100 if told.paged else 0
+    watermark = config.shape.blocks // 100 if config.paged else 0
     return catalogue_config(
         policy, MODEL, GPU, GPUS, max_length=_MAX_LENGTH, max_num_batched_tokens=8192,
-        watermark_blocks=share,
+        watermark_blocks=watermark,
     )  # fmt: skip
 
 
@@ -89,10 +89,10 @@ def _measured_row(
     command = [sys.executable, "-P", "-m", "kvsim.bench", "--traces", str(args.traces)]
     start_s = _timed([*command, "--one", "nothing"])[0]
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-    wall_s, told = _timed(
+    wall_s, output = _timed(
         [*command, "--one", trace, "--policy", policy, "--requests", str(requests)]
     )
-    return dict(json.loads(told)) | {
+    return dict(json.loads(output)) | {
         "trace": trace,
         "policy": policy,
         "requests": requests,
@@ -176,11 +176,11 @@ def _write(path: Path, rows: list[dict[str, Any]], args: argparse.Namespace) -> 
         }
         for (trace, policy, requests), speeds in cells.items()
     ]  # fmt: skip
-    told = {
+    about = {
         "model": MODEL, "gpu": GPU, "gpus": GPUS, "curve": args.curve, "cores": os.cpu_count(),
         "python": sys.version.split()[0], "config": configuration("paged").to_json(),
     }  # fmt: skip
-    text = json.dumps({"about": told, "medians": medians, "rows": rows}, indent=1)
+    text = json.dumps({"about": about, "medians": medians, "rows": rows}, indent=1)
     write_whole(path, f"{text}\n".encode())
 
 

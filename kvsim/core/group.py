@@ -5,10 +5,10 @@
       beam 9              [ 3 | 5 | 2 ]             7, 2
       beam 4              [ 3 | 1 ]                 7, 1
 
-The beams of a search select their next tokens together, so they decode in the same step and are
-preempted together (sequence groups of arXiv 2309.06180, section 4.5). The group records which
-blocks its beams share when they are freed, and shares them again on recomputation. Otherwise a
-group that fitted into the pool might not fit again.
+The beams of a search select their next tokens together, so they decode in the same step. They are
+preempted together, as the sequence groups of arXiv 2309.06180, section 4.5. The group records
+which blocks its beams share when they are freed, and shares them again on recomputation. Otherwise
+a group that fitted into the pool might not fit again.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 In each step, running requests come first, oldest first. The remaining token budget admits waiting
 requests in the order of the policy. A prompt that exceeds the budget is computed in chunks
 (chunked prefill). When a running request needs a block and none is free, the newest (or lowest
-priority) one is preempted and waits again, by recompute or swap.
+priority) one is preempted by recompute or swap.
 
 With a prefix cache, full blocks are published under keys, and an admitted request starts with its
 longest cached prefix; its last known token is always computed. Forked requests share all their

@@ -4,8 +4,8 @@
                                               lowers the mean, so the distributions start higher
 
 Fig. 11 prints the means without the long requests. The spread of outputs follows from Fig. 2:
-Orca (Max) runs 7 requests, and at a random time a running request will still write
-E[o^2] / 2 E[o] slots on average, which are 13.3 % of the pool.
+Orca (Max) runs 7 requests. At a random time a running request will still write E[o^2] / 2 E[o]
+slots on average; together these are 13.3 % of the pool.
 """
 
 from __future__ import annotations

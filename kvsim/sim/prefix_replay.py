@@ -11,7 +11,7 @@ There are two hit rates: hit blocks / queried blocks, and tokens in hit blocks /
 blocks are shorter).
 
 ``optimal`` evicts the block with the most distant next use (Belady, IBM Systems Journal 5(2),
-1966), an upper bound for block hits of any eviction policy.
+1966). It bounds the block hits of any eviction policy.
 """
 
 from __future__ import annotations

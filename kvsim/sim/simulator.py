@@ -100,7 +100,7 @@ def _drive(run: SimulationRun, policy: Policy, ended: Ended | None) -> None:
     while True:
         if arrivals.next_arrival_at is not None and arrivals.next_arrival_at <= recorder.now:
             arrivals.read_until(recorder.now)
-        if arrivals.waiting or policy.busy:
+        if arrivals.waiting or policy.has_work:
             policy.step()
             steps += 1
             if not steps % _CHECK_EVERY:

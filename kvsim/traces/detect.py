@@ -1,7 +1,7 @@
 """Detection of a file's format, time unit, and block size of hash ids.
 
-A prompt of L tokens in n blocks of size B requires ``ceil(L / B) == n``, so B is between
-``ceil(L / n)`` and ``(L - 1) // (n - 1)``. A few rows leave one power of two.
+A prompt of L tokens in n blocks of size B requires ``ceil(L / B) == n``. So B is between
+``ceil(L / n)`` and ``(L - 1) // (n - 1)``, and a few rows leave one power of two.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class Policy(Protocol):
         """Attach to ``run``."""
 
     @property
-    def busy(self) -> bool:
+    def has_work(self) -> bool:
         """Whether requests run or wait inside the policy, or ends are unreported."""
 
     def levels(self) -> tuple[int, ...]:

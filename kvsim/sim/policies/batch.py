@@ -73,7 +73,7 @@ class Static(SingleSequencePolicy):
         return self.config.max_length
 
     @property
-    def busy(self) -> bool:
+    def has_work(self) -> bool:
         """See :class:`kvsim.sim.policies.base.Policy`."""
         return self.batch is not None
 

@@ -70,7 +70,7 @@ class Forked:
         return shortfall(self.shape, config.max_length, prompt, output, beams)
 
     @property
-    def busy(self) -> bool:
+    def has_work(self) -> bool:
         """See :class:`kvsim.sim.policies.base.Policy`."""
         return self.scheduler.has_work
 

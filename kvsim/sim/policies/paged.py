@@ -86,7 +86,7 @@ class Paged:
         return shortfall(self.shape, self.config.max_length, prompt, output)
 
     @property
-    def busy(self) -> bool:
+    def has_work(self) -> bool:
         """See :class:`kvsim.sim.policies.base.Policy`."""
         return self.scheduler.has_work
 

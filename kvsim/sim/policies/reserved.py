@@ -84,7 +84,7 @@ class Reserved(SingleSequencePolicy):
         return None
 
     @property
-    def busy(self) -> bool:
+    def has_work(self) -> bool:
         """See :class:`kvsim.sim.policies.base.Policy`."""
         return bool(self._decoding or self._prefilling)
 
