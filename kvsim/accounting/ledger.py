@@ -172,7 +172,6 @@ class Ledger:
             self._replace(request, owner, old, new)
 
     def _replace(self, request: int, owner: Owner, old: int, new: int) -> None:
-        """Replace block ``old`` by ``new`` in a table."""
         logical = self._logical[old]
         self._disown(request, old)
         owner.table[logical] = new

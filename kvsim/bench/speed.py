@@ -85,7 +85,6 @@ def _cells(args: argparse.Namespace) -> list[tuple[str, str, int]]:
 def _measured_row(
     args: argparse.Namespace, trace: str, policy: str, requests: int
 ) -> dict[str, Any]:
-    """Run one row in a process and measure it from outside."""
     command = [sys.executable, "-P", "-m", "kvsim.bench", "--traces", str(args.traces)]
     start_s = _timed([*command, "--one", "nothing"])[0]
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
@@ -113,7 +112,6 @@ def _timed(command: list[str]) -> tuple[float, str]:
 
 
 def _child_row(args: argparse.Namespace) -> dict[str, Any]:
-    """Compute the row of a child process."""
     if args.one == "nothing":
         return {}
     stream = Tile(TraceFile(args.traces / TRACES[args.one]), args.requests)

@@ -66,7 +66,7 @@ class BuddyAllocator:
         self._orders = capacity.bit_length()
         # Starts of free pieces by order; a dict as an ordered set.
         self._free: list[dict[int, None]] = [{} for _ in range(self._orders)]
-        self._held: dict[int, BuddyPiece] = {}
+        self._allocated: dict[int, BuddyPiece] = {}
         self._free_slots = capacity
         start = 0
         for order in reversed(range(self._orders)):
@@ -80,9 +80,9 @@ class BuddyAllocator:
         return self._free_slots
 
     @property
-    def held(self) -> tuple[BuddyPiece, ...]:
+    def allocated(self) -> tuple[BuddyPiece, ...]:
         """Allocated pieces."""
-        return tuple(self._held.values())
+        return tuple(self._allocated.values())
 
     @property
     def largest_free_piece(self) -> int:
@@ -125,7 +125,7 @@ class BuddyAllocator:
         # The upper halves stay free.
         for k in range(found - 1, order - 1, -1):
             self._free[k][start + (1 << k)] = None
-        piece = self._held[start] = BuddyPiece(start, 1 << order, slots)
+        piece = self._allocated[start] = BuddyPiece(start, 1 << order, slots)
         self._free_slots -= piece.size
         return piece
 
@@ -135,7 +135,7 @@ class BuddyAllocator:
         Raises:
             BuddyError: no allocated piece starts there.
         """
-        piece = self._held.pop(start, None)
+        piece = self._allocated.pop(start, None)
         if piece is None:
             raise BuddyError(f"no piece begins at slot {start}")
         self._free_slots += piece.size
@@ -155,9 +155,9 @@ class BuddyAllocator:
                 are not merged.
         """
         free = [(start, 1 << k) for k, starts in enumerate(self._free) for start in starts]
-        held = [(piece.start, piece.size) for piece in self._held.values()]
+        allocated = [(piece.start, piece.size) for piece in self._allocated.values()]
         end = 0
-        for start, size in sorted(free + held):
+        for start, size in sorted(free + allocated):
             if start != end:
                 raise BuddyError(f"slots between {end} and {start} are lost or held twice")
             if start % size:
@@ -172,6 +172,7 @@ class BuddyAllocator:
             if (start ^ size, size) in unmerged:
                 raise BuddyError(f"free buddies of {size} slots stand apart at {start}")
         if any(
-            not piece.size // 2 < piece.requested <= piece.size for piece in self._held.values()
+            not piece.size // 2 < piece.requested <= piece.size
+            for piece in self._allocated.values()
         ):
             raise BuddyError("a piece is not of the size that was asked for")

@@ -107,7 +107,7 @@ class ReservationPool:
         self.max_length = max_length
         self.buddy = BuddyAllocator(capacity)
         self._reservations: dict[int, _Reservation] = {}
-        self._live = self._final = self._requested = self._held = 0
+        self._live = self._final = self._requested = self._allocated = 0
 
     def __len__(self) -> int:
         return len(self._reservations)
@@ -145,7 +145,7 @@ class ReservationPool:
         self._reservations[request] = _Reservation(piece, final)
         self._final += final
         self._requested += piece.requested
-        self._held += piece.size
+        self._allocated += piece.size
         return piece
 
     def write(self, request: int, tokens: int) -> None:
@@ -154,12 +154,12 @@ class ReservationPool:
         Raises:
             ReservationError: it has no piece, or would write beyond its end.
         """
-        held = self._reservation(request)
-        if tokens < 0 or held.written + tokens > held.final:
+        own = self._reservation(request)
+        if tokens < 0 or own.written + tokens > own.final:
             raise ReservationError(
-                f"request {request} of {held.final} slots writes {tokens} after {held.written}"
+                f"request {request} of {own.final} slots writes {tokens} after {own.written}"
             )
-        held.written += tokens
+        own.written += tokens
         self._live += tokens
 
     def written(self, request: int) -> int:
@@ -177,7 +177,7 @@ class ReservationPool:
         self._live -= reservation.written
         self._final -= reservation.final
         self._requested -= reservation.piece.requested
-        self._held -= reservation.piece.size
+        self._allocated -= reservation.piece.size
         return self.buddy.free(reservation.piece.start)
 
     def counts(self, next_slots: int | None = None, ahead: int = 0) -> ReservationCounts:
@@ -192,7 +192,7 @@ class ReservationPool:
             live=self._live + ahead,
             written_later=self._final - self._live - ahead,
             never_written=self._requested - self._final,
-            rounding=self._held - self._requested,
+            rounding=self._allocated - self._requested,
             hole=holes,
             free=self.buddy.free_slots - holes,
         )
@@ -211,9 +211,9 @@ class ReservationPool:
             sum(h.piece.requested for h in reservations),
             sum(h.piece.size for h in reservations),
         )
-        if recounted != (self._live, self._final, self._requested, self._held):
+        if recounted != (self._live, self._final, self._requested, self._allocated):
             raise BuddyError("the sums of the reservations are wrong")
-        if {h.piece.start for h in reservations} != {piece.start for piece in self.buddy.held}:
+        if {h.piece.start for h in reservations} != {piece.start for piece in self.buddy.allocated}:
             raise BuddyError("a piece is held by nobody")
 
     def _reservation(self, request: int) -> _Reservation:

@@ -309,7 +309,6 @@ class BlockPool(PoolState):
         return True
 
     def _evict(self, count: int) -> Sequence[int]:
-        """Evict the ``count`` least recently used cached blocks."""
         pop = self._evictable.popitem
         evicted = [pop(last=False)[0] for _ in range(count)]
         for block in evicted:

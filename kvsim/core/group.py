@@ -97,7 +97,6 @@ def most_blocks(request: Request, width: int, block_size: int) -> int:
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Count the leading blocks that both tables share."""
     for index, (a, b) in enumerate(zip(one, other, strict=False)):
         if a != b:
             return index

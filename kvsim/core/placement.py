@@ -106,7 +106,6 @@ class Placement:
         return True
 
     def _advance_alone(self, group: SequenceGroup, draft: Draft, make_room: MakeRoom) -> bool:
-        """Do :meth:`advance` for a single request."""
         request, pool = group.members[0], self.pool
         chunk = next_chunk(request, draft.allowance)
         if pool.extra_references:

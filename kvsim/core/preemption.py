@@ -109,7 +109,6 @@ class Preemption:
 
 
 def _leading(table: Sequence[int], known: Container[int]) -> int:
-    """Count the leading blocks of ``table`` that are in ``known``."""
     return next((i for i, block in enumerate(table) if block not in known), len(table))
 
 

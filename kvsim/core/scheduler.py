@@ -260,7 +260,6 @@ class Scheduler:
             self._advance(group, draft)
 
     def _advance(self, group: SequenceGroup, draft: Draft) -> bool:
-        """Plan the next chunks of a running group; False if it was preempted."""
         return self._placement.advance(group, draft, self._make_room)
 
     def _make_room(self, group: SequenceGroup, chunks: Sequence[Chunk], draft: Draft) -> bool:
@@ -291,7 +290,6 @@ class Scheduler:
             raise RequestRefusedError(request.id, beams, config.max_num_batched_tokens, "tokens")
 
     def _arrive(self, request: Request, group: SequenceGroup | None = None) -> SequenceGroup:
-        """Register a request, in a new group unless one is given."""
         request.arrival = self._arrivals
         self._arrivals += 1
         if group is None:
@@ -314,5 +312,4 @@ class Scheduler:
             self._release(request)
 
     def _release(self, request: Request) -> None:
-        """Free the blocks of a request that has ended."""
         self._pending.append(self._preemption.release(request))

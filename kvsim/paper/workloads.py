@@ -50,14 +50,10 @@ class PaperWorkload:
         """Sample ``requests`` requests that arrive at once."""
         return SyntheticTrace(
             Recipe(
-                requests,
-                ArrivalProcess(None),
-                self.prompt,
-                self.output,
-                seed,
+                requests, ArrivalProcess(None), self.prompt, self.output, seed,
                 max_length=max_length,
             )
-        )
+        )  # fmt: skip
 
 
 def output_second_moment() -> float:

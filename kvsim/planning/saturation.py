@@ -83,7 +83,6 @@ def saturate(
 
 
 def _integrate(sums: list[float], pool: ReservationPool, waiting: int, steps: int) -> None:
-    """Add ``steps`` steps in which each running request writes one slot per step."""
     if not steps:
         return
     counts = pool.counts(waiting)

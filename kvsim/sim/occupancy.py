@@ -88,7 +88,6 @@ def occupancy(
 def _simulate(
     pool: BlockPool, requests: Iterable[RecordedRequest], config: SchedulerConfig
 ) -> tuple[list[int], int]:
-    """Return the blocks owned during each step, and the number of preemptions."""
     scheduler = Scheduler(pool, config)
     pending = sorted(requests, key=lambda each: each.arrival_step)[::-1]
     held: list[int] = []
@@ -98,13 +97,10 @@ def _simulate(
             request = pending.pop()
             scheduler.add(
                 Request(
-                    request.id,
-                    request.prompt_tokens,
-                    request.max_new_tokens,
-                    request.keys,
+                    request.id, request.prompt_tokens, request.max_new_tokens, request.keys,
                     request.priority,
                 )
-            )
+            )  # fmt: skip
         plan = scheduler.schedule()
         held.append(pool.num_owned)
         preempted += len(plan.preempted)

@@ -189,7 +189,6 @@ class Recorder:
             each.clear()
 
     def _update_extremes(self, index: int, high: int, low: int) -> None:
-        """Update the extremes of a level."""
         before = self.lows[index]
         self.peaks[index] = max(self.peaks[index], high)
         self.lows[index] = low if before is None else min(before, low)

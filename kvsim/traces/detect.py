@@ -155,7 +155,6 @@ def _fitting(kind: str, found: set[str]) -> list[TraceFormat]:
 
 
 def _first_entry(path: Path) -> set[str]:
-    """Return the keys of the first element of a JSON list."""
     with open_trace(path) as (_, stream):
         _, row = next(json_list_rows(stream, path), (None, None))
     return set(row) if isinstance(row, dict) else set()

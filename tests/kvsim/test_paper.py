@@ -41,14 +41,14 @@ def test_without_rounding_up_the_orca_variants_are_not_alike(
 
 
 def unrounded_allocate(self: BuddyAllocator, slots: int) -> BuddyPiece:
-    start = max(self._held, default=-1) + 1
-    piece = self._held[start] = BuddyPiece(start, slots, slots)
+    start = max(self._allocated, default=-1) + 1
+    piece = self._allocated[start] = BuddyPiece(start, slots, slots)
     self._free_slots -= slots
     return piece
 
 
 def unrounded_free(self: BuddyAllocator, start: int) -> BuddyPiece:
-    piece = self._held.pop(start)
+    piece = self._allocated.pop(start)
     self._free_slots += piece.size
     return piece
 

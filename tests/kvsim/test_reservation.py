@@ -88,7 +88,7 @@ def test_misuse_is_refused_and_changes_nothing() -> None:
     with pytest.raises(ValueError, match="nothing"):
         BuddyAllocator(0)
     buddy.check_integrity()
-    assert buddy.held == (piece,)
+    assert buddy.allocated == (piece,)
 
 
 @pytest.mark.parametrize("damage", ["lost", "twice", "apart", "count"])

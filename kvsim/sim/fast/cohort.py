@@ -350,7 +350,6 @@ class CohortScheduler(Scheduler):
         self._ends[end][request_id] = number
 
     def _leave(self, request_id: int) -> Request:
-        """Remove a member and update its request."""
         request, member = self._requests[request_id], self._members.pop(request_id)
         crossing = (member.tick - member.computed) % self.pool.block_size
         del self._crossing[crossing][request_id]

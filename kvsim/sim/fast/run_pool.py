@@ -252,7 +252,6 @@ class RunPool(RunRecords):
         return evicted
 
     def _truncate(self, run: BlockRun, length: int) -> None:
-        """Drop the content of the blocks of a run from ``length`` on."""
         del run.blocks[length:], run.steps[length:]
         end = run.place + length
         while run.stems:

@@ -126,7 +126,6 @@ class Static(SingleSequencePolicy):
         self._end_rows(batch)
 
     def _choose(self) -> tuple[list[int], int, int]:
-        """Take the next rows in order of arrival while they fit."""
         arrivals = self._run.arrivals
         rows: list[int] = []
         longest = last = 0

@@ -212,7 +212,6 @@ class Paged:
         return True
 
     def _moved(self, ops: Sequence[BlockOp]) -> int:
-        """Count the swapped blocks; return the attoseconds of swapping."""
         blocks = 0
         for op in ops:
             if op.kind is OpKind.SWAP_OUT:
