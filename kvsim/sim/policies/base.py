@@ -37,7 +37,7 @@ class Totals:
         peak_copy_slots: most slots taken while a growing cache was copied.
         unshared, held: block-steps without and with sharing, see :mod:`kvsim.accounting.sharing`.
         batches: batches of ``static`` and ``growing``.
-        orphaned_blocks: cached blocks queried and unusable, see :class:`PrefixUse`.
+        orphaned_blocks: cached blocks queried and unusable because an earlier one was missing.
     """
 
     computed_tokens: int = 0
