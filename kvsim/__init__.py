@@ -1,5 +1,5 @@
-"""KV-cache bookkeeping: block pool, scheduler, contiguous policies and the ledger of slots.
+"""KV cache bookkeeping: block pool, scheduler, contiguous policies and the ledger of slots.
 
-Nothing here imports torch, a console or a translation: the paged engine runs on these classes
-as they are, so what a simulation counts is what the engine does, block for block.
+The paged engine runs on these classes unchanged, so the simulator counts what the engine does,
+block for block. Imports no torch, console or translation.
 """

@@ -1,4 +1,4 @@
-"""``python -m kvsim``: what kvsim is, and which commands use it."""
+"""``python -m kvsim``: a description of kvsim and the commands that use it."""
 
 import kvsim
 

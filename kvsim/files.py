@@ -1,10 +1,10 @@
-"""Files: written whole or not at all, and their checksums.
+"""Atomic file writes and checksums.
 
-Written beside their place, flushed, renamed over it:
+A file is written to a temporary name, flushed, and renamed:
 
     .NAME.PID.RANDOM.part ──► flushed to the disk ──► NAME
 
-What a killed process was writing is told by its name, and whether it is still at it by its id.
+The name of a leftover part shows what was being written, and by which process.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from typing import IO
 PART = ".part"
 _CHUNK = 1 << 22
 Advance = Callable[[int], None]
-# What whoever runs this takes from new files; it can only be asked for by setting it.
+# The process's umask, which can only be read by setting it.
 _MASK = os.umask(0o077)
 os.umask(_MASK)
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file to be written, piece by piece; it takes its place when the block ends well.
+    """Yield a file to write; it replaces ``path`` atomically when the block ends without error.
 
-    A link in its place is replaced and never followed. Readers see the old file or the new one,
-    even if the machine goes down meanwhile.
+    A link at ``path`` is replaced, not followed. Readers see the old file or the new one, even
+    after a power failure.
 
     Raises:
-        OSError: it cannot be written; the old file stands and nothing is left beside it.
+        OSError: it cannot be written; the old file is unchanged and no part is left.
     """
     handle, name = tempfile.mkstemp(
         dir=path.parent, prefix=f".{path.name}.{os.getpid()}.", suffix=PART
@@ -53,7 +53,7 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write all of a file or nothing; directories on the way are made.
+    """Write a file atomically and create its parent directories.
 
     Raises:
         OSError: as :func:`whole_file`.
@@ -64,7 +64,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def file_sha256(path: Path, advance: Advance = lambda _: None) -> str:
-    """Sha256 of one file; ``advance`` is told the bytes of each piece read.
+    """Return the sha256 of a file; calls ``advance`` with the bytes of each piece read.
 
     Raises:
         OSError: it cannot be read.
@@ -74,7 +74,7 @@ def file_sha256(path: Path, advance: Advance = lambda _: None) -> str:
 
 
 def stream_sha256(file: IO[bytes], advance: Advance) -> str:
-    """As :func:`file_sha256`, of an open file."""
+    """Do the same as :func:`file_sha256` for an open file."""
     digest = hashlib.sha256()
     while piece := file.read(_CHUNK):
         digest.update(piece)

@@ -118,7 +118,7 @@ def arm_events(
                 arm=arm,
                 step=plan.step,
                 tables={r: list(table) for r, table in ledger.tables().items()},
-                written={r: h.written for r, h in ledger.holders.items() if not h.finished},
+                written={r: h.written for r, h in ledger.owners.items() if not h.finished},
             )
         )
     events += [

@@ -33,7 +33,7 @@ def found_late(seed: int) -> tuple[int, int]:
             scheduler.add(request)
             asked += 1
         plan = scheduler.schedule()
-        returns.lose(plan, ledger.holders)
+        returns.lose(plan, ledger.owners)
         ledger.apply(plan)
         total += returns.found_late(plan)
         if plan.chunks:

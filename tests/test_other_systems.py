@@ -28,7 +28,7 @@ resource_tracker.ensure_running = missing
 IMPORT = """
 import importlib, pkgutil, kvsim
 for module in pkgutil.walk_packages(kvsim.__path__, "kvsim."):
-    if module.name != "kvsim.sweep.by_ray":
+    if module.name != "kvsim.sweep.ray_cluster":
         importlib.import_module(module.name)
 """
 COMMANDS = """

@@ -13,19 +13,19 @@ from experiment.commands.paper import parse_seeds
 from experiment.text import LANGUAGES, catalogue
 from experiment.text.errors import ExitCode, UserError
 from kvsim.paper import Verdict
-from kvsim.paper.memory import closed
-from kvsim.paper.parts import PaperResult, each_part, result_of
+from kvsim.paper.memory import closed_form_claims
+from kvsim.paper.result import PaperResult, claims_by_part, paper_result
 
 
 @pytest.fixture
 def closed_forms_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvsim.paper.parts.PARTS", (lambda _: closed(),))
+    monkeypatch.setattr("kvsim.paper.result.PARTS", (lambda _: closed_form_claims(),))
 
 
 @pytest.fixture(scope="module")
 def five() -> PaperResult:
     """All claims over the seeds that docs/paper.md shows."""
-    return result_of([claim for part in each_part(range(5)) for claim in part], range(5))
+    return paper_result([claim for part in claims_by_part(range(5)) for claim in part], range(5))
 
 
 def test_all_claims_hold_over_five_seeds(five: PaperResult) -> None:
@@ -53,10 +53,10 @@ def test_claims_are_printed_and_written(
     assert catalogue(lang)["paper.verdict_holds"] in printed
     data = json.loads((tmp_path / "paper.json").read_text(encoding="utf-8"))
     assert data["seeds"] == [0, 1]
-    assert [claim["id"] for claim in data["claims"]] == [claim.id for claim in closed()]
+    assert [claim["id"] for claim in data["claims"]] == [claim.id for claim in closed_form_claims()]
     with (tmp_path / "paper.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [row["id"] for row in rows] == [claim.id for claim in closed()]
+    assert [row["id"] for row in rows] == [claim.id for claim in closed_form_claims()]
     assert rows[0]["verdict"] == "holds"
     # One value has no deviation: unknown is empty, not 0.
     assert rows[0]["deviation"] == ""

@@ -82,7 +82,7 @@ def test_a_second_time_computes_nothing_and_a_new_axis_only_what_is_new(
         raise AssertionError("a finished cell is computed again")
 
     with monkeypatch.context() as patched:
-        patched.setattr("kvsim.sweep.processes.by_processes", nobody)
+        patched.setattr("kvsim.sweep.processes.run_in_processes", nobody)
         assert main(words) == ExitCode.OK
     assert "6 are finished already; 0 are left" in capsys.readouterr().out
     assert (out / "summary.csv").read_bytes() == summary

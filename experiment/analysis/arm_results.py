@@ -45,7 +45,7 @@ from experiment.replay.timeline import (
 )
 from experiment.text.messages import Message, message
 from kvsim.core.request import final_tokens
-from kvsim.sizing.geometry import requests_that_fit
+from kvsim.sizing.geometry import max_concurrent_requests
 
 
 def _environment(probed: EnvironmentProbed | None) -> Environment | None:
@@ -287,7 +287,7 @@ def _fits(events: ArmEvents, workload: WorkloadReady | None, plain: bool = False
     blocks = pool.budget_bytes // block_bytes - pool.engine_blocks
     # Samples of a prompt share its whole blocks where the arm has a block table.
     shared = [0 if r.sample_of is None else len(r.token_ids) for r in workload.requests]
-    return requests_that_fit(lengths, blocks, pool.block_size, () if pool.elastic else shared)
+    return max_concurrent_requests(lengths, blocks, pool.block_size, () if pool.elastic else shared)
 
 
 def _request(event: RequestFinished) -> RequestResult:

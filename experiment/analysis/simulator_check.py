@@ -28,7 +28,7 @@ from kvsim.core.prefix import KeyChain
 from kvsim.core.request import Keys
 from kvsim.core.step import StepPlan
 from kvsim.sim.occupancy import Occupancy, occupancy
-from kvsim.sim.replay import RecordedRequest, Replay, replay_run
+from kvsim.sim.replay import RecordedRequest, ReplayResult, replay_run
 
 # Mean difference of blocks in use, in percentage points of usable blocks, that is still agreement.
 ALLOWED_POINTS = 3.0
@@ -118,7 +118,7 @@ def _block_for_block(recorded: RecordedArm, engine: EngineConfig) -> SimulatorCh
     )
 
 
-def _exact_text(found: Replay, plans: Sequence[StepPlan]) -> Message:
+def _exact_text(found: ReplayResult, plans: Sequence[StepPlan]) -> Message:
     """A plan without chunks, the last one for instance, is no step: it reports who has ended."""
     other, n = found.difference, len(plans)
     if other is None:

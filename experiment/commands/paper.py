@@ -16,7 +16,7 @@ from experiment.text.errors import ExitCode, user_error
 
 if TYPE_CHECKING:
     from experiment.report.console.paper import PaperConsole
-    from kvsim.paper.claims import Claim
+    from kvsim.paper.claims import PaperClaim
 
 DEFAULT_SEEDS = "5"
 
@@ -39,12 +39,12 @@ def paper(words: list[str], t: Translator) -> int:
 
 
 def _check(seeds: tuple[int, ...], directory: Path, console: PaperConsole) -> int:
-    from kvsim.paper.parts import PARTS, each_part, result_of
+    from kvsim.paper.result import PARTS, claims_by_part, paper_result
 
-    parts: list[list[Claim]] = []
+    parts: list[list[PaperClaim]] = []
     try:
         with console.progress(len(PARTS)) as advance:
-            for part in each_part(seeds):
+            for part in claims_by_part(seeds):
                 parts.append(part)
                 advance()
     except KeyboardInterrupt:
@@ -54,7 +54,7 @@ def _check(seeds: tuple[int, ...], directory: Path, console: PaperConsole) -> in
             raise
     with shielded():  # it took minutes
         rendering_started()
-        result = result_of([claim for part in parts for claim in part], seeds)
+        result = paper_result([claim for part in parts for claim in part], seeds)
         data = {"program": __version__} | result.to_json()
         whole = len(parts) == len(PARTS)
         if not whole:

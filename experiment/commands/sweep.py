@@ -25,7 +25,7 @@ from experiment.text.errors import ExitCode, shown, unknown, user_error
 from experiment.text.sizes import parse_bytes, size_error
 from kvsim.sizing.gpus import UnknownGPUError
 from kvsim.sizing.models import UnknownModelError
-from kvsim.sweep import Cell, Done, Store, SweepError, cells_summary, expand
+from kvsim.sweep import CellStore, ComputedCell, SweepCell, SweepError, cells_summary, expand
 from kvsim.sweep.grid import AXES
 from kvsim.traces import PRESETS
 
@@ -59,7 +59,11 @@ def sweep(words: list[str], t: Translator) -> int:
 
 
 def _fill(
-    cells: Sequence[Cell], directory: Path, workers: int, ray: str | None, console: SweepConsole
+    cells: Sequence[SweepCell],
+    directory: Path,
+    workers: int,
+    ray: str | None,
+    console: SweepConsole,
 ) -> int:
     """Compute what is missing in a directory, and show all of it."""
     store, missing = _begun(directory, cells)
@@ -83,14 +87,16 @@ def _fill(
     return ExitCode.OK
 
 
-def _computed(cells: Sequence[Cell], workers: int, address: str | None) -> Generator[Done]:
-    from kvsim.sweep.by_ray import by_ray
-    from kvsim.sweep.processes import by_processes
+def _computed(
+    cells: Sequence[SweepCell], workers: int, address: str | None
+) -> Generator[ComputedCell]:
+    from kvsim.sweep.processes import run_in_processes
+    from kvsim.sweep.ray_cluster import run_on_ray
 
     if not cells:
         return
     try:
-        yield from by_ray(cells, address) if address else by_processes(cells, workers)
+        yield from run_on_ray(cells, address) if address else run_in_processes(cells, workers)
     except SweepError as error:
         raise user_error(f"error.sweep.{error.code}", **error.params) from error
 
@@ -117,7 +123,7 @@ def _bytes(value: Any) -> int:
         raise size_error(_BUDGET, value) from error
 
 
-def _expand(grid: Mapping[str, Any]) -> list[Cell]:
+def _expand(grid: Mapping[str, Any]) -> list[SweepCell]:
     try:
         return expand(grid)
     except SweepError as error:
@@ -147,10 +153,10 @@ def _workers(value: str | None) -> int:
     return int(value)
 
 
-def _begun(directory: Path, cells: Sequence[Cell]) -> tuple[Store, list[Cell]]:
+def _begun(directory: Path, cells: Sequence[SweepCell]) -> tuple[CellStore, list[SweepCell]]:
     """The cells of a directory, and those that are missing."""
     with writing(directory):
-        store = Store(directory)
+        store = CellStore(directory)
         remove_parts(directory)
         return store, store.begin(cells)
 

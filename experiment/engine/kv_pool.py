@@ -26,7 +26,7 @@ from experiment.engine.quantized import FP8, LayerKV, QuantizedKV, Rescale, bits
 from experiment.engine.step_inputs import StepInputs, to_device
 from experiment.engine.swap import Transfers, transfers_for
 from experiment.memory.tensors import storage_bytes
-from kvsim.core.step import GIVES_BACK, BlockOp, OpKind, StepPlan
+from kvsim.core.step import RELEASING_OPS, BlockOp, OpKind, StepPlan
 from kvsim.sizing.geometry import KVGeometry
 
 Scatter = Callable[[torch.Tensor, StepInputs, torch.Tensor, torch.Tensor], None]
@@ -171,7 +171,7 @@ class KVPool:
                 kept[:, :, self._index(op.blocks)] = kept[:, :, self._index(op.sources)]
             for block in op.sources:
                 self._owners[block] -= 1
-        if op.kind in GIVES_BACK:
+        if op.kind in RELEASING_OPS:
             for block in op.blocks:
                 self._owners[block] -= 1
             gone = [b for b in op.blocks if not self._owners[b] and b not in op.cached]

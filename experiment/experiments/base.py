@@ -16,10 +16,10 @@ from experiment.files.shipped import CONFIGS
 from experiment.text.errors import shown, user_error
 from experiment.text.messages import Message, message
 from experiment.workload.requests import check_size
-from kvsim.near import nearest
 from kvsim.sizing.vllm_capacity import block_multiple
-from kvsim.traces.distributions import Arrivals
-from kvsim.traces.generate import PRESETS, Generated, from_preset
+from kvsim.spelling import nearest
+from kvsim.traces.distributions import ArrivalProcess
+from kvsim.traces.generate import PRESETS, SyntheticTrace, from_preset
 
 # Where these are empty, an ordinary run has requests of its own.
 _REQUESTS = ("workload.lengths", "workload.prompts")
@@ -251,10 +251,10 @@ def drawn_lengths(
     count = requests or asked["requests"]
     check_size(count, 0)
     recipe = from_preset(
-        asked["workload"], count, Arrivals(None), seed=asked["seed"],
+        asked["workload"], count, ArrivalProcess(None), seed=asked["seed"],
         max_length=asked["max_length"] if cut else None,
     )  # fmt: skip
-    return [[each.prompt_tokens, each.output_tokens] for each in Generated(recipe)]
+    return [[each.prompt_tokens, each.output_tokens] for each in SyntheticTrace(recipe)]
 
 
 def draw_terms(config: Config) -> list[Message]:

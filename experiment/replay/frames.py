@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kvsim.accounting.ledger import Holder
+from kvsim.accounting.ledger import Owner
 from kvsim.core.step import StepPlan
 
 MOST_FRAMES = 2400
@@ -40,12 +40,12 @@ class Frame:
     cached: frozenset[int]
     uncached: frozenset[int]
 
-    def apply(self, holders: dict[int, Holder], cached: set[int]) -> None:
+    def apply(self, holders: dict[int, Owner], cached: set[int]) -> None:
         """Update the state before this frame to the state after it."""
         for request in self.gone:
             del holders[request]
         for request, (kept, behind, padding, finished) in self.tables.items():
-            holder = holders.setdefault(request, Holder())
+            holder = holders.setdefault(request, Owner())
             holder.table[kept:] = behind
             holder.padding, holder.finished = padding, finished
         for request, count in self.written.items():
@@ -66,7 +66,7 @@ class FrameRecorder:
     frames: list[Frame] = field(default_factory=list)
     _plans: list[StepPlan] = field(default_factory=list)
     _t_ns: int = 0
-    _holders: dict[int, Holder] = field(default_factory=dict)
+    _holders: dict[int, Owner] = field(default_factory=dict)
     _cached: set[int] = field(default_factory=set)
 
     def ends_before(self, plan: StepPlan) -> bool:
@@ -78,7 +78,7 @@ class FrameRecorder:
         self._plans.append(plan)
         self._t_ns = t_ns
 
-    def close(self, holders: Mapping[int, Holder], cached: Collection[int]) -> None:
+    def close(self, holders: Mapping[int, Owner], cached: Collection[int]) -> None:
         """Close the open frame with the state after its last step."""
         if not self._plans:
             return
@@ -104,7 +104,7 @@ class FrameRecorder:
         self.frames.append(frame)
         self._plans = []
 
-    def _table(self, request: int, now: Holder) -> tuple[int, list[int], int, bool] | None:
+    def _table(self, request: int, now: Owner) -> tuple[int, list[int], int, bool] | None:
         before = self._holders.get(request)
         if before is None:
             return 0, list(now.table), now.padding, now.finished

@@ -19,14 +19,14 @@ from experiment.replay.frames import Frame, FrameRecorder, frame_size
 from experiment.replay.step_rows import SlotFigures, StepRow
 from experiment.text.messages import Message, message
 from kvsim.accounting.ledger import (
-    Holder,
     Ledger,
+    Owner,
     PoolShape,
     ReplayError,
     SlotCounts,
     SlotState,
 )
-from kvsim.core.step import GIVES_BACK, OpKind, StepPlan
+from kvsim.core.step import RELEASING_OPS, OpKind, StepPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class PoolSnapshot:
 
     shape: PoolShape
     step: int
-    holders: dict[int, Holder]
+    holders: dict[int, Owner]
     cached: frozenset[int] = frozenset()
 
 
@@ -105,7 +105,7 @@ def snapshot_at(events: ArmEvents, step: int) -> PoolSnapshot | None:
         except ReplayError:
             return None
         if ledger.last_step == step:
-            return PoolSnapshot(ledger.shape, step, ledger.holders, frozenset(ledger.cached))
+            return PoolSnapshot(ledger.shape, step, ledger.owners, frozenset(ledger.cached))
     return None
 
 
@@ -134,8 +134,8 @@ class _Pass:
         if self._may_lose(plan):
             self._record_peak()
         if self._frames and self._frames.ends_before(plan):
-            self._frames.close(ledger.holders, ledger.cached)
-        self._resumptions.lose(plan, ledger.holders)
+            self._frames.close(ledger.owners, ledger.cached)
+        self._resumptions.lose(plan, ledger.owners)
         counts = ledger.apply(plan)
         _check_keyframe(ledger, self._events.keyframes.get(plan.step))
         self._rows.append(self._row(step, counts))
@@ -143,7 +143,7 @@ class _Pass:
         if self._frames:
             self._frames.add(plan, step.t_ns)
             if self._frames.every == 1:
-                self._frames.close(ledger.holders, ledger.cached)
+                self._frames.close(ledger.owners, ledger.cached)
         if plan.step == self._example_step:
             self._snapshots[plan.step] = self._snapshot()
 
@@ -155,7 +155,7 @@ class _Pass:
             self._snapshots[self._peak.step] = self._peak
         frames = self._frames
         if frames and problem is None:
-            frames.close(self._ledger.holders, self._ledger.cached)
+            frames.close(self._ledger.owners, self._ledger.cached)
         return Replay(self._rows, problem, self._snapshots, frames.frames if frames else None)
 
     def _may_lose(self, plan: StepPlan) -> bool:
@@ -169,13 +169,13 @@ class _Pass:
 
     def _snapshot(self) -> PoolSnapshot:
         ledger = self._ledger
-        holders = {r: replace(h, table=list(h.table)) for r, h in ledger.holders.items()}
+        holders = {r: replace(h, table=list(h.table)) for r, h in ledger.owners.items()}
         return PoolSnapshot(ledger.shape, ledger.last_step, holders, frozenset(ledger.cached))
 
     def _row(self, step: Step, counts: SlotCounts) -> StepRow:
         plan, ledger = step.plan, self._ledger
         for op in plan.ops:
-            if op.request is not None and op.kind in GIVES_BACK:
+            if op.request is not None and op.kind in RELEASING_OPS:
                 self._stays[op.request].popleft()
         unwritten = counts[SlotState.UNWRITTEN]
         row = StepRow.model_construct(
@@ -206,7 +206,7 @@ class Resumptions:
     def __init__(self) -> None:
         self._reached: dict[int, int] = {}
 
-    def lose(self, plan: StepPlan, holders: Mapping[int, Holder]) -> None:
+    def lose(self, plan: StepPlan, holders: Mapping[int, Owner]) -> None:
         """Record progress before a step takes blocks from requests."""
         for request in plan.preempted:
             if request in holders:
@@ -283,7 +283,7 @@ def _stays(steps: Iterable[Step]) -> Mapping[int, deque[int]]:
     for step in steps:
         plan = step.plan
         for op in plan.ops:
-            if op.request is not None and op.kind in GIVES_BACK:
+            if op.request is not None and op.kind in RELEASING_OPS:
                 stays[op.request].append(written.pop(op.request, 0))
             elif op.request is not None:
                 written.setdefault(op.request, 0)
@@ -304,7 +304,7 @@ def _never_written(ledger: Ledger, stays: Mapping[int, deque[int]]) -> int:
     The first of a request's ``stays`` is the present one.
     """
     size, found = ledger.shape.block_size, 0
-    for request, holder in ledger.holders.items():
+    for request, holder in ledger.owners.items():
         slots = len(holder.table) * size - holder.padding
         if slots > holder.written and not holder.finished:
             found += max(0, slots - max(holder.written, stays[request][0]))
@@ -313,7 +313,7 @@ def _never_written(ledger: Ledger, stays: Mapping[int, deque[int]]) -> int:
 
 def _running(ledger: Ledger, plan: StepPlan) -> int:
     """Requests computed in the step, without finished rows of a batch."""
-    return sum(not ledger.holders[chunk.request].finished for chunk in plan.chunks)
+    return sum(not ledger.owners[chunk.request].finished for chunk in plan.chunks)
 
 
 def _check_keyframe(ledger: Ledger, frame: Keyframe | None) -> None:
@@ -322,7 +322,7 @@ def _check_keyframe(ledger: Ledger, frame: Keyframe | None) -> None:
     tables = {request: list(table) for request, table in ledger.tables().items()}
     if tables != {request: table for request, table in frame.tables.items() if table}:
         raise ReplayError(f"block tables differ from the picture taken at step {frame.step}")
-    written = {r: h.written for r, h in ledger.holders.items() if not h.finished}
+    written = {r: h.written for r, h in ledger.owners.items() if not h.finished}
     if written != frame.written:
         raise ReplayError(f"written slots differ from the picture taken at step {frame.step}")
 

@@ -12,7 +12,7 @@ from kvsim.sizing.geometry import UnsupportedGeometryError
 from kvsim.sizing.gpus import GPUS, GPUFacts, UnknownGPUError, find_gpu
 from kvsim.sizing.models import MODELS, REFUSED, ModelFacts, UnknownModelError, find_model
 from kvsim.traces import PRESETS
-from kvsim.traces.formats import FORMATS, Format
+from kvsim.traces.formats import FORMATS, TraceFormat
 
 LISTS = ("models", "gpus", "policies", "presets", "formats")
 DEFAULT_POLICIES: tuple[PolicyName, ...] = ("slabs", "max", "pow2", "oracle", "paged")
@@ -125,7 +125,7 @@ def listing(what: str) -> list[Row]:
     return rows[what]()
 
 
-def _columns(format_: Format) -> str | Message:
+def _columns(format_: TraceFormat) -> str | Message:
     required, optional = ", ".join(format_.keys), ", ".join(format_.optional)
     if not optional:
         return required

@@ -19,7 +19,7 @@ from experiment.simulate.setup import PreemptionKind, Setup
 from experiment.simulate.trace import Loaded
 from experiment.text.messages import Message, message
 from experiment.workload.kvsim_errors import simulation_message
-from kvsim.planning.preemption_cost import recompute_price, swap_price
+from kvsim.planning.preemption_cost import recompute_cost, swap_cost
 from kvsim.sim.config import CONTIGUOUS, PolicyName, SimulationError
 from kvsim.sim.prefix_replay import EVICTIONS, NoHashIdsError, References, collect, replay_prefixes
 from kvsim.sim.simulator import SimResult, simulate
@@ -185,9 +185,9 @@ def _preemption(q: Question, found: Found, watcher: Watcher) -> None:
                 continue
             point[f"{kind}_preemptions"] = result.preemptions.total
             point[f"{kind}_s"] = (
-                recompute_price(result, setup.latency)
+                recompute_cost(result, setup.latency)
                 if kind == "recompute"
-                else swap_price(result, setup.config(q.paged[0]))
+                else swap_cost(result, setup.config(q.paged[0]))
             )
         found.preemption.append(point)
 

@@ -11,7 +11,7 @@ from experiment.workload.kvsim_errors import translate_errors
 from kvsim.latency.roofline import Latency, roofline
 from kvsim.planning.preemption_cost import COPY_S, block_transfer_s
 from kvsim.sim.config import PolicyName, SimConfig
-from kvsim.sizing.budget import KVBudget, check_split, kv_budget, kv_copies
+from kvsim.sizing.budget import KVBudget, check_tensor_parallel, kv_budget, kv_copies
 from kvsim.sizing.geometry import KVGeometry, UnsupportedGeometryError
 from kvsim.sizing.gpus import GPUFacts
 from kvsim.sizing.models import ModelFacts
@@ -193,7 +193,7 @@ class Memory:
             with translate_errors():
                 return kv_budget(model, gpu, self.gpus, self.utilisation, self.overhead, self.dtype)
         with translate_errors():
-            check_split(model, self.gpus)
+            check_tensor_parallel(model, self.gpus)
         memory = gpu.memory_bytes * self.gpus
         weights = model.weight_bytes(self.dtype)
         if self.budget + weights > memory:

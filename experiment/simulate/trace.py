@@ -17,12 +17,12 @@ from experiment.text.errors import user_error
 from experiment.workload.kvsim_errors import translate_errors
 from kvsim.traces import (
     PRESETS,
-    Arrivals,
-    Generated,
+    ArrivalProcess,
     Head,
     ReadOptions,
     RequestStream,
     ScaleRate,
+    SyntheticTrace,
     Tile,
     TraceFile,
     TraceInfo,
@@ -164,11 +164,11 @@ def _generated(options: TraceOptions) -> RequestStream:
     cv = 1.0 if options.cv is None else options.cv
     requests = options.requests or _PRESET_REQUESTS
     recipe = from_preset(
-        options.source, requests, Arrivals(rate, cv), seed=options.seed,
+        options.source, requests, ArrivalProcess(rate, cv), seed=options.seed,
         max_length=options.max_length,
     )  # fmt: skip
     try:
-        return Generated(recipe)
+        return SyntheticTrace(recipe)
     except ValueError as error:
         length = options.max_length
         raise user_error("error.sim.hardly_fits", name=options.source, length=length) from error
@@ -197,7 +197,7 @@ def _drawn(stream: RequestStream, count: int, rate: float, options: TraceOptions
     import numpy as np
 
     random = np.random.Generator(np.random.PCG64(options.seed))
-    times = Arrivals(rate).draw(count, random).tolist()
+    times = ArrivalProcess(rate).sample(count, random).tolist()
     return WithArrivals(stream, times, process="poisson", rate=rate, seed=options.seed)
 
 

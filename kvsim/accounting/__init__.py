@@ -1,1 +1,1 @@
-"""Where every slot of a pool stands."""
+"""Slot accounting: states, ledger, recount."""

@@ -1,13 +1,13 @@
-"""Where every slot of a KV pool stands, derived from the logged facts.
+"""The state of every slot of a KV pool, derived from step plans.
 
     reserved   all slots taken from the device
-    allocated  of those, handed to requests:  live + padding + finished + unwritten + rounding
-    live       of those, holding K and V that an unfinished request will attend to
+    allocated  slots given to requests:  live + padding + finished + unwritten + rounding
+    live       slots holding K and V that an unfinished request will attend to
     wasted     allocated - live
 
-Each slot is in exactly one :class:`SlotState`, the first that fits, and the states sum to
-``reserved`` after every step. :class:`Ledger` keeps the sums while plans are applied;
-:mod:`kvsim.accounting.recount` derives them again from the tables, slot by slot, as a witness.
+Each slot is in exactly one :class:`SlotState`, the first that applies, and the states sum to
+``reserved`` after every step. :class:`Ledger` updates the sums incrementally;
+:mod:`kvsim.accounting.recount` computes them independently, slot by slot.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kvsim.accounting.slots import PoolShape, SlotCounts, SlotState, count_slots
-from kvsim.core.step import GIVES_BACK, BlockOp, Chunk, FinishReason, OpKind, StepPlan
+from kvsim.core.step import RELEASING_OPS, BlockOp, Chunk, FinishReason, OpKind, StepPlan
 
 __all__ = [
-    "Holder",
     "Ledger",
+    "Owner",
     "PoolShape",
     "ReplayError",
     "SlotCounts",
@@ -31,12 +31,12 @@ __all__ = [
 
 
 class ReplayError(Exception):
-    """A plan contradicts what came before it: the log is damaged or the scheduler is wrong."""
+    """A plan contradicts earlier ones: the log is damaged or the scheduler is wrong."""
 
 
 @dataclass(slots=True)
-class Holder:
-    """What one request holds: its table, filler slots in front, and positions written."""
+class Owner:
+    """What one request holds: its block table, padding slots in front, and written positions."""
 
     table: list[int] = field(default_factory=list)
     padding: int = 0
@@ -45,43 +45,43 @@ class Holder:
 
 
 class Ledger:
-    """Applies plans one by one and knows the state of every slot after each.
+    """Applies plans in order and keeps the slot counts after each.
 
-    What each block adds to the sums is kept, and looked at anew where it may have changed:
+    Keeps the contribution of each block to the sums and updates it where it may change:
 
         block     owners      padding   filled   alive
-        3         {7, 9, 4}   0         16       yes      9 goes: 7 has it full as well, no change
-        8         {7}         0         5        yes      7 writes on: 6 filled, live + 1
+        3         {7, 9, 4}   0         16       yes      9 ends: 7 has filled it too, no change
+        8         {7}         0         5        yes      7 writes one token: 6 filled, live + 1
 
-    So a step costs time proportional to what it changes, however many share a block.
+    A step takes time proportional to its changes, not to the number of owners.
     """
 
     def __init__(self, shape: PoolShape) -> None:
         self.shape = shape
-        self.holders: dict[int, Holder] = {}
-        # Of blocks that were ever used: the size of a pool may be a number in a file.
-        self._owners: defaultdict[int, set[int]] = defaultdict(set)
-        # A block has one place in every table that holds it: sharing is sharing of a prefix.
+        self.owners: dict[int, Owner] = {}
+        # Of blocks that were ever used: the configured pool may be arbitrarily large.
+        self._block_owners: defaultdict[int, set[int]] = defaultdict(set)
+        # Sharing is sharing of a prefix, so a block has one logical index in all tables.
         self._logical: defaultdict[int, int] = defaultdict(int)
-        # Over all owners: most filler slots, most slots written with fillers, an unfinished one.
+        # Over all owners: most padding slots, most slots written with padding, any unfinished.
         self._padding: defaultdict[int, int] = defaultdict(int)
         self._filled: defaultdict[int, int] = defaultdict(int)
         self._alive: defaultdict[int, bool] = defaultdict(bool)
-        # Holders whose blocks are in host memory; their tables are empty.
-        self.swapped: dict[int, Holder] = {}
-        # Ownerless blocks whose content is kept.
+        # Requests whose blocks are in host memory; their tables are empty.
+        self.swapped: dict[int, Owner] = {}
+        # Blocks with content and without an owner.
         self.cached: set[int] = set()
         # Blocks with more than one owner.
         self.shared_blocks = 0
         self._sums = dict.fromkeys(SlotState, 0)
-        self._written = 0  # slots of owned blocks that hold something
-        # Different blocks that requests hold, and entries of their tables: more, if some share.
+        self._written = 0  # written slots of owned blocks
+        # Distinct blocks in the tables, and table entries: more if blocks are shared.
         self.owned_blocks = 0
         self.table_entries = 0
         self.last_step = -1
 
     def apply(self, plan: StepPlan) -> SlotCounts:
-        """Take a plan's facts into account, in their order, and count.
+        """Apply the facts of ``plan`` in order and return the slot counts.
 
         Raises:
             ReplayError: the plan contradicts the state before it.
@@ -95,25 +95,25 @@ class Ledger:
         for op in plan.ops:
             self._apply_op(op)
         for request in plan.preempted:
-            self._require(request not in self.holders, f"request {request} preempted, keeps blocks")
-            gave = any(op.request == request and op.kind in GIVES_BACK for op in plan.ops)
+            self._require(request not in self.owners, f"request {request} preempted, keeps blocks")
+            gave = any(op.request == request and op.kind in RELEASING_OPS for op in plan.ops)
             self._require(gave, f"request {request} preempted, holds nothing")
         for chunk in plan.chunks:
             self._apply_chunk(chunk)
         return self.counts()
 
     def counts(self) -> SlotCounts:
-        """Slots in each state now."""
+        """Return the slots in each state."""
         return count_slots(self.shape, self._sums, self.owned_blocks + len(self.cached))
 
     @property
     def written_slots(self) -> int:
-        """Slots that hold something: what a count over poisoned tensors must find."""
+        """Written slots: the slots of poisoned tensors that must not be NaN."""
         return self._written + len(self.cached) * self.shape.block_size
 
     def tables(self) -> dict[int, tuple[int, ...]]:
-        """Block table of every request that holds blocks."""
-        return {request: tuple(h.table) for request, h in self.holders.items() if h.table}
+        """Return the block table of each request that has blocks."""
+        return {request: tuple(h.table) for request, h in self.owners.items() if h.table}
 
     def _apply_op(self, op: BlockOp) -> None:
         if op.blocks:
@@ -123,57 +123,58 @@ class Ledger:
 
     def _allocate(self, op: BlockOp) -> None:
         request = self._request_of(op)
-        holder = self.holders.setdefault(request, Holder())
-        # In a cache that grows, the rows of a batch grow together, ended ones too.
-        may = self.shape.elastic or not holder.finished
+        owner = self.owners.setdefault(request, Owner())
+        # In a growing cache, all rows of a batch grow together, ended ones too.
+        may = self.shape.elastic or not owner.finished
         self._require(may, f"request {request} has ended and is given blocks")
         for block in op.blocks:
-            free = not self._owners[block] and block not in self.cached
+            free = not self._block_owners[block] and block not in self.cached
             self._require(free, f"block {block} is not free")
-            self._append(request, holder, block)
+            self._append(request, owner, block)
 
     def _share(self, op: BlockOp) -> None:
         request = self._request_of(op)
-        self._require(request not in self.holders, f"request {request} holds blocks already")
-        holder = self.holders[request] = Holder(written=op.tokens)
+        self._require(request not in self.owners, f"request {request} holds blocks already")
+        owner = self.owners[request] = Owner(written=op.tokens)
         reach = len(op.blocks) * self.shape.block_size
         self._require(op.tokens <= reach, f"request {request} shares more than blocks hold")
         for block in op.blocks:
             if block in self.cached:
                 self._uncache(block)
-            elif not self._owners[block]:
+            elif not self._block_owners[block]:
                 raise ReplayError(f"block {block} holds nothing to share")
-            self._append(request, holder, block)
+            self._append(request, owner, block)
 
     def _copy(self, op: BlockOp) -> None:
         request = self._request_of(op)
-        holder = self._holder(request)
+        owner = self._owner_of(request)
         same = len(op.blocks) == len(op.sources)
         self._require(same, f"request {request} gets not as many blocks as it copies")
         for old, new in zip(op.sources, op.blocks, strict=True):
-            self._require(request in self._owners[old], f"request {request} copies another's block")
-            free = not self._owners[new] and new not in self.cached
+            self._require(
+                request in self._block_owners[old], f"request {request} copies another's block"
+            )
+            free = not self._block_owners[new] and new not in self.cached
             self._require(free, f"block {new} is not free")
-            self._replace(request, holder, old, new)
+            self._replace(request, owner, old, new)
 
     def _merge(self, op: BlockOp) -> None:
         request = self._request_of(op)
-        holder = self._holder(request)
+        owner = self._owner_of(request)
         same = len(op.blocks) == len(op.sources)
         self._require(same, f"request {request} gets not as many blocks as it gives up")
         for old, new in zip(op.sources, op.blocks, strict=True):
-            self._require(self._owners[old] == {request}, f"block {old} is not its own alone")
+            self._require(self._block_owners[old] == {request}, f"block {old} is not its own alone")
             if new in self.cached:
                 self._uncache(new)
             elif self._filled[new] < self.shape.block_size:
                 raise ReplayError(f"block {new} is not full and takes another's place")
-            self._replace(request, holder, old, new)
+            self._replace(request, owner, old, new)
 
-    def _replace(self, request: int, holder: Holder, old: int, new: int) -> None:
-        """Put a block into another one's place in a table."""
+    def _replace(self, request: int, owner: Owner, old: int, new: int) -> None:
         logical = self._logical[old]
         self._disown(request, old)
-        holder.table[logical] = new
+        owner.table[logical] = new
         self._own(request, new, logical)
 
     def _evict(self, op: BlockOp) -> None:
@@ -183,57 +184,57 @@ class Ledger:
 
     def _free(self, op: BlockOp) -> None:
         request = self._request_of(op)
-        holder = self._holder(request)
-        self._require(holder.table == list(op.blocks), f"request {request} frees other blocks")
+        owner = self._owner_of(request)
+        self._require(owner.table == list(op.blocks), f"request {request} frees other blocks")
         size = self.shape.block_size
         kept = frozenset(op.cached)
         for block in op.blocks:
             full = self._filled[block] == size
             self._disown(request, block)
             if block in kept:
-                ownerless = not self._owners[block]
+                ownerless = not self._block_owners[block]
                 self._require(full and ownerless, f"block {block} cannot stay cached")
                 self.cached.add(block)
                 self._sums[SlotState.CACHED] += size
-        del self.holders[request]
+        del self.owners[request]
 
     def _swap_out(self, op: BlockOp) -> None:
-        holder = self._holder(self._request_of(op))
+        owner = self._owner_of(self._request_of(op))
         self._free(op)
-        holder.table = []
-        self.swapped[self._request_of(op)] = holder
+        owner.table = []
+        self.swapped[self._request_of(op)] = owner
 
     def _swap_in(self, op: BlockOp) -> None:
         request = self._request_of(op)
-        holder = self.swapped.pop(request, None)
-        if holder is None:
+        owner = self.swapped.pop(request, None)
+        if owner is None:
             raise ReplayError(f"request {request} comes back and was not swapped out")
         self._allocate(op)
-        back = self.holders[request]
-        back.written, back.padding = holder.written, holder.padding
+        back = self.owners[request]
+        back.written, back.padding = owner.written, owner.padding
         for block in op.blocks:
             self._add(back, block)
 
-    def _append(self, request: int, holder: Holder, block: int) -> None:
-        holder.table.append(block)
-        self._own(request, block, len(holder.table) - 1)
+    def _append(self, request: int, owner: Owner, block: int) -> None:
+        owner.table.append(block)
+        self._own(request, block, len(owner.table) - 1)
 
     def _own(self, request: int, block: int, logical: int) -> None:
-        owners = self._owners[block]
+        owners = self._block_owners[block]
         owners.add(request)
         self.table_entries += 1
         if len(owners) == 1:
             self.owned_blocks += 1
             self._logical[block] = logical
-            self._sums[SlotState.FINISHED] += self.shape.block_size  # nobody's yet; see _set
+            self._sums[SlotState.FINISHED] += self.shape.block_size  # no live owner yet; see _set
         elif self._logical[block] != logical:
             raise ReplayError(f"block {block} has two places in sequences")
         else:
             self.shared_blocks += len(owners) == 2
-        self._add(self.holders[request], block)
+        self._add(self.owners[request], block)
 
     def _disown(self, request: int, block: int) -> None:
-        owners = self._owners[block]
+        owners = self._block_owners[block]
         owners.discard(request)
         self.table_entries -= 1
         self.shared_blocks -= len(owners) == 1
@@ -241,18 +242,18 @@ class Ledger:
             self._set(block, 0, 0, False)
             self._sums[SlotState.FINISHED] -= self.shape.block_size
             self.owned_blocks -= 1
-        elif not self._full_of_another(block):
+        elif not self._has_full_owner(block):
             self._set(block, *self._fill(block))
 
-    def _full_of_another(self, block: int) -> bool:
-        """Whether some owner alone makes the block what it is: alive, full and without fillers."""
+    def _has_full_owner(self, block: int) -> bool:
+        """Whether another owner alone keeps the block fully live."""
         if self._padding[block]:
             return False
         reach = (self._logical[block] + 1) * self.shape.block_size
-        holders = self.holders
-        for owner in self._owners[block]:
-            holder = holders[owner]
-            if not holder.finished and not holder.padding and holder.written >= reach:
+        owners = self.owners
+        for request in self._block_owners[block]:
+            owner = owners[request]
+            if not owner.finished and not owner.padding and owner.written >= reach:
                 return True
         return False
 
@@ -260,64 +261,64 @@ class Ledger:
         self.cached.discard(block)
         self._sums[SlotState.CACHED] -= self.shape.block_size
 
-    def _holder(self, request: int) -> Holder:
-        holder = self.holders.get(request)
-        if holder is None:
+    def _owner_of(self, request: int) -> Owner:
+        owner = self.owners.get(request)
+        if owner is None:
             raise ReplayError(f"request {request} holds nothing")
-        return holder
+        return owner
 
     def _apply_chunk(self, chunk: Chunk) -> None:
-        holder = self._holder(chunk.request)
-        if holder.written != chunk.start:
+        owner = self._owner_of(chunk.request)
+        if owner.written != chunk.start:
             raise ReplayError(f"request {chunk.request} skips positions")
         if chunk.padding and chunk.start:
             raise ReplayError(f"request {chunk.request} gets fillers behind its first tokens")
         size = self.shape.block_size
-        padding = holder.padding + chunk.padding
+        padding = owner.padding + chunk.padding
         end = padding + chunk.start + chunk.count
-        if end > len(holder.table) * size:
+        if end > len(owner.table) * size:
             raise ReplayError(f"request {chunk.request} outgrows its blocks")
-        first = (holder.padding + holder.written) // size
-        touched = holder.table[first : -(-end // size)]
-        holder.padding = padding
-        holder.written = chunk.start + chunk.count
+        first = (owner.padding + owner.written) // size
+        touched = owner.table[first : -(-end // size)]
+        owner.padding = padding
+        owner.written = chunk.start + chunk.count
         for block in touched:
-            self._add(holder, block)
+            self._add(owner, block)
 
     def _mark_finished(self, request: int) -> None:
-        holder = self.holders.get(request)
-        if holder is None:
+        owner = self.owners.get(request)
+        if owner is None:
             self.swapped.pop(request, None)
-            return  # ended while waiting: it held nothing on the device
-        holder.finished = True
-        holders = self.holders
-        for block in holder.table:
-            for owner in self._owners[block]:
-                if not holders[owner].finished:
+            return  # ended while waiting: no blocks on the device
+        owner.finished = True
+        owners = self.owners
+        for block in owner.table:
+            for request_id in self._block_owners[block]:
+                if not owners[request_id].finished:
                     break
             else:
                 self._set(block, self._padding[block], self._filled[block], False)
 
-    def _add(self, holder: Holder, block: int) -> None:
-        """An owner has come, or has written more: what it sees is added to what others see."""
+    def _add(self, owner: Owner, block: int) -> None:
+        """Add what a new or writing owner sees of the block to what the others see."""
         size, filled_before = self.shape.block_size, self._filled[block]
         before = self._logical[block] * size
-        if self._alive[block] and not holder.padding:  # nearly always: one more token of a request
-            more = _clamp(holder.written - before, size) - filled_before
+        if self._alive[block] and not owner.padding:  # the common case: one more token
+            more = _clamp(owner.written - before, size) - filled_before
             if more > 0:
                 self._sums[SlotState.LIVE] += more
                 self._sums[SlotState.UNWRITTEN] -= more
                 self._written += more
                 self._filled[block] = filled_before + more
             return
-        padding = max(self._padding[block], _clamp(holder.padding - before, size))
-        filled = max(filled_before, _clamp(holder.padding + holder.written - before, size))
-        self._set(block, padding, filled, self._alive[block] or not holder.finished)
+        padding = max(self._padding[block], _clamp(owner.padding - before, size))
+        filled = max(filled_before, _clamp(owner.padding + owner.written - before, size))
+        self._set(block, padding, filled, self._alive[block] or not owner.finished)
 
     def _set(self, block: int, padding: int, filled: int, alive: bool) -> None:
-        """Change what an owned block adds to the sums: fillers, and live and unwritten slots.
+        """Update the contribution of an owned block to the sums.
 
-        While no owner is alive what is left of it is finished.
+        Without an unfinished owner, all slots but the padding count as finished.
         """
         was = self._padding[block], self._filled[block], self._alive[block]
         if was == (padding, filled, alive):
@@ -333,16 +334,16 @@ class Ledger:
         self._padding[block], self._filled[block], self._alive[block] = padding, filled, alive
 
     def _fill(self, block: int) -> tuple[int, int, bool]:
-        """(filler slots, slots written including fillers, has an unfinished owner) of a block."""
+        """Return (padding slots, written slots with padding, has an unfinished owner)."""
         size = self.shape.block_size
         before = self._logical[block] * size
         padding = filled = 0
         alive = False
-        for request in self._owners[block]:
-            holder = self.holders[request]
-            padding = max(padding, _clamp(holder.padding - before, size))
-            filled = max(filled, _clamp(holder.padding + holder.written - before, size))
-            alive = alive or not holder.finished
+        for request in self._block_owners[block]:
+            owner = self.owners[request]
+            padding = max(padding, _clamp(owner.padding - before, size))
+            filled = max(filled, _clamp(owner.padding + owner.written - before, size))
+            alive = alive or not owner.finished
         return padding, filled, alive
 
     def _request_of(self, op: BlockOp) -> int:
@@ -373,7 +374,7 @@ _APPLY = {
 
 
 def replay(shape: PoolShape, plans: Iterable[StepPlan]) -> list[SlotCounts]:
-    """Slot counts after each of ``plans``, from an empty pool.
+    """Return the slot counts after each of ``plans``, starting from an empty pool.
 
     Raises:
         ReplayError: see :meth:`Ledger.apply`.

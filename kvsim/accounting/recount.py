@@ -1,21 +1,19 @@
-"""The ledger's witness: counts again from the tables alone, slot by slot. Slow and plain."""
+"""Independent recount of slot states from block tables, slot by slot; slow and simple."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from kvsim.accounting.ledger import Holder
+from kvsim.accounting.ledger import Owner
 from kvsim.accounting.slots import PoolShape, SlotCounts, SlotState, count_slots
 
 
-def recount(
-    shape: PoolShape, holders: dict[int, Holder], cached: Collection[int] = ()
-) -> SlotCounts:
-    """Visit every slot and ask every holder; ``cached`` are ownerless blocks with content."""
+def recount(shape: PoolShape, owners: dict[int, Owner], cached: Collection[int] = ()) -> SlotCounts:
+    """Count the state of every slot; ``cached`` are blocks with content and without an owner."""
     sums = dict.fromkeys(SlotState, 0)
     occupied: set[int] = set(cached)
     for block in range(shape.blocks):
-        views = [(h, i) for h in holders.values() for i, b in enumerate(h.table) if b == block]
+        views = [(h, i) for h in owners.values() for i, b in enumerate(h.table) if b == block]
         if not views:
             if block in occupied:
                 sums[SlotState.CACHED] += shape.block_size
@@ -27,8 +25,8 @@ def recount(
     return count_slots(shape, sums, len(occupied))
 
 
-def _slot_state(views: Sequence[tuple[Holder, int]]) -> SlotState:
-    """State of an owned slot that each holder sees at the given index of its sequence."""
+def _slot_state(views: Sequence[tuple[Owner, int]]) -> SlotState:
+    """Return the state of a slot, given each owner and the slot's index in its sequence."""
     if any(not h.finished and h.padding <= i < h.padding + h.written for h, i in views):
         return SlotState.LIVE
     if any(i < h.padding for h, i in views):

@@ -1,11 +1,11 @@
-"""What sharing saves: blocks that requests would hold alone, against blocks that they do hold.
+"""Blocks saved by sharing.
 
     request 0   table [ 3 | 5 | 8 ]
-    request 1   table [ 3 | 5 | 2 ]      without sharing 6 blocks, with it 4: 2 of 6 are saved
+    request 1   table [ 3 | 5 | 2 ]      6 table entries, 4 distinct blocks: 2 of 6 are saved
 
-The share is that of Kwon et al. (arXiv 2309.06180, section 6.3): blocks saved by sharing / blocks
-without sharing, which are ``table_entries`` and ``owned_blocks`` of the ledger. Cached blocks count
-where a request holds them, and only then.
+The ratio is that of Kwon et al. (arXiv 2309.06180, section 6.3): saved blocks / blocks without
+sharing (``table_entries`` and ``owned_blocks`` of the ledger). A cached block counts while a
+request owns it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ class Sharing:
     """Blocks at one moment, or block-steps over a run.
 
     Attributes:
-        unshared: entries of all block tables: blocks that would be held without sharing.
-        held: different blocks in them.
+        unshared: entries of all block tables, i.e. blocks needed without sharing.
+        held: distinct blocks in the tables.
     """
 
     unshared: int
@@ -32,5 +32,5 @@ class Sharing:
 
     @property
     def share(self) -> float | None:
-        """Saved / without sharing; None where nothing is held."""
+        """Saved blocks / ``unshared``; None if no block is held."""
         return self.saved / self.unshared if self.unshared else None

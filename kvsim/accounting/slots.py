@@ -1,4 +1,4 @@
-"""States of a slot, the shape of a pool, and counts of slots at one moment."""
+"""Slot states, the shape of a pool, and slot counts."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ OTHER_STATES = tuple(state for state in SlotState if state not in ALLOCATED_STAT
 
 @dataclass(frozen=True, slots=True)
 class PoolShape:
-    """A pool of slots for one arm.
+    """The pool of one arm.
 
     Attributes:
-        blocks: number of blocks; for an elastic pool, the most that it may grow to.
+        blocks: number of blocks; of an elastic pool, the maximum.
         block_size: slots in a block. A contiguous slab is one block of the maximum length.
         slot_bytes: bytes of K and V of one token over all layers.
-        watermark_blocks: free blocks that admission holds back.
-        elastic: memory is taken from the device as it is handed out and returned when freed
-            (a growing cache), so reserved equals allocated.
-        scale_bytes: bytes of a block beside its slots: the scales of a quantised cache.
-        engine_blocks: the first blocks, which the engine keeps for itself (vLLM's null block).
+        watermark_blocks: free blocks that admission reserves for running requests.
+        elastic: memory is taken from the device on allocation and returned when freed (a
+            growing cache), so reserved equals allocated.
+        scale_bytes: bytes of a block in addition to its slots: scales of a quantised cache.
+        engine_blocks: leading blocks used by the engine itself (vLLM's null block).
     """
 
     blocks: int
@@ -73,7 +73,7 @@ class PoolShape:
 
 @dataclass(frozen=True, slots=True)
 class SlotCounts:
-    """Slots in each state at one moment; states that are absent count no slot."""
+    """Slots in each state at one moment; absent states have no slots."""
 
     states: dict[SlotState, int]
 
@@ -87,7 +87,7 @@ class SlotCounts:
 
     @property
     def allocated(self) -> int:
-        """Slots handed to requests."""
+        """Slots allocated to requests."""
         return sum(self[state] for state in ALLOCATED_STATES)
 
     @property
@@ -97,14 +97,14 @@ class SlotCounts:
 
     @property
     def wasted(self) -> int:
-        """Handed out, but not live."""
+        """Allocated slots that are not live."""
         return self.allocated - self.live
 
 
 def count_slots(
     shape: PoolShape, sums: Mapping[SlotState, int], occupied_blocks: int
 ) -> SlotCounts:
-    """Complete the sums of occupied blocks (owned or cached) by what is free."""
+    """Add the free, watermark and engine slots to the sums over occupied blocks."""
     states = {state: count for state, count in sums.items() if count}
     if not shape.elastic:
         free = (shape.blocks - shape.engine_blocks - occupied_blocks) * shape.block_size

@@ -1,1 +1,1 @@
-"""The simulator's benchmark."""
+"""Benchmark of the simulator's speed."""

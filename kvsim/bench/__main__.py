@@ -1,4 +1,4 @@
-"""``python -m kvsim.bench``: how many requests are simulated in a second."""
+"""``python -m kvsim.bench``: simulated requests per second."""
 
 import sys
 

@@ -1,16 +1,16 @@
-"""How many requests are simulated in a second: ``python -m kvsim.bench --traces DIR``.
+"""Simulated requests per second: ``python -m kvsim.bench --traces DIR``.
 
 Every row is a process of its own that reads a trace, tiles it, simulates it with the full ledger
-and computes all metrics; its time is that of the whole process. What a process takes that does
-nothing but import the same and read no trace is told apart, and not subtracted.
+and computes all metrics; its time is that of the whole process. The time of a process that only
+imports the same modules is reported separately and not subtracted.
 
     round 1   azure-code paged │ azure-code paged+prefix │ mooncake paged │ ...
-    round 2   azure-code paged │ ...                       interleaved, so that a busy moment of
-    ...                                                    the machine meets every row
+    round 2   azure-code paged │ ...                       interleaved, so that background
+    ...                                                    load affects every row
 
-The model is Llama-3.1-8B in 16 bits on two H100 (what one cannot serve, Mooncake's prompts of
-12,000 tokens, would measure preemption alone), blocks of 16, 8,192 tokens a step, the roofline's
-clock, and a hundredth of the pool held back from admission.
+The model is Llama-3.1-8B in 16 bits on two H100: on one, Mooncake's prompts of 12,000 tokens would
+measure preemption only. Blocks have 16 slots, steps 8,192 tokens, the watermark is 1 % of the pool,
+and the latency model is the roofline.
 """
 
 from __future__ import annotations
@@ -42,55 +42,56 @@ _MAX_LENGTH = 131_072
 
 
 def configuration(policy: Any) -> SimConfig:
-    """The configuration of every row."""
-    told = catalogue_config(
+    """Return the configuration of every row."""
+    config = catalogue_config(
         policy, MODEL, GPU, GPUS, max_length=_MAX_LENGTH, max_num_batched_tokens=8192
     )
-    share = told.shape.blocks // 100 if told.paged else 0
+    watermark = config.shape.blocks // 100 if config.paged else 0
     return catalogue_config(
         policy, MODEL, GPU, GPUS, max_length=_MAX_LENGTH, max_num_batched_tokens=8192,
-        watermark_blocks=share,
+        watermark_blocks=watermark,
     )  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print, and write the rows."""
-    asked = _parser().parse_args(arguments)
-    if asked.one:
-        print(json.dumps(_one(asked)))
+    """Measure the rows, print them and write them to a file."""
+    args = _parser().parse_args(arguments)
+    if args.one:
+        print(json.dumps(_child_row(args)))
         return 0
-    files = [TRACES[name] for name in asked.trace]
-    missing = [name for name in files if not (asked.traces / name).exists()]
+    files = [TRACES[name] for name in args.trace]
+    missing = [name for name in files if not (args.traces / name).exists()]
     if missing:
-        print(f"{asked.traces}: no {', '.join(missing)}; say where with --traces", file=sys.stderr)
+        print(f"{args.traces}: no {', '.join(missing)}; say where with --traces", file=sys.stderr)
         print("Where they come from: docs/simulator.md, Speed.", file=sys.stderr)
         return 2
     rows = []
-    cells = _cells(asked)
-    for number in range(asked.rounds):
+    cells = _cells(args)
+    for number in range(args.rounds):
         for trace, policy, requests in cells:
-            row = _child(asked, trace, policy, requests) | {"round": number}
+            row = _measured_row(args, trace, policy, requests) | {"round": number}
             rows.append(row)
             print(_line(row), flush=True)
-            _write(asked.out, rows, asked)
+            _write(args.out, rows, args)
     return 0
 
 
-def _cells(asked: argparse.Namespace) -> list[tuple[str, str, int]]:
-    if asked.curve:
-        return [(trace, "paged", size) for size in CURVE for trace in asked.trace]
-    return [(trace, policy, asked.requests) for policy in asked.policy for trace in asked.trace]
+def _cells(args: argparse.Namespace) -> list[tuple[str, str, int]]:
+    if args.curve:
+        return [(trace, "paged", size) for size in CURVE for trace in args.trace]
+    return [(trace, policy, args.requests) for policy in args.policy for trace in args.trace]
 
 
-def _child(asked: argparse.Namespace, trace: str, policy: str, requests: int) -> dict[str, Any]:
-    """A process for one row; its time is taken from outside."""
-    command = [sys.executable, "-P", "-m", "kvsim.bench", "--traces", str(asked.traces)]
+def _measured_row(
+    args: argparse.Namespace, trace: str, policy: str, requests: int
+) -> dict[str, Any]:
+    command = [sys.executable, "-P", "-m", "kvsim.bench", "--traces", str(args.traces)]
     start_s = _timed([*command, "--one", "nothing"])[0]
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-    wall_s, told = _timed(
+    wall_s, output = _timed(
         [*command, "--one", trace, "--policy", policy, "--requests", str(requests)]
     )
-    return dict(json.loads(told)) | {
+    return dict(json.loads(output)) | {
         "trace": trace,
         "policy": policy,
         "requests": requests,
@@ -110,12 +111,11 @@ def _timed(command: list[str]) -> tuple[float, str]:
     return time.perf_counter() - began, done.stdout
 
 
-def _one(asked: argparse.Namespace) -> dict[str, Any]:
-    """What a child does and tells of itself."""
-    if asked.one == "nothing":
+def _child_row(args: argparse.Namespace) -> dict[str, Any]:
+    if args.one == "nothing":
         return {}
-    stream = Tile(TraceFile(asked.traces / TRACES[asked.one]), asked.requests)
-    result = simulate(stream, configuration(asked.policy[0]))
+    stream = Tile(TraceFile(args.traces / TRACES[args.one]), args.requests)
+    result = simulate(stream, configuration(args.policy[0]))
     cpu_s = time.process_time()
     data = result.to_json()
     return {
@@ -133,9 +133,9 @@ def _one(asked: argparse.Namespace) -> dict[str, Any]:
 
 
 def _peak_rss_bytes() -> int | None:
-    """Most memory that this process had resident; None on Windows.
+    """Return this process's peak resident memory in bytes; None on Windows.
 
-    Linux's getrusage counts what the parent had when it forked; the status file does not.
+    On Linux, getrusage includes the parent's memory at the fork; the status file does not.
     """
     status = Path("/proc/self/status")
     if status.exists():
@@ -161,7 +161,7 @@ def _line(row: dict[str, Any]) -> str:
     )
 
 
-def _write(path: Path, rows: list[dict[str, Any]], asked: argparse.Namespace) -> None:
+def _write(path: Path, rows: list[dict[str, Any]], args: argparse.Namespace) -> None:
     cells: dict[tuple[str, str, int], list[float]] = {}
     for row in rows:
         key = (row["trace"], row["policy"], row["requests"])
@@ -174,11 +174,11 @@ def _write(path: Path, rows: list[dict[str, Any]], asked: argparse.Namespace) ->
         }
         for (trace, policy, requests), speeds in cells.items()
     ]  # fmt: skip
-    told = {
-        "model": MODEL, "gpu": GPU, "gpus": GPUS, "curve": asked.curve, "cores": os.cpu_count(),
+    about = {
+        "model": MODEL, "gpu": GPU, "gpus": GPUS, "curve": args.curve, "cores": os.cpu_count(),
         "python": sys.version.split()[0], "config": configuration("paged").to_json(),
     }  # fmt: skip
-    text = json.dumps({"about": told, "medians": medians, "rows": rows}, indent=1)
+    text = json.dumps({"about": about, "medians": medians, "rows": rows}, indent=1)
     write_whole(path, f"{text}\n".encode())
 
 

@@ -1,16 +1,15 @@
-"""A buddy allocator over slots: pieces are powers of two, halved on demand and joined again.
+"""Buddy allocator over slots: pieces of power-of-two sizes, split on demand and merged when freed.
 
     capacity 22   |------ 16 ------|-- 4 --|- 2 -|          roots: the binary digits of 22
-    after 3       |4|  4 |    8    |-- 4 --|- 2 -|          a piece of 4 is handed out
-                   ^held   free      free    free
+    after 3       |4|  4 |    8    |-- 4 --|- 2 -|          a piece of 4 is allocated
+                   ^used   free      free    free
 
-A request is rounded up to the next power of two. A piece of size s begins at a multiple of s and
-its buddy is at ``start ^ s``; two free buddies are always one free piece. The roots stand largest
-first, so the buddy of a root would be of a size that does not exist behind it: nothing joins
-across roots, without a check for it.
+A request is rounded up to the next power of two. A piece of size s starts at a multiple of s and
+its buddy is at ``start ^ s``; two free buddies are always merged. Roots are ordered largest first,
+so a root's buddy never exists and no merge crosses roots.
 
-After Knowlton, "A fast storage allocator", CACM 8(10), 1965; the PagedAttention paper (arXiv
-2309.06180, section 6.1) gives its contiguous baselines this allocator.
+Source: Knowlton, "A fast storage allocator", CACM 8(10), 1965. The PagedAttention paper (arXiv
+2309.06180, section 6.1) uses this allocator for its contiguous baselines.
 """
 
 from __future__ import annotations
@@ -19,32 +18,32 @@ from dataclasses import dataclass
 
 
 class BuddyError(Exception):
-    """An operation that must not happen; the allocator is as it was before."""
+    """An invalid operation; the allocator is unchanged."""
 
 
 class OutOfSlotsError(BuddyError):
-    """No free piece is large enough, though there may be enough free slots in all."""
+    """No free piece is large enough, even if enough slots are free in total."""
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """Slots ``start`` to ``start + size - 1``, of which ``asked`` were asked for."""
+class BuddyPiece:
+    """Slots ``start`` to ``start + size - 1``, of which ``requested`` were requested."""
 
     start: int
     size: int
-    asked: int
+    requested: int
 
     @property
     def rounding(self) -> int:
-        """Slots that rounding up added."""
-        return self.size - self.asked
+        """Slots added by rounding up."""
+        return self.size - self.requested
 
 
 def round_up(slots: int) -> int:
-    """The smallest power of two that is not below ``slots``.
+    """Return the smallest power of two >= ``slots``.
 
     Raises:
-        ValueError: fewer than one slot.
+        ValueError: ``slots`` is below 1.
     """
     if slots < 1:
         raise ValueError(f"a piece has slots, not {slots}")
@@ -52,10 +51,9 @@ def round_up(slots: int) -> int:
 
 
 class BuddyAllocator:
-    """Hands out pieces of ``capacity`` slots, lowest order that fits first.
+    """Allocates pieces of ``capacity`` slots, from the smallest free piece that fits.
 
-    Allocating and freeing take time in proportion to the number of orders, the logarithm of the
-    capacity. The same operations give the same places.
+    Allocating and freeing take O(log capacity) time and are deterministic.
 
     Raises:
         ValueError: a capacity below 1.
@@ -66,9 +64,9 @@ class BuddyAllocator:
             raise ValueError(f"{capacity} slots are nothing to allocate from")
         self.capacity = capacity
         self._orders = capacity.bit_length()
-        # Starts of free pieces by order; a dict is a set that remembers its order.
+        # Starts of free pieces by order; a dict as an ordered set.
         self._free: list[dict[int, None]] = [{} for _ in range(self._orders)]
-        self._held: dict[int, Piece] = {}
+        self._allocated: dict[int, BuddyPiece] = {}
         self._free_slots = capacity
         start = 0
         for order in reversed(range(self._orders)):
@@ -78,17 +76,17 @@ class BuddyAllocator:
 
     @property
     def free_slots(self) -> int:
-        """Slots that nobody holds."""
+        """Slots that are not allocated."""
         return self._free_slots
 
     @property
-    def held(self) -> tuple[Piece, ...]:
-        """Pieces handed out."""
-        return tuple(self._held.values())
+    def allocated(self) -> tuple[BuddyPiece, ...]:
+        """Allocated pieces."""
+        return tuple(self._allocated.values())
 
     @property
     def largest_free_piece(self) -> int:
-        """Slots of the largest piece that can be handed out; 0 when there is none."""
+        """Slots of the largest free piece; 0 if there is none."""
         for order in reversed(range(self._orders)):
             if self._free[order]:
                 return 1 << order
@@ -96,28 +94,28 @@ class BuddyAllocator:
 
     @property
     def whole_piece(self) -> int:
-        """Slots of the largest piece that as many free slots could be; 0 when none is free."""
+        """Slots of the largest piece if all free slots were contiguous; 0 if none is free."""
         return 1 << self._free_slots.bit_length() - 1 if self._free_slots else 0
 
     def fits(self, slots: int) -> bool:
-        """Whether ``slots`` can be handed out now."""
+        """Whether ``slots`` can be allocated now."""
         return slots <= self.capacity and round_up(slots) <= self.largest_free_piece
 
     def ever_fits(self, slots: int) -> bool:
-        """Whether ``slots`` could be handed out of an empty allocator."""
+        """Whether ``slots`` could be allocated from an empty allocator."""
         return round_up(slots).bit_length() <= self._orders
 
     def holes(self, slots: int) -> int:
-        """Free slots in pieces too small for a request of ``slots``."""
+        """Count the free slots in pieces too small for a request of ``slots``."""
         order = round_up(slots).bit_length() - 1
         return sum(len(starts) << k for k, starts in enumerate(self._free[:order]))
 
-    def allocate(self, slots: int) -> Piece:
-        """Hand out a piece that holds ``slots``.
+    def allocate(self, slots: int) -> BuddyPiece:
+        """Allocate a piece for ``slots``.
 
         Raises:
             OutOfSlotsError: no free piece is large enough.
-            ValueError: fewer than one slot.
+            ValueError: ``slots`` is below 1.
         """
         order = round_up(slots).bit_length() - 1
         found = next((k for k in range(order, self._orders) if self._free[k]), None)
@@ -127,17 +125,17 @@ class BuddyAllocator:
         # The upper halves stay free.
         for k in range(found - 1, order - 1, -1):
             self._free[k][start + (1 << k)] = None
-        piece = self._held[start] = Piece(start, 1 << order, slots)
+        piece = self._allocated[start] = BuddyPiece(start, 1 << order, slots)
         self._free_slots -= piece.size
         return piece
 
-    def free(self, start: int) -> Piece:
-        """Take back the piece that begins at ``start`` and join it with free buddies.
+    def free(self, start: int) -> BuddyPiece:
+        """Free the piece that starts at ``start`` and merge it with free buddies.
 
         Raises:
-            BuddyError: no piece that is handed out begins there.
+            BuddyError: no allocated piece starts there.
         """
-        piece = self._held.pop(start, None)
+        piece = self._allocated.pop(start, None)
         if piece is None:
             raise BuddyError(f"no piece begins at slot {start}")
         self._free_slots += piece.size
@@ -150,16 +148,16 @@ class BuddyAllocator:
         return piece
 
     def check_integrity(self) -> None:
-        """Compare all records with each other; visits every piece.
+        """Check all records against each other; visits every piece.
 
         Raises:
-            BuddyError: slots are lost or held twice, a piece is misplaced, or two free buddies
-                stand apart.
+            BuddyError: slots are lost or allocated twice, a piece is misplaced, or two free buddies
+                are not merged.
         """
         free = [(start, 1 << k) for k, starts in enumerate(self._free) for start in starts]
-        held = [(piece.start, piece.size) for piece in self._held.values()]
+        allocated = [(piece.start, piece.size) for piece in self._allocated.values()]
         end = 0
-        for start, size in sorted(free + held):
+        for start, size in sorted(free + allocated):
             if start != end:
                 raise BuddyError(f"slots between {end} and {start} are lost or held twice")
             if start % size:
@@ -169,9 +167,12 @@ class BuddyAllocator:
             raise BuddyError(f"the pieces end at {end} of {self.capacity} slots")
         if sum(size for _, size in free) != self._free_slots:
             raise BuddyError("the count of free slots is wrong")
-        apart = set(free)
+        unmerged = set(free)
         for start, size in free:
-            if (start ^ size, size) in apart:
+            if (start ^ size, size) in unmerged:
                 raise BuddyError(f"free buddies of {size} slots stand apart at {start}")
-        if any(not piece.size // 2 < piece.asked <= piece.size for piece in self._held.values()):
+        if any(
+            not piece.size // 2 < piece.requested <= piece.size
+            for piece in self._allocated.values()
+        ):
             raise BuddyError("a piece is not of the size that was asked for")

@@ -1,11 +1,11 @@
-"""Contiguous policies: what a cache without paging hands out, written as the same step plans.
+"""Step plans of contiguous caches.
 
-A preallocated cache is a pool whose block is one slab of the maximum length:
+A preallocated cache is a pool whose blocks are slabs of the maximum length:
 
     slab 0   [pad pad pad | prompt ... | generated ... | never written .... ]
     slab 1   [prompt ................. | generated ... | never written .... ]
 
-so its facts need no format of their own, and the same ledger counts them.
+so it uses the same log format and ledger as a paged one.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class _Row:
     ended: bool = False
 
 
-class _Rows:
-    """Rows of a cache that step together, each with its blocks: what both planners have."""
+class _RowPlanner:
+    """Rows of a cache that step together, each with its blocks; base of both planners."""
 
     def __init__(self, blocks: int, block_size: int) -> None:
         self._pool = BlockPool(blocks, block_size)
@@ -33,11 +33,11 @@ class _Rows:
         self._step = 0
 
     def tables(self) -> dict[int, list[int]]:
-        """Blocks of every request that holds some: its slab, or its slots."""
+        """Return the blocks of every request that has some."""
         return {request: list(self._pool.table(request)) for request in self._pool.owners}
 
     def written(self) -> dict[int, int]:
-        """Positions written for every request that still runs, fillers not counted."""
+        """Return the positions written by each unfinished request, without padding."""
         return {request: row.written for request, row in self._rows.items() if not row.ended}
 
     def _end(self, finished: Sequence[tuple[int, FinishReason]]) -> None:
@@ -52,17 +52,17 @@ class _Rows:
         return plan
 
 
-class StaticBatchPlanner(_Rows):
-    """Plans for batches that start together, step together and are released together.
+class StaticBatchPlanner(_RowPlanner):
+    """Plans batches that start, step and are released together.
 
-    Each request takes one slab. Shorter prompts are padded on the left to the longest one, as
-    Transformers does for batched generation. A request that ends early keeps its slab until
-    :meth:`release`, and its row is computed (and written) with the others, for nothing. With
-    batches of one this is one request after another.
+    Each request takes one slab. Shorter prompts are left-padded to the longest one, as in
+    Transformers' batched generation. A request that ends early keeps its slab until
+    :meth:`release`, and its row is still computed and written. Batches of one run requests
+    sequentially.
 
     Args:
-        slabs: number of slabs that were reserved.
-        max_length: slots of a slab.
+        slabs: number of slabs reserved.
+        max_length: slots in a slab.
     """
 
     def __init__(self, slabs: int, max_length: int) -> None:
@@ -85,7 +85,7 @@ class StaticBatchPlanner(_Rows):
     def decode(
         self, finished: Sequence[tuple[int, FinishReason]] = (), waiting: int = 0
     ) -> StepPlan:
-        """One more position for every row; those that have ``finished`` sample nothing."""
+        """Plan one more position for every row; rows in ``finished`` sample nothing."""
         self._end(finished)
         chunks = []
         for request, row in self._rows.items():
@@ -96,26 +96,26 @@ class StaticBatchPlanner(_Rows):
     def release(
         self, finished: Sequence[tuple[int, FinishReason]] = (), waiting: int = 0
     ) -> StepPlan:
-        """End the rows that are left and give every slab back."""
+        """End the remaining rows and free every slab."""
         self._end(finished)
-        # Last slab first: the pool hands out first what came back last, so that the next batch
-        # begins with the first slab, as a cache tensor's rows do.
+        # Last slab first: the pool allocates the block freed last first, so the next batch starts
+        # at the first slab.
         owners = reversed(self._pool.owners)
         ops = [BlockOp(OpKind.FREE, r, self._pool.free(r)) for r in owners]
         self._rows = {}
         return self._plan(ops, [], waiting)
 
 
-class GrowingPlanner(_Rows):
-    """Plans for one prompt at a time in a cache that grows by what each step writes.
+class GrowingPlanner(_RowPlanner):
+    """Plans one prompt at a time in a cache that grows by what each step writes.
 
-    The pool is elastic: blocks of one slot, taken from the device with every token and given
-    back when the prompt's samples have ended. All rows of a cache grow together, so one that
-    ends early goes on being computed and written for nothing.
+    The pool is elastic: blocks of one slot, taken from the device with every token and returned
+    when all samples of the prompt have ended. All rows of a cache grow together, so a row that
+    ends early is still computed and written.
 
     Args:
-        max_length: slots that a row may grow to.
-        rows: samples of a prompt that are generated side by side.
+        max_length: most slots of a row.
+        rows: samples of a prompt generated concurrently.
     """
 
     def __init__(self, max_length: int, rows: int = 1) -> None:
@@ -130,10 +130,10 @@ class GrowingPlanner(_Rows):
     def decode(
         self, finished: Sequence[tuple[int, FinishReason]] = (), waiting: int = 0
     ) -> StepPlan:
-        """One more token for every row; those that have ``finished`` sample nothing.
+        """Plan one more token for every row; rows in ``finished`` sample nothing.
 
         Raises:
-            kvsim.core.blocks.OutOfBlocksError: a row would outgrow the maximum length.
+            kvsim.core.blocks.OutOfBlocksError: a row would exceed the maximum length.
         """
         self._end(finished)
         return self._grow(1, waiting)
@@ -141,7 +141,7 @@ class GrowingPlanner(_Rows):
     def release(
         self, finished: Sequence[tuple[int, FinishReason]] = (), waiting: int = 0
     ) -> StepPlan:
-        """End the rows that are left; their memory goes back to the device."""
+        """End the remaining rows and return their memory to the device."""
         self._end(finished)
         ops = [BlockOp(OpKind.FREE, r, self._pool.free(r)) for r in self._pool.owners]
         self._rows = {}

@@ -1,18 +1,18 @@
-"""Contiguous reservation: a request takes all the slots it may need before it starts.
+"""Contiguous reservation: a request reserves all slots that it may need before it starts.
 
     piece of 2^k slots   [ live ........ | written later ... | never written ... | rounding ]
-                           written so far  until it ends       reserved too much   the buddy's
+                           written so far  until it ends       over-reserved       buddy allocator
     free pieces          [ hole: too small for the next waiting request ] [ free ]
 
-Orca's policies, as the PagedAttention paper (arXiv 2309.06180, section 6.1) defines its baselines.
-Each asks for slots, and the buddy allocator rounds that up to a power of two:
+The policies are Orca's, as the PagedAttention paper (arXiv 2309.06180, section 6.1) defines its
+baselines. The buddy allocator rounds each request up to a power of two:
 
-    max      every request gets the maximum length
-    pow2     the output is foreseen up to the next power of two: 25 tokens as 32
-    oracle   the output is known
+    max      the maximum length
+    pow2     the output length rounded up to a power of two: 25 tokens as 32
+    oracle   the true output length
 
-A request of p prompt and n new tokens holds p + n - 1 slots at its end, so that is what ``oracle``
-takes; ``pow2`` takes the same for its foreseen output.
+A request of p prompt and n new tokens holds p + n - 1 slots at its end: ``oracle`` reserves these,
+``pow2`` the same for its rounded output length.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from kvsim.contiguous.buddy import BuddyAllocator, BuddyError, Piece, round_up
+from kvsim.contiguous.buddy import BuddyAllocator, BuddyError, BuddyPiece, round_up
 from kvsim.core.request import final_tokens
 
 ReservationPolicy = Literal["max", "pow2", "oracle"]
@@ -28,13 +28,13 @@ POLICIES: tuple[ReservationPolicy, ...] = ("max", "pow2", "oracle")
 
 
 class ReservationError(Exception):
-    """A request that cannot be served as it is asked for."""
+    """A request that cannot be served."""
 
 
 def reserved_slots(
     policy: ReservationPolicy, prompt_tokens: int, new_tokens: int, max_length: int
 ) -> int:
-    """Slots that a request asks for; the true ``new_tokens`` are not known to ``max``.
+    """Return the slots that a request reserves; ``max`` ignores ``new_tokens``.
 
     Raises:
         ReservationError: the request is longer than ``max_length``, or a length is below 1.
@@ -53,15 +53,15 @@ def reserved_slots(
 
 @dataclass(frozen=True, slots=True)
 class ReservationCounts:
-    """Slots of the pool at one moment; they sum to it.
+    """Slots of the pool in each state at one moment; they sum to the pool.
 
     Attributes:
-        live: written, of requests that run.
-        written_later: reserved, and written before the request ends.
+        live: written by running requests.
+        written_later: reserved and written before the request ends.
         never_written: reserved beyond the request's end (internal fragmentation).
-        rounding: added by the allocator to a power of two.
+        rounding: added by the allocator to reach a power of two.
         hole: free, in pieces too small for the next waiting request (external fragmentation).
-        free: the other free ones.
+        free: all other free slots.
     """
 
     live: int
@@ -85,20 +85,20 @@ class ReservationCounts:
 
 
 @dataclass(slots=True)
-class _Holder:
-    piece: Piece
+class _Reservation:
+    piece: BuddyPiece
     final: int
     written: int = 0
 
 
 class ReservationPool:
-    """A pool of slots from which requests reserve, and the sums of what became of them.
+    """A pool of slots from which requests reserve, and the sums of slot states.
 
-    Admission and release cost what the buddy allocator costs, writing and counting a constant.
+    Admission and release cost as much as the buddy allocator, writing and counting O(1).
 
     Args:
         capacity: slots of the pool.
-        policy: how much a request asks for.
+        policy: how many slots a request reserves.
         max_length: slots of the longest request.
     """
 
@@ -106,17 +106,17 @@ class ReservationPool:
         self.policy = policy
         self.max_length = max_length
         self.buddy = BuddyAllocator(capacity)
-        self._holders: dict[int, _Holder] = {}
-        self._live = self._final = self._asked = self._held = 0
+        self._reservations: dict[int, _Reservation] = {}
+        self._live = self._final = self._requested = self._allocated = 0
 
     def __len__(self) -> int:
-        return len(self._holders)
+        return len(self._reservations)
 
-    def asks(self, prompt_tokens: int, new_tokens: int) -> int:
-        """Slots that such a request asks for.
+    def requested_slots(self, prompt_tokens: int, new_tokens: int) -> int:
+        """Return the slots that a request of these lengths reserves.
 
         Raises:
-            ReservationError: longer than the maximum length, or than the empty pool can give.
+            ReservationError: it exceeds the maximum length or the empty pool.
         """
         slots = reserved_slots(self.policy, prompt_tokens, new_tokens, self.max_length)
         if not self.buddy.ever_fits(slots):
@@ -124,100 +124,100 @@ class ReservationPool:
         return slots
 
     def fits(self, prompt_tokens: int, new_tokens: int) -> bool:
-        """Whether such a request can start now.
+        """Whether a request of these lengths can start now.
 
         Raises:
-            ReservationError: see :meth:`asks`.
+            ReservationError: see :meth:`requested_slots`.
         """
-        return self.buddy.fits(self.asks(prompt_tokens, new_tokens))
+        return self.buddy.fits(self.requested_slots(prompt_tokens, new_tokens))
 
-    def admit(self, request: int, prompt_tokens: int, new_tokens: int) -> Piece:
-        """Reserve; nothing is written yet.
+    def admit(self, request: int, prompt_tokens: int, new_tokens: int) -> BuddyPiece:
+        """Reserve a piece for ``request``.
 
         Raises:
-            ReservationError: see :meth:`asks`, or the request holds a piece already.
-            kvsim.contiguous.buddy.OutOfSlotsError: no piece is free that is large enough.
+            ReservationError: see :meth:`requested_slots`, or the request already has a piece.
+            kvsim.contiguous.buddy.OutOfSlotsError: no free piece is large enough.
         """
-        if request in self._holders:
+        if request in self._reservations:
             raise ReservationError(f"request {request} holds a piece already")
-        piece = self.buddy.allocate(self.asks(prompt_tokens, new_tokens))
+        piece = self.buddy.allocate(self.requested_slots(prompt_tokens, new_tokens))
         final = final_tokens(prompt_tokens, new_tokens)
-        self._holders[request] = _Holder(piece, final)
+        self._reservations[request] = _Reservation(piece, final)
         self._final += final
-        self._asked += piece.asked
-        self._held += piece.size
+        self._requested += piece.requested
+        self._allocated += piece.size
         return piece
 
     def write(self, request: int, tokens: int) -> None:
-        """``tokens`` more slots of ``request`` are written.
+        """Write ``tokens`` more slots of ``request``.
 
         Raises:
-            ReservationError: it holds nothing, or would write beyond its end.
+            ReservationError: it has no piece, or would write beyond its end.
         """
-        holder = self._holder(request)
-        if tokens < 0 or holder.written + tokens > holder.final:
+        own = self._reservation(request)
+        if tokens < 0 or own.written + tokens > own.final:
             raise ReservationError(
-                f"request {request} of {holder.final} slots writes {tokens} after {holder.written}"
+                f"request {request} of {own.final} slots writes {tokens} after {own.written}"
             )
-        holder.written += tokens
+        own.written += tokens
         self._live += tokens
 
     def written(self, request: int) -> int:
-        """Slots that ``request`` has written."""
-        return self._holder(request).written
+        """Return the slots that ``request`` has written."""
+        return self._reservation(request).written
 
-    def release(self, request: int) -> Piece:
-        """End a request, early or not, and take its piece back.
+    def release(self, request: int) -> BuddyPiece:
+        """End a request, early or not, and free its piece.
 
         Raises:
-            ReservationError: it holds nothing.
+            ReservationError: it has no piece.
         """
-        holder = self._holder(request)
-        del self._holders[request]
-        self._live -= holder.written
-        self._final -= holder.final
-        self._asked -= holder.piece.asked
-        self._held -= holder.piece.size
-        return self.buddy.free(holder.piece.start)
+        reservation = self._reservation(request)
+        del self._reservations[request]
+        self._live -= reservation.written
+        self._final -= reservation.final
+        self._requested -= reservation.piece.requested
+        self._allocated -= reservation.piece.size
+        return self.buddy.free(reservation.piece.start)
 
     def counts(self, next_slots: int | None = None, ahead: int = 0) -> ReservationCounts:
-        """Where every slot stands.
+        """Count the slots in each state.
 
         Args:
-            next_slots: what the next waiting request asks for; without one there are no holes.
-            ahead: slots written by requests together that :meth:`write` has not been told of yet.
+            next_slots: slots that the next waiting request reserves; None: no holes.
+            ahead: slots written by all requests together and not yet passed to :meth:`write`.
         """
         holes = self.buddy.holes(next_slots) if next_slots else 0
         return ReservationCounts(
             live=self._live + ahead,
             written_later=self._final - self._live - ahead,
-            never_written=self._asked - self._final,
-            rounding=self._held - self._asked,
+            never_written=self._requested - self._final,
+            rounding=self._allocated - self._requested,
             hole=holes,
             free=self.buddy.free_slots - holes,
         )
 
     def check_integrity(self) -> None:
-        """Count everything again, request by request.
+        """Recompute the sums request by request and compare.
 
         Raises:
             kvsim.contiguous.buddy.BuddyError: the sums or the allocator's records are wrong.
         """
         self.buddy.check_integrity()
-        holders = self._holders.values()
-        again = (
-            sum(h.written for h in holders),
-            sum(h.final for h in holders),
-            sum(h.piece.asked for h in holders),
-            sum(h.piece.size for h in holders),
+        reservations = self._reservations.values()
+        recounted = (
+            sum(h.written for h in reservations),
+            sum(h.final for h in reservations),
+            sum(h.piece.requested for h in reservations),
+            sum(h.piece.size for h in reservations),
         )
-        if again != (self._live, self._final, self._asked, self._held):
+        if recounted != (self._live, self._final, self._requested, self._allocated):
             raise BuddyError("the sums of the reservations are wrong")
-        if {h.piece.start for h in holders} != {piece.start for piece in self.buddy.held}:
+        if {h.piece.start for h in reservations} != {piece.start for piece in self.buddy.allocated}:
             raise BuddyError("a piece is held by nobody")
 
-    def _holder(self, request: int) -> _Holder:
-        holder = self._holders.get(request)
-        if holder is None:
+    def _reservation(self, request: int) -> _Reservation:
+        reservation = self._reservations.get(request)
+        if reservation is None:
             raise ReservationError(f"request {request} holds nothing")
-        return holder
+        return reservation

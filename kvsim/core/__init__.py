@@ -1,1 +1,1 @@
-"""Scheduler, block pool and the step plan that both the engine and the simulator follow."""
+"""Block pool, scheduler and the step plan that engine and simulator share."""

@@ -1,21 +1,20 @@
-"""The block pool: fixed-size blocks, free and cached ones, reference counts, a table per request.
+"""Block pool: fixed-size blocks, reference counts, block tables and the prefix cache's blocks.
 
     request 0   logical   0   1                 physical   0   1   2   3   4   5
                 table   [ 0 | 4 ]               owners     r0  r1  r1  -   r0  -
     request 1   logical   0   1   2                        r1
-                table   [ 0 | 1 | 2 ]           more than one owner: {0: 1 more}
+                table   [ 0 | 1 | 2 ]           extra owners: {0: 1}
                                                 free [3]   cached, least recently used first [5]
 
-Position ``p`` of a request lives in logical block ``p // block_size`` at offset
-``p % block_size``; its table says which physical block that is. A block with several owners is
-shared: none of them may write to it before it has a copy of its own. A block whose content has a
-key (see :mod:`kvsim.core.prefix`) outlives its last owner until its memory is needed.
+Position ``p`` of a request is at offset ``p % block_size`` of logical block ``p // block_size``;
+the block table maps it to a physical block. A block with several owners is shared and is copied
+before it is written. A block with a key (see :mod:`kvsim.core.prefix`) stays cached after its
+last owner has released it, until it is evicted.
 
-Every operation costs time proportional to the blocks it names, never to the size of the pool;
-where a block has nothing but one owner, its part is a copy of its number within a list. That is why
-owners are counted only from the second on: a table is proof of the first.
+Each operation takes time proportional to the blocks that it names, not to the size of the pool.
+Owners are counted from the second on only, so that unshared blocks move as array slices.
 
-After Kwon et al., "Efficient Memory Management for Large Language Model Serving with
+Source: Kwon et al., "Efficient Memory Management for Large Language Model Serving with
 PagedAttention" (arXiv 2309.06180), section 4.
 """
 
@@ -31,9 +30,9 @@ from kvsim.core.pool_state import (
     OutOfBlocksError,
     PoolError,
     PoolState,
+    block_array,
     blocks_needed,
     locate,
-    some_blocks,
 )
 
 __all__ = [
@@ -42,44 +41,43 @@ __all__ = [
     "Location",
     "OutOfBlocksError",
     "PoolError",
+    "block_array",
     "blocks_needed",
     "locate",
-    "some_blocks",
 ]
 
-_LOOKED_UP_AT_ONCE = 64
+_LOOKUP_BATCH = 64
 
 
 class BlockPool(PoolState):
-    """Fixed-size blocks handed out to requests, shared between them, and taken back.
+    """Allocates fixed-size blocks to requests, shares them and frees them.
 
     Args:
-        num_blocks: how many physical blocks there are, ids 0 to ``num_blocks - 1``.
-        block_size: slots (tokens) in a block, from 1.
+        num_blocks: physical blocks; their ids are 0 to ``num_blocks - 1``.
+        block_size: slots (tokens) in a block.
 
     Raises:
         ValueError: a size below 1.
     """
 
-    # -- handing out and taking back -------------------------------------------------------
-
+    # -- allocation ------------------------------------------------------------------------
     def allocate(self, request: int, count: int) -> tuple[int, ...]:
         """Append ``count`` blocks to the table of ``request``.
 
-        Free blocks go first, then the least recently used cached ones lose their content (see
+        Takes free blocks first, then evicts the least recently used cached ones (see
         :meth:`drain_evicted`).
 
         Raises:
-            OutOfBlocksError: fewer than ``count`` can be had; nothing is handed out then.
+            OutOfBlocksError: fewer than ``count`` blocks are free or cached; none is allocated.
         """
-        return tuple(self._hand_out(request, count))
+        return tuple(self._append_blocks(request, count))
 
     def extend(self, request: int, count: int) -> None:
-        """As :meth:`allocate`, and nobody is told which blocks those are."""
-        self._hand_out(request, count)
+        """Do the same as :meth:`allocate` without returning the blocks."""
+        self._append_blocks(request, count)
 
-    def _hand_out(self, request: int, count: int) -> array[int]:
-        """The blocks that :meth:`allocate` appends; the list may be the table itself."""
+    def _append_blocks(self, request: int, count: int) -> array[int]:
+        """Return the blocks that :meth:`allocate` appends; may be the table itself."""
         if count < 0:
             raise PoolError(f"cannot allocate {count} blocks")
         blocks = self._take(count)
@@ -92,33 +90,33 @@ class BlockPool(PoolState):
         return blocks
 
     def append(self, requests: Sequence[int]) -> None:
-        """Append one block to the table of each of ``requests``, which hold some, in their order.
+        """Append one block to the table of each of ``requests``, in order; each has a table.
 
         Raises:
-            OutOfBlocksError: fewer than that can be had; nothing is handed out then.
+            OutOfBlocksError: too few blocks are free or cached; none is allocated.
         """
         tables = self._tables
         for request, block in zip(requests, self._take(len(requests)), strict=True):
             tables[request].append(block)
 
     def _take(self, count: int) -> array[int]:
-        """Take blocks off the queues, free ones first."""
+        """Remove blocks from the free stack, then evict."""
         top, end = self._top, self._top + count
         if end <= self.num_blocks:
             if end > len(self._stack):
-                self._reach(end)
+                self._grow_stack(end)
             self._top = end
             return self._stack[top:end]
         if count > self.num_free:
             raise OutOfBlocksError(f"{count} blocks asked for, {self.num_free} free")
-        self._reach(self.num_blocks)
+        self._grow_stack(self.num_blocks)
         self._top = self.num_blocks
         blocks = self._stack[top:]
         blocks.extend(self._evict(count - len(blocks)))
         return blocks
 
-    def _put_back(self, blocks: array[int]) -> None:
-        """Blocks without content are free; the first of them is handed out next."""
+    def _push_free(self, blocks: array[int]) -> None:
+        """Push blocks without content on the free stack; the first is allocated next."""
         top = self._top
         self._top = start = top - len(blocks)
         self._stack[start:top] = blocks
@@ -126,25 +124,24 @@ class BlockPool(PoolState):
     def share(
         self, request: int, blocks: Iterable[int], owners: Iterable[int] = ()
     ) -> Sequence[int]:
-        """Append ``blocks``, which hold content already, to the table of ``request``.
+        """Append ``blocks``, which hold content, to the table of ``request``.
 
         Args:
-            owners: requests in whose tables those stand that have no key.
+            owners: requests whose tables contain the blocks without a key.
 
         Raises:
-            PoolError: a block has neither a key nor one of ``owners``, or the request has it
-                already.
+            PoolError: a block has neither a key nor one of ``owners``, or is already in the table.
         """
         shared = tuple(blocks)
         held = set(self._tables.get(request, ()))
         if repeated := held.intersection(shared):
             raise PoolError(f"request {request} has block {min(repeated)} already")
-        # What has a key is owned or cached.
-        if unproven := set(shared).difference(self._keys):
-            unproven.difference_update(*(self.table(owner) for owner in owners))
-            if unproven:
-                raise PoolError(f"block {min(unproven)} holds nothing to share")
-        evictable, more = self._evictable, self._more
+        # A block with a key is owned or cached.
+        if unowned := set(shared).difference(self._keys):
+            unowned.difference_update(*(self.table(owner) for owner in owners))
+            if unowned:
+                raise PoolError(f"block {min(unowned)} holds nothing to share")
+        evictable, more = self._evictable, self._extra_owners
         for block in shared:
             if block in evictable:
                 del evictable[block]
@@ -152,89 +149,88 @@ class BlockPool(PoolState):
                 more[block] = more.get(block, 0) + 1
                 self._extra += 1
         if shared:
-            self._tables.setdefault(request, some_blocks()).extend(shared)
+            self._tables.setdefault(request, block_array()).extend(shared)
         return shared
 
     def copy_on_write(self, request: int, logical: int) -> tuple[int, int]:
-        """Give ``request`` a block of its own in place of a shared one.
+        """Replace a shared block of ``request`` by one of its own.
 
         Returns:
-            The shared block, and the one that replaces it.
+            The shared block and its replacement.
 
         Raises:
-            PoolError: the block is not shared, or the table does not reach it.
-            OutOfBlocksError: no block is left.
+            PoolError: the block is not shared or not in the table.
+            OutOfBlocksError: no block is free or cached.
         """
-        table = self._tables.get(request, some_blocks())
-        if not 0 <= logical < len(table) or table[logical] not in self._more:
+        table = self._tables.get(request, block_array())
+        if not 0 <= logical < len(table) or table[logical] not in self._extra_owners:
             raise PoolError(f"request {request} has no shared block {logical}")
         (new,) = self.allocate(request, 1)
         table.pop()
         old = table[logical]
         table[logical] = new
-        self._part_with(old)
+        self._remove_owner(old)
         return old, new
 
     def free(self, request: int) -> tuple[int, ...]:
-        """Give back every block of ``request`` and return them; see :meth:`release`."""
+        """Release every block of ``request`` and return them; see :meth:`release`."""
         return self.release(request)[0]
 
     def release(self, request: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Give back every block of ``request``.
+        """Release every block of ``request``.
 
-        The tail re-enters the queues first: of a sequence that stays cached the head, which
-        others are likeliest to ask for again, is evicted last.
+        Blocks are queued tail first, so that the head of a prefix, the likeliest hit, is evicted
+        last.
 
         Returns:
-            All of them, and those that nobody owns now and whose content is kept; in logical order.
+            All its blocks, and those that are now cached without an owner; in logical order.
 
         Raises:
-            PoolError: the request holds nothing.
+            PoolError: the request has no blocks.
         """
         table = self._tables.pop(request, None)
         if table is None:
             raise PoolError(f"request {request} holds no blocks")
         left = table
-        if self._more:
-            left = some_blocks(block for block in table if not self._part_with(block))
+        if self._extra_owners:
+            left = block_array(block for block in table if not self._remove_owner(block))
         kept: list[int] = []
         if self._keys:
             kept = [block for block in left if block in self._keys]
             self._evictable.update(dict.fromkeys(reversed(kept)))
-            left = some_blocks(block for block in left if block not in self._keys)
-        self._put_back(left)
+            left = block_array(block for block in left if block not in self._keys)
+        self._push_free(left)
         return tuple(table), tuple(kept)
 
     def drop(self, request: int) -> None:
-        """As :meth:`release`, and nobody is told of it."""
-        if self._more or self._keys or request not in self._tables:
+        """Do the same as :meth:`release` without returning the blocks."""
+        if self._extra_owners or self._keys or request not in self._tables:
             self.release(request)
             return
-        self._put_back(self._tables.pop(request))
+        self._push_free(self._tables.pop(request))
 
-    def _part_with(self, block: int) -> bool:
-        """Take one owner from ``block``; False, and nothing done, where it is the only one."""
-        more = self._more.get(block, 0)
+    def _remove_owner(self, block: int) -> bool:
+        """Remove one owner of a shared ``block``; return False if it has only one."""
+        more = self._extra_owners.get(block, 0)
         if more > 1:
-            self._more[block] = more - 1
+            self._extra_owners[block] = more - 1
         elif more:
-            del self._more[block]
+            del self._extra_owners[block]
         self._extra -= more > 0
         return more > 0
 
     # -- content ---------------------------------------------------------------------------
 
     def publish(self, request: int, first: int, keys: Sequence[Key], step: int = 0) -> None:
-        """Let blocks of ``request``, from logical block ``first`` on, be found from ``step`` on.
+        """Make blocks of ``request`` from logical block ``first`` on findable from ``step`` on.
 
-        The first block under a key stays the one that is found; a second one with the same
-        content remains private.
+        Keeps the first block under each key; a duplicate remains private.
 
         Args:
-            keys: of all blocks of the request so far; they differ from each other.
+            keys: of all blocks of the request so far, without repetition.
 
         Raises:
-            PoolError: the table of the request does not reach so far.
+            PoolError: the table has fewer blocks than ``keys``.
         """
         blocks: Sequence[int] = self.table(request)[first : len(keys)]
         keys = keys[first:]
@@ -249,63 +245,63 @@ class BlockPool(PoolState):
         self._origins.update(dict.fromkeys(blocks, (request, step)))
 
     def retract(self, request: int, first: int) -> None:
-        """Take back what ``request`` published from logical block ``first`` on: never written."""
+        """Unpublish unwritten blocks of ``request`` from logical block ``first`` on."""
         for block in self._tables.get(request, [])[first:]:
             if block in self._keys and self._origins[block][0] == request:
                 del self._by_key[self._keys.pop(block)]
 
     def lookup(self, keys: Sequence[Key]) -> Sequence[int]:
-        """Blocks that hold the longest prefix of ``keys``, in order."""
+        """Return the blocks of the longest cached prefix of ``keys``, in order."""
         hits: list[int] = []
         get, start = self._by_key.get, 0
         while start < len(keys):
-            # In pieces: most prompts part from what is there long before their end.
-            found = list(map(get, keys[start : start + _LOOKED_UP_AT_ONCE]))
+            # In batches: most prompts diverge long before their end.
+            found = list(map(get, keys[start : start + _LOOKUP_BATCH]))
             if None in found:
                 found = found[: found.index(None)]
                 start = len(keys)
             hits += found  # type: ignore[arg-type]  # None is cut off
-            start += _LOOKED_UP_AT_ONCE
+            start += _LOOKUP_BATCH
         return hits
 
-    def count_unreached(self, keys: Sequence[Key], found: int) -> int:
-        """Blocks under ``keys`` that are there behind the first one that is missing.
+    def count_orphaned(self, keys: Sequence[Key], found: int) -> int:
+        """Count the blocks under ``keys`` that are cached behind the first missing one.
 
         Args:
-            found: keys before that one.
+            found: number of keys before the missing one.
         """
         return sum(map(self._by_key.__contains__, keys[found:]))
 
     def origins(self, hits: Sequence[int]) -> Iterable[tuple[int, int, int]]:
-        """Who published blocks that were found, in which step, and how many."""
+        """Return (publishing request, step, number of blocks) of the blocks in ``hits``."""
         counts = Counter(map(self._origins.__getitem__, hits))
         return [(request, step, count) for (request, step), count in counts.items()]
 
     def written_before(self, hits: Sequence[int], step: int) -> Sequence[int]:
-        """The first of the blocks that were found, up to one that was published later."""
+        """Return the leading ``hits`` that were published before ``step``."""
         fresh = (i for i, block in enumerate(hits) if self._origins[block][1] >= step)
         return hits[: next(fresh, len(hits))]
 
     def count_cached(self, hits: Sequence[int]) -> int:
-        """How many of the blocks that were found nobody owns."""
+        """Count the blocks in ``hits`` without an owner."""
         return sum(map(self._evictable.__contains__, hits))
 
-    def forget_evicted(self) -> None:
-        """As :meth:`drain_evicted`, where nobody wants to know."""
+    def clear_evicted(self) -> None:
+        """Clear the list that :meth:`drain_evicted` returns."""
         self._evicted.clear()
 
     def drain_evicted(self) -> tuple[int, ...]:
-        """Blocks that lost their content since this was last asked, in that order."""
+        """Return the blocks evicted since the last call, in order."""
         if not self._evicted:
             return ()
         evicted, self._evicted = tuple(self._evicted), []
         return evicted
 
     def reset_cache(self) -> bool:
-        """Forget all content; False, and nothing done, while a block is owned."""
+        """Drop all content; return False and do nothing while a block has an owner."""
         if self._tables:
             return False
-        self._put_back(some_blocks(reversed(self._evictable)))
+        self._push_free(block_array(reversed(self._evictable)))
         self._evictable.clear()
         self._by_key.clear()
         self._keys.clear()
@@ -313,7 +309,6 @@ class BlockPool(PoolState):
         return True
 
     def _evict(self, count: int) -> Sequence[int]:
-        """Take the content of the ``count`` blocks that were used least recently."""
         pop = self._evictable.popitem
         evicted = [pop(last=False)[0] for _ in range(count)]
         for block in evicted:

@@ -1,4 +1,4 @@
-"""A step plan in the making, and how its chunks take blocks out of the pool."""
+"""Construction of a step plan and allocation of the blocks that its chunks write."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from kvsim.core.step import BlockOp, Chunk, OpKind
 
 
 class Draft:
-    """A plan in the making, and the token budget that is left for it.
+    """A plan under construction and the token budget left for it.
 
     Args:
-        cap: tokens of one request that the step computes at most; None: all that is left.
-        lists: whether blocks that requests begin or go on with are listed among the operations.
+        cap: most tokens of one request in this step; None: the whole budget.
+        list_ops: list ALLOCATE and SHARE operations.
     """
 
-    __slots__ = ("budget", "cap", "chunks", "lists", "ops", "preempted", "step")
+    __slots__ = ("budget", "cap", "chunks", "list_ops", "ops", "preempted", "step")
 
     def __init__(
         self,
@@ -26,28 +26,28 @@ class Draft:
         budget: int,
         ops: list[BlockOp],
         cap: int | None = None,
-        lists: bool = True,
+        list_ops: bool = True,
     ) -> None:
         self.step = step
         self.budget = budget
         self.cap = cap
         self.ops = ops
-        self.lists = lists
+        self.list_ops = list_ops
         self.chunks: list[Chunk] = []
         self.preempted: list[int] = []
 
     @property
     def allowance(self) -> int:
-        """Tokens that one request may have of what is left."""
+        """Tokens of the remaining budget that one request may use."""
         return self.budget if self.cap is None else min(self.budget, self.cap)
 
-    def compute(self, chunk: Chunk) -> None:
-        """Plan ``chunk``; its blocks are there."""
+    def add_chunk(self, chunk: Chunk) -> None:
+        """Add ``chunk``, whose blocks are allocated."""
         self.chunks.append(chunk)
         self.budget -= chunk.count
 
-    def withdraw(self, request: int) -> None:
-        """Take back the chunk of a request that is preempted after it was planned."""
+    def remove_chunk(self, request: int) -> None:
+        """Remove the chunk of a request that is preempted after it was planned."""
         for chunk in self.chunks:
             if chunk.request == request:
                 self.chunks.remove(chunk)
@@ -56,7 +56,7 @@ class Draft:
 
 
 def next_chunk(request: Request, budget: int) -> Chunk:
-    """All that is left to compute of ``request``, or as much as the budget allows."""
+    """Return the remaining tokens of ``request``, cut to ``budget``."""
     start = request.computed
     left = request.prompt_tokens + request.generated - start
     if left <= budget:
@@ -65,9 +65,9 @@ def next_chunk(request: Request, budget: int) -> Chunk:
 
 
 def missing_blocks(pool: BlockPool, chunks: Iterable[Chunk]) -> int:
-    """Blocks that ``chunks`` take out of the pool: new ones, and copies of shared ones.
+    """Count the blocks that ``chunks`` need: new ones, and copies of shared ones.
 
-    If all owners of a shared block write to it, the last one needs no copy.
+    If all owners write to a shared block, the last one needs no copy.
     """
     if not pool.extra_references:
         # Nothing is shared, so nothing is copied.
@@ -90,7 +90,7 @@ def missing_blocks(pool: BlockPool, chunks: Iterable[Chunk]) -> int:
 
 
 def take_blocks(pool: BlockPool, chunk: Chunk, draft: Draft) -> None:
-    """Give a request what ``chunk`` writes to; there is room."""
+    """Allocate the blocks that ``chunk`` writes; enough must be free."""
     logical = chunk.start // pool.block_size
     table = pool.table(chunk.request)
     if logical < len(table) and pool.other_owners(table[logical]):
@@ -103,21 +103,21 @@ def take_blocks(pool: BlockPool, chunk: Chunk, draft: Draft) -> None:
 
 
 def new_blocks(pool: BlockPool, chunk: Chunk) -> int:
-    """Blocks that ``chunk`` needs behind those that its request has."""
+    """Count the blocks that ``chunk`` needs beyond the table of its request."""
     end = -(-(chunk.start + chunk.count) // pool.block_size)
     return end - len(pool.table(chunk.request))
 
 
 def append_blocks(pool: BlockPool, request: int, count: int, draft: Draft) -> None:
-    """Give a request new blocks; they are there."""
-    if draft.lists:
+    """Append new blocks to the table of ``request``; enough must be free."""
+    if draft.list_ops:
         draft.ops.append(BlockOp(OpKind.ALLOCATE, request, allocate(pool, request, count, draft)))
     else:
         pool.extend(request, count)
 
 
 def allocate(pool: BlockPool, request: int, count: int, draft: Draft) -> tuple[int, ...]:
-    """Append blocks to the table of ``request``; what they evicted is in the draft before them."""
+    """Allocate blocks and record the evictions before the allocation."""
     blocks = pool.allocate(request, count)
     _log_evicted(pool, draft)
     return blocks

@@ -1,15 +1,14 @@
-"""What is scheduled as one: a request alone, or all beams of a beam search.
+"""The unit of scheduling: one request, or all beams of a beam search.
 
-    group of width 3      tables                    origin (blocks in common with a sibling)
-      beam 7              [ 3 | 5 | 8 ]             none: it comes first
+    group of width 3      tables                    origin (blocks shared with a sibling)
+      beam 7              [ 3 | 5 | 8 ]             none: first member
       beam 9              [ 3 | 5 | 2 ]             7, 2
       beam 4              [ 3 | 1 ]                 7, 1
 
-The beams of a search choose their next tokens together, so each needs its newest token computed
-in the same step: they decode together or not at all, and they are preempted together, all or
-nothing, as sequence groups are in the PagedAttention paper (arXiv 2309.06180, section 4.5).
-What beams have in common is remembered when their blocks are freed, and shared again when they
-are computed anew: without that, a group that fits into the pool might never fit again.
+The beams of a search select their next tokens together, so they decode in the same step. They are
+preempted together, as the sequence groups of arXiv 2309.06180, section 4.5. The group records
+which blocks its beams share when they are freed, and shares them again on recomputation. Otherwise
+a group that fitted into the pool might not fit again.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ from kvsim.core.step import Chunk
 
 
 @dataclass(slots=True, eq=False)
-class Group:
-    """Requests that run, wait and give way together.
+class SequenceGroup:
+    """Requests that are admitted, scheduled and preempted together.
 
     Attributes:
         members: never empty while the group waits or runs.
-        width: most members that it may have; 1 for a request alone.
-        rank: order of service under the priority policy.
-        origins: for each member that was preempted by recompute, a sibling before it and how
-            many of the sibling's first blocks it begins with.
+        width: maximum number of members; 1 for a single request.
+        rank: (priority, arrival) order under the priority policy.
+        origins: for each member preempted by recompute, an earlier sibling and the number of
+            leading blocks that they share.
     """
 
     members: list[Request]
@@ -42,20 +41,20 @@ class Group:
 
     @property
     def swapped(self) -> bool:
-        """Whether its blocks are in host memory."""
+        """Whether the blocks are in host memory."""
         return self.members[0].swapped
 
     @property
-    def level(self) -> bool:
-        """Whether each member has but its newest token to compute."""
+    def is_caught_up(self) -> bool:
+        """Whether each member has only its newest token left to compute."""
         return all(member.computed == member.known - 1 for member in self.members)
 
     def chunks(self, budget: int, allowance: int) -> list[Chunk]:
-        """What a request alone, or a level group, computes next; none if it is to wait.
+        """Return the next chunks of a single request or a caught-up group; none if it must wait.
 
         Args:
-            budget: tokens that are left of the step.
-            allowance: of those, what one request may have.
+            budget: tokens left in the step.
+            allowance: tokens of these that one request may use.
         """
         if len(self.members) == 1:
             return [next_chunk(self.members[0], allowance)]
@@ -64,16 +63,16 @@ class Group:
         return [next_chunk(member, 1) for member in self.members]
 
     def known_blocks(self, block_size: int) -> int:
-        """Blocks that hold all tokens known so far, if what is in common is shared again."""
+        """Count the blocks for all known tokens if common prefixes are shared again."""
         return sum(
             blocks_needed(member.known, block_size) - self.origins.get(member.id, (0, 0))[1]
             for member in self.members
         )
 
-    def remember_origins(self, pool: BlockPool) -> None:
-        """Note which full blocks members have in common, before their tables go.
+    def record_origins(self, pool: BlockPool) -> None:
+        """Record the full blocks that members share, before their tables are freed.
 
-        A member that holds no blocks yet keeps what was noted before.
+        A member without blocks keeps its earlier record.
         """
         size = pool.block_size
         before, self.origins = self.origins, {}
@@ -92,13 +91,12 @@ class Group:
 
 
 def most_blocks(request: Request, width: int, block_size: int) -> int:
-    """Blocks of ``width`` beams of ``request`` at their end, if they part at the first token."""
+    """Return the blocks of ``width`` beams at their end if they diverge at the first token."""
     shared = request.prompt_tokens // block_size
     return shared + width * (blocks_needed(request.final, block_size) - shared)
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Blocks with which both tables begin."""
     for index, (a, b) in enumerate(zip(one, other, strict=False)):
         if a != b:
             return index

@@ -1,15 +1,15 @@
-"""What a scheduler is told once: limits, policies; and how it says no."""
+"""Limits and policies of a scheduler, and the error for a request that exceeds them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-from kvsim.core.queues import Policy
+from kvsim.core.queues import SchedulingPolicy
 
 
 class RequestRefusedError(Exception):
-    """The request could never run, whatever else ends: it was not queued.
+    """The request can never run and was not queued.
 
     ``needed`` and ``available`` are in units of ``limit``: blocks of the pool, running sequences
     (seqs), or tokens computed in one step.
@@ -34,25 +34,25 @@ class SchedulerConfig:
     """Limits and policies.
 
     Attributes:
-        max_num_seqs: requests running at the same time; a beam search counts as its width.
+        max_num_seqs: concurrent requests; a beam search counts as its width.
         max_num_batched_tokens: tokens computed in one step.
-        long_prefill_token_threshold: tokens that a step computes of one request while there are
-            others, so that a long prompt does not keep them waiting; 0: no such limit.
-        watermark_blocks: free blocks that admission leaves for requests already running.
+        long_prefill_token_threshold: tokens of one request in a step while there are other
+            requests (chunked prefill); 0: no limit.
+        watermark_blocks: free blocks that admission reserves for running requests.
         policy: fcfs, or priority (priority, then arrival).
-        preemption: what becomes of a victim's blocks.
-        host_blocks: blocks of host memory for swapped requests; without room, recompute.
-        prefix_caching: keep and find full blocks by their content.
+        preemption: how a preempted request is restored.
+        host_blocks: blocks of host memory for swapping; when they are used up, recompute.
+        prefix_caching: keep full blocks and find them by their content.
 
     Raises:
-        ValueError: a limit out of range, an unknown policy.
+        ValueError: a limit out of range or an unknown policy.
     """
 
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 2048
     long_prefill_token_threshold: int = 0
     watermark_blocks: int = 0
-    policy: Policy = "fcfs"
+    policy: SchedulingPolicy = "fcfs"
     preemption: Literal["recompute", "swap"] = "recompute"
     host_blocks: int = 0
     prefix_caching: bool = False

@@ -1,11 +1,10 @@
-"""Another engine's scheduler, watched: block tables before and after a decision → a ``StepPlan``.
+"""Step plans of another engine's scheduler, from its block tables before and after a decision.
 
     tables before     1: [4, 7]   2: [5]      3: [9]
     tables now        1: [4, 7, 2]            3: [9]      4: [5, 6]
     plan              2 finished: free [5]; 1: allocate [2]; 4: allocate [5, 6]
 
-Nothing is taken from the engine's messages to its workers, which differ between versions: the
-tables themselves are compared, so a plan says what was handed out.
+Only the tables are compared. The engine's messages to its workers differ between versions.
 """
 
 from __future__ import annotations
@@ -19,24 +18,24 @@ from kvsim.core.step import BlockOp, Chunk, Finish, FinishReason, OpKind, StepPl
 Tables = Mapping[int, Sequence[int]]
 
 
-class TraceError(Exception):
-    """A table changed in a way that is neither growth nor release."""
+class ScheduleTraceError(Exception):
+    """A table changed by something other than growth or release."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the scheduler has just decided.
+    """One decision of the observed scheduler.
 
     Attributes:
-        tables: blocks of every request that holds some now, in the scheduler's order.
+        tables: blocks of each request that has some, in the scheduler's order.
         preempted: requests that lost their blocks in this decision.
-        chunks: tokens that the step computes. That of a request which is admitted now begins
-            behind what its first blocks hold already (a prefix hit).
+        chunks: tokens that the step computes. The chunk of a newly admitted request starts
+            behind its prefix hit.
         waiting: requests left in the queue.
-        found: tokens of a prefix hit of requests that are admitted now and compute nothing yet.
-        evicted: cached blocks without an owner whose content was given up since the last decision.
-        parents: of requests that were forked since then, the one whose blocks they began with;
-            what theirs do not share with its own was copied.
+        found: prefix hits, in tokens, of newly admitted requests without a chunk.
+        evicted: cached blocks without an owner that were evicted since the last decision.
+        parents: the parent of each request forked since then. Blocks that a child does not
+            share with its parent were copied.
     """
 
     tables: Tables
@@ -50,9 +49,9 @@ class Decision:
 
 @dataclass(slots=True)
 class ScheduleTrace:
-    """Turns decisions into plans.
+    """Converts decisions to plans.
 
-    ``keeps`` says whether a block's content stays when it is free; None: there is no prefix cache.
+    ``keeps`` tells whether a freed block keeps its content; None: no prefix cache.
     """
 
     block_size: int
@@ -63,14 +62,14 @@ class ScheduleTrace:
     _finished: list[Finish] = field(default_factory=list)
 
     def finished(self, request: int, reason: FinishReason) -> None:
-        """Note a request that ended after the last decision."""
+        """Record a request that ended after the last decision."""
         self._finished.append(Finish(request, reason))
 
     def plan(self, decision: Decision) -> StepPlan:
-        """The plan of the step that begins.
+        """Return the plan of the next step.
 
         Raises:
-            TraceError: see there.
+            ScheduleTraceError: a table changed by something other than growth or release.
         """
         ended = {finish.request for finish in self._finished}
         gone = ended.union(decision.preempted)
@@ -78,10 +77,10 @@ class ScheduleTrace:
         hits = {c.request: c.start for c in decision.chunks if c.request not in stay and c.start}
         hits |= decision.found
         if gone.intersection(decision.tables):
-            raise TraceError("a request lost its blocks and was given others at once")
+            raise ScheduleTraceError("a request lost its blocks and was given others at once")
         lost = stay - decision.tables.keys()
         if lost:
-            raise TraceError(f"request {min(lost)} lost its blocks and has not ended")
+            raise ScheduleTraceError(f"request {min(lost)} lost its blocks and has not ended")
         found = {request: hits[request] for request in hits.keys() - decision.parents.keys()}
         merges = self._merges(decision.tables, stay)
         ops = self._free(decision, ended, found, merges)
@@ -102,7 +101,7 @@ class ScheduleTrace:
         return plan
 
     def release(self) -> StepPlan:
-        """The plan in which the last requests give their blocks back."""
+        """Return the plan in which the last requests free their blocks."""
         return self.plan(Decision({}, (), (), 0))
 
     def _free(
@@ -117,7 +116,7 @@ class ScheduleTrace:
             for request, tokens in hits.items()
             for block in decision.tables[request][: blocks_needed(tokens, self.block_size)]
         }.union(*(merge.blocks for merge in merges))
-        # Handed out again at once; what is said of such a block now is its new owner's.
+        # Reallocated in this decision: what `keeps` says is about the new owner's content.
         taken = {block for table in decision.tables.values() for block in table} - shared
         ops = []
         for request in list(self._tables):
@@ -137,7 +136,7 @@ class ScheduleTrace:
         return ops
 
     def _merges(self, tables: Tables, stay: Collection[int]) -> list[BlockOp]:
-        """Entries that name another block than before: one that held the same tokens already."""
+        """Return the MERGE operations: table entries replaced by an equal cached block."""
         ops = []
         for request in stay:
             before = self._tables[request]
@@ -147,7 +146,7 @@ class ScheduleTrace:
             changed = [pair for pair in zip(before, now, strict=False) if pair[0] != pair[1]]
             known = self._cached.union(*self._tables.values())
             if not changed or not known.issuperset(new for _, new in changed):
-                raise TraceError(f"blocks of request {request} were replaced")
+                raise ScheduleTraceError(f"blocks of request {request} were replaced")
             old, new = zip(*changed, strict=True)
             ops.append(BlockOp(OpKind.MERGE, request, new, old))
         return ops
@@ -165,17 +164,17 @@ class ScheduleTrace:
         ops = []
         for child, parent in decision.parents.items():
             tokens = hits.get(child, 0)
-            mine = tuple(decision.tables[child][: blocks_needed(tokens, self.block_size)])
+            own = tuple(decision.tables[child][: blocks_needed(tokens, self.block_size)])
             known = self._cached.union(*self._tables.values())
-            pairs = zip(self._tables[parent], mine, strict=False)
-            began = tuple(new if new in known else old for old, new in pairs)
-            copied = [pair for pair in zip(began, mine, strict=True) if pair[0] != pair[1]]
-            ops.append(BlockOp(OpKind.SHARE, child, began, tokens=tokens))
+            pairs = zip(self._tables[parent], own, strict=False)
+            inherited = tuple(new if new in known else old for old, new in pairs)
+            copied = [pair for pair in zip(inherited, own, strict=True) if pair[0] != pair[1]]
+            ops.append(BlockOp(OpKind.SHARE, child, inherited, tokens=tokens))
             if copied:
                 old, new = zip(*copied, strict=True)
                 ops.append(BlockOp(OpKind.COPY, child, new, old))
-            self._cached.difference_update(mine)
-            self._tables[child] = mine
+            self._cached.difference_update(own)
+            self._tables[child] = own
         return ops
 
     def _evict(self, decision: Decision) -> list[BlockOp]:
@@ -191,7 +190,7 @@ class ScheduleTrace:
         ops = []
         start = len(before or ())
         if before is not None and table[:start] != before:
-            raise TraceError(f"blocks of request {request} were replaced")
+            raise ScheduleTraceError(f"blocks of request {request} were replaced")
         if before is None and computed:
             start = blocks_needed(computed, self.block_size)
             ops.append(BlockOp(OpKind.SHARE, request, table[:start], tokens=computed))

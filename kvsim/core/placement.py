@@ -1,12 +1,12 @@
-"""Gives requests the blocks that their next chunks write to.
+"""Allocates the blocks that the next chunks of requests write.
 
-admission    a table begins with cached blocks (share), or comes back from the host (swap in)
-each step    copy a shared block before it is written, append new ones (allocate)
-catching up  the beams of a preempted search are computed anew one after another:
+admission    share cached blocks, or swap in from the host
+each step    copy a shared block before it is written, then allocate new ones
+catch-up     the beams of a preempted search are recomputed one after another:
 
-    beam 7   computed 0 ............. known - 1    first, in chunks as the budget allows
-    beam 9   shares 7's first blocks, then its own part
-    all      the newest token of each, together in one step
+    beam 7   computed 0 ............. known - 1    first, in chunks within the budget
+    beam 9   shares beam 7's leading blocks, then computes its own part
+    all      the newest token of each, in one step
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ from kvsim.core.draft import (
     next_chunk,
     take_blocks,
 )
-from kvsim.core.group import Group
+from kvsim.core.group import SequenceGroup
 from kvsim.core.preemption import Preemption
 from kvsim.core.prefix_cache import PrefixCache
 from kvsim.core.request import Request
 from kvsim.core.step import BlockOp, Chunk, OpKind
 
-MakeRoom = Callable[[Group, Sequence[Chunk], Draft], bool]
+MakeRoom = Callable[[SequenceGroup, Sequence[Chunk], Draft], bool]
 
 
 class Placement:
-    """Admits groups and carries them on, as far as blocks and the token budget go."""
+    """Admits groups and plans their chunks, within free blocks and the token budget."""
 
     def __init__(self, pool: BlockPool, cache: PrefixCache, preemption: Preemption) -> None:
         self.pool = pool
         self.cache = cache
         self.preemption = preemption
 
-    def admit(self, group: Group, draft: Draft, reserve: int) -> bool:
-        """Give a waiting group what it begins with; False: no room beside ``reserve`` blocks."""
+    def admit(self, group: SequenceGroup, draft: Draft, reserve: int) -> bool:
+        """Allocate the first blocks of a waiting group; False if ``reserve`` would be used."""
         if group.swapped:
             return self._swap_in(group, draft, reserve)
         return self._start(group, draft, reserve)
 
-    def advance(self, group: Group, draft: Draft, make_room: MakeRoom) -> bool:
-        """Plan what a running group computes; False if it had to give way itself.
+    def advance(self, group: SequenceGroup, draft: Draft, make_room: MakeRoom) -> bool:
+        """Plan the next chunks of a running group; return False if it was preempted itself.
 
         Args:
-            make_room: preempts until chunks fit, and says whether their group is still there.
+            make_room: preempts until chunks fit; returns False if their group was preempted.
         """
         if len(group.members) == 1:
             return self._advance_alone(group, draft, make_room)
-        if not group.level:
+        if not group.is_caught_up:
             return self._catch_up(group, draft, make_room)
         chunks = group.chunks(draft.budget, draft.allowance)
         if not make_room(group, chunks, draft):
@@ -62,7 +62,7 @@ class Placement:
             self._take(member, chunk, draft)
         return True
 
-    def _start(self, group: Group, draft: Draft, reserve: int) -> bool:
+    def _start(self, group: SequenceGroup, draft: Draft, reserve: int) -> bool:
         leader = group.members[0]
         hits = self.cache.find(leader)
         size = self.pool.block_size
@@ -79,7 +79,7 @@ class Placement:
         self._begin_with(leader, hits, draft)
         return True
 
-    def _swap_in(self, group: Group, draft: Draft, reserve: int) -> bool:
+    def _swap_in(self, group: SequenceGroup, draft: Draft, reserve: int) -> bool:
         host = self.preemption.host
         assert host is not None
         chunks = group.chunks(draft.budget, draft.allowance)
@@ -89,8 +89,8 @@ class Placement:
         self.preemption.swap_in(group, draft)
         return True
 
-    def _catch_up(self, group: Group, draft: Draft, make_room: MakeRoom) -> bool:
-        """Compute beams anew, all but the newest token of each."""
+    def _catch_up(self, group: SequenceGroup, draft: Draft, make_room: MakeRoom) -> bool:
+        """Recompute the beams, except the newest token of each."""
         for member in group.members:
             if not draft.budget:
                 break
@@ -105,8 +105,7 @@ class Placement:
             self._take(member, chunk, draft)
         return True
 
-    def _advance_alone(self, group: Group, draft: Draft, make_room: MakeRoom) -> bool:
-        """As :meth:`advance`, for a request alone."""
+    def _advance_alone(self, group: SequenceGroup, draft: Draft, make_room: MakeRoom) -> bool:
         request, pool = group.members[0], self.pool
         chunk = next_chunk(request, draft.allowance)
         if pool.extra_references:
@@ -120,12 +119,12 @@ class Placement:
             if missing > pool.num_free and not make_room(group, (chunk,), draft):
                 return False
             append_blocks(pool, chunk.request, missing, draft)
-        draft.compute(chunk)
+        draft.add_chunk(chunk)
         self.cache.publish(request, chunk.start + chunk.count, draft.step)
         return True
 
-    def _rejoin(self, member: Request, group: Group, draft: Draft) -> None:
-        """Share what ``member`` has in common with a sibling, and what else is cached of it."""
+    def _rejoin(self, member: Request, group: SequenceGroup, draft: Draft) -> None:
+        """Share the common blocks of ``member`` and a sibling, and further cached ones."""
         sibling, common = group.origins.get(member.id, (member.id, 0))
         cached = self.cache.find_written(member, draft.step)[common:]
         self.cache.count(member, cached, draft.step)
@@ -138,12 +137,12 @@ class Placement:
         tokens = len(blocks) * self.pool.block_size
         if blocks:
             self.pool.share(request.id, blocks, owners)
-            if draft.lists:
+            if draft.list_ops:
                 draft.ops.append(BlockOp(OpKind.SHARE, request.id, tuple(blocks), tokens=tokens))
         request.computed, request.published = tokens, len(blocks)
 
     def _take(self, request: Request, chunk: Chunk, draft: Draft) -> None:
-        """Plan ``chunk`` with the blocks that it writes to; there is room."""
+        """Plan ``chunk`` and allocate its blocks; enough must be free."""
         take_blocks(self.pool, chunk, draft)
-        draft.compute(chunk)
+        draft.add_chunk(chunk)
         self.cache.publish(request, chunk.start + chunk.count, draft.step)

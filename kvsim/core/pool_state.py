@@ -1,4 +1,4 @@
-"""What a block pool knows: errors, places, the records of its blocks, and whether they agree."""
+"""The records of a block pool, their integrity check, and the pool's errors."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 Key = Hashable
-_BLOCKS_AT_ONCE = 1024
+_STACK_CHUNK = 1024
 
 
 class PoolError(Exception):
-    """A block operation that must not happen; the pool is as it was before."""
+    """An invalid block operation; the pool is unchanged."""
 
 
 class OutOfBlocksError(PoolError):
-    """Fewer blocks are free or evictable than were asked for."""
+    """Fewer blocks are free or cached than requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where one position of a request is: ``table[logical] == physical``, slot ``offset`` in it."""
+    """The slot of one position: ``table[logical] == physical``, slot ``offset`` in that block."""
 
     logical: int
     physical: int
@@ -29,7 +29,7 @@ class Location:
 
 
 def blocks_needed(tokens: int, block_size: int) -> int:
-    """Number of blocks of ``block_size`` slots that hold ``tokens`` tokens."""
+    """Return the number of blocks of ``block_size`` slots for ``tokens`` tokens."""
     return -(-tokens // block_size)
 
 
@@ -37,7 +37,7 @@ def locate(table: Sequence[int], position: int, block_size: int) -> Location:
     """Map ``position`` through a block table.
 
     Raises:
-        PoolError: the table does not reach ``position``.
+        PoolError: ``position`` is outside the table.
     """
     logical, offset = divmod(position, block_size)
     if position < 0 or logical >= len(table):
@@ -45,13 +45,13 @@ def locate(table: Sequence[int], position: int, block_size: int) -> Location:
     return Location(logical, table[logical], offset)
 
 
-def some_blocks(blocks: Iterable[int] = ()) -> array[int]:
-    """Numbers of blocks, side by side in memory."""
+def block_array(blocks: Iterable[int] = ()) -> array[int]:
+    """Return block ids as a contiguous array."""
     return array("i", blocks)
 
 
 class PoolState:
-    """The records of a pool, to be read; see :class:`kvsim.core.blocks.BlockPool`.
+    """The read-only part of :class:`kvsim.core.blocks.BlockPool`.
 
     Raises:
         ValueError: a size below 1.
@@ -63,109 +63,109 @@ class PoolState:
         self.num_blocks = num_blocks
         self.block_size = block_size
         self._tables: dict[int, array[int]] = {}
-        # A stack of which the first ``_top`` are taken: its other end is handed out first, and
-        # what is given back goes there. Both are copies of memory, whole tables at a time. It ends
-        # with the blocks that were ever needed: the size of a pool may be a number in a file.
-        self._stack = some_blocks()
+        # A stack whose first ``_top`` entries are allocated; blocks are allocated and freed at
+        # ``_top``, as array slices. It grows to the blocks ever used, because the configured size
+        # of a pool may be arbitrarily large.
+        self._stack = block_array()
         self._top = 0
-        # Ownerless blocks with content, least recently used first.
+        # Blocks with content and without an owner, least recently used first.
         self._evictable: OrderedDict[int, None] = OrderedDict()
         self._by_key: dict[Key, int] = {}
         self._keys: dict[int, Key] = {}
-        # Who published a block, and in which step; of blocks that have lost their content too.
+        # (publishing request, step) of a block; kept after its eviction.
         self._origins: dict[int, tuple[int, int]] = {}
         self._evicted: list[int] = []
-        # Owners beyond the first, of shared blocks only, and over all of them.
-        self._more: dict[int, int] = {}
+        # Owners beyond the first, for shared blocks only, and their sum.
+        self._extra_owners: dict[int, int] = {}
         self._extra = 0
 
-    # -- what is there ---------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------
 
     @property
     def num_free(self) -> int:
-        """Blocks that can be handed out: nobody owns them. Cached ones count."""
+        """Blocks without an owner, cached ones included."""
         return self.num_blocks - self._top + len(self._evictable)
 
     @property
     def num_owned(self) -> int:
-        """Blocks that at least one request owns."""
+        """Blocks with at least one owner."""
         return self.num_blocks - self.num_free
 
     @property
     def extra_references(self) -> int:
-        """Table entries beyond one for each owned block: what sharing saves."""
+        """Table entries beyond one for each owned block: the blocks that sharing saves."""
         return self._extra
 
     @property
     def num_cached(self) -> int:
-        """Blocks that nobody owns and whose content is kept."""
+        """Blocks with content and without an owner."""
         return len(self._evictable)
 
     def occupancy(self) -> tuple[int, int, int]:
-        """Blocks owned, blocks cached, and table entries beyond one for each owned block."""
+        """Return (owned blocks, cached blocks, extra references)."""
         cached = len(self._evictable)
         return self._top - cached, cached, self._extra
 
     @property
     def cached(self) -> tuple[int, ...]:
-        """The cached blocks, in the order in which they would be evicted."""
+        """The cached blocks in eviction order."""
         return tuple(self._evictable)
 
     def _free(self) -> Sequence[int]:
-        """Blocks without owner and content, in the order in which they are handed out."""
+        """Blocks without owner and content, in allocation order."""
         return (*self._stack[self._top :], *range(len(self._stack), self.num_blocks))
 
-    def _reach(self, end: int) -> None:
-        """Have at least ``end`` blocks on the stack, of those that there are."""
+    def _grow_stack(self, end: int) -> None:
+        """Extend the stack to at least ``end`` entries, within the pool."""
         known = len(self._stack)
-        ahead = max(end, 2 * known, _BLOCKS_AT_ONCE)
-        self._stack.extend(range(known, min(ahead, self.num_blocks)))
+        target = max(end, 2 * known, _STACK_CHUNK)
+        self._stack.extend(range(known, min(target, self.num_blocks)))
 
     @property
     def owners(self) -> tuple[int, ...]:
-        """Requests that hold at least one block."""
+        """Requests with at least one block."""
         return tuple(self._tables)
 
     def table(self, request: int) -> Sequence[int]:
-        """Physical blocks of ``request`` in logical order; empty when it holds none."""
+        """Return the physical blocks of ``request`` in logical order; empty without blocks."""
         return self._tables.get(request, ())
 
     def references(self, block: int) -> int:
-        """How many requests own ``block``, for whoever looks into a pool from outside.
+        """Return the number of owners of ``block``.
 
-        Searches the tables unless it is shared; the pool itself need not know.
+        Searches all tables unless the block is shared; the pool itself does not need it.
         """
-        if block in self._more:
-            return self._more[block] + 1
+        if block in self._extra_owners:
+            return self._extra_owners[block] + 1
         return int(any(block in table for table in self._tables.values()))
 
     def other_owners(self, block: int) -> int:
-        """How many requests own ``block`` beside one that does."""
-        return self._more.get(block, 0)
+        """Return the number of owners of an owned ``block`` beyond one."""
+        return self._extra_owners.get(block, 0)
 
     def locate(self, request: int, position: int) -> Location:
         """Map a position of ``request`` to its physical block and offset.
 
         Raises:
-            PoolError: the request's table does not reach that position.
+            PoolError: ``position`` is outside the request's table.
         """
         return locate(self.table(request), position, self.block_size)
 
-    # -- trust -----------------------------------------------------------------------------
+    # -- integrity -------------------------------------------------------------------------
 
     def check_integrity(self) -> None:
-        """Compare the pool's records with each other; visits every block.
+        """Check the pool's records against each other; visits every block.
 
         Raises:
-            PoolError: a block is lost, held twice or counted wrongly.
+            PoolError: a block is lost, listed twice, or has a wrong count of owners.
         """
         held = Counter(block for table in self._tables.values() for block in table)
         free = Counter(self._free())
         free.update(self.cached)
         if any(count != 1 for count in free.values()):
             raise PoolError("a block stands twice in the free queues")
-        if strangers := (held.keys() | free.keys()) - set(range(self.num_blocks)):
-            raise PoolError(f"no such blocks in the pool: {sorted(strangers)}")
+        if unknown := (held.keys() | free.keys()) - set(range(self.num_blocks)):
+            raise PoolError(f"no such blocks in the pool: {sorted(unknown)}")
         for request, table in self._tables.items():
             if not table or len(set(table)) != len(table):
                 raise PoolError(f"the table of request {request} is empty or repeats a block")
@@ -178,7 +178,9 @@ class PoolState:
         self._check_keys()
 
     def _check_owners(self, held: Counter[int]) -> None:
-        if self._more != {block: owners - 1 for block, owners in held.items() if owners > 1}:
+        if self._extra_owners != {
+            block: owners - 1 for block, owners in held.items() if owners > 1
+        }:
             raise PoolError("the owners of shared blocks are counted wrongly")
 
     def _check_keys(self) -> None:

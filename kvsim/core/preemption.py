@@ -1,9 +1,9 @@
-"""How requests lose their blocks and get them back.
+"""Preemption by recompute or swap, and swapping in.
 
-    recompute   table [ 3 | 7 | 2 ]  ->  free          later: computed anew, in any blocks
+    recompute   table [ 3 | 7 | 2 ]  ->  free          later: recomputed in any blocks
     swap        table [ 3 | 7 | 2 ]  ->  host [ 0 | 1 | 2 ]  ->  table [ 9 | 4 | 5 ]
 
-The beams of a search go together, and blocks that they share stay shared:
+The beams of a search are preempted together, and their shared blocks stay shared:
 
     beam 7      table [ 3 | 7 | 2 ]  ->  host [ 0 | 1 | 2 ]  ->  table [ 9 | 4 | 5 ]   swap in 9 4 5
     beam 9      table [ 3 | 7 | 6 ]  ->  host [ 0 | 1 | 3 ]  ->  table [ 9 | 4 | 8 ]   share 9 4
@@ -16,7 +16,7 @@ from collections.abc import Container, Sequence
 
 from kvsim.core.blocks import BlockPool
 from kvsim.core.draft import Draft, allocate
-from kvsim.core.group import Group
+from kvsim.core.group import SequenceGroup
 from kvsim.core.limits import SchedulerConfig
 from kvsim.core.prefix_cache import PrefixCache
 from kvsim.core.request import Request
@@ -24,7 +24,7 @@ from kvsim.core.step import BlockOp, OpKind
 
 
 class Preemption:
-    """Takes blocks away from requests, and owns the host blocks that keep their content."""
+    """Preempts groups and owns the pool of host blocks."""
 
     def __init__(self, pool: BlockPool, cache: PrefixCache, config: SchedulerConfig) -> None:
         self.pool = pool
@@ -33,29 +33,29 @@ class Preemption:
         count = config.host_blocks
         self.host = BlockPool(count, pool.block_size) if count else None
 
-    def preempt(self, group: Group, draft: Draft) -> None:
-        """Take all blocks of ``group``, in the way the configuration says where possible."""
+    def preempt(self, group: SequenceGroup, draft: Draft) -> None:
+        """Release all blocks of ``group``; swap if configured and possible, else recompute."""
         swap = self._can_swap(group)
         if not swap:
-            group.remember_origins(self.pool)
+            group.record_origins(self.pool)
         hosts: dict[int, int] = {}
         for member in group.members:
-            draft.withdraw(member.id)
+            draft.remove_chunk(member.id)
             if not self.pool.table(member.id):
-                continue  # a beam whose turn to be computed anew had not come
+                continue  # a beam that was not recomputed yet
             member.preemptions += 1
             draft.preempted.append(member.id)
             if swap:
                 taken = self._host_blocks(member, group, hosts)
-                draft.ops.append(self.give_back(member, OpKind.SWAP_OUT, taken))
+                draft.ops.append(self.release(member, OpKind.SWAP_OUT, taken))
                 member.swapped = True
             else:
-                draft.ops.append(self.give_back(member))
+                draft.ops.append(self.release(member))
                 member.reached = max(member.reached, member.computed)
                 member.computed = member.published = 0
 
-    def swap_in(self, group: Group, draft: Draft) -> None:
-        """Bring the blocks of ``group`` back; there is room."""
+    def swap_in(self, group: SequenceGroup, draft: Draft) -> None:
+        """Swap the blocks of ``group`` in; enough must be free."""
         assert self.host is not None
         back: dict[int, int] = {}
         members = [member.id for member in group.members]
@@ -73,29 +73,31 @@ class Preemption:
             back.update(zip(hosts[lead:], blocks, strict=True))
             member.swapped = False
 
-    def host_blocks(self, group: Group) -> int:
-        """Device blocks that a swapped group takes when it comes back."""
+    def host_blocks(self, group: SequenceGroup) -> int:
+        """Count the device blocks that swapping in ``group`` allocates."""
         assert self.host is not None
         return _distinct([self.host.table(member.id) for member in group.members])
 
-    def give_back(
+    def release(
         self, request: Request, kind: OpKind = OpKind.FREE, hosts: tuple[int, ...] = ()
     ) -> BlockOp:
-        """Free the blocks of ``request``; what it published and has not written is retracted."""
+        """Free the blocks of ``request`` and unpublish those it has not written."""
         self.cache.retract_unwritten(request)
         blocks, kept = self.pool.release(request.id)
         return BlockOp(kind, request.id, blocks, hosts, kept)
 
-    def _can_swap(self, group: Group) -> bool:
+    def _can_swap(self, group: SequenceGroup) -> bool:
         if self.config.preemption != "swap" or self.host is None or not group.members[0].computed:
             return False
-        if len(group.members) > 1 and not group.level:
-            return False  # some of its beams hold nothing yet
+        if len(group.members) > 1 and not group.is_caught_up:
+            return False  # some beams have no blocks yet
         tables = [self.pool.table(member.id) for member in group.members]
         return _distinct(tables) <= self.host.num_free
 
-    def _host_blocks(self, member: Request, group: Group, hosts: dict[int, int]) -> tuple[int, ...]:
-        """Host blocks for ``member``; ``hosts`` are those that siblings' blocks went to."""
+    def _host_blocks(
+        self, member: Request, group: SequenceGroup, hosts: dict[int, int]
+    ) -> tuple[int, ...]:
+        """Allocate host blocks for ``member``; ``hosts`` maps siblings' device blocks to host."""
         assert self.host is not None
         table = self.pool.table(member.id)
         lead = _leading(table, hosts)
@@ -107,12 +109,11 @@ class Preemption:
 
 
 def _leading(table: Sequence[int], known: Container[int]) -> int:
-    """How many of the first blocks of ``table`` are known without a gap."""
     return next((i for i, block in enumerate(table) if block not in known), len(table))
 
 
 def _distinct(tables: Sequence[Sequence[int]]) -> int:
-    """Blocks of all tables, if each table shares what it begins with."""
+    """Count the blocks of all tables if each shares its known leading blocks."""
     seen: set[int] = set()
     count = 0
     for table in tables:

@@ -1,10 +1,10 @@
-"""Keys of full blocks, chained over the prefix, and counters of what they found.
+"""Keys of full blocks, chained over the prefix, and counters of prefix hits.
 
-    tokens   [ block 0 ........ ][ block 1 ........ ][ block 2 (part) ]
+    tokens   [ block 0 ........ ][ block 1 ........ ][ block 2 (partial) ]
     key      k0 = H(salt, b0)     k1 = H(k0, b1)      none: it is not full
 
-Equal keys mean equal tokens from the beginning of the sequence to the end of the block, so the
-block can be shared. A salt partitions the cache.
+Equal keys mean equal tokens up to the end of the block, so the block can be shared. A salt
+partitions the cache.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class KeyChain:
 
     Args:
         block_size: tokens in a block.
-        salt: sequences with different salts never share.
+        salt: sequences with different salts share no blocks.
     """
 
     def __init__(self, block_size: int, salt: str = "") -> None:
@@ -31,10 +31,10 @@ class KeyChain:
         self._root = hashlib.blake2b(salt.encode(), digest_size=_DIGEST_BYTES).digest()
 
     def keys(self, tokens: Sequence[int], count: int) -> Sequence[bytes]:
-        """Keys of the first ``count`` blocks of ``tokens``, which only ever grows at its end.
+        """Return the keys of the first ``count`` blocks of ``tokens``, which only grows.
 
         Raises:
-            ValueError: there are not so many full blocks.
+            ValueError: ``tokens`` has fewer full blocks.
         """
         size = self._block_size
         while len(self._keys) < count:
@@ -48,7 +48,7 @@ class KeyChain:
         return self._keys[:count]
 
     def fork(self) -> KeyChain:
-        """A chain for a sequence that has the same tokens so far and other ones later."""
+        """Return a chain for a sequence that shares the tokens so far."""
         other = KeyChain(self._block_size)
         other._root, other._keys = self._root, list(self._keys)
         return other
@@ -56,15 +56,15 @@ class KeyChain:
 
 @dataclass(slots=True)
 class PrefixStats:
-    """Counts in tokens. A share of hits divides by the queried tokens of the same kind.
+    """Counters in tokens.
 
     Attributes:
         queried: known tokens of requests at their first admission.
-        hit_cross: of those, found in blocks that another request had published before the step.
-        hit_batch: of those, found in blocks that another request publishes in the same step.
-        requeried: known tokens of requests that come back after a preemption.
-        hit_own: of those, found in blocks that the request itself had published.
-        hit_again: of those, found in blocks of others.
+        hit_cross: hits at first admission in blocks published before the step.
+        hit_batch: hits at first admission in blocks published in the same step.
+        requeried: known tokens of requests readmitted after a preemption.
+        hit_own: hits at readmission in blocks that the request itself had published.
+        hit_again: hits at readmission in blocks of others.
     """
 
     queried: int = 0
@@ -76,5 +76,5 @@ class PrefixStats:
 
     @property
     def hit_share(self) -> float | None:
-        """Hits at first admission / tokens queried at first admission; None without any."""
+        """Hits / queried tokens, both at first admission; None if nothing was queried."""
         return (self.hit_cross + self.hit_batch) / self.queried if self.queried else None

@@ -1,4 +1,4 @@
-"""Orders of service: who is admitted next, and who gives way when blocks run out."""
+"""Waiting queues and the choice of the request to preempt."""
 
 from __future__ import annotations
 
@@ -7,54 +7,51 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Literal, Protocol
 
-from kvsim.core.group import Group
+from kvsim.core.group import SequenceGroup
 
-Policy = Literal["fcfs", "priority"]
+SchedulingPolicy = Literal["fcfs", "priority"]
 
 
 class WaitingQueue(Protocol):
-    """Requests, and beam searches as a whole, that wait for their first or next blocks."""
+    """Groups that wait for their first blocks, or for blocks after a preemption."""
 
-    def push(self, group: Group) -> None:
-        """Queue a request that has just come."""
+    def push(self, group: SequenceGroup) -> None:
+        """Queue a new group."""
 
-    def push_back_in(self, group: Group) -> None:
-        """Queue a request that ran before and was preempted."""
+    def push_preempted(self, group: SequenceGroup) -> None:
+        """Queue a preempted group."""
 
-    def peek(self) -> Group:
-        """Return the next one; the queue must not be empty."""
+    def peek(self) -> SequenceGroup:
+        """Return the next group; the queue must not be empty."""
 
-    def pop(self) -> Group:
-        """Take the next one out."""
+    def pop(self) -> SequenceGroup:
+        """Remove and return the next group."""
 
-    def remove(self, group: Group) -> None:
-        """Take any one out."""
+    def remove(self, group: SequenceGroup) -> None:
+        """Remove any group."""
 
-    def __iter__(self) -> Iterator[Group]: ...
+    def __iter__(self) -> Iterator[SequenceGroup]: ...
 
     def __len__(self) -> int: ...
 
 
-class FcfsQueue(deque[Group]):
-    """First come, first served; a preempted request goes to the front.
+class FcfsQueue(deque[SequenceGroup]):
+    """First come, first served; a preempted group goes to the front."""
 
-    A deque, so that asking whether anybody waits, at every step, costs nothing.
-    """
-
-    def push(self, group: Group) -> None:
-        """Queue at the end."""
+    def push(self, group: SequenceGroup) -> None:
+        """Append the group."""
         self.append(group)
 
-    def push_back_in(self, group: Group) -> None:
-        """Queue at the front: it came before all who wait."""
+    def push_preempted(self, group: SequenceGroup) -> None:
+        """Prepend the group, which arrived before all that wait."""
         self.appendleft(group)
 
-    def peek(self) -> Group:
-        """Return the first."""
+    def peek(self) -> SequenceGroup:
+        """Return the first group."""
         return self[0]
 
-    def pop(self) -> Group:  # type: ignore[override]
-        """Take the first out."""
+    def pop(self) -> SequenceGroup:  # type: ignore[override]
+        """Remove and return the first group."""
         return self.popleft()
 
 
@@ -62,40 +59,40 @@ class PriorityQueue:
     """Smallest priority number first, then first come, first served; kept sorted."""
 
     def __init__(self) -> None:
-        self._queue: list[Group] = []
+        self._queue: list[SequenceGroup] = []
 
-    def push(self, group: Group) -> None:
-        """Queue behind its equals."""
+    def push(self, group: SequenceGroup) -> None:
+        """Insert the group by rank, behind equal ones."""
         bisect.insort(self._queue, group, key=lambda g: g.rank)
 
-    push_back_in = push
+    push_preempted = push
 
-    def peek(self) -> Group:
-        """Return the most urgent."""
+    def peek(self) -> SequenceGroup:
+        """Return the group with the smallest rank."""
         return self._queue[0]
 
-    def pop(self) -> Group:
-        """Take the most urgent out."""
+    def pop(self) -> SequenceGroup:
+        """Remove and return the group with the smallest rank."""
         return self._queue.pop(0)
 
-    def remove(self, group: Group) -> None:
-        """Take any one out."""
+    def remove(self, group: SequenceGroup) -> None:
+        """Remove any group."""
         self._queue.remove(group)
 
-    def __iter__(self) -> Iterator[Group]:
+    def __iter__(self) -> Iterator[SequenceGroup]:
         return iter(self._queue)
 
     def __len__(self) -> int:
         return len(self._queue)
 
 
-def waiting_queue(policy: Policy) -> WaitingQueue:
-    """The queue of a policy."""
+def waiting_queue(policy: SchedulingPolicy) -> WaitingQueue:
+    """Return an empty queue for ``policy``."""
     return PriorityQueue() if policy == "priority" else FcfsQueue()
 
 
-def victim(running: Sequence[Group], policy: Policy) -> Group:
-    """Who gives way: the newest, or the least urgent and among those the newest."""
+def victim(running: Sequence[SequenceGroup], policy: SchedulingPolicy) -> SequenceGroup:
+    """Return the group to preempt: the newest, or the one with the largest rank."""
     if policy == "fcfs":
         return running[-1]
     return max(running, key=lambda group: group.rank)

@@ -1,4 +1,4 @@
-"""What the scheduler knows of a request: counts of tokens, never a token."""
+"""A request as the scheduler sees it: token counts, no tokens."""
 
 from __future__ import annotations
 
@@ -13,26 +13,25 @@ Keys = Callable[[int], "Sequence[Key]"]
 
 
 def final_tokens(prompt_tokens: int, new_tokens: int) -> int:
-    """Slots that a request holds at its end: the last token's K and V are never written."""
+    """Return the slots of a finished request: K and V of its last token are never written."""
     return prompt_tokens + new_tokens - 1
 
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """A request and how far it is. Counts are tokens.
+    """A request and its progress. Counts are in tokens.
 
     Attributes:
-        keys: keys of the request's first so many full blocks, for the prefix cache; None keeps
-            the request out of it.
-        beams: width of the beam search that the request is or belongs to.
+        keys: returns the keys of the request's first n full blocks; None: no prefix caching.
+        beams: width of the beam search that the request belongs to.
         priority: a smaller number is more urgent (priority policy only).
-        arrival: order among equals; the scheduler sets it.
+        arrival: order among equal priorities; set by the scheduler.
         generated: new tokens so far.
         computed: positions whose K and V are written.
         swapped: its blocks are in host memory.
-        published: its first blocks of this number are known to the prefix cache.
-        preemptions: how often it lost its blocks.
-        reached: most positions that were there when it lost them.
+        published: number of its leading blocks in the prefix cache.
+        preemptions: number of preemptions.
+        reached: largest ``computed`` at a preemption.
     """
 
     id: int
@@ -51,15 +50,15 @@ class Request:
 
     @property
     def known(self) -> int:
-        """Tokens whose ids are known: the prompt and what was generated so far."""
+        """Tokens with known ids: the prompt and the generated ones."""
         return self.prompt_tokens + self.generated
 
     @property
     def final(self) -> int:
-        """Slots that it holds at its end, if nothing stops it early."""
+        """Slots at its end if it is not stopped early."""
         return final_tokens(self.prompt_tokens, self.max_new_tokens)
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Order of service under the priority policy."""
+        """Sort key of the priority policy."""
         return self.priority, self.arrival

@@ -1,20 +1,17 @@
-"""Continuous batching over a block pool: who runs in each step, on which blocks.
+"""Continuous batching over a block pool.
 
-A request waits, runs, and ends. Each step, running requests come first, oldest first; what is
-left of the token budget admits waiting ones in the order of the policy. A prompt that exceeds
-the budget is computed in chunks beside the decoding of others. When no block is left for a
-running request, one is preempted: the newest (or the least urgent) gives its blocks back and
-waits again. It later computes its tokens anew (recompute), or its blocks are copied to host
-memory and back (swap).
+In each step, running requests come first, oldest first. The remaining token budget admits waiting
+requests in the order of the policy. A prompt that exceeds the budget is computed in chunks
+(chunked prefill). When a running request needs a block and none is free, the newest (or lowest
+priority) one is preempted by recompute or swap.
 
-With a prefix cache, full blocks are published under keys as they are filled, and a request that
-is admitted begins with the longest prefix that is there; its last known token is always
-computed. Forked requests share all their blocks, and a shared block is copied when it is
-written. The beams of a beam search are forks that run, wait and give way as one (see
-:mod:`kvsim.core.group`).
+With a prefix cache, full blocks are published under keys, and an admitted request starts with its
+longest cached prefix; its last known token is always computed. Forked requests share all their
+blocks, and a shared block is copied before it is written. The beams of a beam search are forks
+that are scheduled as one (see :mod:`kvsim.core.group`).
 
-The scheduler counts tokens and never sees one: whoever executes a plan tells it which requests
-met a stop token, and gives keys for full blocks.
+The scheduler counts tokens and never sees one. The engine reports which requests sampled a stop
+token and provides the keys of full blocks.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from kvsim.core.blocks import BlockPool
 from kvsim.core.draft import Draft, missing_blocks
-from kvsim.core.group import Group, most_blocks
+from kvsim.core.group import SequenceGroup, most_blocks
 from kvsim.core.limits import RequestRefusedError, SchedulerConfig
 from kvsim.core.placement import Placement
 from kvsim.core.preemption import Preemption
@@ -37,7 +34,7 @@ __all__ = ["Request", "RequestRefusedError", "Scheduler", "SchedulerConfig"]
 
 
 class Scheduler:
-    """Plans steps over ``pool``; see the module's description for the rules."""
+    """Plans steps over ``pool`` by the rules above."""
 
     def __init__(self, pool: BlockPool, config: SchedulerConfig | None = None) -> None:
         self.pool = pool
@@ -46,45 +43,45 @@ class Scheduler:
         self._preemption = Preemption(pool, self._cache, self.config)
         self._placement = Placement(pool, self._cache, self._preemption)
         self._waiting = waiting_queue(self.config.policy)
-        self._running: list[Group] = []
+        self._running: list[SequenceGroup] = []
         self._requests: dict[int, Request] = {}
-        self._groups: dict[int, Group] = {}
+        self._groups: dict[int, SequenceGroup] = {}
         self._arrivals = 0
         self._step = 0
         self._finished: list[Finish] = []
-        # Operations done since the last plan, in order: the next plan lists them first.
+        # Operations since the last plan, in order; the next plan lists them first.
         self._pending: list[BlockOp] = []
 
-    # -- what is there ---------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------
 
     @property
     def has_work(self) -> bool:
-        """True while a request waits or runs, or something done has not been planned yet."""
+        """Whether a request waits or runs, or finished requests are not in a plan yet."""
         return bool(self._waiting or self._running or self._finished or self._pending)
 
     @property
     def stats(self) -> PrefixStats:
-        """What the prefix cache found."""
+        """Counters of the prefix cache."""
         return self._cache.stats
 
     @property
     def orphaned_blocks(self) -> int:
-        """Blocks that admitted requests asked for, and that a missing one before them hid."""
+        """Cached blocks that admitted requests could not use because an earlier one was missing."""
         return self._cache.orphaned
 
     @property
     def found_late(self) -> int:
-        """Tokens found after a preemption that the request had never had before."""
+        """Prefix hits after a preemption beyond what the request had computed; tokens."""
         return self._cache.found_late
 
     @property
     def host(self) -> BlockPool | None:
-        """Host blocks of requests that are swapped out; None where there are none."""
+        """Pool of host blocks for swapping; None without one."""
         return self._preemption.host
 
     @property
     def waiting(self) -> tuple[int, ...]:
-        """Ids of queued requests, next first."""
+        """Ids of queued requests, next one first."""
         return tuple(member.id for group in self._waiting for member in group.members)
 
     @property
@@ -93,18 +90,18 @@ class Scheduler:
         return tuple(member.id for group in self._running for member in group.members)
 
     def computed(self) -> dict[int, int]:
-        """Positions computed, and so written, for each running request."""
+        """Return the computed positions of each running request."""
         return {m.id: m.computed for group in self._running for m in group.members}
 
-    # -- requests come and go --------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------
 
     def add(self, request: Request) -> None:
         """Queue a request; with ``beams`` above 1, the first of that many beams.
 
         Raises:
-            ValueError: the id is in use, no prompt token, or no token to generate.
-            RequestRefusedError: even alone it would not fit: into the pool, with all its beams
-                parting at the first token, or as so many sequences into one step.
+            ValueError: the id is in use, or it has no prompt token or no token to generate.
+            RequestRefusedError: it would not fit even alone, with all its beams diverging at the
+                first token.
         """
         if request.id in self._requests:
             raise ValueError(f"request {request.id} is already there")
@@ -114,22 +111,21 @@ class Scheduler:
         self._waiting.push(self._arrive(request))
 
     def fork(self, parent_id: int, child: Request) -> None:
-        """Let ``child`` go on from where its running parent is, sharing all its blocks.
+        """Continue ``child`` from its running parent, sharing all its blocks.
 
-        The child's counts of tokens are set to the parent's; its ``max_new_tokens`` is its own.
-        It runs at once, beyond the limit of running requests if need be; as a beam of the same
-        search if the parent is one.
+        Sets the child's token counts to the parent's; its ``max_new_tokens`` is its own. It runs
+        at once, even beyond ``max_num_seqs``. The fork of a beam joins the same search.
 
         Raises:
             ValueError: the parent does not run, the child's id is in use, or the search has all
-                its beams or some that are not computed.
+                its beams or uncomputed ones.
         """
         parent, group = self._requests.get(parent_id), self._groups.get(parent_id)
         if parent is None or group not in self._running:
             raise ValueError(f"request {parent_id} does not run and cannot be forked")
         if child.id in self._requests:
             raise ValueError(f"request {child.id} is already there")
-        if group.width > 1 and (len(group.members) == group.width or not group.level):
+        if group.width > 1 and (len(group.members) == group.width or not group.is_caught_up):
             raise ValueError(f"request {parent_id} cannot be forked into one more beam now")
         child.prompt_tokens, child.generated = parent.prompt_tokens, parent.generated
         child.computed, child.published = parent.computed, parent.published
@@ -141,14 +137,14 @@ class Scheduler:
             self._running.append(self._arrive(child))
 
     def abort(self, request_id: int) -> bool:
-        """End a waiting or running request now; its blocks are free at once.
+        """End a waiting or running request and free its blocks now.
 
-        A beam takes the beams of its search with it. Returns whether there was such a request.
+        Ends all beams of its search. Returns whether the request existed.
         """
         return self.finish(request_id, FinishReason.ABORTED)
 
     def finish(self, request_id: int, reason: FinishReason) -> bool:
-        """As :meth:`abort`, for any reason that the scheduler cannot know."""
+        """Do the same as :meth:`abort`, with any reason."""
         group = self._groups.get(request_id)
         if group is None:
             return False
@@ -157,9 +153,9 @@ class Scheduler:
         return True
 
     def reset_prefix_cache(self) -> bool:
-        """Forget all cached content, as after a change of weights; the next plan evicts it.
+        """Drop all cached content, as after a change of weights; the next plan lists it as evicted.
 
-        False, and nothing done, while a request holds blocks. Counters go on.
+        Returns False and does nothing while a request has blocks. Counters are kept.
         """
         cached = self._cache.reset()
         if cached is None:
@@ -171,7 +167,7 @@ class Scheduler:
     # -- steps -----------------------------------------------------------------------------
 
     def schedule(self) -> StepPlan:
-        """Plan the next step. Blocks are already handed out when it returns."""
+        """Plan the next step and allocate its blocks."""
         draft = self._draft()
         finished, self._finished, self._pending = self._finished, [], []
         self._continue_running(draft)
@@ -195,16 +191,15 @@ class Scheduler:
         forks: Mapping[int, Sequence[Request]] | None = None,
         pruned: Collection[int] = (),
     ) -> tuple[Finish, ...]:
-        """Take note that ``plan`` was executed; ``stopped`` met a stop token in it.
+        """Record that ``plan`` was executed; requests in ``stopped`` sampled a stop token.
 
-        ``forks`` are children that begin with this step's token (see :meth:`fork`); ``pruned``
-        are beams without a continuation. Requests that end here give their blocks back at once;
-        the next plan lists both. Chunks of requests that were aborted while the plan ran are
-        ignored.
+        ``forks`` are children that start with this step's token (see :meth:`fork`), ``pruned``
+        beams without a continuation. Requests that end here free their blocks now; the next plan
+        lists both. Chunks of requests aborted meanwhile are ignored.
         """
         before = len(self._finished)
         sampled = self._note_chunks(plan.chunks)
-        # Beams that end make room in their search for those that begin.
+        # End beams first: that makes room in their search for new ones.
         for request in sampled:
             if request.id in pruned:
                 self._end(request, FinishReason.PRUNED)
@@ -224,13 +219,13 @@ class Scheduler:
         return tuple(self._finished[before:])
 
     def _draft(self) -> Draft:
-        """An empty plan; a long prefill is cut short in it while there are others."""
+        """Return an empty plan; long prefills are capped while there are other requests."""
         threshold = self.config.long_prefill_token_threshold
         cap = threshold if threshold and len(self._groups) > 1 else None
         return Draft(self._step, self.config.max_num_batched_tokens, self._pending, cap)
 
     def _note_chunks(self, chunks: Sequence[Chunk]) -> list[Request]:
-        """Count what was computed; the requests that have a new token now."""
+        """Count the computed tokens; return the requests with a new token."""
         sampled = []
         for chunk in chunks:
             request = self._requests.get(chunk.request)
@@ -247,43 +242,42 @@ class Scheduler:
         while index < len(self._running) and draft.budget:
             group = self._running[index]
             if not self._advance(group, draft):
-                continue  # the group itself had to give way; the next one stands in its place
-            # A victim further up the list has moved this group down.
+                continue  # the group itself was preempted; the next one is at this index
+            # A preemption further up the list has moved this group down.
             index = (self._running.index(group) if draft.preempted else index) + 1
 
     def _admit_waiting(self, draft: Draft) -> None:
-        seats = self.config.max_num_seqs - self._seats_taken()
+        free_seqs = self.config.max_num_seqs - self._running_width()
         while self._waiting and draft.budget:
             group = self._waiting.peek()
-            seats -= group.width
-            # A lone group may use the blocks that admission leaves free.
+            free_seqs -= group.width
+            # The only group may use the watermark blocks.
             reserve = self.config.watermark_blocks if self._running else 0
-            if seats < 0 or not self._placement.admit(group, draft, reserve):
-                return  # nobody overtakes
+            if free_seqs < 0 or not self._placement.admit(group, draft, reserve):
+                return  # no request overtakes the head of the queue
             self._waiting.pop()
             self._running.append(group)
             self._advance(group, draft)
 
-    def _advance(self, group: Group, draft: Draft) -> bool:
-        """Plan the next chunks of a running group; False if it had to give way."""
+    def _advance(self, group: SequenceGroup, draft: Draft) -> bool:
         return self._placement.advance(group, draft, self._make_room)
 
-    def _make_room(self, group: Group, chunks: Sequence[Chunk], draft: Draft) -> bool:
-        """Preempt until ``chunks`` fit; False if ``group`` itself had to go."""
+    def _make_room(self, group: SequenceGroup, chunks: Sequence[Chunk], draft: Draft) -> bool:
+        """Preempt until ``chunks`` fit; False if ``group`` itself was preempted."""
         while missing_blocks(self.pool, chunks) > self.pool.num_free:
-            loser = victim(self._running, self.config.policy)
-            self._running.remove(loser)
-            self._preemption.preempt(loser, draft)
-            self._waiting.push_back_in(loser)
-            if loser is group:
+            preempted = victim(self._running, self.config.policy)
+            self._running.remove(preempted)
+            self._preemption.preempt(preempted, draft)
+            self._waiting.push_preempted(preempted)
+            if preempted is group:
                 return False
         return True
 
-    def _seats_taken(self) -> int:
-        """Running requests, and the most that running searches may have of beams."""
+    def _running_width(self) -> int:
+        """Count running requests; a beam search counts as its width."""
         return sum(group.width for group in self._running)
 
-    # -- ends ------------------------------------------------------------------------------
+    # -- end of requests -------------------------------------------------------------------
 
     def _refuse_if_too_large(self, request: Request) -> None:
         size, config, beams = self.pool.block_size, self.config, request.beams
@@ -295,12 +289,11 @@ class Scheduler:
         if beams > config.max_num_batched_tokens:
             raise RequestRefusedError(request.id, beams, config.max_num_batched_tokens, "tokens")
 
-    def _arrive(self, request: Request, group: Group | None = None) -> Group:
-        """Register a request, in a group of its own unless one is given."""
+    def _arrive(self, request: Request, group: SequenceGroup | None = None) -> SequenceGroup:
         request.arrival = self._arrivals
         self._arrivals += 1
         if group is None:
-            group = Group([], request.beams, request.rank)
+            group = SequenceGroup([], request.beams, request.rank)
         group.members.append(request)
         request.beams = group.width
         self._requests[request.id], self._groups[request.id] = request, group
@@ -316,8 +309,7 @@ class Scheduler:
         if request.swapped and self.host is not None:
             self.host.free(request.id)
         if self.pool.table(request.id):
-            self._give_back(request)
+            self._release(request)
 
-    def _give_back(self, request: Request) -> None:
-        """Free the blocks of a request that has ended."""
-        self._pending.append(self._preemption.give_back(request))
+    def _release(self, request: Request) -> None:
+        self._pending.append(self._preemption.release(request))

@@ -1,14 +1,14 @@
-"""The one contract between scheduler, engine, simulator, event log and player: ``StepPlan``.
+"""``StepPlan``: the contract between scheduler, engine, simulator, event log and player.
 
 A plan describes one step as facts, in the order in which they take effect:
 
     finished   requests that ended after the previous step
     preempted  requests that lose their blocks now and wait again
     ops        block operations, in order (those of `finished` and `preempted` come first)
-    chunks     the tokens that are then computed, and so written to their slots
+    chunks     the tokens that are then computed and written to their slots
 
-Whatever can be derived from these facts (how many slots are live, padded, unwritten ...) is
-derived by the reader, see :mod:`kvsim.accounting.ledger`.
+Slot states (live, padding, unwritten ...) are derived from these facts by
+:mod:`kvsim.accounting.ledger`.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from typing import Any, NamedTuple
 
 
 class OpKind(StrEnum):
-    """What happens to blocks. Names follow vLLM's block manager and the PagedAttention paper."""
+    """Kinds of block operations, named after vLLM's block manager and the PagedAttention paper."""
 
     ALLOCATE = "allocate"  # free blocks become the next blocks of a request
-    SHARE = "share"  # blocks that others own too become the next blocks of a request
+    SHARE = "share"  # owned or cached blocks become the next blocks of a request
     COPY = "copy"  # copy-on-write: `sources` were shared, `blocks` replace them in the table
-    MERGE = "merge"  # `sources` hold the same as `blocks`, which replace them in the table
+    MERGE = "merge"  # `blocks` with equal content replace `sources` in the table
     EVICT = "evict"  # cached blocks without an owner lose their content
-    FREE = "free"  # a request gives these blocks back
+    FREE = "free"  # a request releases these blocks
     SWAP_OUT = "swap_out"  # device `blocks` move to host blocks `sources`
     SWAP_IN = "swap_in"  # host blocks `sources` move to device `blocks`, behind shared ones
 
 
-GIVES_BACK = (OpKind.FREE, OpKind.SWAP_OUT)  # a request's stay in the pool ends
+RELEASING_OPS = (OpKind.FREE, OpKind.SWAP_OUT)  # the request has no device blocks afterwards
 
 
 class FinishReason(StrEnum):
@@ -41,21 +41,19 @@ class FinishReason(StrEnum):
     LENGTH = "length"
     STOP = "stop"
     ABORTED = "aborted"
-    PRUNED = "pruned"  # a beam of which no continuation is among the best
+    PRUNED = "pruned"  # a beam without a continuation among the best
     REFUSED = "refused"
 
 
 class BlockOp(NamedTuple):
     """One block operation.
 
-    ``blocks`` are physical block ids on the device, in logical order. ``request`` is None only
-    for EVICT, whose blocks nobody owns.
+    ``blocks`` are physical device block ids in logical order. ``request`` is None for EVICT only.
 
     Attributes:
-        sources: COPY: the shared blocks that were copied. MERGE: those that the request gives up.
+        sources: COPY: the shared blocks that were copied. MERGE: the blocks replaced.
             SWAP_OUT and SWAP_IN: host blocks.
-        cached: FREE and SWAP_OUT: those of ``blocks`` that nobody owns now and whose content is
-            kept for the prefix cache.
+        cached: FREE and SWAP_OUT: those of ``blocks`` that are now cached without an owner.
         tokens: SHARE: positions of the request that the shared blocks hold.
     """
 
@@ -70,22 +68,21 @@ class BlockOp(NamedTuple):
 class Chunk(NamedTuple):
     """Tokens of one request that a step computes: positions ``start`` to ``start + count - 1``.
 
-    ``samples`` is true when the chunk ends with the last known token, so that the step yields a
-    new one; it is false for a part of a prompt, and for a row of a static batch that has ended
-    and is computed with the others all the same. ``padding`` counts the filler slots written in
-    front of position 0 (padded batches only); they occupy the request's first slots for as long
-    as it holds them.
+    ``samples`` is true when the chunk ends with the last known token, so that the step samples a
+    new one. It is false for a partial prompt and for an ended row of a static batch. ``padding``
+    counts the padding slots written before position 0 (padded batches only); they stay the
+    request's first slots until it is freed.
     """
 
     request: int
     start: int
-    count: int  # type: ignore[assignment]  # a tuple's method of that name is not used
+    count: int  # type: ignore[assignment]  # tuple.count is not used
     samples: bool
     padding: int = 0
 
 
 class Finish(NamedTuple):
-    """A request that ended, and why."""
+    """A request that ended, and the reason."""
 
     request: int
     reason: FinishReason
@@ -93,9 +90,9 @@ class Finish(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """All that one step does.
+    """Everything that one step does.
 
-    ``waiting`` counts the requests left in the queue after admission, a beam search as one.
+    ``waiting`` counts the groups left in the queue after admission.
     """
 
     step: int
@@ -107,17 +104,17 @@ class StepPlan:
 
     @property
     def tokens(self) -> int:
-        """Tokens that this step computes, fillers not counted."""
+        """Tokens that this step computes, padding not counted."""
         return sum(chunk.count for chunk in self.chunks)
 
 
-_MOST = 2**63
+_LIMIT = 2**63
 
 
 def plan_to_json(plan: StepPlan) -> dict[str, Any]:
-    """Encode a plan as plain lists and numbers; empty parts are left out.
+    """Encode a plan as lists and numbers; empty parts are omitted.
 
-    Lists instead of objects keep a log of thousands of steps small.
+    Lists instead of objects keep long logs small.
     """
     data: dict[str, Any] = {"step": plan.step}
     if plan.finished:
@@ -134,10 +131,10 @@ def plan_to_json(plan: StepPlan) -> dict[str, Any]:
 
 
 def plan_from_json(data: Mapping[str, Any]) -> StepPlan:
-    """Decode what :func:`plan_to_json` wrote.
+    """Decode the output of :func:`plan_to_json`.
 
     Raises:
-        ValueError: a part is missing or has the wrong shape; the message names the part.
+        ValueError: a part is missing or malformed; the message names it.
     """
     try:
         return StepPlan(
@@ -180,18 +177,18 @@ def _chunk_to_list(chunk: Chunk) -> list[int]:
 
 
 def _chunk_from_list(row: Sequence[Any]) -> Chunk:
-    request, start, count, samples, *behind = row
-    padding = behind[0] if behind else 0
-    # Most of a log is chunks: one look at all four numbers.
+    request, start, count, samples, *rest = row
+    padding = rest[0] if rest else 0
+    # Chunks dominate a log: check all four numbers at once.
     numbers = (request, start, count, padding)
     if not type(request) is type(start) is type(count) is type(padding) is int or (
-        min(numbers) < 0 or max(numbers) >= _MOST
+        min(numbers) < 0 or max(numbers) >= _LIMIT
     ):
         raise ValueError(f"{row!r} is no chunk of whole numbers from 0")
     return Chunk(request, start, count, bool(samples), padding)
 
 
 def _count(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _MOST:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _LIMIT:
         raise ValueError("not a whole number from 0 below 2 to the 63rd")
     return value

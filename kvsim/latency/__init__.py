@@ -1,1 +1,1 @@
-"""How long a step takes: clock, roofline and calibration."""
+"""Duration of a step: clock, roofline and calibration."""

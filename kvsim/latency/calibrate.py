@@ -1,11 +1,10 @@
-"""Coefficients of a latency model from recorded steps, and its error on steps it has not seen.
+"""Calibration of latency models on recorded steps, with blocked cross-validation.
 
     records in order of time   | 1 | 2 | 3 | 4 | 5 |      blocks, not a shuffle: neighbours in
-    fold 3                     | fit | ? |  fit    |      time resemble each other
-    error                      over every record, each predicted by a fit without its block
+    fold 3                     | fit | ? |  fit    |      time are correlated
+    error                      over all records, each predicted by a fit without its block
 
-Relative errors are what is minimised and what is reported, so that short steps count as long ones.
-Coefficients cannot be negative; no kind of work makes a step shorter.
+Fits and errors are relative, so short steps weigh as much as long ones. Coefficients are >= 0.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from kvsim.latency.roofline import Latency, LinearLatency, Overlap, Roofline, St
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """A recorded step: what it computed and how long it took."""
+    """What a recorded step computed, and its duration."""
 
     work: StepWork
     seconds: float
@@ -31,10 +30,10 @@ class StepRecord:
 
 @dataclass(frozen=True, slots=True)
 class FitError:
-    """How far predictions are off; percentages of the recorded value.
+    """Prediction errors in percent of the recorded values.
 
     Attributes:
-        bias_percent: of the sum of all predictions: positive means too long.
+        bias_percent: error of the sum of all predictions; positive means too long.
     """
 
     count: int
@@ -49,13 +48,13 @@ LatencyT = TypeVar("LatencyT", bound=Latency)
 
 @dataclass(frozen=True, slots=True)
 class Calibration(Generic[LatencyT]):
-    """A fitted model.
+    """A fitted latency model.
 
     Attributes:
         latency: fitted to all records.
-        fit: its error on the records it was fitted to.
-        held_out: error of fits that had not seen the record; the one to believe.
-        constant: held-out error of predicting the same duration always, to compare with.
+        fit: error on the records it was fitted to.
+        held_out: cross-validation error.
+        constant: cross-validation error of a constant duration, as a baseline.
     """
 
     latency: LatencyT
@@ -66,10 +65,10 @@ class Calibration(Generic[LatencyT]):
 
 
 def fit_error(predicted: Floats, recorded: Floats) -> FitError:
-    """Compare predictions with what was recorded.
+    """Compare predictions with recorded durations.
 
     Raises:
-        ValueError: nothing to compare, or a recorded value that is not positive.
+        ValueError: no records, or a duration that is not positive.
     """
     if not len(recorded) or recorded.min() <= 0:
         raise ValueError("recorded durations must be positive, and there must be some")
@@ -84,7 +83,7 @@ def fit_error(predicted: Floats, recorded: Floats) -> FitError:
 
 
 def fold_blocks(count: int, folds: int) -> list[slice]:
-    """``count`` records in ``folds`` blocks of neighbours.
+    """Split ``count`` records into ``folds`` contiguous blocks.
 
     Raises:
         ValueError: fewer than two folds, or fewer records than folds.
@@ -96,14 +95,14 @@ def fold_blocks(count: int, folds: int) -> list[slice]:
 
 
 def relative_fit(columns: Floats, seconds: Floats) -> Floats:
-    """Coefficients >= 0 that minimise relative errors; [coefficients]."""
+    """Return coefficients >= 0 that minimise relative squared errors; shape [coefficients]."""
     return nnls(columns / seconds[:, None], np.ones(len(seconds)))
 
 
 def cross_validated(
     columns: Floats, seconds: Floats, folds: int, fit: Callable[[Floats, Floats], Floats]
 ) -> Floats:
-    """Predictions for every record, each by a fit without its block; ``fit`` is linear."""
+    """Predict every record by a linear fit without its block."""
     predicted = np.empty(len(seconds))
     for block in fold_blocks(len(seconds), folds):
         seen = np.ones(len(seconds), bool)
@@ -113,13 +112,13 @@ def cross_validated(
 
 
 def constant_error(seconds: Floats, folds: int) -> FitError:
-    """Held-out error of the constant that is best by the same measure."""
+    """Return the cross-validation error of the best constant."""
     ones = np.ones((len(seconds), 1))
     return fit_error(cross_validated(ones, seconds, folds, relative_fit), seconds)
 
 
 def calibrate_linear(records: Sequence[StepRecord], folds: int = 5) -> Calibration[LinearLatency]:
-    """Fit a sum of costs; it needs no facts of a model or GPU.
+    """Fit a :class:`LinearLatency`; needs no model or GPU.
 
     Args:
         records: in order of time.
@@ -139,10 +138,10 @@ def calibrate_linear(records: Sequence[StepRecord], folds: int = 5) -> Calibrati
 def calibrate_roofline(
     records: Sequence[StepRecord], ideal: Roofline, folds: int = 5
 ) -> Calibration[Roofline]:
-    """Fit fixed cost and efficiencies of a roofline, both with and without overlap.
+    """Fit the fixed cost and efficiencies of a roofline, with and without overlap.
 
-    The form with the smaller error on what it was fitted to is taken, within each fold as well.
-    An efficiency above 1 says that the facts of ``ideal`` are wrong.
+    Keeps the form with the smaller fitting error, also within each fold. An efficiency above 1
+    means that the model or GPU facts of ``ideal`` are wrong.
 
     Raises:
         ValueError: see :func:`calibrate_linear`.
@@ -186,7 +185,7 @@ def _fit_roofline(
     else:
         found = _fit_max(ones, memory, compute, seconds)
     fixed, slow_memory, slow_compute = (float(each) for each in found)
-    # A cost that the records do not show cannot be told from an infinitely fast one.
+    # A coefficient of 0 is indistinguishable from infinite speed.
     return replace(
         ideal,
         fixed_s=fixed,
@@ -197,9 +196,9 @@ def _fit_roofline(
 
 
 def _fit_max(ones: Floats, memory: Floats, compute: Floats, seconds: Floats) -> Floats:
-    """Fit ``a + max(b memory, c compute)``: which one binds, then the costs, and again.
+    """Fit ``a + max(b memory, c compute)`` by alternating: which term binds, then coefficients.
 
-    Each start splits the records elsewhere; the best end is kept, as a round may go astray.
+    Starts from several splits and keeps the best result, since a round may increase the error.
     """
     best, lowest = np.zeros(3), np.inf
     for lean in (0.25, 0.5, 1.0, 2.0, 4.0):
@@ -219,7 +218,7 @@ def _fit_max(ones: Floats, memory: Floats, compute: Floats, seconds: Floats) -> 
 
 
 def _columns(works: Sequence[StepWork]) -> Floats:
-    """[records, 5]: one for the step, then what :class:`LinearLatency` counts, in its order."""
+    """Return [records, 5]: a constant, then the features of :class:`LinearLatency` in order."""
     rows = [
         (1, w.prefill_tokens, w.decode_tokens, w.kv_read_tokens, w.attention_pairs) for w in works
     ]

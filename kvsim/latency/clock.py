@@ -1,11 +1,11 @@
-"""The simulator's clock: whole attoseconds, so that sums do not depend on how they are grouped.
+"""The simulator's clock: integer attoseconds, so sums do not depend on grouping.
 
-    seconds of a Latency  ─► coefficients, each rounded once to 1e-18 s
-    one step              ─► an integer
-    k steps of decoding   ─► first + (first + slope) + (first + 2 slope) ... in closed form
+    seconds of a Latency   ─► coefficients, each rounded once to 1e-18 s
+    one step               ─► an integer
+    k decode-only steps    ─► first + (first + slope) + (first + 2 slope) ... in closed form
 
-Rounded coefficients are off by less than one part in a hundred million of any real cost; in
-exchange a run that jumps over quiet steps ends at the same attosecond as one that does not.
+Rounding changes a real coefficient by less than 1e-8. A run that fast-forwards over decode-only
+steps ends at exactly the same time as one that does not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PER_NANOSECOND = 10**9
 
 
 def attoseconds(seconds: float) -> int:
-    """The nearest whole number of attoseconds."""
+    """Round to attoseconds."""
     return round(seconds * ATTOSECONDS)
 
 
@@ -33,27 +33,27 @@ class DecodeRun(NamedTuple):
 
     @property
     def duration(self) -> int:
-        """Attoseconds of all steps."""
+        """Duration of all steps in attoseconds."""
         return self.duration_of(self.steps)
 
     def duration_of(self, steps: int) -> int:
-        """Attoseconds of the first ``steps`` steps."""
+        """Return the duration of the first ``steps`` steps in attoseconds."""
         return steps * self.first + self.slope * (steps * (steps - 1) // 2)
 
     @property
     def moment(self) -> int:
-        """Sum of ``i`` x duration of step ``i``: the time integral of what grows by one a step."""
+        """Sum of ``i`` x duration of step ``i``: the time integral of a level that grows by 1."""
         k = self.steps
         ones = k * (k - 1) // 2
         squares = (k - 1) * k * (2 * k - 1) // 6
         return self.first * ones + self.slope * squares
 
     def until(self, span: int) -> DecodeRun:
-        """The shortest beginning of the run that lasts ``span`` at least, or all of it."""
+        """Return the shortest prefix that lasts at least ``span``, or the whole run."""
         steps, first, slope = self
         if steps == 1 or span > self.duration_of(steps - 1):
             return self
-        # The root of a parabola, as near as floats come, and then exactly.
+        # Root of the quadratic in floating point, then corrected to the exact integer.
         span = max(span, 0)
         half = first - slope / 2
         root = half + sqrt(half * half + 2.0 * slope * span)
@@ -69,20 +69,20 @@ class StepClock(Protocol):
     """Durations in attoseconds."""
 
     def step(self, work: StepWork) -> int:
-        """Duration of one step; without tokens it takes none."""
+        """Return the duration of one step; 0 without tokens."""
 
     def decode_run(self, decodes: int, context: int, steps: int) -> DecodeRun:
-        """The first of ``steps`` steps, as many as one straight line describes, at least one.
+        """Return a prefix of ``steps`` steps with linear durations, at least one step.
 
         Args:
-            decodes: requests that get a token in each.
-            context: positions that they have written before the first.
+            decodes: requests that get one token in each step.
+            context: positions written before the first step, over all requests.
             steps: at least 1.
         """
 
 
-class _AnyClock:
-    """A latency of which nothing is known but its durations: no step is jumped over."""
+class _OpaqueClock:
+    """Clock of an arbitrary latency model: no closed form, one step at a time."""
 
     def __init__(self, latency: Latency) -> None:
         self._latency = latency
@@ -107,8 +107,8 @@ class _LinearClock:
         prefill, decodes, read, pairs = work.prefill_tokens, work.decode_tokens, *_attention(work)
         if not prefill and not decodes:
             return 0
-        mine = self._fixed + self._prefill * prefill + self._decode * decodes
-        return mine + self._kv * read + self._pair * pairs
+        linear = self._fixed + self._prefill * prefill + self._decode * decodes
+        return linear + self._kv * read + self._pair * pairs
 
     def decode_run(self, decodes: int, context: int, steps: int) -> DecodeRun:
         per_slot = self._kv + self._pair
@@ -153,7 +153,7 @@ class _RooflineClock:
             line, slope, other, its = compute, slower, memory, faster
         last = steps - 1
         if line + last * slope < other + last * its:
-            # The other line overtakes after so many steps.
+            # The other term becomes larger after this many steps.
             steps = (line - other) // (its - slope) + 1
         return DecodeRun(steps, self._fixed + line, slope)
 
@@ -168,9 +168,9 @@ def _attention(work: StepWork) -> tuple[int, int]:
 
 
 def step_clock(latency: Latency) -> StepClock:
-    """The clock of a latency model."""
+    """Return the clock of a latency model."""
     if isinstance(latency, Roofline):
         return _RooflineClock(latency)
     if isinstance(latency, LinearLatency):
         return _LinearClock(latency)
-    return _AnyClock(latency)
+    return _OpaqueClock(latency)

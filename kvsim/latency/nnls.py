@@ -1,7 +1,7 @@
-"""Least squares with coefficients that are not negative.
+"""Non-negative least squares.
 
-After Lawson and Hanson, "Solving Least Squares Problems", 1974, chapter 23: coefficients are
-freed one at a time, the one that would help most first, and those that turn negative go back to 0.
+Source: Lawson and Hanson, "Solving Least Squares Problems", 1974, chapter 23: an active-set method
+that frees the coefficient with the largest gradient and resets those that become negative.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ Bools = NDArray[np.bool_]
 
 
 def nnls(columns: Floats, target: Floats) -> Floats:
-    """Coefficients x >= 0 that minimise the sum of squares of ``columns @ x - target``.
+    """Return the x >= 0 that minimises the sum of squares of ``columns @ x - target``.
 
     Args:
         columns: [rows, coefficients].
         target: [rows].
 
     Returns:
-        [coefficients]; a column of zeros gets 0.
+        [coefficients]; 0 for a column of zeros.
 
     Raises:
-        ValueError: no rows, or shapes that do not match, or values that are not finite.
+        ValueError: no rows, mismatched shapes, or values that are not finite.
     """
     rows, width = columns.shape
     if not rows or target.shape != (rows,):
         raise ValueError(f"{columns.shape} columns for {target.shape} values")
     if not (np.isfinite(columns).all() and np.isfinite(target).all()):
         raise ValueError("values that are not finite")
-    # Columns of one length: seconds and tokens differ by many orders of magnitude.
+    # Normalise columns: seconds and tokens differ by many orders of magnitude.
     norms = np.linalg.norm(columns, axis=0)
     scale = np.where(norms > 0, norms, 1.0)
     found = _solve(columns / scale, target, np.zeros(width))
@@ -41,7 +41,7 @@ def nnls(columns: Floats, target: Floats) -> Floats:
 def _solve(columns: Floats, target: Floats, x: Floats) -> Floats:
     freed: Bools = np.zeros(len(x), np.bool_)
     tolerance = 1e-12 * max(1.0, float(np.linalg.norm(target)))
-    # Each round lowers the residual, so no set of freed ones comes twice; the bound is a guard.
+    # Each round lowers the residual, so it terminates; the bound guards against rounding errors.
     for _ in range(3 * len(x) + 10):
         gain = columns.T @ (target - columns @ x)
         gain[freed] = -np.inf
@@ -54,7 +54,7 @@ def _solve(columns: Floats, target: Floats, x: Floats) -> Floats:
 
 
 def _step_back(columns: Floats, target: Floats, x: Floats, freed: Bools) -> Floats:
-    """Solve for the freed coefficients; walk there only as far as none turns negative."""
+    """Solve for the freed coefficients; stop where the first becomes negative and fix it at 0."""
     while freed.any():
         goal = np.zeros(len(x))
         goal[freed] = np.linalg.lstsq(columns[:, freed], target, rcond=None)[0]

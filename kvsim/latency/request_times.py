@@ -1,23 +1,21 @@
-"""Calibration where only each request's own times were recorded, as serving benchmarks do.
+"""Calibration from the times of requests, for benchmarks that do not record steps.
 
     queued   scheduled   first token                         last token
       |---------|-----------|------------------------------------|
         queue     prefill        output - 1 decode steps
 
-Steps are not recorded, but what they did on average is known from the other requests: how many
-decoded at the same time, how much context they had, how many prompt tokens were computed beside
-them. From that follow
+The average load of a step is known from the other requests: concurrent decodes, their context, and
+prompt tokens computed meanwhile. The models are
 
-    decode    seconds a step  =  fixed + per decode + per K and V slot read + per prompt token
-    prefill   first - scheduled  =  fixed + own prompt + prompts beside it + decodes beside it
+    decode    seconds per step    =  fixed + per decode + per K and V slot read + per prompt token
+    prefill   first - scheduled   =  fixed + own prompt + other prompts + concurrent decodes
 
-The load is taken from the record, as averages over time, not over steps: where steps differ much
-and requests are few, costs move from one to another while their sum stays right. These errors are
-those of durations under a given load, not of a whole simulation, which has to foresee the load.
+Loads are averages over time, not over steps. With few requests and very different steps, costs
+shift between coefficients while their sum stays right. Errors are those of durations under the
+recorded load, not of a simulation that has to predict the load.
 
-Requests that run side by side share their steps, so a request that was held out is not quite
-unseen. ``forward`` has no such help: fitted to requests that had ended before the first of the
-predicted ones began.
+Concurrent requests share steps, so held-out requests are not fully independent. ``forward`` is: it
+predicts requests that began after all requests of the fit had ended.
 """
 
 from __future__ import annotations
@@ -39,20 +37,20 @@ from kvsim.latency.calibrate import (
 )
 from kvsim.latency.nnls import Floats
 from kvsim.latency.roofline import LinearLatency
-from kvsim.traces.opening import opened
+from kvsim.traces.opening import open_trace
 from kvsim.traces.parse import BadRowError, scaled_time, tokens
 from kvsim.traces.rows import jsonl_rows
 from kvsim.traces.types import NANOSECONDS, Rejection, TraceError
 
 _TIMES = ("queued_ts", "scheduled_ts", "first_token_ts", "last_token_ts")
 _CHUNK_ROWS = 256
-# Requests on either side of a moment, for an error that is worth a name.
-_FEWEST = 20
+# Fewest requests before and after the split of the forward error.
+_MIN_REQUESTS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class RequestRecord:
-    """One request of a recorded run; seconds on one clock."""
+    """One request of a recorded run; times in seconds on one clock."""
 
     prompt_tokens: int
     output_tokens: int
@@ -64,7 +62,7 @@ class RequestRecord:
 
 @dataclass(frozen=True, slots=True)
 class PrefillCosts:
-    """Seconds from being scheduled to the first token."""
+    """Costs of the time from scheduling to the first token, in seconds."""
 
     fixed_s: float
     per_own_token_s: float
@@ -74,7 +72,7 @@ class PrefillCosts:
 
 @dataclass(frozen=True, slots=True)
 class PrefillFit:
-    """Costs of prefill and their errors, see :class:`kvsim.latency.calibrate.Calibration`."""
+    """Prefill costs and their errors, see :class:`kvsim.latency.calibrate.Calibration`."""
 
     costs: PrefillCosts
     fit: FitError
@@ -85,14 +83,14 @@ class PrefillFit:
 
 @dataclass(frozen=True, slots=True)
 class RequestCalibration:
-    """What request times tell.
+    """Result of a calibration from request times.
 
     Attributes:
-        decode: seconds of a decode step under the load around it; ``latency`` is for steps.
-        prefill: seconds from scheduled to first token.
-        decode_forward, prefill_forward: errors on requests that began after all had ended that
-            the costs were fitted to; None where too few requests stand apart like that.
-        single_token: requests with one output token, which have no decode step to learn from.
+        decode: seconds per decode step under the load around it.
+        prefill: seconds from scheduling to the first token.
+        decode_forward, prefill_forward: errors on requests that began after all requests of the
+            fit had ended; None with too few of them.
+        single_token: requests with one output token, which have no decode step.
     """
 
     decode: Calibration[LinearLatency]
@@ -104,7 +102,7 @@ class RequestCalibration:
 
 
 def read_request_records(path: Path) -> tuple[list[RequestRecord], tuple[Rejection, ...]]:
-    """Read a benchmark's JSONL of requests, and what of it was refused.
+    """Read a benchmark's JSONL of requests; return the records and the rejected rows.
 
     Rows need ``input_toks``, ``output_toks``, ``queued_ts``, ``scheduled_ts``,
     ``first_token_ts`` and ``last_token_ts`` (seconds).
@@ -114,7 +112,7 @@ def read_request_records(path: Path) -> tuple[list[RequestRecord], tuple[Rejecti
     """
     records: list[RequestRecord] = []
     refused: dict[str, list[Any]] = {}
-    with opened(path) as (_, stream):
+    with open_trace(path) as (_, stream):
         for place, row in jsonl_rows(stream, path):
             if row is None:
                 continue
@@ -141,15 +139,15 @@ def _record(row: dict[str, Any]) -> RequestRecord:
 
 
 def calibrate_requests(records: Sequence[RequestRecord], folds: int = 5) -> RequestCalibration:
-    """Fit decode and prefill; blocks of neighbours by arrival are held out in turn.
+    """Fit decode and prefill; folds are blocks in order of arrival.
 
-    Time grows with the square of the number of records.
+    Takes time quadratic in the number of records.
 
     Raises:
         ValueError: too few records.
     """
     ordered = sorted(records, key=lambda record: record.queued_s)
-    table = _Table(ordered)
+    table = _RequestColumns(ordered)
     several = table.output > 1
     steps = table.output[several] - 1
     seconds = (table.last - table.first)[several] / steps
@@ -184,22 +182,22 @@ def _fit(
 
 
 def _forward(columns: Floats, seconds: Floats, begin: Floats, end: Floats) -> FitError | None:
-    """Error on what began after a moment of a fit to what had ended before it.
+    """Return the error on requests that began after a split, of a fit to those ended before it.
 
-    The moment leaves as many as can be on the side that has fewer.
+    The split balances the number of requests on both sides.
     """
     moments = np.sort(end)
     before = np.searchsorted(moments, moments, "right")
     after = len(begin) - np.searchsorted(np.sort(begin), moments, "right")
     best = int(np.argmax(np.minimum(before, after)))
     past, future = end <= moments[best], begin > moments[best]
-    if min(past.sum(), future.sum()) < _FEWEST:
+    if min(past.sum(), future.sum()) < _MIN_REQUESTS:
         return None
     return fit_error(columns[future] @ relative_fit(columns[past], seconds[past]), seconds[future])
 
 
-class _Table:
-    """Requests as columns, and what went on beside each of them."""
+class _RequestColumns:
+    """Requests as columns, and the load during each."""
 
     def __init__(self, records: Sequence[RequestRecord]) -> None:
         def column(name: str) -> Floats:
@@ -208,37 +206,37 @@ class _Table:
         self.prompt, self.output = column("prompt_tokens"), column("output_tokens")
         self.scheduled, self.first = column("scheduled_s"), column("first_s")
         self.last = column("last_s")
-        # Tokens decoded in a second, and prompt tokens computed in a second, by each request.
+        # Decoded tokens per second and prompt tokens per second of each request.
         span = self.last - self.first
-        self.pace = np.divide(self.output - 1, span, out=np.zeros_like(span), where=span > 0)
-        self.fill = self.prompt / (self.first - self.scheduled)
+        self.decode_rate = np.divide(self.output - 1, span, out=np.zeros_like(span), where=span > 0)
+        self.prefill_rate = self.prompt / (self.first - self.scheduled)
 
     def decode_columns(self) -> Floats:
-        """[requests, 4]: 1, decodes, slots read and prompt tokens of a step, on average."""
+        """Return [requests, 4]: 1, and mean decodes, slots read, prompt tokens per step."""
         columns = np.ones((len(self.prompt), 4))
         steps = np.maximum(self.output - 1, 1)
         for rows in self._chunks():
             begin, end = self.first[rows], self.last[rows]
             length = np.maximum(end - begin, 1e-12)
-            beside, middle = _overlap(begin, end, self.first, self.last)
-            context = self.prompt + self.pace * (middle - self.first)
+            overlap, middle = _overlap(begin, end, self.first, self.last)
+            context = self.prompt + self.decode_rate * (middle - self.first)
             computed, _ = _overlap(begin, end, self.scheduled, self.first)
-            columns[rows, 1] = beside.sum(1) / length
-            columns[rows, 2] = (beside * context).sum(1) / length
-            columns[rows, 3] = (computed * self.fill).sum(1) / steps[rows]
+            columns[rows, 1] = overlap.sum(1) / length
+            columns[rows, 2] = (overlap * context).sum(1) / length
+            columns[rows, 3] = (computed * self.prefill_rate).sum(1) / steps[rows]
         return columns
 
     def prefill_columns(self) -> Floats:
-        """[requests, 4]: 1, own prompt, prompt tokens of others meanwhile, decodes beside it."""
+        """Return [requests, 4]: 1, own prompt, other prompt tokens, concurrent decodes."""
         columns = np.ones((len(self.prompt), 4))
         columns[:, 1] = self.prompt
         for rows in self._chunks():
             begin, end = self.scheduled[rows], self.first[rows]
             computed, _ = _overlap(begin, end, self.scheduled, self.first)
-            beside, _ = _overlap(begin, end, self.first, self.last)
-            columns[rows, 2] = (computed * self.fill).sum(1) - self.prompt[rows]
-            columns[rows, 3] = beside.sum(1) / (end - begin)
-        # What is left of a difference of equals is no prompt.
+            overlap, _ = _overlap(begin, end, self.first, self.last)
+            columns[rows, 2] = (computed * self.prefill_rate).sum(1) - self.prompt[rows]
+            columns[rows, 3] = overlap.sum(1) / (end - begin)
+        # Zero the rounding error of the subtraction.
         columns[:, 2] = np.where(columns[:, 2] < 1e-6 * self.prompt, 0.0, columns[:, 2])
         return columns
 
@@ -248,7 +246,7 @@ class _Table:
 
 
 def _overlap(begin: Floats, end: Floats, other: Floats, until: Floats) -> tuple[Floats, Floats]:
-    """Seconds for which each of [rows] and each of [others] go on together, and their middle."""
+    """Return the seconds of overlap of each pair [rows, others], and its midpoint."""
     low = np.maximum(begin[:, None], other[None, :])
     high = np.minimum(end[:, None], until[None, :])
     return np.maximum(high - low, 0.0), (low + high) / 2

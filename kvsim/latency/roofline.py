@@ -1,11 +1,11 @@
-"""How long a step takes: arithmetic against memory traffic, and a fixed cost.
+"""Roofline latency: arithmetic, memory traffic, and a fixed cost.
 
     chunks of a step        ─► StepWork: tokens, K and V read, query-key pairs
     model + GPU             ─► Roofline: seconds of arithmetic, seconds of memory traffic
     seconds = fixed + max(arithmetic, memory)          or their sum
 
-After Williams et al., "Roofline", CACM 52(4), 2009. With its efficiencies at 1 and no fixed cost
-this is a bound that no step beats, not a prediction; ``latency.calibrate`` fits it to records.
+Source: Williams et al., "Roofline", CACM 52(4), 2009. With efficiencies of 1 and no fixed cost it
+is a lower bound, not a prediction; :mod:`kvsim.latency.calibrate` fits it to records.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class StepWork(NamedTuple):
     """What one step computes.
 
     Attributes:
-        prefill_tokens: tokens of prompts (or of what is computed again).
+        prefill_tokens: prompt tokens, or recomputed ones.
         decode_tokens: requests that get their next token.
         kv_read_tokens: slots that attention reads: each request's written ones, once.
-        attention_pairs: over all query tokens, how many keys each attends to.
+        attention_pairs: query-key pairs over all query tokens.
     """
 
     prefill_tokens: int = 0
@@ -37,12 +37,12 @@ class StepWork(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """All tokens that pass through the layers."""
+        """Tokens that pass through the layers."""
         return self.prefill_tokens + self.decode_tokens
 
     @classmethod
     def of(cls, chunks: Iterable[tuple[int, int, bool]]) -> StepWork:
-        """The work of (start, count, is a decode) for each request of a step."""
+        """Sum the work of (start, count, is a decode) over the requests of a step."""
         prefill = decode = read = pairs = 0
         for start, count, is_decode in chunks:
             if is_decode:
@@ -55,15 +55,15 @@ class StepWork(NamedTuple):
 
 
 class Latency(Protocol):
-    """Anything that gives a step its duration."""
+    """A latency model."""
 
     def seconds(self, work: StepWork) -> float:
-        """Duration of a step that does ``work``; a step without tokens takes none."""
+        """Return the duration of a step; 0 without tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinearLatency:
-    """A sum of costs: seconds for a step, and for each of what it does."""
+    """A linear cost model: seconds per step, and per unit of work."""
 
     fixed_s: float = 0.0
     per_prefill_token_s: float = 0.0
@@ -72,7 +72,7 @@ class LinearLatency:
     per_pair_s: float = 0.0
 
     def seconds(self, work: StepWork) -> float:
-        """Duration of a step."""
+        """Return the duration of a step."""
         if not work.tokens:
             return 0.0
         return (
@@ -89,17 +89,17 @@ class Roofline:
     """Arithmetic and memory traffic of a model on a GPU.
 
     Attributes:
-        weight_bytes: read in every step, whatever it does.
-        expert_bytes: of a mixture of experts; a step reads those that its tokens choose.
-        expert_share: experts that one token chooses / all of them.
+        weight_bytes: read in every step.
+        expert_bytes: weights of experts; a step reads those that its tokens select.
+        expert_share: experts per token / all experts.
         kv_token_bytes: K and V of one token.
-        token_flops: of one token through all weights that it meets.
-        pair_flops: of one query and one key, over all layers and heads.
-        bandwidth: bytes per second, of all GPUs together.
-        flops: per second, of all GPUs together.
-        fixed_s: what a step costs besides.
-        memory_efficiency, compute_efficiency: the part of the peaks that is reached.
-        overlap: ``max``: traffic and arithmetic hide each other; ``sum``: they do not.
+        token_flops: of one token through its active weights.
+        pair_flops: of one query-key pair, over all layers and heads.
+        bandwidth: bytes per second, summed over GPUs.
+        flops: FLOP/s, summed over GPUs.
+        fixed_s: fixed cost of a step in seconds.
+        memory_efficiency, compute_efficiency: achieved share of the peak.
+        overlap: ``max``: traffic and arithmetic overlap; ``sum``: they do not.
     """
 
     weight_bytes: float
@@ -116,22 +116,22 @@ class Roofline:
     overlap: Overlap = "max"
 
     def memory_s(self, work: StepWork) -> float:
-        """Seconds of memory traffic: weights, K and V read, K and V written."""
+        """Return the seconds of memory traffic: weights, K and V read, K and V written."""
         if not work.tokens:
             return 0.0
-        # Tokens choose experts independently and evenly: what one of them leaves out, all must.
+        # Tokens select experts independently and uniformly.
         chosen = 1 - (1 - self.expert_share) ** work.tokens
         slots = work.kv_read_tokens + work.tokens
         moved = self.weight_bytes + self.expert_bytes * chosen + self.kv_token_bytes * slots
         return moved / (self.bandwidth * self.memory_efficiency)
 
     def compute_s(self, work: StepWork) -> float:
-        """Seconds of arithmetic."""
+        """Return the seconds of arithmetic."""
         done = self.token_flops * work.tokens + self.pair_flops * work.attention_pairs
         return done / (self.flops * self.compute_efficiency)
 
     def seconds(self, work: StepWork) -> float:
-        """Duration of a step."""
+        """Return the duration of a step."""
         if not work.tokens:
             return 0.0
         memory, compute = self.memory_s(work), self.compute_s(work)
@@ -146,12 +146,12 @@ def roofline(
     dtype: str | None = None,
     kv_dtype: str | None = None,
 ) -> Roofline:
-    """The roofline of a model that is spread over ``gpus`` without any cost of talking.
+    """Return the ideal roofline of a model on ``gpus`` GPUs, without communication cost.
 
-    Windows are not counted: layers that forget are taken to attend to everything.
+    Sliding windows are ignored: all layers attend to all tokens.
 
     Raises:
-        kvsim.sizing.geometry.UnsupportedGeometryError: a cache of another kind.
+        kvsim.sizing.geometry.UnsupportedGeometryError: another kind of cache.
         ValueError: no GPU.
     """
     if gpus < 1:
@@ -164,7 +164,7 @@ def roofline(
     experts = spared / (1 - share) if share < 1 else 0.0
     width = 2 * geometry.head_dim
     if geometry.tensors == 1:
-        # The values of a latent vector are its part without positions.
+        # The value of a latent vector is its part without rotary positions.
         width -= int(model.config["qk_rope_head_dim"])
     return Roofline(
         weight_bytes=weights - experts,

@@ -1,12 +1,12 @@
-"""The PagedAttention paper (Kwon et al., SOSP 2023, arXiv 2309.06180), checked by the simulator.
+"""Claims of the PagedAttention paper (Kwon et al., SOSP 2023, arXiv 2309.06180), checked.
 
-Only what lengths and memory decide: what needs the speed of a GPU or a model's probabilities is in
-:data:`UNCHECKED`, with the reason.
+Covers what lengths and memory determine. :data:`UNCHECKED` lists what needs GPU speed or a model's
+probabilities.
 
-    printed value ─► Claim ◄─ ours: one value for each seed ─► mean, spread, verdict
+    printed value ─► PaperClaim ◄─ ours: one value per seed ─► mean, spread, verdict
 """
 
-from kvsim.paper.claims import Claim, Tolerance, Verdict
-from kvsim.paper.parts import UNCHECKED, PaperResult
+from kvsim.paper.claims import PaperClaim, Tolerance, Verdict
+from kvsim.paper.result import UNCHECKED, PaperResult
 
-__all__ = ["UNCHECKED", "Claim", "PaperResult", "Tolerance", "Verdict"]
+__all__ = ["UNCHECKED", "PaperClaim", "PaperResult", "Tolerance", "Verdict"]

@@ -1,6 +1,6 @@
-"""A claim: what the paper prints, what we find over several seeds, and whether the two agree.
+"""A claim: the paper's value, our values over several seeds, and a verdict.
 
-ours     x    x x   x        one value for each seed; a closed form has one value
+ours     x    x x   x        one value per seed; a closed form has one value
 mean         ▲
 paper            ●
 verdict      ◄───►           within the tolerance?
@@ -14,15 +14,15 @@ from enum import StrEnum
 from statistics import fmean, stdev
 from typing import Any, Literal
 
-# How a tolerance is meant: see Tolerance.
-Kind = Literal["exact", "absolute", "relative", "at_least", "at_most", "covers", "none"]
+# How a tolerance applies, see Tolerance.
+ToleranceKind = Literal["exact", "absolute", "relative", "at_least", "at_most", "covers", "none"]
 Unit = Literal["bytes", "gib", "gb", "slots", "percent", "requests", "ratio"]
-# printed: the number itself. derived: a ratio of printed ones. said: words without a number.
+# printed: the number itself. derived: a ratio of printed numbers. said: words without a number.
 Basis = Literal["printed", "derived", "said"]
 
 
 class Verdict(StrEnum):
-    """Whether a claim holds here."""
+    """Whether a claim holds."""
 
     HOLDS = "holds"
     FAILS = "fails"
@@ -31,16 +31,16 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How far our mean may be from the paper's value.
+    """Tolerance of our mean around the paper's value.
 
     Attributes:
-        kind: ``exact``: not at all; ``absolute``: by ``value`` in the claim's unit;
-            ``relative``: by that share of the paper's; ``at_least`` and ``at_most``: no number is
-            printed, ``value`` is what its words ask for; ``covers``: the paper's lies between our
-            lowest and highest, or beyond by ``value`` at most; ``none``: not judged.
+        kind: ``exact``: equal; ``absolute``: within ``value`` in the claim's unit;
+            ``relative``: within that share of the paper's value; ``at_least`` and ``at_most``: the
+            paper has no number, ``value`` is a bound from its words; ``covers``: the paper's value
+            is within our range, extended by ``value``; ``none``: not judged.
     """
 
-    kind: Kind
+    kind: ToleranceKind
     value: float | None = None
 
 
@@ -48,18 +48,18 @@ EXACT, NOT_JUDGED = Tolerance("exact"), Tolerance("none")
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """One number of the paper beside ours.
+class PaperClaim:
+    """One value of the paper compared with ours.
 
     Attributes:
-        id: stable name, for instance ``fig2.max.live``.
-        source: where the paper has it: ``Fig. 2``.
-        item: what is counted, a key for a translation; ``subject``: of whom, a name.
-        paper: the printed value; None where it says something in words alone.
-        ours: one value for each seed, or one alone.
-        seeds: that ``ours`` belongs to; empty for closed forms.
-        fitted: a parameter was chosen so that this comes out; agreement proves nothing.
-        assumed: a parameter that the paper does not print weighs heavily.
+        id: stable name, e.g. ``fig2.max.live``.
+        source: location in the paper: ``Fig. 2``.
+        item: the quantity, a translation key; ``subject``: the name of the system.
+        paper: the printed value; None if the paper has words only.
+        ours: one value per seed, or one in all.
+        seeds: seeds of ``ours``; empty for closed forms.
+        fitted: a parameter was fitted to this value, so agreement is no evidence.
+        assumed: depends strongly on a parameter that the paper does not print.
     """
 
     id: str
@@ -88,7 +88,7 @@ class Claim:
 
     @property
     def deviation(self) -> float | None:
-        """Standard deviation over seeds; None with fewer than two, or where it is a range."""
+        """Standard deviation over seeds; None with fewer than two, or for a range."""
         if len(self.ours) < 2 or self.tolerance.kind == "covers":
             return None
         return stdev(self.ours)
@@ -116,7 +116,7 @@ class Claim:
         return off <= (allowed if kind == "absolute" else allowed * abs(self.paper))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain numbers and names."""
+        """Return JSON data."""
         return {
             "id": self.id,
             "source": self.source,
@@ -141,23 +141,23 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
-    """A number that the paper does not print, and how it was chosen; ``item`` is a key."""
+class FittedParameter:
+    """A parameter that the paper does not print, and its chosen value; ``item`` is a key."""
 
     item: str
     value: float
 
 
-def within(value: float) -> Tolerance:
-    """By so much in the claim's unit."""
+def absolute(value: float) -> Tolerance:
+    """Return an absolute tolerance in the claim's unit."""
     return Tolerance("absolute", value)
 
 
-def share(value: float) -> Tolerance:
-    """By such a share of the paper's value."""
+def relative(value: float) -> Tolerance:
+    """Return a tolerance as a share of the paper's value."""
     return Tolerance("relative", value)
 
 
 def columns(rows: Sequence[Sequence[float]]) -> list[tuple[float, ...]]:
-    """Rows of one seed each → the values of each column over seeds."""
+    """Transpose rows of one seed each to the values of each column over seeds."""
     return list(zip(*rows, strict=True))

@@ -1,21 +1,30 @@
-"""Sections 3 and 6: bytes of a token, table 1, token states and requests at a time."""
+"""Claims of sections 3 and 6: bytes per token, table 1, slot states, concurrent requests."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvsim.paper.claims import EXACT, NOT_JUDGED, Claim, Tolerance, Unit, columns, share, within
-from kvsim.paper.steady import Steady, steady
-from kvsim.paper.workloads import GIB, SLOT_BYTES, Workload, alpaca, sharegpt
+from kvsim.paper.claims import (
+    EXACT,
+    NOT_JUDGED,
+    PaperClaim,
+    Tolerance,
+    Unit,
+    absolute,
+    columns,
+    relative,
+)
+from kvsim.paper.steady import SteadyState, steady_state
+from kvsim.paper.workloads import GIB, SLOT_BYTES, PaperWorkload, alpaca, sharegpt
 from kvsim.sim.config import PolicyName
 from kvsim.sizing.models import find_model
 
-# Percentage points for every cell of Fig. 2; shares for requests at a time.
-POINTS, BATCH = within(3.0), share(0.08)
-# By Fig. 2 and 13 a request of vLLM's holds 498 tokens and one of Orca (Max)'s 458, of the same
-# lengths: the paper's own runs are that far apart, and vLLM's queue is not always full.
-PAGED_BATCH = share(0.15)
-RATIO = share(0.2)  # of two batches, each within its own
+# Percentage points for every cell of Fig. 2; relative for concurrent requests.
+POINTS, BATCH = absolute(3.0), relative(0.08)
+# By Fig. 2 and 13 a vLLM request holds 498 tokens and one of Orca (Max) 458, for equal lengths: the
+# paper's own runs differ that much, and vLLM's queue is not always full.
+PAGED_BATCH = relative(0.15)
+RATIO = relative(0.2)  # of two batches with tolerances of their own
 NAMES: dict[PolicyName, str] = {
     "max": "Orca (Max)",
     "pow2": "Orca (Pow2)",
@@ -35,7 +44,7 @@ _FIG_2: dict[PolicyName, tuple[float | None, ...]] = {
     "oracle": (38.2, 25.2, 0.0, 36.6),
     "paged": (96.3, None, None, None),
 }
-# These two bars told how outputs and prompts spread.
+# The spread of outputs and prompts was fitted to these two.
 _FITTED = {"max", "pow2"}
 # Fig. 13: ShareGPT at 2 requests/s, Alpaca at 30.
 _FIG_13: dict[PolicyName, tuple[float, float]] = {
@@ -44,38 +53,38 @@ _FIG_13: dict[PolicyName, tuple[float, float]] = {
     "oracle": (13.62, 72.75),
     "paged": (30.42, 132.44),
 }
-# Section 6.2: how many more requests vLLM has at a time.
-_MORE: dict[PolicyName, float] = {"oracle": 2.2, "max": 4.3}
-# Reservations keep few requests at a time, so means over them need many; paged memory many.
+# Section 6.2: ratio of vLLM's concurrent requests to the others'.
+_PAGED_RATIO: dict[PolicyName, float] = {"oracle": 2.2, "max": 4.3}
+# Contiguous policies run few requests concurrently, so stable means need many requests.
 _REQUESTS, _PAGED_REQUESTS = 5000, {"sharegpt": 1200, "alpaca": 2000}
-Runs = dict[PolicyName, list[Steady]]
+Runs = dict[PolicyName, list[SteadyState]]
 
 
-def closed() -> list[Claim]:
-    """What follows from shapes alone."""
+def closed_form_claims() -> list[PaperClaim]:
+    """Return the claims in closed form."""
     claims = [
-        _form("kv.token", "§3", "token_bytes", "OPT-13B", "bytes", 819_200, SLOT_BYTES, EXACT),
-        _form(
+        _claim("kv.token", "§3", "token_bytes", "OPT-13B", "bytes", 819_200, SLOT_BYTES, EXACT),
+        _claim(
             "kv.sequence", "§3", "sequence_gib", "OPT-13B", "gib", 1.6,
-            2048 * SLOT_BYTES / GIB, share(0.03),
+            2048 * SLOT_BYTES / GIB, relative(0.03),
         ),
     ]  # fmt: skip
     for model, name, weights, kv, slots in _TABLE_1:
         facts = find_model(model)
         claims += [
-            _form(
+            _claim(
                 f"table1.{model}.weights", "Table 1", "weights_gb", name, "gb", weights,
-                facts.weight_bytes() / 1e9, share(0.02),
+                facts.weight_bytes() / 1e9, relative(0.02),
             ),
-            _form(
+            _claim(
                 f"table1.{model}.slots", "Table 1", "slots", name, "slots", 1000 * slots,
-                kv * GIB // facts.geometry().bytes_per_token, share(0.02),
+                kv * GIB // facts.geometry().bytes_per_token, relative(0.02),
             ),
         ]  # fmt: skip
     return claims
 
 
-def _form(
+def _claim(
     id_: str,
     source: str,
     item: str,
@@ -84,31 +93,31 @@ def _form(
     paper: float,
     ours: float,
     allowed: Tolerance,
-) -> Claim:
-    return Claim(id_, source, item, subject, unit, paper, (ours,), allowed)
+) -> PaperClaim:
+    return PaperClaim(id_, source, item, subject, unit, paper, (ours,), allowed)
 
 
-def serve(workload: Workload, policies: Sequence[PolicyName], seeds: Sequence[int]) -> Runs:
-    """Every policy over the same requests."""
+def serve(workload: PaperWorkload, policies: Sequence[PolicyName], seeds: Sequence[int]) -> Runs:
+    """Simulate every policy with the same workload."""
     paged = _PAGED_REQUESTS[workload.name]
     return {
         policy: [
-            steady(workload.draw(paged if policy == "paged" else _REQUESTS, seed), policy)
+            steady_state(workload.sample(paged if policy == "paged" else _REQUESTS, seed), policy)
             for seed in seeds
         ]
         for policy in policies
     }
 
 
-def served(seeds: Sequence[int]) -> list[Claim]:
-    """Fig. 2, Fig. 13 and what section 6.2 says of it."""
+def serving_claims(seeds: Sequence[int]) -> list[PaperClaim]:
+    """Return the claims of Fig. 2, Fig. 13 and section 6.2."""
     chat = serve(sharegpt(), ("max", "pow2", "oracle", "paged"), seeds)
     short = serve(alpaca(), ("max", "pow2", "oracle", "paged"), seeds)
     return [*token_states(chat, seeds), *batches(chat, short, seeds)]
 
 
-def token_states(chat: Runs, seeds: Sequence[int]) -> list[Claim]:
-    """Fig. 2: where the pool goes."""
+def token_states(chat: Runs, seeds: Sequence[int]) -> list[PaperClaim]:
+    """Return the claims of Fig. 2: slot states of the pool."""
     claims = []
     for policy, cells in _FIG_2.items():
         rows = [(s.live, s.later, s.never, s.outside) for s in chat[policy]]
@@ -118,7 +127,7 @@ def token_states(chat: Runs, seeds: Sequence[int]) -> list[Claim]:
                 continue
             id_ = f"fig2.{policy}.{part}"
             claims.append(
-                Claim(
+                PaperClaim(
                     id_, "Fig. 2", part, NAMES[policy], "percent", paper,
                     tuple(100 * value for value in values),
                     POINTS if paper is not None else NOT_JUDGED,
@@ -128,8 +137,8 @@ def token_states(chat: Runs, seeds: Sequence[int]) -> list[Claim]:
     return claims
 
 
-def batches(chat: Runs, short: Runs, seeds: Sequence[int]) -> list[Claim]:
-    """Fig. 13: requests at a time. Alpaca's shapes are assumed, and vLLM is limited by arrivals."""
+def batches(chat: Runs, short: Runs, seeds: Sequence[int]) -> list[PaperClaim]:
+    """Return the claims of Fig. 13 (Alpaca's shapes are assumed; arrivals limit vLLM)."""
     claims = []
     for policy, (paper, _) in _FIG_13.items():
         allowed = PAGED_BATCH if policy == "paged" else BATCH
@@ -140,17 +149,17 @@ def batches(chat: Runs, short: Runs, seeds: Sequence[int]) -> list[Claim]:
         claims.append(claim)
     pairs = zip(short["oracle"], short["pow2"], strict=True)
     claims.append(
-        Claim(
+        PaperClaim(
             "fig13.alpaca.oracle_to_pow2", "Fig. 13", "running_ratio", "Alpaca: Oracle / Pow2",
             "ratio", _FIG_13["oracle"][1] / _FIG_13["pow2"][1],
-            tuple(o.running / p.running for o, p in pairs), share(0.1), tuple(seeds), "derived",
+            tuple(o.running / p.running for o, p in pairs), relative(0.1), tuple(seeds), "derived",
             assumed=True,
         )
     )  # fmt: skip
-    for policy, paper in _MORE.items():
+    for policy, paper in _PAGED_RATIO.items():
         ratios = zip(chat["paged"], chat[policy], strict=True)
         claims.append(
-            Claim(
+            PaperClaim(
                 f"section6.2.paged_to_{policy}", "§6.2", "running_ratio",
                 f"ShareGPT: vLLM / {NAMES[policy]}", "ratio", paper,
                 tuple(a.running / b.running for a, b in ratios), RATIO, tuple(seeds),
@@ -161,9 +170,9 @@ def batches(chat: Runs, short: Runs, seeds: Sequence[int]) -> list[Claim]:
 
 def _running(
     id_: str, policy: PolicyName, paper: float, runs: Runs, allowed: Tolerance, seeds: Sequence[int]
-) -> Claim:
+) -> PaperClaim:
     workload = "ShareGPT" if "sharegpt" in id_ else "Alpaca"
-    return Claim(
+    return PaperClaim(
         id_, "Fig. 13", "running", f"{workload}: {NAMES[policy]}", "requests", paper,
         tuple(each.running for each in runs[policy]), allowed, tuple(seeds),
         assumed=workload == "Alpaca" and policy != "max",

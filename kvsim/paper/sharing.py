@@ -1,10 +1,10 @@
-"""What samples of one prompt save by sharing its blocks: closed sums, no simulation.
+"""Blocks saved by sharing the prompt between samples, in closed form.
 
     n = 2, prompt of 20, block of 4      held: [p p p p p] [a a] [b b]    without: 2 x (5 + 2)
 
-While the prompt is computed there is one sequence. From the first token on every sample shares
-the prompt's full blocks; the last, part-filled one is copied when it is written, by all but one.
-A test holds these sums to equal the simulator's, block for block. Beams have no closed form.
+There is one sequence until the prompt is computed. From the first token on, all samples share the
+prompt's full blocks; the last, partial one is copied when it is written, by all but one. A test
+holds these sums equal to the simulator's. Beams have no closed form.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from dataclasses import replace
 from kvsim.accounting.sharing import Sharing
 from kvsim.core.blocks import blocks_needed
 from kvsim.paper.steady import config
-from kvsim.paper.workloads import Workload
+from kvsim.paper.workloads import PaperWorkload
 from kvsim.planning.saturation import block_sum
 from kvsim.sim.simulator import simulate
 
 
 def samples_sharing(lengths: Iterable[tuple[int, int]], samples: int, block_size: int) -> Sharing:
-    """Block-steps of (prompt, new) pairs that never wait, each with so many samples."""
+    """Return the block-steps of (prompt, new) pairs without waiting, ``samples`` samples each."""
     unshared = held = 0
     for prompt, new in lengths:
         first = blocks_needed(prompt, block_size)
@@ -33,20 +33,22 @@ def samples_sharing(lengths: Iterable[tuple[int, int]], samples: int, block_size
     return Sharing(unshared, held)
 
 
-def samples_saving(workload: Workload, samples: int, seed: int, requests: int = 10_000) -> float:
-    """Share of blocks saved, see :mod:`kvsim.accounting.sharing`."""
-    lengths = ((each.prompt_tokens, each.output_tokens) for each in workload.draw(requests, seed))
+def samples_saving(
+    workload: PaperWorkload, samples: int, seed: int, requests: int = 10_000
+) -> float:
+    """Return the share of blocks saved by samples, see :mod:`kvsim.accounting.sharing`."""
+    lengths = ((each.prompt_tokens, each.output_tokens) for each in workload.sample(requests, seed))
     saved = samples_sharing(lengths, samples, 16).share
     assert saved is not None
     return saved
 
 
 def beams_saving(
-    workload: Workload, beams: int, branching: float, seed: int, requests: int
+    workload: PaperWorkload, beams: int, branching: float, seed: int, requests: int
 ) -> float:
-    """The same for beams, of which each is replaced by another one with a given probability."""
+    """Return the share of blocks saved by beams, replaced with probability ``branching``."""
     asked = replace(config("paged"), beams=beams, branching=branching, seed=seed)
-    result = simulate(workload.draw(requests, seed), asked)
+    result = simulate(workload.sample(requests, seed), asked)
     assert result.sharing is not None
     assert result.sharing.share is not None
     return result.sharing.share

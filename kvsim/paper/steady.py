@@ -1,8 +1,8 @@
-"""A full pool with requests waiting: means over the stretch in which that is so.
+"""Steady state of a saturated pool: means over the interval with waiting requests.
 
-waiting  ▇▇▇▇▇▇▇▇▅▅▃▃▁ . . .          all requests are there at once
-         | |          |  runs empty: not counted
-         | from here: the first requests, which all began together, have gone
+waiting  ▇▇▇▇▇▇▇▇▅▅▃▃▁ . . .          all requests arrive at once
+         | |          |  draining: not counted
+         | starts here: the first requests, which all began together, have ended
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from kvsim.paper.workloads import BUDGET, MAX_LENGTH, SLOT_BYTES
 from kvsim.sim.config import PolicyName, SimConfig
 from kvsim.sim.metrics import SimResult
 from kvsim.sim.simulator import simulate
-from kvsim.traces.generate import Generated
+from kvsim.traces.generate import SyntheticTrace
 
-# In mean outputs, a token of each being a step.
+# Warm-up in mean output lengths; each step generates one token per request.
 _WARM_UP = 3
-# vLLM's first versions: 2,560 tokens in a step; one block in a hundred is not given to newcomers.
+# Defaults of vLLM's first versions: 2,560 tokens per step, a watermark of 1 % of the blocks.
 _BATCHED_TOKENS = 2560
 _WATERMARK = 100
 
 
 class NotSteadyError(ValueError):
-    """Too few requests: the queue was empty before the beginning had passed."""
+    """Too few requests: the queue was empty before the warm-up had ended."""
 
 
 @dataclass(frozen=True, slots=True)
-class Steady:
-    """Means over a steady stretch; shares of the pool.
+class SteadyState:
+    """Steady-state means, as shares of the pool.
 
     Attributes:
-        live: token states. ``later``: reserved and written later (unknown of paged memory).
+        live: slots with tokens. ``later``: reserved and written later (0 for paged).
         never: reserved, or left over in a last block, and never written.
-        outside: what nobody can use: rounding of the allocator, holes, free slots.
-        running: requests at a time.
+        outside: rounding of the allocator, holes and free slots.
+        running: concurrent requests.
     """
 
     live: float
@@ -45,7 +45,7 @@ class Steady:
 
 
 def config(policy: PolicyName, block_size: int = 16) -> SimConfig:
-    """OPT-13B on an A100: every step takes the same time, so that memory alone decides."""
+    """Configure OPT-13B on an A100 with a constant step time, so that only memory matters."""
     blocks = BUDGET // (SLOT_BYTES * block_size)
     paged = policy == "paged"
     return SimConfig(
@@ -59,20 +59,20 @@ def config(policy: PolicyName, block_size: int = 16) -> SimConfig:
     )
 
 
-def steady(stream: Generated, policy: PolicyName) -> Steady:
-    """Serve ``stream`` under ``policy`` and look at the steady stretch.
+def steady_state(stream: SyntheticTrace, policy: PolicyName) -> SteadyState:
+    """Simulate ``stream`` under ``policy`` and return its steady state.
 
     Raises:
         NotSteadyError: there is none.
     """
-    return steady_of(simulate(stream, config(policy)), _WARM_UP * stream.recipe.output.mean)
+    return steady_state_of(simulate(stream, config(policy)), _WARM_UP * stream.recipe.output.mean)
 
 
-def steady_of(result: SimResult, warm_up: float) -> Steady:
-    """Means over the stretches of the series with at least one request waiting.
+def steady_state_of(result: SimResult, warm_up: float) -> SteadyState:
+    """Return the means over the intervals of the series with at least one request waiting.
 
     Args:
-        warm_up: steps at the beginning that are left out.
+        warm_up: steps to exclude at the beginning.
 
     Raises:
         NotSteadyError: there is none.
@@ -94,4 +94,4 @@ def steady_of(result: SimResult, warm_up: float) -> Steady:
     slots = result.pool_slots
     live, unwritten = mean("live") / slots, mean("unwritten") / slots
     later = mean("written_later") / slots if "written_later" in series.levels else 0.0
-    return Steady(live, later, unwritten - later, 1 - live - unwritten, mean("running"))
+    return SteadyState(live, later, unwritten - later, 1 - live - unwritten, mean("running"))

@@ -1,12 +1,11 @@
-"""The paper's workloads, drawn: printed means, shapes assumed or fitted, each said by name.
+"""The paper's workloads as synthetic traces: printed means, assumed or fitted shapes.
 
-    drawn pair (p, o)  ── p + o > 2,048 ──► drawn again       as its traces leave long ones out
-                                            means sink, so drawing starts from higher ones
+    sampled pair (p, o)  ── p + o > 2,048 ──► sampled again    as its traces exclude long ones;
+                                              lowers the mean, so the distributions start higher
 
-Fig. 11 prints the means of what was served, after long ones were left out. Of the outputs' spread
-Fig. 2 tells: Orca (Max) holds 7 requests, and what a request will write later is on average
-E[o^2] / 2 E[o] when requests in progress are looked at at any time, so its 13.3 % of the pool give
-E[o^2].
+Fig. 11 prints the means without the long requests. The spread of outputs follows from Fig. 2:
+Orca (Max) runs 7 requests. At a random time a running request will still write E[o^2] / 2 E[o]
+slots on average; together these are 13.3 % of the pool.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from functools import cache
 
 import numpy as np
 
-from kvsim.paper.claims import Fitted
+from kvsim.paper.claims import FittedParameter
 from kvsim.sizing.models import find_model
-from kvsim.traces.distributions import Arrivals, Lengths
-from kvsim.traces.generate import Generated, Recipe
+from kvsim.traces.distributions import ArrivalProcess, LengthDistribution
+from kvsim.traces.generate import Recipe, SyntheticTrace
 
 MAX_LENGTH = 2048
 GIB = 1 << 30
@@ -31,74 +30,81 @@ SHAREGPT_MEANS = (161.31, 337.99)
 ALPACA_MEANS = (19.31, 58.45)
 _MAX_RUNNING = 7
 _MAX_RESERVATION = 0.133
-# Not printed. Of 0.7, 1.0, 1.3 and 1.6 this one comes closest to Orca (Pow2)'s bar in Fig. 2.
+# Not printed. Of 0.7, 1.0, 1.3 and 1.6 this one is closest to Orca (Pow2) in Fig. 2.
 PROMPT_SIGMA = 1.6
-# Not printed, and nothing to fit them to: prompts as gamma of shape 6, outputs lognormal.
+# Not printed, and no data to fit: prompts as gamma of shape 6, outputs lognormal.
 ALPACA_PROMPT_SHAPE, ALPACA_OUTPUT_SIGMA = 6.0, 0.9
 _FIT_DRAWS = 60_000
 _FIT_ROUNDS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
-    """Lengths to draw from, so that what stays within the maximum length has the printed means."""
+class PaperWorkload:
+    """Length distributions whose pairs within the maximum length have the printed means."""
 
     name: str
-    prompt: Lengths
-    output: Lengths
+    prompt: LengthDistribution
+    output: LengthDistribution
 
-    def draw(self, requests: int, seed: int, max_length: int = MAX_LENGTH) -> Generated:
-        """So many requests, all there at once."""
-        return Generated(
-            Recipe(requests, Arrivals(None), self.prompt, self.output, seed, max_length=max_length)
-        )
+    def sample(self, requests: int, seed: int, max_length: int = MAX_LENGTH) -> SyntheticTrace:
+        """Sample ``requests`` requests that arrive at once."""
+        return SyntheticTrace(
+            Recipe(
+                requests, ArrivalProcess(None), self.prompt, self.output, seed,
+                max_length=max_length,
+            )
+        )  # fmt: skip
 
 
 def output_second_moment() -> float:
-    """E[o^2] of ShareGPT's outputs, from Orca (Max) in Fig. 2; tokens squared."""
+    """Return E[o^2] of ShareGPT's outputs, from Orca (Max) in Fig. 2; tokens squared."""
     return 2 * SHAREGPT_MEANS[1] * _MAX_RESERVATION * SLOTS / _MAX_RUNNING
 
 
 def output_deviation() -> float:
-    """Standard deviation of ShareGPT's outputs, from their second moment; tokens."""
+    """Return the standard deviation of ShareGPT's outputs in tokens."""
     return float((output_second_moment() - SHAREGPT_MEANS[1] ** 2) ** 0.5)
 
 
 @cache
-def sharegpt() -> Workload:
-    """Conversations of people with ChatGPT: long and spread."""
-    prompt = Lengths("lognormal", SHAREGPT_MEANS[0], PROMPT_SIGMA)
-    output = Lengths("gamma", SHAREGPT_MEANS[1], output_deviation())
-    return Workload("sharegpt", *_unlimited(prompt, output))
+def sharegpt() -> PaperWorkload:
+    """Return ShareGPT: conversations with ChatGPT, long and with a large spread."""
+    prompt = LengthDistribution("lognormal", SHAREGPT_MEANS[0], PROMPT_SIGMA)
+    output = LengthDistribution("gamma", SHAREGPT_MEANS[1], output_deviation())
+    return PaperWorkload("sharegpt", *_untruncated(prompt, output))
 
 
 @cache
-def alpaca() -> Workload:
-    """Short instructions, short answers: hardly any pair is too long."""
-    prompt = Lengths("gamma", ALPACA_MEANS[0], ALPACA_MEANS[0] / ALPACA_PROMPT_SHAPE**0.5)
-    output = Lengths("lognormal", ALPACA_MEANS[1], ALPACA_OUTPUT_SIGMA)
-    return Workload("alpaca", prompt, output)
+def alpaca() -> PaperWorkload:
+    """Return Alpaca: short instructions and answers; hardly any pair is too long."""
+    prompt = LengthDistribution(
+        "gamma", ALPACA_MEANS[0], ALPACA_MEANS[0] / ALPACA_PROMPT_SHAPE**0.5
+    )
+    output = LengthDistribution("lognormal", ALPACA_MEANS[1], ALPACA_OUTPUT_SIGMA)
+    return PaperWorkload("alpaca", prompt, output)
 
 
-def fitted() -> tuple[Fitted, ...]:
-    """What is not printed and was chosen."""
+def fitted() -> tuple[FittedParameter, ...]:
+    """Return the parameters that are not printed."""
     return (
-        Fitted("output_deviation", output_deviation()),
-        Fitted("prompt_sigma", PROMPT_SIGMA),
-        Fitted("alpaca_prompt_shape", ALPACA_PROMPT_SHAPE),
-        Fitted("alpaca_output_sigma", ALPACA_OUTPUT_SIGMA),
-        Fitted("drawn_prompt_mean", sharegpt().prompt.mean),
-        Fitted("drawn_output_mean", sharegpt().output.mean),
+        FittedParameter("output_deviation", output_deviation()),
+        FittedParameter("prompt_sigma", PROMPT_SIGMA),
+        FittedParameter("alpaca_prompt_shape", ALPACA_PROMPT_SHAPE),
+        FittedParameter("alpaca_output_sigma", ALPACA_OUTPUT_SIGMA),
+        FittedParameter("drawn_prompt_mean", sharegpt().prompt.mean),
+        FittedParameter("drawn_output_mean", sharegpt().output.mean),
     )
 
 
-def _unlimited(prompt: Lengths, output: Lengths) -> tuple[Lengths, Lengths]:
-    """Lengths whose pairs within the maximum length have the means and deviation given."""
+def _untruncated(
+    prompt: LengthDistribution, output: LengthDistribution
+) -> tuple[LengthDistribution, LengthDistribution]:
+    """Adjust lengths so that pairs within the maximum length have the given moments."""
     p, o = prompt, output
     for _ in range(_FIT_ROUNDS):
         random = np.random.Generator(np.random.PCG64(0))
-        prompts = np.maximum(p.draw(_FIT_DRAWS, random), 1)
-        outputs = np.maximum(o.draw(_FIT_DRAWS, random), 1)
+        prompts = np.maximum(p.sample(_FIT_DRAWS, random), 1)
+        outputs = np.maximum(o.sample(_FIT_DRAWS, random), 1)
         kept = prompts + outputs <= MAX_LENGTH
         prompts, outputs = prompts[kept], outputs[kept]
         p = replace(p, mean=float(p.mean * prompt.mean / prompts.mean()))

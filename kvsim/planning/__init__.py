@@ -1,1 +1,1 @@
-"""What fits, and what preemption costs."""
+"""Capacity planning and preemption cost."""

@@ -1,14 +1,13 @@
-"""What fits: a model, a GPU and lengths of requests → budget, concurrent requests, arguments.
+"""Capacity plan: a model, a GPU and request lengths → budget, concurrency, vLLM arguments.
 
-    memory x utilisation                         all that the server may take
-      - weights - overhead      = KV budget      every line is in the plan, assumed ones named
+    memory x utilisation                         memory of the server
+      - weights - overhead      = KV budget      assumed values are named in the plan
                                   ÷ bytes of a block = blocks ─► concurrent requests, by policy
 
-``slabs`` is the contiguous baseline: rows of exactly the maximum length, as many as the budget
-holds. ``max``, ``pow2`` and ``oracle`` are Orca's, whose buddy allocator rounds up.
+``slabs`` is the contiguous baseline with rows of the maximum length. ``max``, ``pow2`` and
+``oracle`` are Orca's, whose buddy allocator rounds up.
 
-How many tokens and how much concurrency vLLM will print for a budget is counted elsewhere, as
-vLLM counts it; :class:`Printed` is what a plan needs of that.
+:class:`EngineCapacity` is what an engine reports for a budget, e.g. vLLM's tokens and concurrency.
 """
 
 from __future__ import annotations
@@ -30,18 +29,18 @@ from kvsim.planning.saturation import (
     saturate,
 )
 from kvsim.sizing.budget import KVBudget, PlanError, kv_budget, kv_copies
-from kvsim.sizing.geometry import KVGeometry, requests_that_fit
+from kvsim.sizing.geometry import KVGeometry, max_concurrent_requests
 from kvsim.sizing.gpus import GPUFacts
 from kvsim.sizing.models import ModelFacts
 from kvsim.sizing.vllm_capacity import GPU_BLOCK_MULTIPLE
 
 __all__ = [
+    "EngineCapacity",
     "KVBudget",
     "Plan",
     "PlanError",
     "PlanQuestion",
     "PolicyPlan",
-    "Printed",
     "full_rate",
     "kv_budget",
     "make_plan",
@@ -49,24 +48,24 @@ __all__ = [
 ]
 
 BLOCK_SIZES = (8, 16, 32, 64, 128, 256)
-# Saturating a buddy allocator takes this many requests at most; more lengths are left out.
-_SATURATE_WITH = 4_000
+# Most requests for saturating a buddy allocator; further lengths are left out.
+_MAX_SATURATING = 4_000
 
 
-class Printed(Protocol):
-    """What an engine prints of its cache."""
+class EngineCapacity(Protocol):
+    """Capacity that an engine reports."""
 
     @property
     def tokens(self) -> int:
-        """Its size in tokens."""
+        """Size of its KV cache in tokens."""
 
     @property
     def max_concurrency(self) -> float:
-        """Requests of the maximum length at once."""
+        """Concurrent requests of the maximum length."""
 
 
 # geometry, budget in bytes, block size, maximum length
-Capacity = Callable[[KVGeometry, int, int, int], Printed]
+Capacity = Callable[[KVGeometry, int, int, int], EngineCapacity]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +73,15 @@ class PolicyPlan:
     """Concurrent requests under one policy.
 
     Attributes:
-        running: on average while more wait; None with ``reason``.
-        guaranteed: requests that run to their ends together whatever happens (the given lengths
-            in order, over and over).
-        request_bytes: that a running one holds or keeps from others, on average.
-        live: share of the budget that holds tokens, on average; None with ``reason``.
-        pool: means of the states of a buddy allocator's pool; None for ``paged`` and ``slabs``,
-            or with ``reason``.
-        reason: why a number is missing: ``never_saturated``: too few requests;
-            ``never_fits``: one of them is longer than any piece.
+        running: mean with a saturated queue; None with ``reason``.
+        guaranteed: requests that can run to their ends concurrently without preemption (the
+            lengths repeated in order).
+        request_bytes: mean bytes that a running request occupies or makes unusable.
+        live: mean share of the budget that holds tokens; None with ``reason``.
+        pool: mean states of a buddy allocator's pool; None for ``paged`` and ``slabs``, or with
+            ``reason``.
+        reason: why a value is missing: ``never_saturated``: too few requests;
+            ``never_fits``: a request is longer than any piece.
     """
 
     running: float | None
@@ -95,17 +94,17 @@ class PolicyPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything that follows from a model, a budget and lengths.
+    """A capacity plan.
 
     Attributes:
-        too_long: requests left out because they are longer than ``max_length``.
-        left_out: requests that the contiguous policies did not see, being many enough already.
-        block_sizes: for each size what a paged request holds.
-        full_at: requests per second at which the pool is full; above it requests wait or are
+        too_long: requests left out because they exceed ``max_length``.
+        left_out: requests not used for the contiguous policies, which had enough.
+        block_sizes: blocks per request for each block size.
+        full_at: requests per second that fill the pool; above it, requests wait or are
             preempted. None without a latency model.
-        vllm_args: for the command line; empty where it has no such block size.
-        printed: what the engine will say; None where nobody can, or layers have windows shorter
-            than the maximum length, whose blocks it counts apart.
+        vllm_args: command line arguments; empty if vLLM has no such block size.
+        printed: capacity that the engine will report; None if unknown, or if sliding windows are
+            shorter than the maximum length.
     """
 
     model: str
@@ -124,19 +123,19 @@ class Plan:
     block_sizes: Sequence[PagedDemand]
     full_at: float | None
     vllm_args: tuple[str, ...]
-    printed: Printed | None
+    printed: EngineCapacity | None
 
 
 @dataclass(frozen=True, slots=True)
 class PlanQuestion:
-    """What to plan for.
+    """Input of a plan.
 
     Attributes:
-        lengths: (prompt, new) tokens of requests, of a trace or drawn.
-        max_length: None: what the longest request needs, at most the model's positions.
-        budget: None: from the GPU's memory with :func:`kv_budget`'s defaults.
-        latency: for the rate at which the pool is full.
-        capacity: counts as the engine does.
+        lengths: (prompt, new) tokens of requests.
+        max_length: None: that of the longest request, at most the model's positions.
+        budget: None: from the GPU's memory with the defaults of :func:`kv_budget`.
+        latency: latency model for ``full_at``.
+        capacity: computes the capacity that the engine reports.
     """
 
     model: ModelFacts
@@ -152,11 +151,11 @@ class PlanQuestion:
 
 
 def make_plan(question: PlanQuestion) -> Plan:
-    """Answer.
+    """Return the plan.
 
     Raises:
-        PlanError: see there.
-        kvsim.sizing.geometry.UnsupportedGeometryError: a cache of another kind.
+        PlanError: the plan is impossible.
+        kvsim.sizing.geometry.UnsupportedGeometryError: another kind of cache.
     """
     q = question
     if not q.lengths:
@@ -165,7 +164,7 @@ def make_plan(question: PlanQuestion) -> Plan:
     geometry = q.model.geometry(q.kv_dtype)
     slot_bytes = geometry.bytes_per_token * kv_copies(geometry, q.gpus)
     max_length = _max_length(q)
-    # Its last token is never written, but engines give it a position all the same.
+    # The last token is never written, but engines reserve a position for it.
     lengths = [(prompt, new) for prompt, new in q.lengths if prompt + new <= max_length]
     if not lengths:
         raise PlanError("too_long", max_length=max_length)
@@ -187,7 +186,7 @@ def make_plan(question: PlanQuestion) -> Plan:
         max_length=max_length,
         requests=len(lengths),
         too_long=len(q.lengths) - len(lengths),
-        left_out=max(0, len(lengths) - _SATURATE_WITH),
+        left_out=max(0, len(lengths) - _MAX_SATURATING),
         policies=policies,
         block_sizes=[paged_demand(lengths, size) for size in BLOCK_SIZES],
         full_at=full_rate(q.latency, lengths, paged.running) if q.latency else None,
@@ -214,10 +213,10 @@ def _max_length(q: PlanQuestion) -> int:
 
 
 def _blocked(lengths: list[tuple[int, int]], slots: int, size: int, slot_bytes: int) -> PolicyPlan:
-    """Blocks of ``size`` slots on demand; a slab is one block for the whole request."""
+    """Plan blocks of ``size`` slots on demand; a slab is one block per request."""
     demand, blocks = paged_demand(lengths, size), slots // size
     running = blocks / demand.blocks
-    fitting = requests_that_fit([final_tokens(*pair) for pair in lengths], blocks, size)
+    fitting = max_concurrent_requests([final_tokens(*pair) for pair in lengths], blocks, size)
     bytes_each = demand.blocks * size * slot_bytes
     return PolicyPlan(running, fitting, bytes_each, running * demand.live / slots)
 
@@ -229,16 +228,16 @@ def _reserved(
     max_length: int,
     slot_bytes: int,
 ) -> PolicyPlan:
-    asked = reserved_mean(policy, lengths, max_length) * slot_bytes
-    served = lengths[:_SATURATE_WITH]
-    # Over and over: a few lengths stand for a long day.
-    served = served * -(-_SATURATE_WITH // len(served))
+    requested = reserved_mean(policy, lengths, max_length) * slot_bytes
+    served = lengths[:_MAX_SATURATING]
+    # Repeat the lengths until there are enough requests.
+    served = served * -(-_MAX_SATURATING // len(served))
     try:
         pool = saturate(policy, slots, max_length, served)
     except NeverSaturatedError:
-        return PolicyPlan(None, None, asked, reason="never_saturated")
+        return PolicyPlan(None, None, requested, reason="never_saturated")
     except ReservationError:
-        return PolicyPlan(None, None, asked, reason="never_fits")
+        return PolicyPlan(None, None, requested, reason="never_fits")
     bytes_each = (slots - pool.free) * slot_bytes / pool.running
     return PolicyPlan(pool.running, None, bytes_each, pool.live / slots, pool)
 
@@ -249,11 +248,11 @@ def full_rate(
     running: float | None,
     max_num_batched_tokens: int = 2048,
 ) -> float | None:
-    """Requests per second that keep ``running`` of them decoding at a time (Little's law).
+    """Return the requests per second that keep ``running`` of them decoding (Little's law).
 
-    Every step decodes for all who run. Those with a prompt to compute take longer, and there are
-    as many of them as prompts need: memory-bound and compute-bound steps alternate, and a mean
-    step between the two would be faster than either. None without ``running``.
+    Every step decodes for all running requests, and some steps also prefill. The two kinds are
+    averaged separately: memory-bound and compute-bound steps alternate, and one mean step would be
+    faster than either. None without ``running``.
     """
     if not running or running < 1:
         return None
@@ -261,7 +260,7 @@ def full_rate(
     prompt = sum(p for p, _ in lengths) / count
     output = sum(n for _, n in lengths) / count
     context = paged_demand(lengths, 1).live
-    # Each request needs `output` steps, so running / output of them come in with every step.
+    # Each request needs `output` steps, so running / output requests arrive per step.
     arrivals = running / output
     with_prompts = min(1.0, arrivals * ceil(prompt / max_num_batched_tokens))
     prompts = arrivals / with_prompts
@@ -276,7 +275,7 @@ def full_rate(
 
 
 def vllm_arguments(q: PlanQuestion, max_length: int, running: int) -> tuple[str, ...]:
-    """Arguments of ``vllm serve`` that give the plan's cache; none for a block size it lacks."""
+    """Return the arguments of ``vllm serve`` for the plan; empty for an unsupported block size."""
     if q.block_size % GPU_BLOCK_MULTIPLE:
         return ()
     args = ["--model", q.model.source, "--max-model-len", str(max_length)]
@@ -295,11 +294,11 @@ def vllm_arguments(q: PlanQuestion, max_length: int, running: int) -> tuple[str,
 
 def _printed(
     q: PlanQuestion, geometry: KVGeometry, kv: int, slot_bytes: int, max_length: int
-) -> Printed | None:
+) -> EngineCapacity | None:
     forgets = geometry.window is not None and geometry.window < max_length
     if q.capacity is None or forgets or q.block_size % GPU_BLOCK_MULTIPLE:
         return None
-    # The budget that a geometry without copies would need for as many blocks.
+    # The budget for as many blocks without replicated KV heads.
     return q.capacity(
         geometry, kv * geometry.bytes_per_token // slot_bytes, q.block_size, max_length
     )

@@ -1,9 +1,9 @@
-"""What a preemption costs: tokens computed again, or blocks moved to the host and back.
+"""Preemption cost: tokens recomputed, or blocks swapped.
 
-    recompute   [ prompt and what was generated ]  one prefill of the tokens that were lost
-    swap        [ 3 | 7 | 2 ] ─► host ─► [ 9 | 4 | 5 ]   bytes ÷ bandwidth + copies x their start
+    recompute   [ prompt and generated tokens ]    one prefill of the lost tokens
+    swap        [ 3 | 7 | 2 ] ─► host ─► [ 9 | 4 | 5 ]   bytes ÷ bandwidth + copies x launch cost
 
-The comparison of the PagedAttention paper's section 7.3: a small block is many copies.
+The comparison of the PagedAttention paper's section 7.3: small blocks need many copies.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ from kvsim.latency.clock import ATTOSECONDS
 from kvsim.latency.roofline import Latency, StepWork
 from kvsim.sim.config import SimConfig
 from kvsim.sim.metrics import SimResult
-from kvsim.sim.policies.paged import transfer
+from kvsim.sim.policies.paged import transfer_time
 from kvsim.sizing.geometry import KVGeometry
 
-# Starting one copy between GPU and host takes about this long; nobody prints it, so it is assumed.
+# Assumed launch cost of one copy between GPU and host, in seconds.
 COPY_S = 10e-6
 
 
 def block_transfer_s(geometry: KVGeometry) -> float:
-    """Seconds that moving a block costs beside its bytes: each K and V of a layer is a copy."""
+    """Return the fixed seconds per block: one copy for each layer's K and V."""
     return geometry.tensors * geometry.layers * COPY_S
 
 
-def recompute_price(result: SimResult, latency: Latency) -> float | None:
-    """Seconds in which the mean preempted request is computed again; None: none was preempted."""
+def recompute_cost(result: SimResult, latency: Latency) -> float | None:
+    """Return the mean seconds of recomputation per preemption; None without preemptions."""
     if not result.preemptions.total:
         return None
     tokens = round(result.tokens.recomputed / result.preemptions.total)
     return latency.seconds(StepWork.of([(0, tokens, False)]))
 
 
-def swap_price(result: SimResult, config: SimConfig) -> float | None:
-    """Seconds in which the mean preempted request's blocks go and come back; None: none did."""
+def swap_cost(result: SimResult, config: SimConfig) -> float | None:
+    """Return the mean seconds of swapping out and in per preemption; None without preemptions."""
     found = result.preemptions
     if not found.total:
         return None
     blocks = found.swapped_out_blocks + found.swapped_in_blocks
-    return transfer(config, config.shape, blocks) / ATTOSECONDS / found.total
+    return transfer_time(config, config.shape, blocks) / ATTOSECONDS / found.total

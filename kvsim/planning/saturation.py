@@ -1,10 +1,10 @@
-"""How many requests a pool holds when more always wait: the memory half of any throughput.
+"""Concurrent requests of a pool with a saturated queue: the memory limit of throughput.
 
-    waiting   r5 r6 r7 ...     all that run get one token a step; whoever ends gives way to
-    running   r1 r2 r3 r4      the next in line, if its reservation fits
+    waiting   r5 r6 r7 ...     each running request gets one token per step; when one ends,
+    running   r1 r2 r3 r4      the next in line starts if its reservation fits
 
-Between two ends nothing changes but live slots, which grow by one a request and step, so whole
-stretches are taken at once and means over time stay exact.
+Between two ends only live slots change, by one per request and step, so whole intervals are
+integrated exactly.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from kvsim.contiguous.reservation import ReservationPolicy, ReservationPool, res
 from kvsim.core.blocks import blocks_needed
 from kvsim.core.request import final_tokens
 
-Lengths = Sequence[tuple[int, int]]
+RequestLengths = Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class SaturatedPool:
-    """Means over time of a pool before which requests always wait; slots, but for ``running``.
+    """Time-weighted means of a pool with a saturated queue; in slots, except ``running``.
 
     Attributes:
-        running: requests at a time.
-        hole: free slots, none of them of use to the next request in line.
+        running: concurrent requests.
+        hole: free slots in pieces too small for the next request.
         free: other free slots.
-        steps: that the means are over.
+        steps: number of steps.
     """
 
     running: float
@@ -42,16 +42,16 @@ class SaturatedPool:
 
 
 class NeverSaturatedError(ValueError):
-    """All requests fitted at once, so how many more would have is not known."""
+    """All requests fitted at once, so the maximum concurrency is unknown."""
 
 
 def saturate(
     policy: ReservationPolicy, slots: int, max_length: int, lengths: Iterable[tuple[int, int]]
 ) -> SaturatedPool:
-    """Serve (prompt, new) token pairs in order through a pool that reserves.
+    """Serve (prompt, new) token pairs in order from a pool with reservations.
 
-    Time counts while a request waits: filling up at the beginning is part of it (no time passes
-    before the pool is full), running empty at the end is not.
+    Only time with a waiting request counts: filling the pool takes no time, and draining it at
+    the end is excluded.
 
     Raises:
         kvsim.contiguous.reservation.ReservationError: a request that can never be served.
@@ -65,12 +65,12 @@ def saturate(
     for request, (prompt, new) in enumerate(lengths):
         while not pool.fits(prompt, new):
             step = ends[0][0] - now
-            _weigh(sums, pool, pool.asks(prompt, new), step)
+            _integrate(sums, pool, pool.requested_slots(prompt, new), step)
             for end, running in ends:
-                # A last token's slot is never written.
+                # The slot of a last token is never written.
                 pool.write(running, step - (end == now + step))
             now += step
-            # All that end now leave before anyone is admitted.
+            # Release all that end now before admitting.
             while ends and ends[0][0] == now:
                 pool.release(heapq.heappop(ends)[1])
         pool.admit(request, prompt, new)
@@ -82,8 +82,7 @@ def saturate(
     return SaturatedPool(count, live, later, never, rounding, hole, free, now)
 
 
-def _weigh(sums: list[float], pool: ReservationPool, waiting: int, steps: int) -> None:
-    """Add ``steps`` steps in which each running request writes one slot after another."""
+def _integrate(sums: list[float], pool: ReservationPool, waiting: int, steps: int) -> None:
     if not steps:
         return
     counts = pool.counts(waiting)
@@ -103,13 +102,13 @@ def _weigh(sums: list[float], pool: ReservationPool, waiting: int, steps: int) -
 
 @dataclass(frozen=True, slots=True)
 class PagedDemand:
-    """What a running request holds in blocks, on average over all steps of all requests.
+    """Blocks of a running request, averaged over all steps of all requests.
 
     Attributes:
-        blocks: owned; long outputs weigh more, as they are running more often.
-        live: slots written.
-        final_blocks: at the end, averaged over requests.
-        final_live: slots written at the end.
+        blocks: owned blocks; long outputs weigh more, since they run longer.
+        live: written slots.
+        final_blocks: blocks at the end, averaged over requests.
+        final_live: written slots at the end.
     """
 
     block_size: int
@@ -120,12 +119,12 @@ class PagedDemand:
 
     @property
     def tail_share(self) -> float:
-        """Slots that are owned and not written / slots owned, over time."""
+        """Unwritten owned slots / owned slots, over time."""
         return 1 - self.live / (self.blocks * self.block_size)
 
 
-def paged_demand(lengths: Lengths, block_size: int) -> PagedDemand:
-    """Blocks of a running request; closed sums, no simulation.
+def paged_demand(lengths: RequestLengths, block_size: int) -> PagedDemand:
+    """Compute the block demand in closed form.
 
     Raises:
         ValueError: no lengths.
@@ -147,12 +146,12 @@ def paged_demand(lengths: Lengths, block_size: int) -> PagedDemand:
 
 
 def block_sum(tokens: int, size: int) -> int:
-    """Blocks for 1 token, for 2, ... for ``tokens``, added up."""
+    """Sum the blocks for 1, 2, ... ``tokens`` tokens."""
     full, rest = divmod(tokens, size)
     return size * full * (full + 1) // 2 + rest * (full + 1)
 
 
-def reserved_mean(policy: ReservationPolicy, lengths: Lengths, max_length: int) -> float:
-    """Slots that a running request asks for, on average over time, before any rounding."""
-    asked = sum(reserved_slots(policy, p, n, max_length) * n for p, n in lengths)
-    return asked / sum(n for _, n in lengths)
+def reserved_mean(policy: ReservationPolicy, lengths: RequestLengths, max_length: int) -> float:
+    """Return the time-weighted mean of reserved slots before rounding."""
+    requested = sum(reserved_slots(policy, p, n, max_length) * n for p, n in lengths)
+    return requested / sum(n for _, n in lengths)

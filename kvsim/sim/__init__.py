@@ -1,1 +1,1 @@
-"""One policy on a virtual clock."""
+"""Simulation of one policy on a virtual clock."""

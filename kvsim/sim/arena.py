@@ -1,11 +1,11 @@
-"""Contiguous requests that come and go in one arena, by arithmetic: when its holes refuse one.
+"""Fragmentation of one contiguous arena: when a request does not fit although enough is free.
 
-    pieces    [ 0 0 0 0 ]       [ 2 2 ]     [ 3 3 3 ]     sorted; each as long as it was given
-    holes                 4 5 6         9 10              what lies between: 5 free, 3 in a row
-    ends      a heap of (step, piece): a request goes behind the step that gives its last token
+    pieces    [ 0 0 0 0 ]       [ 2 2 ]     [ 3 3 3 ]     sorted; each as long as allocated
+    holes                 4 5 6         9 10              5 slots are free, 3 contiguous
+    ends      a heap of (step, piece): a request ends after the step of its last token
 
-Who comes first is placed first, and nobody overtakes. A step gives each request a token, however
-long its prompt is. ``first_fit`` takes the first hole that is large enough; ``buddy`` rounds up to
+Requests are placed in order of arrival, and none overtakes. A step gives each request one token,
+whatever its prompt length. ``first_fit`` takes the first large enough hole; ``buddy`` rounds up to
 a power of two (:mod:`kvsim.contiguous.buddy`).
 """
 
@@ -29,14 +29,14 @@ FITS: tuple[Fit, ...] = get_args(Fit)
 
 @dataclass(frozen=True, slots=True)
 class ArenaCounts:
-    """What came of the requests, in steps and slots.
+    """Result of a replay, in steps and slots.
 
     Attributes:
-        steps: until all had ended, idle time left out.
-        refused_steps: in which the next request waited though enough slots were free in all.
-        first_step: the first of these; None: there was none. ``free``, ``largest`` and ``needed``
-            are the free slots then, those of the largest hole, and those that were asked for.
-        running_peak: most requests at a time.
+        steps: until all requests had ended, without idle time.
+        refused_steps: steps in which the next request waited although enough slots were free.
+        first_step: the first of these; None: none. ``free``, ``largest`` and ``needed`` are the
+            free slots, the largest hole and the requested slots at that step.
+        running_peak: most concurrent requests.
     """
 
     steps: int
@@ -48,8 +48,8 @@ class ArenaCounts:
     running_peak: int
 
 
-class _Pieces:
-    """Who holds what of ``slots``; a place for a piece by one of two rules."""
+class _Arena:
+    """Allocated pieces of ``slots``, and allocation by one of two rules."""
 
     def __init__(self, slots: int, fit: Fit) -> None:
         self.slots = slots
@@ -61,13 +61,13 @@ class _Pieces:
 
     @property
     def holes(self) -> list[tuple[int, int]]:
-        """(start, slots) of what nobody holds, neighbours as one."""
+        """Free ranges as (start, slots), adjacent ones merged."""
         ends = [0, *(start + slots for start, slots in self._pieces)]
         begins = [*(start for start, _ in self._pieces), self.slots]
         return [(end, begin - end) for end, begin in zip(ends, begins, strict=True) if begin > end]
 
-    def take(self, slots: int) -> tuple[int, int] | None:
-        """A piece of at least so many slots, or None where no hole has them."""
+    def allocate(self, slots: int) -> tuple[int, int] | None:
+        """Allocate a piece of at least ``slots`` slots; None if no hole is large enough."""
         piece = self._from_buddy(slots) if self._buddy else self._first(slots)
         if piece is not None:
             bisect.insort(self._pieces, piece)
@@ -83,53 +83,57 @@ class _Pieces:
         piece = self._buddy.allocate(slots)
         return piece.start, piece.size
 
-    def give(self, piece: tuple[int, int]) -> None:
-        """Take a piece back."""
+    def free(self, piece: tuple[int, int]) -> None:
+        """Free a piece."""
         self._pieces.remove(piece)
         if self._buddy is not None:
             self._buddy.free(piece[0])
 
 
 def replay_arena(
-    requests: Iterable[TraceRequest], slots: int, seats: int, fit: Fit = "first_fit"
+    requests: Iterable[TraceRequest], slots: int, max_running: int, fit: Fit = "first_fit"
 ) -> ArenaCounts:
-    """Let requests, in order of arrival, come and go.
+    """Serve requests in order of arrival.
 
     Args:
-        requests: a second of their clock is a step.
-        slots: of the arena.
-        seats: most requests at a time.
-        fit: how a hole is chosen.
+        requests: one second of their clock is one step.
+        slots: slots of the arena.
+        max_running: most concurrent requests.
+        fit: how a hole is selected.
 
     Raises:
-        SimulationError: ``nothing_fits``: one that not even the empty arena could hold.
+        SimulationError: ``nothing_fits``: a request exceeds the empty arena.
     """
-    coming, pieces = deque(requests), _Pieces(slots, fit)
+    pending, arena = deque(requests), _Arena(slots, fit)
     ends: list[tuple[int, tuple[int, int]]] = []
     refused: list[tuple[int, int, int, int]] = []  # step, free, largest hole, asked for
     step = peak = 0
-    late = 0.0  # how far the clock of arrivals is ahead of the steps: nobody steps in idle time
-    while coming or ends:
+    late = 0.0  # lead of the arrival clock over the steps: idle time has no steps
+    while pending or ends:
         if not ends:
-            late = max(late, coming[0].arrival_ns / NANOSECONDS - step)
-        asked = None
-        while coming and coming[0].arrival_ns / NANOSECONDS <= step + late and len(pieces) < seats:
-            one = coming[0]
-            asked = final_tokens(one.prompt_tokens, one.output_tokens)
-            piece = pieces.take(asked)
+            late = max(late, pending[0].arrival_ns / NANOSECONDS - step)
+        needed_slots = None
+        while (
+            pending
+            and pending[0].arrival_ns / NANOSECONDS <= step + late
+            and len(arena) < max_running
+        ):
+            request = pending[0]
+            needed_slots = final_tokens(request.prompt_tokens, request.output_tokens)
+            piece = arena.allocate(needed_slots)
             if piece is None:
                 break
-            asked = None
-            heapq.heappush(ends, (step + one.output_tokens, piece))
-            coming.popleft()
+            needed_slots = None
+            heapq.heappush(ends, (step + request.output_tokens, piece))
+            pending.popleft()
         if not ends:
-            told = {"requests": len(coming), "needed": asked, "available": slots}
-            raise SimulationError("nothing_fits", reason="slots", **told)
-        sizes = [size for _, size in pieces.holes]
-        if asked is not None and sum(sizes) >= asked:
-            refused.append((step, sum(sizes), max(sizes), asked))
-        peak, step = max(peak, len(pieces)), step + 1
+            params = {"requests": len(pending), "needed": needed_slots, "available": slots}
+            raise SimulationError("nothing_fits", reason="slots", **params)
+        sizes = [size for _, size in arena.holes]
+        if needed_slots is not None and sum(sizes) >= needed_slots:
+            refused.append((step, sum(sizes), max(sizes), needed_slots))
+        peak, step = max(peak, len(arena)), step + 1
         while ends and ends[0][0] == step:
-            pieces.give(heapq.heappop(ends)[1])
+            arena.free(heapq.heappop(ends)[1])
     first, free, largest, needed = refused[0] if refused else (None, None, None, None)
     return ArenaCounts(step, len(refused), first, free, largest, needed, peak)

@@ -1,11 +1,11 @@
-"""Requests as they arrive, and when what happened to each: flat arrays, a row for each request.
+"""Arrived requests and their times: flat arrays with one row per request.
 
     row          0      1      2      3      4      5   ...
     arrival      |------|------|------|------|------|
-                 handed over ──► head   waiting ──► end    not read from the stream yet
+                 admitted ─────► head   waiting ──► end    not read from the stream yet
 
-A waiting request is a row number, not an object, so a queue of a million costs what a million rows
-cost. What can never be served is refused when it arrives, counted by reason, and keeps its row.
+A waiting request is a row number, not an object, which keeps long queues cheap. A request that
+can never be served is refused on arrival, counted by reason, and keeps its row.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from kvsim.traces.types import TraceRequest
 _NAN = float("nan")
 
 
-class Misfit(NamedTuple):
-    """Why a request can never be served: it needs more of something than there is."""
+class Shortfall(NamedTuple):
+    """Why a request can never be served: it needs more of a resource than there is."""
 
     reason: str
     needed: int
@@ -32,12 +32,12 @@ class Misfit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Requests refused for one reason, and the first of them.
+    """Requests refused for one reason.
 
     Attributes:
         reason: ``max_length``, ``blocks``, ``slots`` (no piece of the pool is that long), ``seqs``,
-            ``tokens``, or ``samples`` (a policy that generates one only).
-        first: the trace's number of the first one, which needed ``needed`` of ``available``.
+            ``tokens``, or ``samples`` (the policy supports one only).
+        first: trace id of the first one, which needed ``needed`` of ``available``.
     """
 
     reason: str
@@ -47,20 +47,20 @@ class Refusal:
     available: int
 
 
-Check = Callable[[int, int, int], Misfit | None]
+Check = Callable[[int, int, int], Shortfall | None]
 
 
-class Arrivals:
-    """Reads a stream no further than the clock, and holds what is known of each request.
+class ArrivalQueue:
+    """Reads a stream up to the current time and keeps one row per request.
 
     Args:
-        check: of (prompt tokens, new tokens, samples), whether that can ever be served.
+        check: takes (prompt tokens, new tokens, samples) and returns why it can never be served.
         keep_ids: keep the hash ids of waiting requests.
-        samples: of each request; None: as the stream says.
+        samples: samples of each request; None: as in the stream.
 
     Attributes:
-        most_positions: prompt and new tokens of the longest request that was not refused.
-        scheduled, first_token, finished: seconds after the beginning; NaN: not yet, or never.
+        most_positions: prompt + new tokens of the longest accepted request.
+        scheduled, first_token, finished: seconds since the start; NaN: not yet, or never.
     """
 
     def __init__(
@@ -88,36 +88,36 @@ class Arrivals:
         self._ids: deque[tuple[tuple[int, ...] | None, int | None]] | None = None
         if keep_ids:
             self._ids = deque()
-        self._refused: dict[str, tuple[int, int, Misfit]] = {}
-        self._ahead: TraceRequest | None = next(stream, None)
-        self.next_at = self._time_of_next()
+        self._refused: dict[str, tuple[int, int, Shortfall]] = {}
+        self._next: TraceRequest | None = next(stream, None)
+        self.next_arrival_at = self._next_time()
 
     def __len__(self) -> int:
         return len(self.arrival_ns)
 
     @property
     def refused(self) -> tuple[Refusal, ...]:
-        """What was refused so far, by reason."""
+        """Refused requests by reason."""
         return tuple(
-            Refusal(reason, count, first, misfit.needed, misfit.available)
-            for reason, (count, first, misfit) in self._refused.items()
+            Refusal(reason, count, first, shortfall.needed, shortfall.available)
+            for reason, (count, first, shortfall) in self._refused.items()
         )
 
     @property
     def num_refused(self) -> int:
-        """Requests refused so far."""
+        """Number of refused requests."""
         return sum(count for count, _, _ in self._refused.values())
 
-    def take(self, now: int) -> None:
-        """Let those come that have arrived at ``now``, in attoseconds."""
-        while self.next_at is not None and self.next_at <= now:
-            assert self._ahead is not None
-            self._enter(self._ahead)
-            self._ahead = next(self._stream, None)
-            self.next_at = self._time_of_next()
+    def read_until(self, now: int) -> None:
+        """Read the requests that have arrived by ``now`` (attoseconds)."""
+        while self.next_arrival_at is not None and self.next_arrival_at <= now:
+            assert self._next is not None
+            self._enter(self._next)
+            self._next = next(self._stream, None)
+            self.next_arrival_at = self._next_time()
 
     def pop(self) -> int:
-        """Row of the request that has waited longest; it waits no more."""
+        """Remove and return the row of the longest-waiting request."""
         while self.output[self._head] < 0:
             self._head += 1
         self._head += 1
@@ -125,18 +125,18 @@ class Arrivals:
         return self._head - 1
 
     def peek(self) -> int:
-        """Row of the request that has waited longest."""
+        """Return the row of the longest-waiting request."""
         while self.output[self._head] < 0:
             self._head += 1
         return self._head
 
     def pop_ids(self) -> tuple[tuple[int, ...] | None, int | None]:
-        """Hash ids of the request that was popped, and their block size."""
+        """Return the hash ids of the popped request, and their block size."""
         assert self._ids is not None
         return self._ids.popleft()
 
-    def _time_of_next(self) -> int | None:
-        return None if self._ahead is None else self._ahead.arrival_ns * PER_NANOSECOND
+    def _next_time(self) -> int | None:
+        return None if self._next is None else self._next.arrival_ns * PER_NANOSECOND
 
     def _enter(self, request: TraceRequest) -> None:
         _, arrival, prompt, output, ids, size, _, _, _, samples, priority = request
@@ -148,11 +148,11 @@ class Arrivals:
         self.scheduled.append(_NAN)
         self.first_token.append(_NAN)
         self.finished.append(_NAN)
-        misfit = self._check(prompt, output, samples)
-        if misfit is not None:
+        shortfall = self._check(prompt, output, samples)
+        if shortfall is not None:
             self.output.append(-1)
-            count, first, one = self._refused.get(misfit.reason, (0, request.id, misfit))
-            self._refused[misfit.reason] = (count + 1, first, one)
+            count, first, example = self._refused.get(shortfall.reason, (0, request.id, shortfall))
+            self._refused[shortfall.reason] = (count + 1, first, example)
             return
         self.output.append(output)
         if prompt + output > self.most_positions:
@@ -164,5 +164,5 @@ class Arrivals:
 
 
 def seconds(instant: int) -> float:
-    """Attoseconds as seconds."""
+    """Convert attoseconds to seconds."""
     return instant / ATTOSECONDS

@@ -1,4 +1,4 @@
-"""What a simulation is told: a policy, a pool, limits of a step, and how long steps take."""
+"""Configuration of a simulation: policy, pool, limits of a step, latency model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from kvsim.accounting.slots import PoolShape
 from kvsim.core.limits import SchedulerConfig
-from kvsim.core.queues import Policy as Scheduling
+from kvsim.core.queues import SchedulingPolicy
 from kvsim.latency.roofline import Latency, LinearLatency, roofline
 from kvsim.sizing.gpus import find_gpu
 from kvsim.sizing.models import find_model
@@ -16,16 +16,16 @@ from kvsim.sizing.models import find_model
 PolicyName = Literal["static", "growing", "slabs", "max", "pow2", "oracle", "paged", "paged+prefix"]
 SIM_POLICIES: tuple[PolicyName, ...] = get_args(PolicyName)
 CONTIGUOUS = tuple(policy for policy in SIM_POLICIES if not policy.startswith("paged"))
-# Devices give an engine so much of their memory; vLLM's default.
+# Share of device memory that an engine uses; vLLM's default.
 _MEMORY_SHARE = 0.9
 
 
 class SimulationError(Exception):
-    """A simulation that cannot begin or cannot go on.
+    """A simulation cannot start or continue.
 
     Attributes:
-        code: what is wrong, for instance ``pool_too_small``; a key for a translation.
-        params: its numbers and names.
+        code: the kind of error, e.g. ``pool_too_small``; a translation key.
+        params: values for the message.
     """
 
     def __init__(self, code: str, **params: object) -> None:
@@ -37,36 +37,33 @@ class SimulationError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SimConfig:
-    """One cell of a comparison. Sizes are in slots (tokens) and bytes, times in seconds.
+    """Configuration of one simulation. Sizes are in slots (tokens) and bytes, times in seconds.
 
     Attributes:
         policy: see :data:`SIM_POLICIES`.
-        budget_bytes: of K and V, whatever the policy makes of it.
+        budget_bytes: KV budget.
         slot_bytes: K and V of one token over all layers.
         max_length: slots of the longest request; longer ones are refused.
-        latency: duration of a step.
+        latency: latency model of a step.
         block_size: slots in a block; paged policies only. A block of ``slabs`` is one slab.
         max_num_seqs, max_num_batched_tokens, long_prefill_token_threshold, watermark_blocks,
         preemption, host_blocks: see :class:`kvsim.core.limits.SchedulerConfig`. Contiguous policies
-            know the first three of these; a batch of ``static`` or ``growing`` is prefilled at
-            once, however many tokens it has.
-        scheduling_policy: of the paged policies: in order of arrival, or by each request's
-            priority first; contiguous ones know the order of arrival alone.
-        samples: sequences from each prompt; None: as the trace says.
+            use the first three; ``static`` and ``growing`` prefill a batch in one step of any size.
+        scheduling_policy: fcfs, or priority (paged policies only).
+        samples: sequences from each prompt; None: as in the trace.
         beams: width of a beam search for each request.
-        branching: with beams, the probability that a beam's continuation is not among the best,
-            so that another beam is continued in its place.
-        seed: of what is drawn (branching).
+        branching: with beams, the probability that a beam is replaced by a fork of another one.
+        seed: seed of the branching.
         link_bandwidth: bytes per second between device and host, for swapping; None: at no cost.
-        block_transfer_s: what moving one block costs besides its bytes.
-        growth: slots by which a row of a growing cache is lengthened at a time.
-        copied_parts: a growing cache is copied in so many parts one after another (its tensors);
-            old and new of one part live together. 1: all of it.
+        block_transfer_s: fixed seconds per transferred block.
+        growth: slots by which a row of a growing cache is extended at a time.
+        copied_parts: number of parts (tensors) in which a growing cache is copied, one by one;
+            old and new exist together for one part only.
         series_points: most points of the time series.
-        labels: names to be written beside the results (model, GPU ...).
+        labels: names stored with the results (model, GPU ...).
 
     Raises:
-        SimulationError: ``pool_too_small``: not one block or slot; ``bad_option``.
+        SimulationError: ``pool_too_small``: the pool has no block or slot; ``bad_option``.
     """
 
     policy: PolicyName
@@ -81,7 +78,7 @@ class SimConfig:
     watermark_blocks: int = 0
     preemption: Literal["recompute", "swap"] = "recompute"
     host_blocks: int = 0
-    scheduling_policy: Scheduling = "fcfs"
+    scheduling_policy: SchedulingPolicy = "fcfs"
     samples: int | None = None
     beams: int = 1
     branching: float = 0.5
@@ -105,10 +102,10 @@ class SimConfig:
             raise SimulationError("bad_option", option="branching", value=self.branching)
         if self.policy in CONTIGUOUS and (self.beams > 1 or (self.samples or 1) > 1):
             raise SimulationError("bad_option", option="policy", value=self.policy)
-        orders = get_args(Scheduling) if self.paged else ("fcfs",)
+        orders = get_args(SchedulingPolicy) if self.paged else ("fcfs",)
         if self.scheduling_policy not in orders:
-            told = {"option": "scheduling_policy", "value": self.scheduling_policy}
-            raise SimulationError("bad_option", **told)
+            params = {"option": "scheduling_policy", "value": self.scheduling_policy}
+            raise SimulationError("bad_option", **params)
         for name in ("max_num_seqs", "max_num_batched_tokens"):
             if getattr(self, name) < 1:
                 raise SimulationError("bad_option", option=name, value=getattr(self, name))
@@ -122,12 +119,12 @@ class SimConfig:
 
     @property
     def paged(self) -> bool:
-        """Whether memory is handed out in blocks."""
+        """Whether memory is allocated in blocks."""
         return self.policy not in CONTIGUOUS
 
     @property
     def shape(self) -> PoolShape:
-        """The pool that the budget buys: blocks, slabs of the maximum length, or single slots."""
+        """Shape of the pool within the budget: blocks, slabs, or single slots."""
         size = 1
         if self.paged:
             size = self.block_size
@@ -139,7 +136,7 @@ class SimConfig:
 
     @property
     def scheduler(self) -> SchedulerConfig:
-        """Limits and policies of the paged scheduler.
+        """Configuration of the paged scheduler.
 
         Raises:
             ValueError: a limit out of range.
@@ -156,7 +153,7 @@ class SimConfig:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain numbers and names; the latency by its kind."""
+        """Return the configuration as JSON data; the latency model by its class name."""
         data = asdict(self)
         data["labels"] = dict(self.labels)
         data["latency"] = {"kind": type(self.latency).__name__} | data["latency"]
@@ -172,15 +169,14 @@ def catalogue_config(
     max_length: int | None = None,
     **more: Any,
 ) -> SimConfig:
-    """A configuration for a model and a GPU of the catalogues; ``more`` are other fields.
+    """Configure a simulation of a catalogue model on a catalogue GPU; ``more`` are other fields.
 
-    Without a budget it is nine tenths of the memory less the weights; what activations take is
-    not known here.
+    The default budget is 0.9 x GPU memory - weights; activations are not subtracted.
 
     Raises:
         kvsim.sizing.models.UnknownModelError, kvsim.sizing.gpus.UnknownGPUError: no such name.
-        kvsim.sizing.geometry.UnsupportedGeometryError: a cache of another kind.
-        SimulationError: no memory is left, or the model sets no maximum length and none is given.
+        kvsim.sizing.geometry.UnsupportedGeometryError: another kind of cache.
+        SimulationError: no memory is left, or the maximum length is unknown.
     """
     facts, device = find_model(model), find_gpu(gpu)
     if budget_bytes is None:

@@ -1,12 +1,12 @@
-"""Blocks in use over time: what an engine recorded, and what this scheduler does with its requests.
+"""Blocks in use over time: an engine's record compared with a simulation of its requests.
 
     step        0   1   2   3   4   5
-    recorded    4   7   9   9   5   .       blocks that requests hold, of 10 usable ones
+    recorded    4   7   9   9   5   .       blocks owned by requests, of 10 usable ones
     simulated   4   7   8   9   5   5
-    points      0   0  10   0   0  50       |difference| / usable x 100, both by step
+    points      0   0  10   0   0  50       |difference| / usable x 100, step by step
 
-Unlike ``sim.replay`` nothing of the record's decisions is followed: the simulation is given
-the requests alone, so this says how well it stands for another engine.
+Unlike :mod:`kvsim.sim.replay`, the simulation receives the requests only and none of the recorded
+decisions.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from kvsim.sim.replay import RecordedRequest
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """Blocks that requests hold during each step, recorded and simulated.
+    """Blocks owned by requests during each step, recorded and simulated.
 
     Attributes:
-        usable: blocks that requests can be given.
-        preempted: how often a request lost its blocks, recorded and simulated.
+        usable: blocks that can be allocated to requests.
+        preempted: number of preemptions, recorded and simulated.
     """
 
     usable: int
@@ -40,21 +40,21 @@ class Occupancy:
 
     @property
     def points(self) -> tuple[float, ...]:
-        """Difference at each step in percentage points of usable blocks, simulated - recorded.
+        """Simulated - recorded at each step, in percentage points of usable blocks.
 
-        Where one of them has ended, it holds nothing.
+        The shorter of the two is continued with 0.
         """
         pairs = zip_longest(self.simulated, self.recorded, fillvalue=0)
         return tuple(100 * (ours - theirs) / self.usable for ours, theirs in pairs)
 
     @property
     def mean_points(self) -> float:
-        """Mean size of the difference over all steps; 0 for a run without steps."""
+        """Mean absolute difference over all steps; 0 without steps."""
         return fmean(abs(each) for each in self.points) if self.points else 0.0
 
     @property
     def worst_step(self) -> int | None:
-        """The first step at which the difference is largest; None for a run without steps."""
+        """The first step with the largest difference; None without steps."""
         sizes = [abs(each) for each in self.points]
         return sizes.index(max(sizes)) if sizes else None
 
@@ -67,13 +67,13 @@ def occupancy(
     engine_blocks: int,
     config: SchedulerConfig,
 ) -> Occupancy:
-    """Simulate the requests of a recorded run and count blocks beside the record.
+    """Simulate the requests of a recorded run and compare owned blocks.
 
     Args:
-        recorded: blocks that requests held during each step.
-        preempted: how often a request lost its blocks.
-        requests: with the number of tokens that they got as ``max_new_tokens``.
-        shape: of the engine's pool; ``engine_blocks`` of it are never given to a request.
+        recorded: blocks owned by requests during each step.
+        preempted: number of recorded preemptions.
+        requests: with their recorded number of new tokens as ``max_new_tokens``.
+        shape: of the engine's pool; ``engine_blocks`` of it are never allocated to requests.
 
     Raises:
         ValueError: no block is left for requests.
@@ -88,17 +88,19 @@ def occupancy(
 def _simulate(
     pool: BlockPool, requests: Iterable[RecordedRequest], config: SchedulerConfig
 ) -> tuple[list[int], int]:
-    """Blocks held during each step, and how many preemptions there were."""
     scheduler = Scheduler(pool, config)
-    coming = sorted(requests, key=lambda each: each.arrival_step)[::-1]
+    pending = sorted(requests, key=lambda each: each.arrival_step)[::-1]
     held: list[int] = []
     preempted = 0
-    while coming or scheduler.has_work:
-        while coming and coming[-1].arrival_step <= len(held):
-            one = coming.pop()
+    while pending or scheduler.has_work:
+        while pending and pending[-1].arrival_step <= len(held):
+            request = pending.pop()
             scheduler.add(
-                Request(one.id, one.prompt_tokens, one.max_new_tokens, one.keys, one.priority)
-            )
+                Request(
+                    request.id, request.prompt_tokens, request.max_new_tokens, request.keys,
+                    request.priority,
+                )
+            )  # fmt: skip
         plan = scheduler.schedule()
         held.append(pool.num_owned)
         preempted += len(plan.preempted)

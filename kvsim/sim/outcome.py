@@ -1,4 +1,4 @@
-"""Turns the sums of a run that has ended into its metrics."""
+"""Builds the result of a finished simulation."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from kvsim.sim.metrics import (
     Preemptions,
     PrefixUse,
     Requests,
-    Series,
     SimResult,
     Speed,
     StateUse,
+    TimeSeries,
     Tokens,
 )
 from kvsim.sim.policies.base import (
@@ -32,13 +32,13 @@ from kvsim.sim.policies.base import (
     WHOLE_PIECE,
     WRITTEN_LATER,
     Policy,
-    Run,
+    SimulationRun,
 )
-from kvsim.sim.recorder import Mark, Recorder
+from kvsim.sim.recorder import Recorder, SeriesPoint
 
 
-def outcome(run: Run, policy: Policy, trace: dict[str, Any], wall_s: float) -> SimResult:
-    """All metrics of ``run``."""
+def outcome(run: SimulationRun, policy: Policy, trace: dict[str, Any], wall_s: float) -> SimResult:
+    """Return all metrics of ``run``."""
     recorder, totals, arrivals = run.recorder, run.totals, run.arrivals
     shape = run.config.shape
     span, busy = recorder.now, recorder.busy
@@ -80,8 +80,8 @@ def outcome(run: Run, policy: Policy, trace: dict[str, Any], wall_s: float) -> S
     )
 
 
-def _tokens(run: Run, stats: PrefixStats | None) -> Tokens:
-    """What was computed more than once is what was computed beyond what all have at their end."""
+def _tokens(run: SimulationRun, stats: PrefixStats | None) -> Tokens:
+    """Count tokens; recomputed = computed - padding - ended rows - positions needed once."""
     totals = run.totals
     shared = totals.shared_tokens
     if stats is not None:
@@ -120,7 +120,7 @@ def _states(recorder: Recorder, shape: PoolShape, known: set[str]) -> dict[str, 
     return states
 
 
-def _preemptions(run: Run, shape: PoolShape) -> Preemptions:
+def _preemptions(run: SimulationRun, shape: PoolShape) -> Preemptions:
     totals = run.totals
     moved = totals.swapped_out + totals.swapped_in
     return Preemptions(
@@ -147,40 +147,40 @@ def _free_run(recorder: Recorder) -> FreeRun | None:
     index = recorder.names.index(LARGEST_PIECE)
     whole = recorder.sums[recorder.names.index(WHOLE_PIECE)]
     largest = recorder.sums[index]
-    apart = 1 - largest / whole if whole else None
-    return FreeRun(largest / recorder.now, recorder.lows[index] or 0, apart)
+    fragmentation = 1 - largest / whole if whole else None
+    return FreeRun(largest / recorder.now, recorder.lows[index] or 0, fragmentation)
 
 
-def _times(run: Run) -> dict[str, Percentiles]:
+def _times(run: SimulationRun) -> dict[str, Percentiles]:
     arrivals = run.arrivals
     ended = np.frombuffer(arrivals.finished) if len(arrivals) else np.empty(0)
     which = np.flatnonzero(~np.isnan(ended))
     ended = ended[which]
-    came = np.frombuffer(arrivals.arrival_ns, np.int64)[which] / 1e9
+    arrived = np.frombuffer(arrivals.arrival_ns, np.int64)[which] / 1e9
     scheduled = np.frombuffer(arrivals.scheduled)[which]
     first = np.frombuffer(arrivals.first_token)[which]
     more = np.frombuffer(arrivals.output, np.dtype("l"))[which] - 1
     several = more > 0
     return {
-        "queue_wait_s": Percentiles.of(scheduled - came),
-        "first_token_s": Percentiles.of(first - came),
-        "latency_s": Percentiles.of(ended - came),
+        "queue_wait_s": Percentiles.of(scheduled - arrived),
+        "first_token_s": Percentiles.of(first - arrived),
+        "latency_s": Percentiles.of(ended - arrived),
         "per_output_token_s": Percentiles.of((ended - first)[several] / more[several]),
     }
 
 
-def _series(recorder: Recorder) -> Series:
+def _series(recorder: Recorder) -> TimeSeries:
     names = (*recorder.names, "running", "waiting")
-    stretches = [(a, b) for a, b in pairwise(recorder.marks) if b.now > a.now]
-    return Series(
-        ends_s=tuple(seconds(b.now) for _, b in stretches),
+    intervals = [(a, b) for a, b in pairwise(recorder.points) if b.now > a.now]
+    return TimeSeries(
+        ends_s=tuple(seconds(b.now) for _, b in intervals),
         levels={
-            name: tuple(_mean(a, b, index) for a, b in stretches)
+            name: tuple(_mean(a, b, index) for a, b in intervals)
             for index, name in enumerate(names)
         },
-        preempted=tuple(b.preempted - a.preempted for a, b in stretches),
+        preempted=tuple(b.preempted - a.preempted for a, b in intervals),
     )
 
 
-def _mean(one: Mark, two: Mark, index: int) -> float:
+def _mean(one: SeriesPoint, two: SeriesPoint, index: int) -> float:
     return (two.sums[index] - one.sums[index]) / (two.now - one.now)

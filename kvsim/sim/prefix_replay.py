@@ -1,17 +1,17 @@
-"""A trace's prefix hits without a clock: requests one after another through a cache of blocks.
+"""Prefix hits of a trace without a clock: requests one after another through a cache of blocks.
 
     request   a b c d        cache of 3, least recently used first
     hits      a b . .        [ x a b ] ─► touch a, b ─► c evicts x, d evicts a ─► [ b c d ]
 
-Requests are looked up in order of arrival; a request's blocks are found up to the first one that
-is missing, and all of them are in the cache afterwards. Nothing is held by running requests and
-the last token of a prompt is not left over, so a timed replay gives other figures.
+Requests are looked up in order of arrival. Blocks are hits up to the first missing one; afterwards
+all blocks of the request are cached. Running requests own nothing here and the last token of a
+prompt is not exempt, so a timed simulation gives other values.
 
-Two shares of hits, and neither is "the" hit rate: blocks found / blocks asked for, and tokens in
-blocks found / prompt tokens asked for (last blocks are shorter).
+There are two hit rates: hit blocks / queried blocks, and tokens in hit blocks / prompt tokens (last
+blocks are shorter).
 
-``optimal`` evicts what is asked for again last (Belady, IBM Systems Journal 5(2), 1966): no order
-of eviction that knows only the past does better by blocks when blocks are found one by one.
+``optimal`` evicts the block with the most distant next use (Belady, IBM Systems Journal 5(2),
+1966). It bounds the block hits of any eviction policy.
 """
 
 from __future__ import annotations
@@ -32,20 +32,19 @@ _NEVER = 1 << 62
 
 
 class NoHashIdsError(ValueError):
-    """A trace that says nothing about the content of its prompts."""
+    """The trace has no usable hash ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixReplay:
-    """What a replay found.
+    """Result of a replay.
 
     Attributes:
-        capacity: blocks; None: none is ever evicted.
-        requests: requests that have hash ids; others were skipped and are in ``skipped``.
-        orphaned: blocks that were in the cache and not reached, because one before them in the
-            same prompt was missing. FIFO makes some of any trace: a head that is found often is
-            as old as ever. On the public traces the two others make none.
-        evicted: blocks that lost their content.
+        capacity: blocks; None: unlimited.
+        requests: requests with hash ids; ``skipped`` counts those without.
+        orphaned: cached blocks that were not hits because an earlier block of the prompt was
+            missing. FIFO creates them by evicting old heads in spite of hits.
+        evicted: evicted blocks.
     """
 
     eviction: Eviction
@@ -61,31 +60,31 @@ class PrefixReplay:
 
     @property
     def hit_share_blocks(self) -> float | None:
-        """Blocks found / blocks asked for, over the whole trace; None without any."""
+        """Hit blocks / queried blocks over the whole trace; None without any."""
         return self.hit_blocks / self.blocks if self.blocks else None
 
     @property
     def bound_share_blocks(self) -> float | None:
-        """With ``optimal``: no cache of this size finds a larger share of the blocks.
+        """With ``optimal``: upper bound of the share of hit blocks for this capacity.
 
-        Blocks that an unreachable one hides are counted here, as if each were found alone.
+        Counts orphaned blocks as hits.
         """
         return (self.hit_blocks + self.orphaned) / self.blocks if self.blocks else None
 
     @property
     def hit_share_tokens(self) -> float | None:
-        """Tokens in blocks found / prompt tokens, over the whole trace; None without any."""
+        """Tokens in hit blocks / prompt tokens over the whole trace; None without any."""
         return self.hit_tokens / self.tokens if self.tokens else None
 
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """All the blocks that a trace asks for, in order, in flat arrays.
+    """All block references of a trace, in order, in flat arrays.
 
     Attributes:
-        blocks: ids renumbered from 0, one after another.
-        ends: for each request, where its blocks end in ``blocks``.
-        prompts: tokens of each request.
+        blocks: block ids renumbered from 0.
+        ends: for each request, the end of its blocks in ``blocks``.
+        prompts: prompt tokens of each request.
         block_size: tokens in a block.
     """
 
@@ -98,7 +97,7 @@ class References:
 
 
 def collect(requests: Iterable[TraceRequest]) -> References:
-    """Flatten a trace; ids are renumbered so that caches can be arrays.
+    """Flatten a trace and renumber its block ids.
 
     Raises:
         NoHashIdsError: no request has hash ids, or their block sizes differ.
@@ -126,27 +125,27 @@ def collect(requests: Iterable[TraceRequest]) -> References:
 def replay_prefixes(
     references: References, eviction: Eviction, capacity: int | None
 ) -> PrefixReplay:
-    """Replay a trace through a cache of ``capacity`` blocks; None keeps everything.
+    """Replay a trace through a cache of ``capacity`` blocks; None: unlimited.
 
     Raises:
         ValueError: a capacity below 1.
     """
     if capacity is not None and capacity < 1:
         raise ValueError(f"a cache of {capacity} blocks")
-    room = references.distinct if capacity is None else capacity
-    cache = _cache(eviction, references, room)
+    limit = references.distinct if capacity is None else capacity
+    cache = _cache(eviction, references, limit)
     size = references.block_size
     hit_blocks = hit_tokens = orphaned = at = 0
     for end, prompt in zip(references.ends, references.prompts, strict=True):
-        run, found = 0, 0
+        hits, found = 0, 0
         for place, block in enumerate(references.blocks[at:end]):
             if cache.touch(at + place, block):
                 found += 1
-                run += run == place
+                hits += hits == place
         at = end
-        hit_blocks += run
-        hit_tokens += min(run * size, prompt)
-        orphaned += found - run
+        hit_blocks += hits
+        hit_tokens += min(hits * size, prompt)
+        orphaned += found - hits
     return PrefixReplay(
         eviction,
         capacity,
@@ -165,11 +164,11 @@ class _Cache(Protocol):
     evicted: int
 
     def touch(self, at: int, block: int, /) -> bool:
-        """Ask for ``block`` as reference number ``at``: whether it was there; it is now."""
+        """Reference ``block`` at index ``at`` and cache it; return whether it was a hit."""
 
 
-class _Recent:
-    """Least recently used goes first."""
+class _LruCache:
+    """Evicts the least recently used block."""
 
     _move = True
 
@@ -190,48 +189,48 @@ class _Recent:
         return False
 
 
-class _Oldest(_Recent):
-    """The one that came first goes first, however often it was found since."""
+class _FifoCache(_LruCache):
+    """Evicts the oldest block."""
 
     _move = False
 
 
-class _Optimal:
-    """The one that is asked for again last, or never, goes first."""
+class _OptimalCache:
+    """Evicts the block with the most distant next use."""
 
     def __init__(self, references: References, capacity: int) -> None:
         self._capacity = capacity
         self._next = _next_uses(references)
-        self._until: dict[int, int] = {}
-        # (-next use, block); entries that a later touch made wrong stay and are passed over.
+        self._next_use: dict[int, int] = {}
+        # (-next use, block); stale entries stay and are skipped.
         self._heap: list[tuple[int, int]] = []
         self.evicted = 0
 
     def touch(self, at: int, block: int, /) -> bool:
-        found = block in self._until
-        if not found and len(self._until) == self._capacity:
+        found = block in self._next_use
+        if not found and len(self._next_use) == self._capacity:
             self._evict()
-        self._until[block] = until = self._next[at]
-        heapq.heappush(self._heap, (-until, block))
+        self._next_use[block] = next_use = self._next[at]
+        heapq.heappush(self._heap, (-next_use, block))
         return found
 
     def _evict(self) -> None:
         while True:
-            until, block = heapq.heappop(self._heap)
-            if self._until.get(block) == -until:
-                del self._until[block]
+            next_use, block = heapq.heappop(self._heap)
+            if self._next_use.get(block) == -next_use:
+                del self._next_use[block]
                 self.evicted += 1
                 return
 
 
 def _cache(eviction: Eviction, references: References, capacity: int) -> _Cache:
     if eviction == "optimal":
-        return _Optimal(references, capacity)
-    return _Recent(capacity) if eviction == "lru" else _Oldest(capacity)
+        return _OptimalCache(references, capacity)
+    return _LruCache(capacity) if eviction == "lru" else _FifoCache(capacity)
 
 
 def _next_uses(references: References) -> list[int]:
-    """For each reference, where the same block is asked for next; far away for never."""
+    """Return the index of the next reference to the same block, for each reference."""
     blocks = np.asarray(references.blocks, np.int64)
     order = np.argsort(blocks, kind="stable")
     following = np.full(len(blocks), _NEVER, np.int64)

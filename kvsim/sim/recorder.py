@@ -1,10 +1,10 @@
-"""Integrals over time while a simulation runs: exact sums, peaks, and a bounded series.
+"""Time integrals of a simulation: exact sums, extremes, and a time series of bounded size.
 
     value   ▁▁▃▃▃▃▇▇▇▇▅▅        every step adds  value x duration  to an integer sum
-    series  |     |     |       now and then the sums so far are kept; a bucket is a difference
-                                of two of them, so merging buckets loses nothing
+    series  |     |     |       the sums are saved at some points; an interval is the difference of
+                                two of them, so merging intervals is lossless
 
-Sums are integers (slots or requests x attoseconds): no order of adding changes them.
+Sums are integers (slots or requests x attoseconds), so they do not depend on the order.
 """
 
 from __future__ import annotations
@@ -14,28 +14,27 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import mul
 
-from kvsim.sim.fast.decode_only import Stretch
+from kvsim.sim.fast.decode_only import StepInterval
 
-# Steps that are added up at a time.
+# Steps that are added up in one batch.
 _BATCH = 1024
-# Above this, lengths of the queue are told apart by their leading bits only.
+# Counts with more bits are rounded down to this many leading bits.
 _EXACT_BITS = 10
 
 
 @dataclass(slots=True)
-class Mark:
-    """All sums at one moment of the series."""
+class SeriesPoint:
+    """All sums at one point of the time series."""
 
     now: int
     sums: tuple[int, ...]
     preempted: int = 0
 
 
-class Spread:
-    """How long a count had each of its values.
+class TimeHistogram:
+    """Time-weighted histogram of a count.
 
-    Counts from 1,024 on are rounded down by less than 1 in 512, so that a queue that only ever
-    grows does not take memory for each of its lengths; the largest stays exact.
+    Counts from 1,024 on are rounded down by less than 1 in 512 to bound memory; ``most`` is exact.
     """
 
     def __init__(self) -> None:
@@ -44,7 +43,7 @@ class Spread:
         self.most = 0
 
     def add(self, counts: Sequence[int], durations: Sequence[int]) -> None:
-        """Each count for its duration."""
+        """Add each count with its duration."""
         most = max(counts)
         self.most = max(self.most, most)
         self.total += sum(map(mul, counts, durations))
@@ -54,7 +53,7 @@ class Spread:
             times[count] += duration
 
     def quantile(self, share: float) -> int | None:
-        """The smallest count that is not exceeded for ``share`` of the time; None without any."""
+        """Return the smallest count not exceeded for ``share`` of the time; None without any."""
         whole = sum(self.times.values())
         if not whole:
             return None
@@ -72,11 +71,11 @@ def _leading_bits(count: int) -> int:
 
 
 class Recorder:
-    """Sums of levels over time, of what runs and waits, and a series of at most ``points``.
+    """Integrates levels, running and waiting requests over time; keeps a time series.
 
     Args:
-        names: of the levels, in the order in which they are given.
-        points: most marks that the series keeps; at least 2.
+        names: names of the levels, in order.
+        points: most points of the series, at least 2.
     """
 
     def __init__(self, names: Sequence[str], points: int = 512) -> None:
@@ -84,33 +83,33 @@ class Recorder:
         self.now = 0
         self.busy = 0
         self.steps = 0
-        self.preempted = 0  # so far; who preempts adds
+        self.preempted = 0  # preemptions so far; updated by the policies
         self.sums = [0] * len(self.names)
         self.peaks = [0] * len(self.names)
         self.lows: list[int | None] = [None] * len(self.names)
-        self.running = Spread()
-        self.waiting = Spread()
-        self.marks: list[Mark] = [Mark(0, (0,) * (len(self.names) + 2))]
-        self.next_mark = 0
-        self._points = max(2, points)
+        self.running = TimeHistogram()
+        self.waiting = TimeHistogram()
+        self.points: list[SeriesPoint] = [SeriesPoint(0, (0,) * (len(self.names) + 2))]
+        self.next_point_at = 0
+        self._max_points = max(2, points)
         self._width = 1
-        # What is not in the sums yet: levels and their durations, and stretches whose integrals are
-        # known; who runs and waits, and for how long.
+        # Not in the sums yet: levels with durations, and intervals with known integrals; running
+        # and waiting requests with durations.
         self._levels: list[Sequence[int]] = []
         self._durations: list[int] = []
-        self._stretches: list[Stretch] = []
+        self._intervals: list[StepInterval] = []
         self._running: list[int] = []
         self._waiting: list[int] = []
-        self._spans: list[int] = []
+        self._all_durations: list[int] = []
 
     def idle(self, until: int, levels: Sequence[int]) -> None:
-        """Nothing runs and nothing waits until then."""
-        self._hold(levels, 0, 0, until - self.now)
+        """Record idle time until ``until``."""
+        self._record(levels, 0, 0, until - self.now)
 
     def step(self, levels: Sequence[int], running: int, waiting: int, duration: int) -> None:
-        """One step, at whose levels the pool stays for its duration.
+        """Record one step; ``levels`` hold for its duration.
 
-        A plan that computes nothing and only says who has ended takes no time and is no step.
+        A plan without chunks takes no time and is not counted as a step.
         """
         self.steps += duration > 0
         self.busy += duration
@@ -119,9 +118,9 @@ class Recorder:
         self._running.append(running)
         self._waiting.append(waiting)
         self._durations.append(duration)
-        self._spans.append(duration)
-        if self.now >= self.next_mark or len(self._spans) >= _BATCH:
-            self._pause()
+        self._all_durations.append(duration)
+        if self.now >= self.next_point_at or len(self._all_durations) >= _BATCH:
+            self._flush()
 
     def run(
         self,
@@ -133,7 +132,7 @@ class Recorder:
         duration: int,
         moment: int,
     ) -> None:
-        """Steps between which level ``i`` changes by ``slopes[i]``; see ``DecodeRun.moment``."""
+        """Record steps between which level ``i`` grows by ``slopes[i]``; see ``DecodeRun``."""
         self.steps += steps
         self.busy += duration
         last = steps - 1
@@ -144,69 +143,68 @@ class Recorder:
                 level = levels[index] + slope * last
                 peaks[index] = max(peaks[index], level)
                 lows[index] = level if lows[index] is None else min(lows[index] or 0, level)
-        self._hold(levels, running, waiting, duration)
+        self._record(levels, running, waiting, duration)
 
-    def stretch(self, stretch: Stretch, running: int, waiting: int) -> None:
-        """Steps whose integrals are known already."""
-        duration = stretch.duration
-        self.steps += stretch.steps
+    def add_interval(self, interval: StepInterval, running: int, waiting: int) -> None:
+        """Record steps whose integrals are known."""
+        duration = interval.duration
+        self.steps += interval.steps
         self.busy += duration
         self.now += duration
-        self._stretches.append(stretch)
+        self._intervals.append(interval)
         self._running.append(running)
         self._waiting.append(waiting)
-        self._spans.append(duration)
-        if self.now >= self.next_mark or len(self._spans) >= _BATCH:
-            self._pause()
+        self._all_durations.append(duration)
+        if self.now >= self.next_point_at or len(self._all_durations) >= _BATCH:
+            self._flush()
 
-    def mark(self) -> None:
-        """Keep the sums of now; where there are too many, every second one goes."""
+    def add_point(self) -> None:
+        """Add a point to the series; if there are too many, remove every second one."""
         self.add_up()
         sums = (*self.sums, self.running.total, self.waiting.total)
-        self.marks.append(Mark(self.now, sums, self.preempted))
-        if len(self.marks) > self._points:
-            del self.marks[1:-1:2]
-            self._width = max(2 * self._width, self.now // self._points)
-        self.next_mark = self.now + self._width
+        self.points.append(SeriesPoint(self.now, sums, self.preempted))
+        if len(self.points) > self._max_points:
+            del self.points[1:-1:2]
+            self._width = max(2 * self._width, self.now // self._max_points)
+        self.next_point_at = self.now + self._width
 
     def add_up(self) -> None:
-        """Bring the sums up to now."""
-        durations, spans = self._durations, self._spans
+        """Update the sums to the current time."""
+        durations, spans = self._durations, self._all_durations
         if not spans:
             return
         for index, values in enumerate(zip(*self._levels, strict=True)):
             self.sums[index] += sum(map(mul, values, durations))
-            self._widen(index, max(values), min(values))
-        if self._stretches:
-            _, _, sums, highs, lows, _ = zip(*self._stretches, strict=True)
+            self._update_extremes(index, max(values), min(values))
+        if self._intervals:
+            _, _, sums, highs, lows, _ = zip(*self._intervals, strict=True)
             columns = (zip(*each, strict=True) for each in (sums, highs, lows))
             for index, (totals, upper, lower) in enumerate(zip(*columns, strict=True)):
                 self.sums[index] += sum(totals)
-                self._widen(index, max(upper), min(lower))
+                self._update_extremes(index, max(upper), min(lower))
         self.running.add(self._running, spans)
         self.waiting.add(self._waiting, spans)
-        pending = (self._stretches, self._levels, durations, self._running, self._waiting, spans)
+        pending = (self._intervals, self._levels, durations, self._running, self._waiting, spans)
         for each in pending:
             each.clear()
 
-    def _widen(self, index: int, high: int, low: int) -> None:
-        """A level has been as high and as low as that."""
+    def _update_extremes(self, index: int, high: int, low: int) -> None:
         before = self.lows[index]
         self.peaks[index] = max(self.peaks[index], high)
         self.lows[index] = low if before is None else min(before, low)
 
-    def _hold(self, levels: Sequence[int], running: int, waiting: int, duration: int) -> None:
+    def _record(self, levels: Sequence[int], running: int, waiting: int, duration: int) -> None:
         self.now += duration
         self._levels.append(levels)
         self._running.append(running)
         self._waiting.append(waiting)
         self._durations.append(duration)
-        self._spans.append(duration)
-        if self.now >= self.next_mark or len(self._spans) >= _BATCH:
-            self._pause()
+        self._all_durations.append(duration)
+        if self.now >= self.next_point_at or len(self._all_durations) >= _BATCH:
+            self._flush()
 
-    def _pause(self) -> None:
-        if self.now >= self.next_mark:
-            self.mark()
+    def _flush(self) -> None:
+        if self.now >= self.next_point_at:
+            self.add_point()
         else:
             self.add_up()

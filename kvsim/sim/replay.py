@@ -1,10 +1,9 @@
-"""A recorded run once more: whether its requests lead to the same plans, block for block.
+"""Replay of a recorded run: whether its requests lead to the same plans, block for block.
 
-    record    plan 0 ──► plan 1 ──► plan 2 ...       what an engine did
-                │ who stopped, forked or was         of each plan only what no scheduler can know:
-                │ aborted after it                   tokens were seen, callers changed their minds
-                ▼
-    replay    plan 0 ──► plan 1 ──► plan 2 ...       decided anew, then compared part by part
+    record    plan 0 ──► plan 1 ──► plan 2 ...       decisions of an engine
+                │ stops, forks, aborts after it      external events only: sampled stop tokens,
+                ▼                                    aborts by callers
+    replay    plan 0 ──► plan 1 ──► plan 2 ...       scheduled again, compared part by part
 
 Stop tokens, ends of beams and aborts are read from the next plan's finished requests, forks from
 the blocks that it shares with new ids. Everything else follows from lengths and limits.
@@ -24,16 +23,16 @@ from kvsim.core.scheduler import Scheduler
 from kvsim.core.step import Finish, FinishReason, OpKind, StepPlan
 
 _PARTS = ("step", "finished", "preempted", "ops", "chunks", "waiting")
-_BY_OTHERS = (FinishReason.ABORTED, FinishReason.REFUSED)
+_EXTERNAL = (FinishReason.ABORTED, FinishReason.REFUSED)
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedRequest:
-    """A request of a recorded run as it was asked for; samples and beams that it forks are none.
+    """A request of a recorded run as submitted, without the samples and beams that it forks.
 
     Attributes:
-        arrival_step: number of the first plan that could know of it.
-        keys: of its full blocks, see :class:`kvsim.core.request.Request`; children inherit them.
+        arrival_step: number of the first plan after its submission.
+        keys: of its full blocks, see :class:`kvsim.core.request.Request`; inherited by children.
     """
 
     id: int
@@ -46,11 +45,11 @@ class RecordedRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """The first plan that is another one, and the first of its parts that differs.
+class PlanDifference:
+    """The first plan that differs, and its first differing part.
 
-    ``part`` is ``missing`` where the record goes on and the replay has nothing left to do (then
-    ``replayed`` is None), or the other way round.
+    ``part`` is ``missing`` if the record continues and the replay has no work (``replayed`` is
+    None), or the reverse.
     """
 
     step: int
@@ -60,11 +59,11 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
-    """What a replay came to: plans that were equal, and the first difference, if any."""
+class ReplayResult:
+    """Number of equal plans, and the first difference, if any."""
 
     equal: int
-    difference: Difference | None
+    difference: PlanDifference | None
 
 
 def replay_run(
@@ -74,49 +73,49 @@ def replay_run(
     block_size: int,
     config: SchedulerConfig,
     child_keys: Mapping[int, Keys] | None = None,
-) -> Replay:
-    """Plan a recorded run anew and compare; it stops at the first plan that differs.
+) -> ReplayResult:
+    """Schedule a recorded run again and compare; stops at the first plan that differs.
 
     Args:
         recorded: all plans of the run, from its first step on.
-        child_keys: keys of forked requests by id, where they are not their parent's.
+        child_keys: keys of forked requests by id, if they differ from their parent's.
     """
     scheduler = Scheduler(BlockPool(blocks, block_size), config)
-    run = _Replay(scheduler, sorted(requests, key=lambda r: r.arrival_step), child_keys or {})
+    run = _Replayer(scheduler, sorted(requests, key=lambda r: r.arrival_step), child_keys or {})
     nothing = StepPlan(recorded[-1].step + 1) if recorded else StepPlan(0)
     for number, (plan, following) in enumerate(pairwise((*recorded, nothing))):
         run.arrive(plan.step)
-        if difference := compare(plan, scheduler.schedule()):
-            return Replay(number, difference)
+        if difference := compare_plans(plan, scheduler.schedule()):
+            return ReplayResult(number, difference)
         run.complete(plan, following)
     if scheduler.has_work:
         left = (*scheduler.running, *scheduler.waiting)
-        return Replay(len(recorded), Difference(nothing.step, "missing", None, left))
-    return Replay(len(recorded), None)
+        return ReplayResult(len(recorded), PlanDifference(nothing.step, "missing", None, left))
+    return ReplayResult(len(recorded), None)
 
 
-def compare(recorded: StepPlan, replayed: StepPlan) -> Difference | None:
-    """The first part in which two plans differ."""
+def compare_plans(recorded: StepPlan, replayed: StepPlan) -> PlanDifference | None:
+    """Return the first part in which two plans differ."""
     for part in _PARTS:
         one, other = getattr(recorded, part), getattr(replayed, part)
         if one != other:
-            return Difference(recorded.step, part, one, other)
+            return PlanDifference(recorded.step, part, one, other)
     return None
 
 
-class _Replay:
+class _Replayer:
     def __init__(
         self, scheduler: Scheduler, requests: list[RecordedRequest], child_keys: Mapping[int, Keys]
     ) -> None:
         self.scheduler = scheduler
-        self.coming = requests[::-1]
+        self.pending = requests[::-1]
         self.child_keys = child_keys
         self.known: dict[int, Request] = {}
 
     def arrive(self, step: int) -> None:
-        while self.coming and self.coming[-1].arrival_step <= step:
-            one = self.coming.pop()
-            self._know(
+        while self.pending and self.pending[-1].arrival_step <= step:
+            one = self.pending.pop()
+            self._register(
                 Request(
                     one.id, one.prompt_tokens, one.max_new_tokens, one.keys, one.priority,
                     one.beams,
@@ -125,10 +124,10 @@ class _Replay:
             self.scheduler.add(self.known[one.id])
 
     def complete(self, plan: StepPlan, following: StepPlan) -> None:
-        """Tell the scheduler what the record says happened between two plans."""
+        """Apply the recorded events between two plans to the scheduler."""
         ended = following.finished
-        inner = [i for i, finish in enumerate(ended) if finish.reason not in _BY_OTHERS]
-        # Aborts that are listed before all other ends came while the plan was carried out.
+        inner = [i for i, finish in enumerate(ended) if finish.reason not in _EXTERNAL]
+        # Aborts listed before all other ends arrived while the plan was executed.
         first = inner[0] if inner else len(ended)
         self._abort(ended[:first])
         stopped = {f.request for f in ended if f.reason is FinishReason.STOP}
@@ -138,11 +137,11 @@ class _Replay:
 
     def _abort(self, ended: Sequence[Finish]) -> None:
         for finish in ended:
-            if finish.reason in _BY_OTHERS:
+            if finish.reason in _EXTERNAL:
                 self.scheduler.finish(finish.request, finish.reason)
 
     def _forks(self, plan: StepPlan, following: StepPlan) -> dict[int, list[Request]]:
-        """New ids that share whole tables: children of the one whose table it was."""
+        """Return the forks by parent: new ids that share a parent's whole table."""
         forks: dict[int, list[Request]] = {}
         pool = self.scheduler.pool
         tables = {tuple(pool.table(c.request)): c.request for c in plan.chunks if c.samples}
@@ -156,9 +155,9 @@ class _Replay:
                 op.request, origin.prompt_tokens, origin.max_new_tokens,
                 self.child_keys.get(op.request, origin.keys), origin.priority,
             )  # fmt: skip
-            self._know(child)
+            self._register(child)
             forks.setdefault(parent, []).append(child)
         return forks
 
-    def _know(self, request: Request) -> None:
+    def _register(self, request: Request) -> None:
         self.known[request.id] = request

@@ -1,13 +1,13 @@
-"""Replays a stream of requests under one policy, on a virtual clock.
+"""Simulates a stream of requests under one policy, on a virtual clock.
 
-    RequestStream ─► Arrivals ─► Policy ── step ──► Recorder ─► SimResult
-                     (a queue)    │  ▲                 │
-                                  ▼  │ duration        ▼ now
-                                 StepClock      who has arrived by then
+    RequestStream ─► ArrivalQueue ─► Policy ── step ──► Recorder ─► SimResult
+                                      │  ▲                 │
+                                      ▼  │ duration        ▼ now
+                                     StepClock      arrivals up to now
 
-Time passes within steps alone, and while nothing is there to do. A step begins when the one before
-it ends; requests that arrived by then are queued. The state of the pool during a step is that
-after its plan: its blocks are handed out and its tokens written.
+Time advances in steps, and while there is no work. A step starts when the previous one ends;
+requests that arrived by then are queued. The pool's state during a step is that after its plan:
+blocks allocated, tokens written.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from itertools import chain
 
 from kvsim.contiguous.reservation import POLICIES
 from kvsim.latency.clock import step_clock
-from kvsim.sim.arrivals import Arrivals
+from kvsim.sim.arrivals import ArrivalQueue
 from kvsim.sim.config import SIM_POLICIES, PolicyName, SimConfig, SimulationError, catalogue_config
 from kvsim.sim.metrics import SimResult
 from kvsim.sim.outcome import outcome
-from kvsim.sim.policies.base import Policy, Run
+from kvsim.sim.policies.base import Policy, SimulationRun
 from kvsim.sim.policies.batch import Growing, Static
 from kvsim.sim.policies.forked import Forked
 from kvsim.sim.policies.paged import Paged
@@ -42,23 +42,23 @@ __all__ = [
 
 
 Ended = Callable[[int], None]
-# Turns between two looks at whether requests end.
-_WATCH_EVERY = 64
+# Steps between two progress checks.
+_CHECK_EVERY = 64
 
 
 def simulate(
     stream: RequestStream, config: SimConfig, *, jump: bool = True, ended: Ended | None = None
 ) -> SimResult:
-    """Run every request of ``stream`` to its end.
+    """Simulate every request of ``stream`` to its end.
 
     Args:
-        jump: take steps between which nothing changes at once. The result is the same.
-        ended: told now and then how many requests have finished or were refused.
+        jump: fast-forward over decode-only steps; the result is identical.
+        ended: called now and then with the number of finished and refused requests.
 
     Raises:
-        SimulationError: ``nothing_fits``: each request was refused; ``livelock``; ``bad_option``.
+        SimulationError: ``nothing_fits``: every request was refused; ``livelock``; ``bad_option``.
         kvsim.traces.TraceError: the stream cannot be read.
-        TallyError: the states do not sum to the pool; an error of this program.
+        TallyError: the states do not sum to the pool; an internal error.
     """
     began = time.perf_counter()
     requests = iter(stream)
@@ -66,55 +66,55 @@ def simulate(
     policy = make_policy(config, (config.samples or first.samples) if first else 1)
     ahead = (first,) if first else ()
     keep_ids = config.policy == "paged+prefix"
-    arrivals = Arrivals(chain(ahead, requests), policy.check, keep_ids, config.samples)
+    arrivals = ArrivalQueue(chain(ahead, requests), policy.check, keep_ids, config.samples)
     recorder = Recorder(policy.names, config.series_points)
-    run = Run(config, arrivals, recorder, step_clock(config.latency), jump)
+    run = SimulationRun(config, arrivals, recorder, step_clock(config.latency), jump)
     policy.begin(run)
     _drive(run, policy, ended)
     policy.check_integrity()
-    recorder.mark()
+    recorder.add_point()
     wall_s = time.perf_counter() - began
     return outcome(run, policy, stream.info.to_json(), wall_s)
 
 
 def make_policy(config: SimConfig, samples: int = 1) -> Policy:
-    """The policy that a configuration names, for requests with so many samples."""
+    """Return the policy of ``config`` for requests with ``samples`` samples."""
     if config.policy == "static":
         return Static(config)
     if config.policy == "growing":
         return Growing(config)
     if config.policy in POLICIES:
         return Reserved(config)
-    # Who forks, overtakes, or waits while running, needs every step.
+    # Forks, priorities and waiting running requests need every step.
     narrow = config.max_num_batched_tokens < config.max_num_seqs
-    overtakes = config.scheduling_policy != "fcfs"
+    has_priorities = config.scheduling_policy != "fcfs"
     forks = config.beams > 1 or (samples > 1 and config.paged)
-    if forks or narrow or overtakes:
+    if forks or narrow or has_priorities:
         return Forked(config)
     return Paged(config)
 
 
-def _drive(run: Run, policy: Policy, ended: Ended | None) -> None:
+def _drive(run: SimulationRun, policy: Policy, ended: Ended | None) -> None:
     arrivals, recorder = run.arrivals, run.recorder
-    turns = 0
+    steps = 0
     while True:
-        if arrivals.next_at is not None and arrivals.next_at <= recorder.now:
-            arrivals.take(recorder.now)
-        if arrivals.waiting or policy.busy:
+        if arrivals.next_arrival_at is not None and arrivals.next_arrival_at <= recorder.now:
+            arrivals.read_until(recorder.now)
+        if arrivals.waiting or policy.has_work:
             policy.step()
-            turns += 1
-            if not turns % _WATCH_EVERY:
-                run.watch(_WATCH_EVERY)
+            steps += 1
+            if not steps % _CHECK_EVERY:
+                run.check_progress(_CHECK_EVERY)
                 if ended is not None:
                     ended(run.totals.finished + arrivals.num_refused)
-        elif arrivals.next_at is None:
+        elif arrivals.next_arrival_at is None:
             break
         else:
-            recorder.idle(arrivals.next_at, policy.levels())
+            recorder.idle(arrivals.next_arrival_at, policy.levels())
     _check_end(run)
 
 
-def _check_end(run: Run) -> None:
+def _check_end(run: SimulationRun) -> None:
     arrivals = run.arrivals
     refused = arrivals.refused
     if len(arrivals) and arrivals.num_refused == len(arrivals):

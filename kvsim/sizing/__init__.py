@@ -1,1 +1,1 @@
-"""How many bytes a model's cache takes and a GPU leaves for it."""
+"""KV cache bytes of models, and memory of GPUs."""

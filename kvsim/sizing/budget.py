@@ -1,4 +1,4 @@
-"""What memory is left for keys and values beside weights and everything else."""
+"""KV budget: GPU memory minus weights and overhead."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from kvsim.sizing.geometry import KVGeometry
 from kvsim.sizing.gpus import GPUFacts
 from kvsim.sizing.models import ModelFacts
 
-# A context, kernels and activations of a step: neither model nor GPU says how much.
+# Assumed bytes per GPU of CUDA context, kernels and activations.
 ASSUMED_OVERHEAD = 1 << 30
 
 
 class PlanError(Exception):
-    """A plan that cannot be made.
+    """A plan is impossible.
 
     Attributes:
-        code: ``no_room``: weights and overhead leave nothing; ``no_block``: not one request of
-            the maximum length fits; ``too_long``: every request is longer than allowed;
-            ``positions``: a maximum length beyond the model's; ``no_lengths``; ``uneven``: heads
-            cannot be split over that many GPUs.
-        params: its numbers.
+        code: ``no_room``: weights and overhead leave no KV budget; ``no_block``: a request of
+            the maximum length does not fit; ``too_long``: every request exceeds the maximum
+            length; ``positions``: the maximum length exceeds the model's; ``no_lengths``;
+            ``uneven``: heads cannot be split over that many GPUs.
+        params: values for the message.
     """
 
     def __init__(self, code: str, **params: int) -> None:
@@ -31,11 +31,11 @@ class PlanError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class KVBudget:
-    """Memory, and what of it is left for keys and values; bytes of all GPUs together.
+    """Memory and its KV budget; bytes summed over all GPUs.
 
     Attributes:
-        usable: memory x utilisation; None where the budget itself was given.
-        assumed: names of figures that nobody measured or declared.
+        usable: memory x utilisation; None if the KV budget was given directly.
+        assumed: names of values that were assumed.
     """
 
     kv: int
@@ -55,28 +55,28 @@ def kv_budget(
     overhead: int | None = None,
     dtype: str | None = None,
 ) -> KVBudget:
-    """Memory x utilisation - weights - overhead; ``overhead`` is of one GPU.
+    """Compute memory x utilisation - weights - overhead; ``overhead`` is bytes per GPU.
 
     Raises:
         PlanError: ``no_room``, ``uneven``.
-        ValueError: a utilisation that is not above 0 and at most 1, or no GPU.
+        ValueError: a utilisation outside (0, 1], or no GPU.
     """
     if not 0 < utilisation <= 1 or gpus < 1:
         raise ValueError(f"{utilisation} of {gpus} GPUs")
-    check_split(model, gpus)
+    check_tensor_parallel(model, gpus)
     memory = gpu.memory_bytes * gpus
     usable = int(gpu.memory_bytes * utilisation) * gpus
-    each = ASSUMED_OVERHEAD if overhead is None else overhead
+    per_gpu = ASSUMED_OVERHEAD if overhead is None else overhead
     weights = model.weight_bytes(dtype)
-    kv = usable - weights - each * gpus
+    kv = usable - weights - per_gpu * gpus
     if kv <= 0:
-        raise PlanError("no_room", usable=usable, weights=weights, overhead=each * gpus)
+        raise PlanError("no_room", usable=usable, weights=weights, overhead=per_gpu * gpus)
     assumed = ("overhead",) if overhead is None else ()
-    return KVBudget(kv, memory, utilisation, usable, weights, each * gpus, assumed)
+    return KVBudget(kv, memory, utilisation, usable, weights, per_gpu * gpus, assumed)
 
 
-def check_split(model: ModelFacts, gpus: int) -> None:
-    """Whether every rank can have as many heads as every other, as tensor parallelism asks.
+def check_tensor_parallel(model: ModelFacts, gpus: int) -> None:
+    """Check that heads split evenly over tensor-parallel ranks.
 
     Raises:
         PlanError: ``uneven``.
@@ -88,8 +88,8 @@ def check_split(model: ModelFacts, gpus: int) -> None:
 
 
 def kv_copies(geometry: KVGeometry, gpus: int) -> int:
-    """How often ranks keep the same keys and values: heads are split, not halved.
+    """Return how many ranks hold a copy of the same K and V.
 
-    A latent vector belongs to all heads, so every rank keeps it.
+    KV heads are split over ranks but not divided; MLA's latent vector is on every rank.
     """
     return gpus if geometry.tensors == 1 else -(-gpus // geometry.kv_heads)

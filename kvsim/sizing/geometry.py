@@ -1,4 +1,4 @@
-"""How many bytes a token's keys and values take, from the shape of a model."""
+"""Bytes of K and V per token, from the shape of a model."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = [
     "KVGeometry",
     "UnsupportedGeometryError",
     "geometry_from_config",
-    "requests_that_fit",
+    "max_concurrent_requests",
 ]
 
 _RECURRENT_TYPES = (
     "bamba", "falcon_h1", "falcon_mamba", "jamba", "mamba", "mamba2", "nemotron_h",
     "recurrent_gemma", "rwkv", "xlstm", "zamba", "zamba2",
 )  # fmt: skip
-# Fields that, when set, mean a cache of another shape.
+# Config fields that mean a KV cache of another shape.
 _REFUSED_FIELDS = {
     "is_encoder_decoder": "encoder_decoder",
     "num_kv_shared_layers": "shared_layers",
@@ -33,20 +33,20 @@ _REFUSED_FIELDS = {
 
 @dataclass(frozen=True, slots=True)
 class KVGeometry:
-    """Shape of a KV cache: every layer keeps a key and a value per KV head and token.
+    """Shape of a KV cache: each layer has one key and one value per KV head and token.
 
-        layer 0   K [kv_heads, head_dim]   V [kv_heads, head_dim]     a slot of one token is
-        layer 1   K                        V                          all of this together
+        layer 0   K [kv_heads, head_dim]   V [kv_heads, head_dim]     one slot (token) spans
+        layer 1   K                        V                          all layers
         ...
 
-    Latent attention (DeepSeek's MLA) keeps one vector for both instead: ``tensors`` is 1.
+    Latent attention (DeepSeek's MLA) has one vector for both: ``tensors`` is 1.
 
     Attributes:
-        head_dim: elements of one head; of a latent vector, its rank and its rotary part.
-        tensors: 2 for keys and values.
-        sliding_layers: how many of ``layers`` have a window.
-        window: tokens that those layers keep, the newest included.
-        scale_bytes: what a quantised cache adds for each block, layer, KV head and K or V.
+        head_dim: elements of one head; for MLA, latent rank + rotary part.
+        tensors: 2 for K and V, 1 for MLA.
+        sliding_layers: how many of ``layers`` have a sliding window.
+        window: tokens in the window, the newest included.
+        scale_bytes: bytes of one scale of a quantised cache (per block, layer, KV head and K/V).
     """
 
     layers: int
@@ -62,8 +62,7 @@ class KVGeometry:
     def bytes_per_token(self) -> int:
         """Bytes of one slot: 2 x layers x KV heads x head size x element size.
 
-        Windows do not count: it is what a token takes while no layer has forgotten it, and
-        what a pool with one table for all layers gives to each.
+        Ignores sliding windows, like a pool with one block table for all layers.
         """
         return self.layers * self.layer_bytes
 
@@ -74,28 +73,27 @@ class KVGeometry:
 
     @property
     def scales_per_block(self) -> int:
-        """Bytes of one block that belong to no slot: layers x (K and V) x KV heads x scale size."""
+        """Bytes of scales in one block: layers x (K and V) x KV heads x scale size."""
         return self.layers * self.tensors * self.kv_heads * self.scale_bytes
 
     def block_bytes(self, block_size: int) -> int:
-        """Bytes of a block of ``block_size`` slots, its scales included."""
+        """Return the bytes of a block of ``block_size`` slots, scales included."""
         return block_size * self.bytes_per_token + self.scales_per_block
 
     def blocks_in(self, budget_bytes: int, block_size: int) -> int:
-        """Whole blocks of ``block_size`` slots that fit in ``budget_bytes``."""
+        """Return the whole blocks of ``block_size`` slots that fit in ``budget_bytes``."""
         return budget_bytes // self.block_bytes(block_size)
 
 
 def geometry_from_config(config: Mapping[str, Any], element_bytes: int) -> KVGeometry:
     """Read the geometry from a Transformers config given as a mapping.
 
-    GPT-2 spells its sizes ``n_layer``, ``n_head`` and ``n_embd``, MPT in its own way; other
-    decoders follow Llama. ``head_dim`` given apart wins over hidden size / heads. A config that
-    wraps that of its language model (``text_config``) is read there.
+    Knows the field names of Llama, GPT-2 and MPT. ``head_dim`` takes precedence over hidden size
+    / heads. If the config nests its language model (``text_config``), reads that.
 
     Raises:
-        UnsupportedGeometryError: a cache of another kind; says which.
-        ValueError: a size is missing, so that any figure would be a guess.
+        UnsupportedGeometryError: another kind of cache, with the reason.
+        ValueError: a size is missing.
     """
     inner = config.get("text_config")
     if isinstance(inner, Mapping) and "num_hidden_layers" not in config:
@@ -126,11 +124,10 @@ def _check_kind(config: Mapping[str, Any]) -> None:
 
 
 def _kv_heads(config: Mapping[str, Any], heads: int) -> int:
-    """Heads that keys and values are kept for.
+    """Return the number of KV heads.
 
-    Falcon and GPTBigCode say it by flags: one for all (``multi_query``), or with Falcon's new
-    decoder architecture groups of their own number. (Transformers keeps the groups of that one
-    repeated for every head; engines that are built for it do not.)
+    Falcon and GPTBigCode use flags: ``multi_query`` means one, Falcon's new decoder architecture
+    has its own count. (Transformers repeats these for every head; serving engines do not.)
     """
     if config.get("new_decoder_architecture"):
         return _first(config, "num_kv_heads", "n_head_kv")
@@ -153,14 +150,14 @@ def _head_dim(config: Mapping[str, Any], heads: int) -> int:
     return size
 
 
-def requests_that_fit(
+def max_concurrent_requests(
     lengths: list[int], blocks: int, block_size: int, shared: Sequence[int] = ()
 ) -> int:
-    """How many requests of the given final lengths, repeated in order, ``blocks`` can hold at once.
+    """Return the maximum number of concurrent requests in ``blocks``, all at their final lengths.
 
-    ``lengths`` are slots per request (see :func:`final_tokens`). ``shared``, where given, says how
-    many positions at the beginning of each are those of the request before it: whole blocks of
-    these are not taken again.
+    ``lengths`` are slots per request (see :func:`kvsim.core.request.final_tokens`), repeated in
+    order. ``shared`` gives the leading positions that each request shares with the one before it;
+    whole blocks of these are not counted again.
 
     Raises:
         ValueError: no lengths, or one below 1.

@@ -1,9 +1,8 @@
-"""What GPUs hold and how fast they are, from their makers' data sheets.
+"""Memory and speed of GPUs, from data sheets.
 
-Memory is what NVML reports as the total of the card (ECC on), in MiB: data sheets round it, and
-error correction takes a sixteenth of GDDR6 chips. Where no report is at hand (MI300X) it is the
-sheet's figure. Arithmetic is 16-bit on tensor (matrix) cores without sparsity, summed in 32 bits.
-The link is PCIe with 16 lanes, one way.
+Memory is the total that NVML reports (ECC on), in MiB: data sheets round it, and ECC takes a
+sixteenth of GDDR6. MI300X has the data sheet's figure. FLOP/s are 16-bit dense on tensor (matrix)
+cores with 32-bit accumulation. The link is PCIe x16, one direction.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from kvsim.near import nearest
+from kvsim.spelling import nearest
 
 MIB = 1 << 20
 _PCIE3, _PCIE4, _PCIE5 = 15.75e9, 31.5e9, 63.0e9
 
 
 class UnknownGPUError(KeyError):
-    """No such GPU in the catalogue; ``close`` names those that are spelled alike."""
+    """No such GPU in the catalogue; ``close`` lists similar names."""
 
     def __init__(self, name: str, close: tuple[str, ...]) -> None:
         super().__init__(name)
@@ -32,10 +31,10 @@ class GPUFacts:
     """One GPU.
 
     Attributes:
-        memory_bytes: that the driver offers.
-        bandwidth: of its memory, bytes per second.
-        flops: 16-bit dense, per second.
-        link_bandwidth: to the host, bytes per second, one way.
+        memory_bytes: total memory that the driver reports.
+        bandwidth: memory bandwidth in bytes per second.
+        flops: 16-bit dense FLOP/s.
+        link_bandwidth: to the host, in bytes per second, one direction.
         source: the data sheet.
     """
 
@@ -80,7 +79,7 @@ GPUS: Mapping[str, GPUFacts] = MappingProxyType(
 )
 
 
-# What drivers and clouds call them, where that is more than the maker and the name above.
+# Names that drivers and clouds use, other than vendor + name above.
 _ALSO = {
     "v100-16gb": ("v100-sxm2-16gb",),
     "v100-32gb": ("v100-sxm2-32gb",),
@@ -105,10 +104,10 @@ _BY_PARTS = {
 
 
 def find_gpu(name: str) -> GPUFacts:
-    """A GPU by its name here, or as NVML and nvidia-smi print it; capitals do not matter.
+    """Find a GPU by catalogue name, or by the name that NVML or nvidia-smi prints; ignores case.
 
     Raises:
-        UnknownGPUError: with those of its family, or names that are close.
+        UnknownGPUError: with GPUs of the same family, or similar names.
     """
     parts = _parts(name)
     wanted = frozenset(parts)
@@ -120,5 +119,5 @@ def find_gpu(name: str) -> GPUFacts:
 
 
 def _chip(name: str) -> str:
-    """The part that no other kind of GPU has: ``4090`` of ``rtx-4090``."""
+    """Return the part that identifies the chip: ``4090`` of ``rtx-4090``."""
     return next((part for part in _parts(name) if re.search(r"\d", part)), name)

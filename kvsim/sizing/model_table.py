@@ -1,13 +1,12 @@
-"""Facts of published models: the fields of their Transformers configs that shape the KV cache.
+"""Published models: the fields of their Transformers configs that determine the KV cache.
 
-Source of every row: the ``config.json`` that its publisher keeps beside the weights on the
-Hugging Face Hub (named in the row), in the spelling of the Transformers configuration class of
-that ``model_type``; for GPT-2, OPT and Llama also the tables of their papers (Radford et al. 2019;
-arXiv 2205.01068, table 1; arXiv 2302.13971, table 2; arXiv 2307.09288; arXiv 2407.21783, table 3).
+Source of each row: ``config.json`` in the publisher's Hugging Face repository (named in the row),
+with the field names of the Transformers configuration class. For GPT-2, OPT and Llama also the
+papers (Radford et al. 2019; arXiv 2205.01068, table 1; arXiv 2302.13971, table 2; arXiv 2307.09288;
+arXiv 2407.21783, table 3).
 
-``parameters`` is the number of weights that Transformers builds from such a config, tied ones
-counted once; tests build them without memory and compare. ``active`` is what one token passes
-through in a mixture of experts.
+``parameters`` counts the weights that Transformers creates from the config, tied ones once; tests
+compare. ``active`` counts those used per token in a mixture of experts.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def _opt(layers: int, hidden: int, heads: int, **more: Any) -> dict[str, Any]:
 
 
 def _neox(layers: int, hidden: int, heads: int, vocab: int) -> dict[str, Any]:
-    # Neither a number of KV heads nor groups: every head has its own.
+    # GPT-NeoX configs have no number of KV heads: every query head has its own.
     config = _decoder("gpt_neox", layers, hidden, heads, heads, 4 * hidden, vocab, 2048)
     del config["num_key_value_heads"]
     return config
@@ -101,7 +100,7 @@ ROWS: tuple[Row, ...] = (
     ("opt-13b", "facebook/opt-13b", F16, 12_853_473_280, None, _opt(40, 5120, 40)),
     ("opt-30b", "facebook/opt-30b", F16, 29_974_540_288, None, _opt(48, 7168, 56)),
     ("opt-66b", "facebook/opt-66b", F16, 65_719_701_504, None, _opt(64, 9216, 72)),
-    # Its weights were given on request only; the sizes are those of the paper's table 1.
+    # The weights are not public; sizes are from table 1 of the paper.
     ("opt-175b", "(arXiv 2205.01068)", F16, 174_604_468_224, None, _opt(96, 12288, 96)),
     ("llama-7b", "huggyllama/llama-7b", F16, 6_738_415_616, None,
      _decoder("llama", 32, 4096, 32, 32, 11008, 32000, 2048)),

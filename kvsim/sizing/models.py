@@ -1,4 +1,4 @@
-"""The catalogue of models: names, weights, and the KV geometry that follows from their configs.
+"""Catalogue of models: weights, and the KV geometry from their configs.
 
 name ─► row of kvsim.sizing.model_table ─► config ─► geometry_from_config ─► bytes per token
 """
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from kvsim.near import nearest
 from kvsim.sizing.geometry import KVGeometry, geometry_from_config
 from kvsim.sizing.model_table import ROWS
+from kvsim.spelling import nearest
 
 ELEMENT_BYTES = {"float8": 1, "float16": 2, "bfloat16": 2, "float32": 4}
 
-# Well-known models whose cache the formulas do not describe: what a refusal says.
+# Well-known models with an unsupported cache, and the reason.
 REFUSED = {
     "gemma-3n": "shared_layers",
     "llama-4-scout": "chunked",
@@ -35,9 +35,9 @@ class UnknownModelError(KeyError):
     """No such model in the catalogue.
 
     Attributes:
-        name: what was asked for.
-        close: names that are spelled alike.
-        reason: why it is refused, for a model that is known; None for an unknown one.
+        name: the name requested.
+        close: similar names.
+        reason: why a known model is unsupported; None for an unknown one.
     """
 
     def __init__(self, name: str, close: tuple[str, ...], reason: str | None = None) -> None:
@@ -47,15 +47,15 @@ class UnknownModelError(KeyError):
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What sizes and speeds depend on.
+    """What KV cache size and speed depend on.
 
     Attributes:
-        name: in this catalogue; ``custom`` for one read from a config.
-        source: repository of its config.
+        name: catalogue name; ``custom`` for a model read from a config.
+        source: repository of the config.
         dtype: of the published weights.
-        parameters: weights, tied ones once.
-        active_parameters: those that one token passes through.
-        config: the fields of its Transformers config.
+        parameters: number of weights, tied ones counted once.
+        active_parameters: weights used per token.
+        config: fields of the Transformers config.
     """
 
     name: str
@@ -67,41 +67,41 @@ class ModelFacts:
 
     @property
     def serving_dtype(self) -> str:
-        """What vLLM's ``--dtype auto`` computes in: 32-bit weights are served in 16 bits."""
+        """The dtype of vLLM's ``--dtype auto``: 32-bit weights are served in 16 bits."""
         return "float16" if self.dtype == "float32" else self.dtype
 
     @property
     def kv_dtype(self) -> str:
-        """What keys and values are kept in unless asked otherwise (8-bit weights: bfloat16)."""
+        """Default dtype of K and V (bfloat16 for 8-bit weights)."""
         return "bfloat16" if self.dtype == "float8" else self.serving_dtype
 
     @property
     def max_positions(self) -> int | None:
-        """Positions that the model was made for; None where its config sets no limit."""
+        """Position limit of the model; None if its config has none."""
         for key in ("max_position_embeddings", "n_positions", "max_seq_len"):
             if self.config.get(key):
                 return int(self.config[key])
         return None
 
     def max_length_of(self, longest: int) -> int:
-        """Maximum length that a longest request of so many tokens needs, within the positions."""
+        """Return the maximum length for a longest request of ``longest`` tokens."""
         return min(longest, self.max_positions or longest)
 
     @property
     def query_heads(self) -> int:
-        """Heads of a layer, for the arithmetic of attention."""
+        """Query heads of a layer."""
         heads = self.config.get("num_attention_heads") or self.config["n_head"]
         return int(heads)
 
     def weight_bytes(self, dtype: str | None = None) -> int:
-        """Bytes of all weights, in their serving dtype or another."""
+        """Return the bytes of all weights in ``dtype``, by default the serving dtype."""
         return self.parameters * ELEMENT_BYTES[dtype or self.serving_dtype]
 
     def geometry(self, kv_dtype: str | None = None) -> KVGeometry:
-        """Shape of its cache.
+        """Return the shape of its KV cache.
 
         Raises:
-            kvsim.sizing.geometry.UnsupportedGeometryError: a cache of another kind.
+            kvsim.sizing.geometry.UnsupportedGeometryError: another kind of cache.
         """
         return geometry_from_config(self.config, ELEMENT_BYTES[kv_dtype or self.kv_dtype])
 
@@ -117,10 +117,10 @@ MODELS: Mapping[str, ModelFacts] = MappingProxyType(_catalogue())
 
 
 def find_model(name: str) -> ModelFacts:
-    """A model by its name here or that of its repository; capitals do not matter.
+    """Find a model by catalogue or repository name; ignores case.
 
     Raises:
-        UnknownModelError: with names that are close, or the reason why it is refused.
+        UnknownModelError: with similar names, or the reason why it is unsupported.
     """
     wanted = name.lower()
     for facts in MODELS.values():

@@ -1,11 +1,11 @@
-"""Which layers of a model forget: sliding windows as configs spell them.
+"""Sliding-window layers of a model, from its config.
 
     position      0 1 2 3 4 5 6 7
-    full layer    k k k k k k k k        every token stays
-    sliding, 3    . . . . . k k k        a token leaves when it is 3 behind
+    full layer    k k k k k k k k        every token is kept
+    sliding, 3    . . . . . k k k        only the newest 3 are attended to
 
-A config made by Transformers lists ``layer_types``. Published files are often older: there the
-type of the model decides, by the rule of its own configuration class.
+Recent Transformers configs list ``layer_types``. For older ones, the model type decides by the rule
+of its configuration class.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _PATTERNS = {"gemma2": 2, "gemma3_text": 6, "gemma3": 6, "cohere2": 4}
 
 
 class UnsupportedGeometryError(ValueError):
-    """A model whose KV cache these formulas do not describe.
+    """The KV cache of the model is of an unsupported kind.
 
     Attributes:
         reason: a code: ``encoder_decoder``, ``layer_types``, ``recurrent``, ``window_unknown``,
             ``shared_layers``, ``head_sizes``, ``indexer``, ``chunked``, ``cross_attention``.
-        detail: the field or value that says so.
+        detail: the config field or value.
     """
 
     def __init__(self, reason: str, detail: str) -> None:
@@ -35,11 +35,11 @@ class UnsupportedGeometryError(ValueError):
 
 
 def sliding_layers(config: Mapping[str, Any], layers: int) -> tuple[int, int | None]:
-    """How many of the ``layers`` have a window, and how many tokens it holds.
+    """Return the number of layers with a window, and the window in tokens.
 
     Raises:
-        UnsupportedGeometryError: a kind of layer that neither keeps all nor slides, or a window
-            whose layers cannot be told.
+        UnsupportedGeometryError: a layer that is neither full nor sliding attention, or a window
+            without known layers.
     """
     types = config.get("layer_types")
     window = config.get("sliding_window")

@@ -1,21 +1,21 @@
-"""A grid of simulations, on one machine by processes or on a cluster by Ray.
+"""Grids of simulations, by local processes or on a Ray cluster.
 
 grid ─► cells ─┬─ finished ───────────────┐
                └─ missing ─► processes ───┼─► OUT/cells/<id>.json ─► summary
                              or Ray ──────┘
 """
 
-from kvsim.sweep.cell import Done, compute, run_cell
-from kvsim.sweep.grid import AXES, Cell, SweepError, expand
-from kvsim.sweep.store import Store
+from kvsim.sweep.cell import ComputedCell, compute, run_cell
+from kvsim.sweep.grid import AXES, SweepCell, SweepError, expand
+from kvsim.sweep.store import CellStore
 from kvsim.sweep.summary import MEASURES, cells_summary
 
 __all__ = [
     "AXES",
     "MEASURES",
-    "Cell",
-    "Done",
-    "Store",
+    "CellStore",
+    "ComputedCell",
+    "SweepCell",
     "SweepError",
     "cells_summary",
     "compute",

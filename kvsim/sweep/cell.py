@@ -1,4 +1,4 @@
-"""Computes one cell: the bytes of its file, the same on every machine."""
+"""Computes one cell: the bytes of its file, identical on every machine."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from kvsim.sim.config import SimConfig, SimulationError, catalogue_config
 from kvsim.sim.simulator import simulate
 from kvsim.sizing.geometry import UnsupportedGeometryError
 from kvsim.sizing.models import find_model
-from kvsim.sweep.grid import SETTINGS, Cell, canonical, code_digest, rate_factor, trace_sha256
-from kvsim.traces.distributions import Arrivals
+from kvsim.sweep.grid import SETTINGS, SweepCell, canonical, code_digest, rate_factor, trace_sha256
+from kvsim.traces.distributions import ArrivalProcess
 from kvsim.traces.edit import Head, ScaleRate, WithArrivals
-from kvsim.traces.generate import Generated, from_preset
+from kvsim.traces.generate import SyntheticTrace, from_preset
 from kvsim.traces.load import TraceFile
 from kvsim.traces.types import NANOSECONDS, RequestStream, TraceError
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """A computed cell, what it cost, and who computed it: ``process``, or a node of Ray."""
+class ComputedCell:
+    """A computed cell, its cost, and where it was computed: ``process``, or a Ray node id."""
 
     id: str
     content: bytes
@@ -32,24 +32,23 @@ class Done:
     by: str = "process"
 
 
-def compute(cell: Cell, trace: Path | None = None) -> Done:
-    """:func:`run_cell` with a stopwatch."""
+def compute(cell: SweepCell, trace: Path | None = None) -> ComputedCell:
+    """Run :func:`run_cell` and measure its time."""
     began = time.perf_counter()
     content = run_cell(cell, trace)
-    return Done(cell.id, content, time.perf_counter() - began)
+    return ComputedCell(cell.id, content, time.perf_counter() - began)
 
 
-def run_cell(cell: Cell, trace: Path | None = None) -> bytes:
-    """Simulate a cell; the bytes of its file.
+def run_cell(cell: SweepCell, trace: Path | None = None) -> bytes:
+    """Simulate a cell and return the bytes of its file.
 
-    A cell that cannot be simulated (a pool too small, a trace with a bad row) has that as its
-    result.
+    If the simulation is impossible (pool too small, bad trace row), the error is the result.
 
     Args:
-        trace: where the trace file lies, if not where the cell says.
+        trace: location of the trace file, if not that of the cell.
 
     Raises:
-        RuntimeError: this program's code, or the trace, is not the one that the cell is of.
+        RuntimeError: this code, or the trace, is not the one of the cell.
     """
     if cell.trace_sha256 is not None:
         path = trace or Path(cell.settings["trace"])
@@ -73,7 +72,7 @@ def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v if isinstance(v, int | float | str) else str(v) for k, v in params.items()}
 
 
-def _config(cell: Cell, stream: RequestStream) -> SimConfig:
+def _config(cell: SweepCell, stream: RequestStream) -> SimConfig:
     settings = cell.settings
     length = settings.get("max_length")
     if length is None:
@@ -87,21 +86,21 @@ def _config(cell: Cell, stream: RequestStream) -> SimConfig:
         settings.get("budget_bytes"),
         length,
         seed=settings.get("seed", 0),
-        # A summary needs no fine series, and a grid has many cells.
+        # The summary needs no fine series, and a grid has many cells.
         series_points=64,
         **{name: settings[name] for name in SETTINGS if name in settings},
     )
 
 
-def _stream(cell: Cell, path: Path | None) -> RequestStream:
+def _stream(cell: SweepCell, path: Path | None) -> RequestStream:
     settings = cell.settings
     rate, seed = settings.get("rate"), settings.get("seed", 0)
     factor = rate_factor(rate)
-    arrivals = Arrivals(None if factor else rate, settings.get("cv", 1.0))
+    arrivals = ArrivalProcess(None if factor else rate, settings.get("cv", 1.0))
     if cell.trace_sha256 is None:
-        # Lengths that fit, so that cells with one maximum length serve the same requests.
+        # Limit the lengths, so that cells with one maximum length serve the same requests.
         length = settings.get("max_length") or find_model(settings["model"]).max_positions
-        return Generated(
+        return SyntheticTrace(
             from_preset(
                 settings["trace"], settings["requests"], arrivals, seed=seed, max_length=length
             )
@@ -110,27 +109,29 @@ def _stream(cell: Cell, path: Path | None) -> RequestStream:
     if "requests" in settings:
         stream = Head(stream, settings["requests"])
     if factor is not None:
-        return _faster(stream, settings["rate"], factor)
+        return _scaled(stream, settings["rate"], factor)
     return stream if rate is None else _at_rate(stream, arrivals, rate, seed)
 
 
-def _faster(stream: RequestStream, rate: str, factor: float) -> RequestStream:
-    """The trace's own times, so many times as fast.
+def _scaled(stream: RequestStream, rate: str, factor: float) -> RequestStream:
+    """Return the trace with its own times, ``factor`` times as fast.
 
     Raises:
-        SimulationError: ``bad_option``: it has no times.
+        SimulationError: ``bad_option``: the trace has no clock.
     """
     if not stream.info.has_clock:
         raise SimulationError("bad_option", option="rate", value=rate)
     return ScaleRate(stream, factor)
 
 
-def _at_rate(stream: RequestStream, arrivals: Arrivals, rate: float, seed: int) -> RequestStream:
-    """The trace's own times scaled to a rate, or drawn ones where it has none."""
+def _at_rate(
+    stream: RequestStream, arrivals: ArrivalProcess, rate: float, seed: int
+) -> RequestStream:
+    """Return the trace at ``rate``: its own times scaled, or sampled ones if it has none."""
     count = sum(1 for _ in stream)
     span = stream.info.span_ns
     if stream.info.has_clock and span and count > 1:
         return ScaleRate(stream, rate * span / NANOSECONDS / (count - 1))
     random = np.random.Generator(np.random.PCG64(seed))
-    drawn = arrivals.draw(count, random)
-    return WithArrivals(stream, drawn.tolist(), rate=rate, cv=arrivals.cv, seed=seed)
+    sampled = arrivals.sample(count, random)
+    return WithArrivals(stream, sampled.tolist(), rate=rate, cv=arrivals.cv, seed=seed)

@@ -1,13 +1,13 @@
-"""A grid of simulations: every combination of the listed values is a cell, computed once.
+"""Grid of simulations: each combination of the listed values is a cell, computed once.
 
     policy      paged  max            cells    paged 8 · paged 16 · max
-    block size  8  16                          what a policy does not know of is no axis for it
+    block size  8  16                          a policy ignores axes that do not apply to it
 
     cell ─► canonical JSON ─► sha256 ─► id ─► OUT/cells/<id>.json
 
-A cell's id covers all that its result depends on: every setting, the content of its trace, and this
-package's own code. So a finished cell is never computed again, a changed one always, and whoever
-computes it writes the same bytes. How long it took stands in a file of its own.
+The id covers everything that the result depends on: settings, content of the trace, and this
+package's source. A finished cell is never computed again, a changed one always is, and its bytes
+do not depend on the machine. The time it took is in a separate file.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ from kvsim.sizing.models import find_model
 from kvsim.traces.generate import PRESETS
 
 FORMAT = 1
-# Of SimConfig; the others follow from model and GPU, or are written down with the trace.
+# Fields of SimConfig; the others follow from model and GPU, or are recorded with the trace.
 SETTINGS = (
     "block_size", "max_num_seqs", "max_num_batched_tokens", "long_prefill_token_threshold",
     "watermark_blocks", "preemption", "host_blocks", "samples", "beams", "branching", "growth",
 )  # fmt: skip
-# What policies other than the paged ones do not know of.
+# Axes that apply to paged policies only.
 _PAGED_ONLY = {"block_size", "watermark_blocks", "preemption", "host_blocks", "beams", "branching"}
 AXES = (
     "policy", "model", "gpu", "gpus", "budget_bytes", "max_length", *SETTINGS,
     "trace", "requests", "rate", "cv", "seed",
 )  # fmt: skip
-# Far above what is meant; beyond them arrays and floats overflow.
-_MOST, _MOST_NUMBER = 1 << 62, 1e12
-# A cell takes a file, and a second or more.
-MOST_CELLS = 1_000_000
+# Limits far above sensible values; larger ones overflow arrays and floats.
+_MAX_INT, _MAX_FLOAT = 1 << 62, 1e12
+# Each cell takes a file and at least a second.
+MAX_CELLS = 1_000_000
 _NEEDED = ("policy", "model", "gpu", "trace")
 
 
 class SweepError(ValueError):
-    """A grid that makes no cells.
+    """The grid has no valid cells.
 
     Attributes:
         code: ``unknown_axis``, ``no_values``, ``missing_axes``, ``bad_value``, ``no_file``,
             ``too_many``, ``no_rate_to_scale``, ``workers_died``, ``no_ray``, ``ray_unreachable``;
-            a key for a translation.
-        params: its names and values.
+            a translation key.
+        params: values for the message.
     """
 
     def __init__(self, code: str, **params: object) -> None:
@@ -64,8 +64,8 @@ class SweepError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """One simulation: its settings by name of the axis; those not given are not in it."""
+class SweepCell:
+    """One simulation: its settings by axis; unset axes are absent."""
 
     settings: Mapping[str, Any]
     trace_sha256: str | None
@@ -73,12 +73,12 @@ class Cell:
 
     @property
     def id(self) -> str:
-        """Twenty hexadecimal digits of all that the result depends on."""
+        """Twenty hexadecimal digits of the hash over ``key``."""
         return hashlib.sha256(canonical(self.key)).hexdigest()[:20]
 
     @property
     def key(self) -> dict[str, Any]:
-        """What the id covers. A trace file counts by its content and name, not by its place."""
+        """Everything the id covers; a trace file by content and name, not by directory."""
         settings = dict(self.settings)
         if self.trace_sha256 is not None:
             settings["trace"] = Path(settings["trace"]).name
@@ -91,10 +91,10 @@ class Cell:
 
 
 def canonical(data: Any) -> bytes:
-    """JSON of which there is one: sorted keys, no blanks.
+    """Encode as canonical JSON: sorted keys, no blanks.
 
     Raises:
-        ValueError: a number that is none.
+        ValueError: NaN or an infinity.
     """
     text = json.dumps(
         data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
@@ -102,28 +102,28 @@ def canonical(data: Any) -> bytes:
     return text.encode() + b"\n"
 
 
-def expand(grid: Mapping[str, Any]) -> list[Cell]:
-    """Cells of a grid, in the order of its axes; a value that is no list is the only one.
+def expand(grid: Mapping[str, Any]) -> list[SweepCell]:
+    """Return the cells of a grid, in the order of its axes; a scalar is a list of one value.
 
     Raises:
         SweepError: an unknown or missing axis, or one without values or with a wrong one.
         kvsim.sizing.models.UnknownModelError, kvsim.sizing.gpus.UnknownGPUError: no such name.
     """
     axes = {name: _values(name, values) for name, values in grid.items()}
-    drawn = any(name in PRESETS for name in axes.get("trace", ()))
-    missing = [name for name in (*_NEEDED, *["requests"] * drawn) if name not in axes]
+    synthetic = any(name in PRESETS for name in axes.get("trace", ()))
+    missing = [name for name in (*_NEEDED, *["requests"] * synthetic) if name not in axes]
     if missing:
         raise SweepError("missing_axes", axes=", ".join(missing))
     count = math.prod(len(values) for values in axes.values())
-    if count > MOST_CELLS:
-        raise SweepError("too_many", count=count, most=MOST_CELLS)
+    if count > MAX_CELLS:
+        raise SweepError("too_many", count=count, most=MAX_CELLS)
     _check(axes)
     hashes = {name: trace_sha256(Path(name)) for name in axes["trace"] if name not in PRESETS}
     code = code_digest()
-    cells: dict[str, Cell] = {}
+    cells: dict[str, SweepCell] = {}
     for values in product(*axes.values()):
         settings = _relevant(dict(zip(axes, values, strict=True)))
-        cell = Cell(settings, hashes.get(settings["trace"]), code)
+        cell = SweepCell(settings, hashes.get(settings["trace"]), code)
         cells.setdefault(cell.id, cell)
     return list(cells.values())
 
@@ -152,14 +152,14 @@ def _fits(name: str, value: Any) -> bool:
     if name == "rate" and isinstance(value, str):
         return rate_factor(value) is not None
     if name in _NUMBERS:
-        fits = isinstance(value, int | float) and 0 <= value <= _MOST_NUMBER
+        fits = isinstance(value, int | float) and 0 <= value <= _MAX_FLOAT
         return fits and (name != "rate" or value > 0)
     least = 0 if name in ("seed", "watermark_blocks", "host_blocks") else 1
-    return isinstance(value, int) and least <= value <= _MOST
+    return isinstance(value, int) and least <= value <= _MAX_INT
 
 
 def rate_factor(rate: float | str | None) -> float | None:
-    """2.0 of ``2x``, which is twice the rate that the trace has; None of a rate in requests."""
+    """Parse ``2x`` (twice the trace's own rate) as 2.0; None for a rate in requests/s."""
     if not isinstance(rate, str) or rate[-1:].lower() != "x":
         return None
     try:
@@ -181,14 +181,14 @@ def _check(axes: Mapping[str, Sequence[Any]]) -> None:
         kinds = ("recompute", "swap")
         if kind not in kinds:
             raise SweepError("bad_value", axis="preemption", value=kind, choices=kinds)
-    drawn = [name for name in axes["trace"] if name in PRESETS]
+    synthetic = [name for name in axes["trace"] if name in PRESETS]
     scaled = [rate for rate in axes.get("rate", ()) if rate_factor(rate) is not None]
-    if drawn and scaled:
-        raise SweepError("no_rate_to_scale", trace=drawn[0], value=scaled[0])
+    if synthetic and scaled:
+        raise SweepError("no_rate_to_scale", trace=synthetic[0], value=scaled[0])
 
 
 def _relevant(settings: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what this cell does not depend on, and use one number for one value."""
+    """Remove settings that the cell does not depend on, and normalise numbers."""
     if settings["policy"] in CONTIGUOUS:
         settings = {k: v for k, v in settings.items() if k not in _PAGED_ONLY}
     if settings["trace"] not in PRESETS and "rate" not in settings:
@@ -200,14 +200,14 @@ def _relevant(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def trace_sha256(path: Path) -> str:
-    """Sha256 of a trace file.
+    """Return the sha256 of a trace file.
 
     Raises:
         SweepError: ``no_file``.
     """
     try:
         there = path.is_file()
-    except (OSError, ValueError):  # a name that is none, or too long for one
+    except (OSError, ValueError):  # an invalid or too long name
         there = False
     if not there:
         raise SweepError("no_file", path=str(path))
@@ -216,7 +216,7 @@ def trace_sha256(path: Path) -> str:
 
 @cache
 def code_digest() -> str:
-    """Hash of this package's source: a result is that of one program."""
+    """Return a hash of this package's source."""
     root = Path(kvsim.__file__).parent
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py"), key=lambda each: each.relative_to(root).as_posix()):

@@ -1,4 +1,4 @@
-"""Cells by processes of this machine; a process that dies takes nothing with it but its cell."""
+"""Computes cells in local processes; a process that dies loses only its own cell."""
 
 from __future__ import annotations
 
@@ -12,73 +12,73 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import active_children, get_context, parent_process, resource_tracker
 
-from kvsim.sweep.cell import Done, compute
-from kvsim.sweep.grid import Cell, SweepError
+from kvsim.sweep.cell import ComputedCell, compute
+from kvsim.sweep.grid import SweepCell, SweepError
 
-# What ends a command; where a system cannot hold signals back, none.
-_HELD = {
+# Signals that end a command; empty where signals cannot be blocked.
+_SIGNALS = {
     getattr(signal, name)
     for name in ("SIGINT", "SIGTERM", "SIGHUP")
     if hasattr(signal, "pthread_sigmask") and hasattr(signal, name)
 }
-# Pools in a row that break before any of their cells has ended.
-_MOST_BROKEN = 3
+# Consecutive broken pools without a finished cell before giving up.
+_MAX_BROKEN = 3
 _SAFE_PATH = "PYTHONSAFEPATH"
 
 
-def by_processes(cells: Sequence[Cell], workers: int) -> Iterator[Done]:
-    """Cells as they end, in no particular order.
+def run_in_processes(cells: Sequence[SweepCell], workers: int) -> Iterator[ComputedCell]:
+    """Yield cells as they are computed, in any order.
 
     Raises:
         SweepError: ``workers_died``: processes keep dying (out of memory?); ``no_processes``: the
-            system makes none.
+            system cannot create processes.
     """
     left = {cell.id: cell for cell in cells}
     broken = 0
     while left:
         before = len(left)
         try:
-            for done in _one_pool(list(left.values()), workers):
+            for done in _run_pool(list(left.values()), workers):
                 del left[done.id]
                 yield done
         except BrokenProcessPool as error:
             broken = 0 if len(left) < before else broken + 1
-            if broken == _MOST_BROKEN:
+            if broken == _MAX_BROKEN:
                 raise SweepError("workers_died", left=len(left)) from error
 
 
-def _one_pool(cells: Sequence[Cell], workers: int) -> Iterator[Done]:
-    others, whole = set(active_children()), False
-    with _made_by_the_system(), _safe_path():
+def _run_pool(cells: Sequence[SweepCell], workers: int) -> Iterator[ComputedCell]:
+    others, complete = set(active_children()), False
+    with _os_errors_converted(), _safe_path():
         pool = _pool(min(workers, len(cells)))
     try:
-        with _made_by_the_system(), _signals_held(), _safe_path():
-            futures: list[Future[Done]] = [pool.submit(compute, cell) for cell in cells]
+        with _os_errors_converted(), _signals_blocked(), _safe_path():
+            futures: list[Future[ComputedCell]] = [pool.submit(compute, cell) for cell in cells]
         for future in as_completed(futures):
             yield future.result()
-        whole = True
+        complete = True
     finally:
-        if not whole:  # a cell may take minutes, and nobody is left who wants it
+        if not complete:  # abandoned by the caller: do not wait minutes for running cells
             for process in set(active_children()) - others:
                 process.terminate()
         pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _pool(workers: int) -> ProcessPoolExecutor:
-    # It gives back what a killed process leaves, so it must not go with the terminal of that one.
-    # Windows has none, and no signals to hold back.
-    if _HELD:
-        with _signals_held():
+    # Block signals in the resource tracker, which cleans up after killed processes and must survive
+    # the terminal's signals. Windows has neither.
+    if _SIGNALS:
+        with _signals_blocked():
             resource_tracker.ensure_running()
-    # Not forked: threads of the parent hold locks that a copy would never see opened.
+    # Do not fork: locks held by other threads would never be released in the child.
     return ProcessPoolExecutor(
-        workers, mp_context=get_context("spawn"), initializer=_stay_with_parent
+        workers, mp_context=get_context("spawn"), initializer=_exit_with_parent
     )
 
 
 @contextmanager
 def _safe_path() -> Iterator[None]:
-    """Processes that start here import nothing from the working directory."""
+    """Keep processes started here from importing from the working directory."""
     before = os.environ.get(_SAFE_PATH)
     os.environ[_SAFE_PATH] = "1"
     try:
@@ -91,8 +91,8 @@ def _safe_path() -> Iterator[None]:
 
 
 @contextmanager
-def _made_by_the_system() -> Iterator[None]:
-    """Processes, pipes and what they share: without room or a number left there are none."""
+def _os_errors_converted() -> Iterator[None]:
+    """Convert OS errors from creating processes and pipes to :class:`SweepError`."""
     try:
         yield
     except OSError as error:
@@ -100,11 +100,11 @@ def _made_by_the_system() -> Iterator[None]:
         raise SweepError("no_processes", why=why) from error
 
 
-def _stay_with_parent() -> None:
-    """Ctrl-C is the parent's to answer; and where it was killed, nobody waits for its next cell."""
+def _exit_with_parent() -> None:
+    """Ignore SIGINT, which the parent handles, and exit when the parent dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if _HELD:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
+    if _SIGNALS:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     parent = parent_process()
     assert parent is not None
 
@@ -116,12 +116,12 @@ def _stay_with_parent() -> None:
 
 
 @contextmanager
-def _signals_held() -> Iterator[None]:
-    """No process is half started when a signal comes, and none hears of one while it imports."""
-    if not _HELD:
+def _signals_blocked() -> Iterator[None]:
+    """Block signals, so that none interrupts the start of a process or its imports."""
+    if not _SIGNALS:
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""All cells of a grid as rows of plain values."""
+"""Summary of a grid: one row of plain values per cell."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from kvsim.sweep.grid import AXES
 
 
 def cells_summary(results: Iterable[bytes]) -> list[dict[str, Any]]:
-    """One row of plain values for each cell file; None is what is unknown or does not apply.
+    """Return one row for each cell file; None is unknown or not applicable.
 
-    ``error`` is the code of what kept a cell from being simulated; ``error_params`` are its names
-    and values, the one entry that is no plain value.
+    ``error`` is the error code of a failed cell; ``error_params`` are its parameters, the only
+    entry that is not a plain value.
     """
     return [_row(json.loads(each)) for each in results]
 
@@ -23,7 +23,7 @@ def _row(data: Mapping[str, Any]) -> dict[str, Any]:
     settings = data["cell"]["settings"]
     row: dict[str, Any] = {"id": data["id"]} | {name: settings.get(name) for name in AXES}
     result, error = data.get("result"), data.get("error")
-    # Of a file it is known without a result; of what was drawn it is a hash over the numbers.
+    # A file's hash is known without a result; a synthetic trace's is computed with it.
     row["trace_sha256"] = result["trace"]["sha256"] if result else data["cell"]["trace_sha256"]
     row["error"] = error and error["code"]
     row["error_params"] = error and error["params"]
@@ -33,11 +33,11 @@ def _row(data: Mapping[str, Any]) -> dict[str, Any]:
             value = value.get(part) if isinstance(value, Mapping) else None
         row[name] = value
     if row["policy"] in CONTIGUOUS:
-        row |= dict.fromkeys(_OF_BLOCKS)
+        row |= dict.fromkeys(_PREEMPTION_COLUMNS)
     return row
 
 
-# Columns of a summary, and where they are in a result.
+# Columns of a summary and their paths in a result.
 MEASURES: Mapping[str, tuple[str, ...]] = {
     "pool_slots": ("pool_slots",),
     "arrived": ("requests", "arrived"),
@@ -66,5 +66,5 @@ MEASURES: Mapping[str, tuple[str, ...]] = {
     "requests_per_s": ("requests_per_s",),
     "output_tokens_per_s": ("output_tokens_per_s",),
 }
-# A contiguous policy admits a request with all its memory: there is nothing to take away.
-_OF_BLOCKS = ("preemptions", "recomputed_tokens", "swapped_bytes")
+# Contiguous policies never preempt.
+_PREEMPTION_COLUMNS = ("preemptions", "recomputed_tokens", "swapped_bytes")

@@ -1,11 +1,11 @@
-"""Traces: files of every published format, drawn ones, and what may be done to either.
+"""Traces: files in all published formats, synthetic traces, and edits of both.
 
-Whatever is cut, refused, moved or drawn is counted in :class:`TraceInfo`; nothing is silent.
+:class:`TraceInfo` counts everything cut, rejected, shifted or sampled.
 """
 
-from kvsim.traces.distributions import Arrivals, Lengths
+from kvsim.traces.distributions import ArrivalProcess, LengthDistribution
 from kvsim.traces.edit import Head, ScaleRate, Tile, WithArrivals
-from kvsim.traces.generate import PRESETS, Generated, Prefixes, Recipe, from_preset
+from kvsim.traces.generate import PRESETS, Prefixes, Recipe, SyntheticTrace, from_preset
 from kvsim.traces.load import ReadOptions, TraceFile
 from kvsim.traces.types import (
     Edit,
@@ -18,17 +18,17 @@ from kvsim.traces.types import (
 
 __all__ = [
     "PRESETS",
-    "Arrivals",
+    "ArrivalProcess",
     "Edit",
-    "Generated",
     "Head",
-    "Lengths",
+    "LengthDistribution",
     "Prefixes",
     "ReadOptions",
     "Recipe",
     "Rejection",
     "RequestStream",
     "ScaleRate",
+    "SyntheticTrace",
     "Tile",
     "TraceError",
     "TraceFile",

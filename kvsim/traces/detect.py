@@ -1,7 +1,7 @@
-"""Which format a file has, which unit its times, which size the blocks of its hash ids.
+"""Detection of a file's format, time unit, and block size of hash ids.
 
-A prompt of L tokens in n blocks of B says that ``ceil(L / B) == n``, so that B lies from
-``ceil(L / n)`` to ``(L - 1) // (n - 1)``. A few rows leave one power of two.
+A prompt of L tokens in n blocks of size B requires ``ceil(L / B) == n``. So B is between
+``ceil(L / n)`` and ``(L - 1) // (n - 1)``, and a few rows leave one power of two.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from kvsim.traces.formats import FORMATS, Format
-from kvsim.traces.opening import opened
+from kvsim.traces.formats import FORMATS, TraceFormat
+from kvsim.traces.opening import open_trace
 from kvsim.traces.parse import UNITS
 from kvsim.traces.rows import (
     json_list_rows,
@@ -30,10 +30,10 @@ _SAMPLE_ROWS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """What a file was found, or declared, to be."""
+class DetectedFormat:
+    """Format, unit and block size of a file, and whether each was declared or detected."""
 
-    format: Format
+    format: TraceFormat
     format_source: Source
     unit: str | None
     unit_source: Source
@@ -41,8 +41,10 @@ class Kind:
     block_size_source: Source
 
 
-def identify(path: Path, format_name: str | None, unit: str | None, block_size: int | None) -> Kind:
-    """Look at the beginning of a file; what is declared goes before what is found.
+def identify(
+    path: Path, format_name: str | None, unit: str | None, block_size: int | None
+) -> DetectedFormat:
+    """Detect what is not declared from the first rows of a file.
 
     Raises:
         TraceError: ``unknown_format``, ``other_format``, ``empty``, ``unreadable``,
@@ -60,7 +62,7 @@ def identify(path: Path, format_name: str | None, unit: str | None, block_size: 
         format_, format_source = _detect(path, number, line, sizes), _DETECTED
     used_unit, unit_source = _unit(format_, path, unit)
     used_size, size_source = _block_size(format_, path, block_size, sizes)
-    return Kind(format_, format_source, used_unit, unit_source, used_size, size_source)
+    return DetectedFormat(format_, format_source, used_unit, unit_source, used_size, size_source)
 
 
 _DECLARED: Source = "declared"
@@ -68,17 +70,17 @@ _DETECTED: Source = "detected"
 
 
 def possible_block_sizes(path: Path, rows: int = _SAMPLE_ROWS) -> tuple[int, ...] | None:
-    """Powers of two that fit the lengths and hash ids of the first ``rows`` rows.
+    """Return the powers of two consistent with lengths and hash ids of the first ``rows`` rows.
 
-    Returns None where no row has hash ids.
+    Returns None if no row has hash ids.
     """
-    with opened(path) as (_, stream):
+    with open_trace(path) as (_, stream):
         sample = [row for _, row in islice(jsonl_rows(stream, path), rows) if isinstance(row, dict)]
     return fitting_block_sizes(sample)
 
 
 def fitting_block_sizes(sample: Iterable[dict[str, Any]]) -> tuple[int, ...] | None:
-    """Powers of two that fit every row of ``sample``; None where no row has hash ids."""
+    """Return the powers of two consistent with all rows; None if no row has hash ids."""
     low, high, found = 1, 1 << 20, False
     for row in sample:
         length, ids = row.get("input_length"), row.get("hash_ids")
@@ -106,9 +108,9 @@ def _check_declared(
 
 
 def _first_line(path: Path) -> tuple[int, str]:
-    with opened(path) as (_, stream):
+    with open_trace(path) as (_, stream):
         if stream.peek(1).removeprefix(codecs.BOM_UTF8).startswith(b"["):
-            return 1, "["  # the whole list may stand in this line
+            return 1, "["  # the whole list may be on this line
         for number, data in lines(stream, path):
             if data is None:
                 raise TraceError("unknown_format", file=str(path), line=number, found="")
@@ -129,7 +131,7 @@ def _first_object(line: str) -> dict[str, Any]:
     return row if isinstance(row, dict) else {}
 
 
-def _detect(path: Path, number: int, line: str, sizes: tuple[int, ...] | None) -> Format:
+def _detect(path: Path, number: int, line: str, sizes: tuple[int, ...] | None) -> TraceFormat:
     if line.startswith("["):
         found = _first_entry(path)
         other = [] if "conversations" in found else _fitting("jsonl", found)
@@ -148,19 +150,18 @@ def _detect(path: Path, number: int, line: str, sizes: tuple[int, ...] | None) -
     return fitting[0]
 
 
-def _fitting(kind: str, found: set[str]) -> list[Format]:
+def _fitting(kind: str, found: set[str]) -> list[TraceFormat]:
     return [f for f in FORMATS.values() if f.container == kind and found.issuperset(f.keys)]
 
 
 def _first_entry(path: Path) -> set[str]:
-    """Keys of the first element of a JSON list."""
-    with opened(path) as (_, stream):
+    with open_trace(path) as (_, stream):
         _, row = next(json_list_rows(stream, path), (None, None))
     return set(row) if isinstance(row, dict) else set()
 
 
 def _unknown(path: Path, number: int, line: str, kind: str, found: set[str]) -> TraceError:
-    """Names the format that lacks the fewest keys, where at least half of them are there."""
+    """Name the format with the fewest missing keys, if at least half of its keys are present."""
     lacking = {f.name: [key for key in f.keys if key not in found] for f in FORMATS.values()
                if f.container == kind}  # fmt: skip
     name = min(lacking, key=lambda each: len(lacking[each]) / len(FORMATS[each].keys))
@@ -173,7 +174,7 @@ def _unknown(path: Path, number: int, line: str, kind: str, found: set[str]) -> 
     )  # fmt: skip
 
 
-def _check_first(format_: Format, path: Path, number: int, line: str) -> None:
+def _check_first(format_: TraceFormat, path: Path, number: int, line: str) -> None:
     if format_.container == "csv":
         require_keys([v.strip() for v in split_csv(line)], path, number, format_.keys, format_.name)
     elif format_.container == "json":
@@ -181,12 +182,12 @@ def _check_first(format_: Format, path: Path, number: int, line: str) -> None:
             raise TraceError("other_format", file=str(path), line=number, format=format_.name,
                              missing="[", found=line[:80])  # fmt: skip
     else:
-        # Chats and turns tell Qwen-Bailian from others; its rows are read without them as well.
+        # Chat ids and turns identify Qwen-Bailian, but its rows are valid without them.
         keys = [key for key in format_.keys if key not in ("chat_id", "turn")]
         require_keys(list(_first_object(line)), path, number, keys, format_.name)
 
 
-def _unit(format_: Format, path: Path, declared: str | None) -> tuple[str | None, Source]:
+def _unit(format_: TraceFormat, path: Path, declared: str | None) -> tuple[str | None, Source]:
     if format_.unit is None and not format_.declare_unit:
         if declared is not None:
             raise TraceError("no_clock", file=str(path), format=format_.name, unit=declared)
@@ -201,7 +202,7 @@ def _unit(format_: Format, path: Path, declared: str | None) -> tuple[str | None
 
 
 def _block_size(
-    format_: Format, path: Path, declared: int | None, sizes: tuple[int, ...] | None
+    format_: TraceFormat, path: Path, declared: int | None, sizes: tuple[int, ...] | None
 ) -> tuple[int | None, Source]:
     hashed = "input_length" in format_.keys and sizes is not None
     if not hashed:

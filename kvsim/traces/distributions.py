@@ -1,7 +1,7 @@
-"""Random times between arrivals and random lengths, by their means.
+"""Random arrival times and lengths, parametrised by their means.
 
-Gamma arrivals with a coefficient of variation above 1 come in bursts; Poisson is 1, an even
-clock 0. (vLLM's benchmark names ``burstiness`` what is 1 / CV² here.)
+Gamma arrivals with a coefficient of variation (CV) above 1 are bursty; 1 is a Poisson process, 0 a
+constant rate. (``burstiness`` of vLLM's benchmark is 1 / CV².)
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Arrivals:
-    """When requests come.
+class ArrivalProcess:
+    """Arrival times.
 
     Attributes:
-        rate: requests in a second, on average; None: all at once.
-        cv: standard deviation / mean of the time between two: 1 is a Poisson process, 0 even.
+        rate: mean requests per second; None: all at once.
+        cv: standard deviation / mean of inter-arrival times: 1 is a Poisson process, 0 constant.
     """
 
     rate: float | None
@@ -36,8 +36,8 @@ class Arrivals:
         if not 0 <= self.cv < math.inf:
             raise ValueError(f"a coefficient of variation of {self.cv}")
 
-    def draw(self, count: int, random: np.random.Generator) -> Ints:
-        """``count`` times in nanoseconds; the first is 0.
+    def sample(self, count: int, random: np.random.Generator) -> Ints:
+        """Sample ``count`` times in nanoseconds; the first is 0.
 
         Raises:
             TraceError: ``clock_too_long``.
@@ -58,8 +58,8 @@ class Arrivals:
 
 
 @dataclass(frozen=True, slots=True)
-class Lengths:
-    """How long prompts or outputs are.
+class LengthDistribution:
+    """Lengths of prompts or outputs.
 
     Attributes:
         kind: ``fixed``, ``lognormal`` (``spread`` is sigma, the deviation of the logarithm) or
@@ -77,8 +77,8 @@ class Lengths:
         if not 0 <= self.spread < math.inf or (self.kind == "gamma" and not self.spread):
             raise ValueError(f"a spread of {self.spread} for {self.kind} lengths")
 
-    def draw(self, count: int, random: np.random.Generator) -> Ints:
-        """``count`` lengths, rounded to whole tokens; they may be 0."""
+    def sample(self, count: int, random: np.random.Generator) -> Ints:
+        """Sample ``count`` lengths, rounded to whole tokens; may be 0."""
         if self.kind == "fixed":
             values: NDArray[Any] = np.full(count, self.mean)
         elif self.kind == "lognormal":

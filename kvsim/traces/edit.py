@@ -1,9 +1,9 @@
-"""What may be done to a stream of requests: the first N, tiled to N, another rate, other arrivals.
+"""Edits of a request stream: first N, tiled to N, another rate, other arrival times.
 
     source   |a---b--c|
-    tiled    |a---b--c|..|a---b--c|..|a---b-        gap: the source's mean time between arrivals
+    tiled    |a---b--c|..|a---b--c|..|a---b-        gap: the source's mean inter-arrival time
 
-Every edit is written into the info of what comes out.
+Every edit is recorded in the info of the edited stream.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from kvsim.traces.types import (
 )
 
 
-class _Edited:
-    """A stream that is another one, changed."""
+class _EditedStream:
+    """A request stream derived from another one."""
 
     def __init__(self, source: RequestStream, edit: Edit) -> None:
         self.source = source
@@ -33,7 +33,7 @@ class _Edited:
 
     @property
     def info(self) -> TraceInfo:
-        """That of the source, with this edit; counts are of what came out in the latest pass."""
+        """Info of the source with this edit; counts are of the latest pass."""
         info = self.source.info
         span = self._last - self._first if self._accepted else None
         edits = (*info.edits, self.edit)
@@ -53,14 +53,14 @@ class _Edited:
 
 
 def _first(source: RequestStream, count: int) -> Iterator[TraceRequest]:
-    """The first requests; the source is told that no more are wanted, for the sake of its info."""
+    """Yield the first requests, then close the source so that its info is complete."""
     requests = iter(source)
     yield from islice(requests, count)
     if isinstance(requests, Generator):
         requests.close()
 
 
-class Head(_Edited):
+class Head(_EditedStream):
     """The first ``count`` requests.
 
     Raises:
@@ -77,12 +77,12 @@ class Head(_Edited):
         yield from _first(self.source, self.count)
 
 
-class ScaleRate(_Edited):
-    """The same requests, ``factor`` times as many in a second.
+class ScaleRate(_EditedStream):
+    """The same requests at ``factor`` times the rate.
 
     Raises:
-        ValueError: a factor that is not above 0, or none that can be counted.
-        TraceError: while reading, ``clock_too_long``: at this rate one comes after centuries.
+        ValueError: a factor that is not positive or not finite.
+        TraceError: while reading, ``clock_too_long``: an arrival exceeds the clock's range.
     """
 
     def __init__(self, source: RequestStream, factor: float) -> None:
@@ -99,14 +99,13 @@ class ScaleRate(_Edited):
             yield request._replace(arrival_ns=round(arrival))
 
 
-class Tile(_Edited):
-    """The source over and over, until there are ``count`` requests (or fewer: then it is cut).
+class Tile(_EditedStream):
+    """The source repeated until there are ``count`` requests, or cut to them.
 
     Args:
-        source: is held in memory once.
-        count: requests that come out.
-        fresh_prefixes: each copy has hash ids of its own, so that a copy never finds what an
-            earlier one left behind; else the copies are the same prompts again.
+        source: one copy is kept in memory.
+        count: requests of the result.
+        fresh_prefixes: give each copy its own hash ids, so that copies share no prefixes.
 
     Raises:
         ValueError: a count below 1.
@@ -133,23 +132,23 @@ class Tile(_Edited):
                 hashes = request.hash_ids
                 if offset and hashes is not None:
                     hashes = tuple([each + offset for each in hashes])
-                mine = (done, request.arrival_ns + shift, *request[2:4], hashes, *request[5:])
-                yield TraceRequest._make(mine)
+                fields = (done, request.arrival_ns + shift, *request[2:4], hashes, *request[5:])
+                yield TraceRequest._make(fields)
                 done += 1
 
     def _ids(self, source: list[TraceRequest]) -> int:
-        """Size of the range that a copy's hash ids move by; 0 where they stay."""
+        """Return the offset between the hash ids of two copies; 0 if they share ids."""
         held = [each for r in source if r.hash_ids for each in (min(r.hash_ids), max(r.hash_ids))]
         return max(held) - min(held) + 1 if held and self.fresh_prefixes else 0
 
 
-class WithArrivals(_Edited):
+class WithArrivals(_EditedStream):
     """The same requests in the same order at other times, for a trace without a clock.
 
     Args:
         source: the requests.
-        arrivals: nanoseconds, never decreasing; at least as many as there are requests.
-        params: where the times come from, for the info.
+        arrivals: nanoseconds, not decreasing; at least one per request.
+        params: origin of the times, for the info.
     """
 
     def __init__(
@@ -160,7 +159,7 @@ class WithArrivals(_Edited):
 
     @property
     def info(self) -> TraceInfo:
-        """That of the source, and a clock in nanoseconds."""
+        """Info of the source, with a clock in nanoseconds."""
         return replace(super().info, unit="ns", unit_source="declared")
 
     def _requests(self) -> Iterator[TraceRequest]:

@@ -1,4 +1,4 @@
-"""Formats of published traces: how each is recognised, its unit, and what its columns mean.
+"""Formats of published traces: keys for detection, time unit, and meaning of the columns.
 
 | name | rows | time | prompt blocks |
 |---|---|---|---|
@@ -9,9 +9,9 @@
 | vidur | Vidur, CSV | s | - |
 | mooncake | Mooncake (FAST'25), JSONL | ms | 512 |
 | qwen-bailian | Alibaba's Qwen-Bailian, JSONL | s | 16 |
-| timed-trace | what ``vllm bench serve`` replays, JSONL | declared | declared or detected |
+| timed-trace | input of ``vllm bench serve``, JSONL | declared | declared or detected |
 | llmservingsim | LLMServingSim workloads, JSONL | ns | - |
-| recorded-run | requests of a run that its benchmark recorded, JSONL | s | - |
+| recorded-run | requests recorded by a benchmark, JSONL | s | - |
 | sharegpt | ShareGPT, one JSON list of conversations | none | - |
 | prompts | JSONL, ``{"prompt": ...}`` | none | - |
 """
@@ -41,16 +41,17 @@ _OUTPUT_KEYS = ("output_tokens", "max_new_tokens", "max_tokens")
 
 
 @dataclass(slots=True)
-class Reading:
-    """What the parsers of rows need to know, and what they leave unused.
+class ParseContext:
+    """Context of the row parsers, and counts of unused parts.
 
     Attributes:
         unit: of times, one of :data:`kvsim.traces.parse.UNITS`, ``date``, or None.
         block_size: tokens in a block of ``hash_ids``.
-        count_tokens: number of tokens of a text; formats of texts need it.
-        output_tokens: for prompts whose row names no output length.
-        turns: of a ShareGPT conversation: ``first`` takes its first two turns as vLLM's
-            benchmark does, ``all`` makes a request of every answer, after all that came before.
+        count_tokens: tokenizer for formats with texts; returns a number of tokens.
+        output_tokens: default output length of prompts.
+        turns: of a ShareGPT conversation: ``first`` uses its first two turns, as vLLM's
+            benchmark does; ``all`` makes a request of every answer, all earlier turns being its
+            prompt.
         fractions: whether a time in ms, us or ns had a fraction.
     """
 
@@ -63,10 +64,10 @@ class Reading:
     ignored: Counter[str] = field(default_factory=Counter)
 
     def time(self, value: object) -> int:
-        """A time in ``unit`` as nanoseconds.
+        """Convert a time in ``unit`` to nanoseconds.
 
         Raises:
-            BadRowError: it is missing or no number.
+            BadRowError: it is missing or not a number.
         """
         assert self.unit is not None
         found = scaled_time(value, self.unit)
@@ -74,19 +75,19 @@ class Reading:
         return found
 
 
-Parser = Callable[[Row, Reading], Iterator[Raw]]
+Parser = Callable[[Row, ParseContext], Iterator[Raw]]
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
-    """One format.
+class TraceFormat:
+    """One trace format.
 
     Attributes:
         container: ``csv`` with a header, ``jsonl``, or ``json``: one list.
-        keys: columns or keys that a row must have to be recognised.
-        clock: the one of ``keys`` that holds times; None: no clock.
+        keys: required columns or keys; used for detection.
+        clock: the key among ``keys`` that holds times; None: no clock.
         unit: of its times; None: no clock, or (``declare_unit``) it must be declared.
-        optional: columns or keys that are read where they are there.
+        optional: columns or keys that are read if present.
     """
 
     name: str
@@ -101,15 +102,15 @@ class Format:
     optional: tuple[str, ...] = ()
 
 
-def _plain(row: Row, reading: Reading) -> Iterator[Raw]:
+def _plain(row: Row, context: ParseContext) -> Iterator[Raw]:
     yield Raw(
-        reading.time(row["arrival"]) if reading.unit else None,
+        context.time(row["arrival"]) if context.unit else None,
         tokens(row["prompt_tokens"], "prompt"),
         tokens(row["output_tokens"], "output"),
     )
 
 
-def _azure(row: Row, _: Reading) -> Iterator[Raw]:
+def _azure(row: Row, _: ParseContext) -> Iterator[Raw]:
     yield Raw(
         date_time(row["TIMESTAMP"]),
         tokens(row["ContextTokens"], "prompt"),
@@ -117,32 +118,32 @@ def _azure(row: Row, _: Reading) -> Iterator[Raw]:
     )
 
 
-def _burstgpt(row: Row, reading: Reading) -> Iterator[Raw]:
+def _burstgpt(row: Row, context: ParseContext) -> Iterator[Raw]:
     yield Raw(
-        reading.time(row["Timestamp"]),
+        context.time(row["Timestamp"]),
         tokens(row["Request tokens"], "prompt"),
         tokens(row["Response tokens"], "output"),
         chat=name_of(row, "Session ID"),
     )
 
 
-def _vidur(row: Row, reading: Reading) -> Iterator[Raw]:
+def _vidur(row: Row, context: ParseContext) -> Iterator[Raw]:
     yield Raw(
-        reading.time(row["arrived_at"]),
+        context.time(row["arrived_at"]),
         tokens(row["num_prefill_tokens"], "prompt"),
         tokens(row["num_decode_tokens"], "output"),
     )
 
 
-def _hashed(row: Row, reading: Reading) -> Iterator[Raw]:
+def _hashed(row: Row, context: ParseContext) -> Iterator[Raw]:
     prompt = tokens(row.get("input_length"), "prompt")
     ids = hash_ids(row.get("hash_ids"))
-    if ids is not None and reading.block_size:
-        full, rest = divmod(prompt, reading.block_size)
+    if ids is not None and context.block_size:
+        full, rest = divmod(prompt, context.block_size)
         if len(ids) not in (full, full + bool(rest)):
             raise BadRowError("hash_ids_not_of_that_length", f"{len(ids)} for {prompt}")
     yield Raw(
-        reading.time(row.get("timestamp")),
+        context.time(row.get("timestamp")),
         prompt,
         tokens(row.get("output_length"), "output"),
         ids,
@@ -152,45 +153,45 @@ def _hashed(row: Row, reading: Reading) -> Iterator[Raw]:
     )
 
 
-def _bailian(row: Row, reading: Reading) -> Iterator[Raw]:
-    """Ids of this format tell the content of one block each: they are chained over the prefix."""
-    for raw in _hashed(row, reading):
+def _bailian(row: Row, context: ParseContext) -> Iterator[Raw]:
+    """Parse a row whose hash ids are per block, and chain them over the prefix."""
+    for raw in _hashed(row, context):
         yield raw if raw.hash_ids is None else raw._replace(hash_ids=_chained(raw.hash_ids))
 
 
 def _chained(ids: tuple[int, ...]) -> tuple[int, ...]:
-    """Ids that are equal where all up to there are equal, in 64 bits."""
+    """Return 64-bit ids that are equal if all ids up to there are equal."""
     return tuple(accumulate(ids, lambda prefix, each: hash((prefix, each)), initial=0))[1:]
 
 
-def _llmservingsim(row: Row, reading: Reading) -> Iterator[Raw]:
-    return _tokenised(row, "arrival_time_ns", reading)
+def _llmservingsim(row: Row, context: ParseContext) -> Iterator[Raw]:
+    return _tokenised(row, "arrival_time_ns", context)
 
 
-def _recorded_run(row: Row, reading: Reading) -> Iterator[Raw]:
-    return _tokenised(row, "arrival_time", reading)
+def _recorded_run(row: Row, context: ParseContext) -> Iterator[Raw]:
+    return _tokenised(row, "arrival_time", context)
 
 
-def _tokenised(row: Row, clock: str, reading: Reading) -> Iterator[Raw]:
+def _tokenised(row: Row, clock: str, context: ParseContext) -> Iterator[Raw]:
     if "sub_requests" in row:
         raise BadRowError("sub_requests_not_supported")
     yield Raw(
-        reading.time(row.get(clock)),
+        context.time(row.get(clock)),
         tokens(row.get("input_toks"), "prompt"),
         tokens(row.get("output_toks"), "output"),
     )
 
 
-def _sharegpt(row: Row, reading: Reading) -> Iterator[Raw]:
+def _sharegpt(row: Row, context: ParseContext) -> Iterator[Raw]:
     conversation = row.get("conversations")
     if not isinstance(conversation, list):
         raise BadRowError("conversations_missing")
     if len(conversation) < 2:
         raise BadRowError("too_few_turns", len(conversation))
-    counts = [_text_tokens(turn, "value", reading) for turn in conversation]
+    counts = [_text_tokens(turn, "value", context) for turn in conversation]
     chat = name_of(row, "id")
-    if reading.turns == "first":
-        reading.ignored["later_turns"] += len(counts) - 2
+    if context.turns == "first":
+        context.ignored["later_turns"] += len(counts) - 2
         yield Raw(None, tokens(counts[0], "prompt"), tokens(counts[1], "output"), chat=chat)
         return
     before, turn = 0, 0
@@ -203,21 +204,21 @@ def _sharegpt(row: Row, reading: Reading) -> Iterator[Raw]:
         raise BadRowError("too_few_turns", len(conversation))
 
 
-def _prompts(row: Row, reading: Reading) -> Iterator[Raw]:
-    prompt = _text_tokens(row, "prompt", reading)
+def _prompts(row: Row, context: ParseContext) -> Iterator[Raw]:
+    prompt = _text_tokens(row, "prompt", context)
     given = next((row[key] for key in _OUTPUT_KEYS if row.get(key) is not None), None)
-    output = reading.output_tokens if given is None else given
+    output = context.output_tokens if given is None else given
     if output is None:
         raise BadRowError("output_tokens_needed")
     yield Raw(None, tokens(prompt, "prompt"), tokens(output, "output"))
 
 
-def _text_tokens(holder: object, key: str, reading: Reading) -> int:
-    text = holder.get(key) if isinstance(holder, Mapping) else None
+def _text_tokens(mapping: object, key: str, context: ParseContext) -> int:
+    text = mapping.get(key) if isinstance(mapping, Mapping) else None
     if not isinstance(text, str):
         raise BadRowError("text_missing", key)
-    assert reading.count_tokens is not None
-    return reading.count_tokens(text)
+    assert context.count_tokens is not None
+    return context.count_tokens(text)
 
 
 def _turn(value: object) -> int | None:
@@ -231,42 +232,44 @@ _CHATS = ("chat_id", "parent_chat_id", "turn")
 FORMATS = {
     each.name: each
     for each in (
-        Format(
+        TraceFormat(
             "plain", "csv", ("arrival", "prompt_tokens", "output_tokens"), _plain, "arrival", "s"
         ),
-        Format("plain-lengths", "csv", ("prompt_tokens", "output_tokens"), _plain),
-        Format(
+        TraceFormat("plain-lengths", "csv", ("prompt_tokens", "output_tokens"), _plain),
+        TraceFormat(
             "azure", "csv", ("TIMESTAMP", "ContextTokens", "GeneratedTokens"), _azure,
             "TIMESTAMP", "date",
         ),
-        Format(
+        TraceFormat(
             "burstgpt", "csv", _BURST, _burstgpt, "Timestamp", "s", optional=("Session ID",)
         ),
-        Format(
+        TraceFormat(
             "vidur", "csv", ("arrived_at", "num_prefill_tokens", "num_decode_tokens"), _vidur,
             "arrived_at", "s",
         ),
-        Format(
+        TraceFormat(
             "qwen-bailian", "jsonl", (*_LENGTHS, "chat_id", "turn"), _bailian, "timestamp", "s",
             16, optional=("hash_ids", "parent_chat_id"),
         ),
-        Format(
+        TraceFormat(
             "mooncake", "jsonl", _LENGTHS, _hashed, "timestamp", "ms", 512,
             optional=("hash_ids", *_CHATS),
         ),
-        Format(
+        TraceFormat(
             "timed-trace", "jsonl", _LENGTHS, _hashed, "timestamp", declare_unit=True,
             optional=("hash_ids", *_CHATS),
         ),
-        Format(
+        TraceFormat(
             "llmservingsim", "jsonl", (*_TOKENISED, "arrival_time_ns"), _llmservingsim,
             "arrival_time_ns", "ns",
         ),
-        Format(
+        TraceFormat(
             "recorded-run", "jsonl", (*_TOKENISED, "arrival_time"), _recorded_run,
             "arrival_time", "s",
         ),
-        Format("prompts", "jsonl", ("prompt",), _prompts, texts=True, optional=_OUTPUT_KEYS),
-        Format("sharegpt", "json", ("conversations",), _sharegpt, texts=True, optional=("id",)),
+        TraceFormat("prompts", "jsonl", ("prompt",), _prompts, texts=True, optional=_OUTPUT_KEYS),
+        TraceFormat(
+            "sharegpt", "json", ("conversations",), _sharegpt, texts=True, optional=("id",)
+        ),
     )
 }  # fmt: skip

@@ -1,11 +1,11 @@
-"""Drawn traces: arrivals, lengths, samples and shared prefixes from a seed.
+"""Synthetic traces: arrivals, lengths, samples and shared prefixes from a seed.
 
     prefix group 0   [ shared p0 ][ own ............ ]
     prefix group 1   [ shared p1 ][ own .... ]
     request          [ p0 0 | p0 1 | 100 | 101 ]        its hash ids: the group's, then its own
 
-The lengths of two published workloads are here by name. Their means are printed in the legends of
-Fig. 11 of the PagedAttention paper (arXiv 2309.06180); their shapes are not, see :data:`PRESETS`.
+:data:`PRESETS` has the lengths of two published workloads. Their means are those of Fig. 11 of the
+PagedAttention paper (arXiv 2309.06180); their shapes are not published.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from typing import Any
 
 import numpy as np
 
-from kvsim.traces.distributions import Arrivals, Ints, Lengths
+from kvsim.traces.distributions import ArrivalProcess, Ints, LengthDistribution
 from kvsim.traces.types import TraceInfo, TraceRequest
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """Lengths of a workload, and where each number comes from."""
+    """Lengths of a workload, and the provenance of each number."""
 
-    prompt: Lengths
-    output: Lengths
+    prompt: LengthDistribution
+    output: LengthDistribution
     provenance: Mapping[str, str]
 
 
 _MEANS = "published: arXiv 2309.06180, Fig. 11"
 PRESETS = {
     "sharegpt-like": Preset(
-        Lengths("lognormal", 161.31, 1.0),
-        Lengths("gamma", 337.99, 297.0),
+        LengthDistribution("lognormal", 161.31, 1.0),
+        LengthDistribution("gamma", 337.99, 297.0),
         {
             "prompt.mean": _MEANS,
             "prompt.kind": "assumed",
@@ -45,8 +45,8 @@ PRESETS = {
         },
     ),
     "alpaca-like": Preset(
-        Lengths("gamma", 19.31, 19.31 / 6**0.5),
-        Lengths("lognormal", 58.45, 0.9),
+        LengthDistribution("gamma", 19.31, 19.31 / 6**0.5),
+        LengthDistribution("lognormal", 58.45, 0.9),
         {
             "prompt.mean": _MEANS,
             "prompt.kind": "assumed",
@@ -61,13 +61,12 @@ PRESETS = {
 
 @dataclass(frozen=True, slots=True)
 class Prefixes:
-    """Prompts that begin alike.
+    """Shared prompt prefixes.
 
     Attributes:
-        groups: how many different beginnings there are, equally likely.
-        tokens: length of each; a request's prompt is this and what is drawn for it.
-        block_size: of the hash ids that say so; a block is shared when it lies in the prefix
-            as a whole.
+        groups: number of different prefixes, equally likely.
+        tokens: length of each prefix; the sampled prompt length is added to it.
+        block_size: of the hash ids; a block is shared if it lies fully in the prefix.
     """
 
     groups: int
@@ -81,20 +80,20 @@ class Prefixes:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What to draw.
+    """Parameters of a synthetic trace.
 
     Attributes:
-        requests: how many.
-        max_length: prompt and output together hold at most so many tokens; longer pairs are
-            drawn again, and counted. None: no limit.
+        requests: number of requests.
+        max_length: most prompt + output tokens; longer pairs are sampled again and counted.
+            None: no limit.
         samples: sequences from each prompt.
-        preset: name of the lengths, for the info.
+        preset: name of the preset, for the info.
     """
 
     requests: int
-    arrivals: Arrivals
-    prompt: Lengths
-    output: Lengths
+    arrivals: ArrivalProcess
+    prompt: LengthDistribution
+    output: LengthDistribution
     seed: int = 0
     max_length: int | None = None
     samples: int = 1
@@ -106,8 +105,8 @@ class Recipe:
             raise ValueError("a trace needs requests, and each a sample")
 
 
-def from_preset(name: str, requests: int, arrivals: Arrivals, **more: Any) -> Recipe:
-    """A recipe with the lengths of :data:`PRESETS`; ``more`` are other fields of it.
+def from_preset(name: str, requests: int, arrivals: ArrivalProcess, **more: Any) -> Recipe:
+    """Return a recipe with the lengths of a preset; ``more`` are other fields of it.
 
     Raises:
         ValueError: no preset of that name.
@@ -118,32 +117,34 @@ def from_preset(name: str, requests: int, arrivals: Arrivals, **more: Any) -> Re
     return Recipe(requests, arrivals, preset.prompt, preset.output, preset=name, **more)
 
 
-class Generated:
-    """A drawn trace; the same recipe gives the same requests.
+class SyntheticTrace:
+    """A synthetic trace; the same recipe gives the same requests.
 
     Raises:
-        ValueError: hardly any pair of lengths stays within ``max_length``.
+        ValueError: hardly any pair of lengths is within ``max_length``.
     """
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
-        # Streams of their own: one more prefix group must not change the lengths.
+        # Separate random streams: adding a prefix group must not change the lengths.
         seeds = np.random.SeedSequence(recipe.seed).spawn(3)
         times, lengths, groups = (np.random.Generator(np.random.PCG64(seed)) for seed in seeds)
-        self._arrivals = recipe.arrivals.draw(recipe.requests, times)
-        self._prompts, self._outputs, self._redrawn, self._raised = _draw(recipe, lengths)
+        self._arrivals = recipe.arrivals.sample(recipe.requests, times)
+        self._prompts, self._outputs, self._resampled, self._raised = _sample_lengths(
+            recipe, lengths
+        )
         shared = recipe.prefixes.groups if recipe.prefixes else 1
         self._groups = groups.integers(0, shared, recipe.requests)
 
     @property
     def info(self) -> TraceInfo:
-        """The recipe, its seed, and a hash over every number drawn."""
+        """The recipe, its seed, and a hash over all sampled numbers."""
         recipe = self.recipe
         digest = hashlib.sha256()
         for column in (self._arrivals, self._prompts, self._outputs, self._groups):
             digest.update(column.astype("<i8").tobytes())
         parameters = {key: value for key, value in asdict(recipe).items() if value is not None} | {
-            "redrawn_for_max_length": self._redrawn,
+            "redrawn_for_max_length": self._resampled,
             "raised_to_one_token": self._raised,
         }
         if recipe.preset is not None:
@@ -181,24 +182,24 @@ class Generated:
             yield TraceRequest(index, arrival, prompt, output, ids, size, samples=samples)
 
 
-def _draw(recipe: Recipe, random: np.random.Generator) -> tuple[Ints, Ints, int, int]:
-    """Prompts, outputs, pairs drawn again, lengths that had to be raised to one token."""
-    prompts = recipe.prompt.draw(recipe.requests, random)
-    outputs = recipe.output.draw(recipe.requests, random)
+def _sample_lengths(recipe: Recipe, random: np.random.Generator) -> tuple[Ints, Ints, int, int]:
+    """Sample (prompts, outputs); also count pairs sampled again and lengths raised to 1."""
+    prompts = recipe.prompt.sample(recipe.requests, random)
+    outputs = recipe.output.sample(recipe.requests, random)
     before = recipe.prefixes.tokens if recipe.prefixes else 0
     limit = recipe.max_length
-    redrawn = 0
+    resampled = 0
     while limit is not None:
-        # A length of 0 will be raised to 1.
+        # A length of 0 is raised to 1 below.
         total = before + np.maximum(prompts, 0 if before else 1) + np.maximum(outputs, 1)
         (over,) = np.nonzero(total > limit)
         if not len(over):
             break
-        redrawn += len(over)
-        if redrawn > 20 * recipe.requests + 1_000:
+        resampled += len(over)
+        if resampled > 20 * recipe.requests + 1_000:
             raise ValueError(f"lengths of this recipe hardly ever stay within {limit} tokens")
-        prompts[over] = recipe.prompt.draw(len(over), random)
-        outputs[over] = recipe.output.draw(len(over), random)
+        prompts[over] = recipe.prompt.sample(len(over), random)
+        outputs[over] = recipe.output.sample(len(over), random)
     prompts += before
     raised = int((prompts < 1).sum() + (outputs < 1).sum())
-    return np.maximum(prompts, 1), np.maximum(outputs, 1), redrawn, raised
+    return np.maximum(prompts, 1), np.maximum(outputs, 1), resampled, raised

@@ -1,11 +1,11 @@
-"""Keys of a request's blocks out of a trace's ``hash_ids``, told run by run.
+"""Keys of a request's blocks from the ``hash_ids`` of its trace, as runs.
 
     hash ids      a                 b         (512 tokens each; the prompt ends within b)
     blocks of 16  0 1 2 ...     31  32 .. 40  41 42         from 41 on: generated tokens too
     runs          (a, 0, 32)        (b, 32, 9)  (own, 41, 2)
 
-A block of the pool lies in one hash block, or ends in one: equal ids there mean equal tokens up to
-its end. Blocks behind those that the ids tell of are the request's own.
+A pool block lies in one hash block, or ends in one: equal ids there mean equal tokens up to its
+end. Later blocks have keys that no other request has.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import NamedTuple, overload
 
-# A prompt has fewer blocks than this, so an id and a place are one number.
-_PLACES = 1 << 24
+# More blocks than any prompt has: id and logical index combine into one number.
+_MAX_BLOCKS = 1 << 24
 
 
 class KeyRun(NamedTuple):
-    """Keys of so many consecutive blocks from logical block ``place`` on: ``stem``'s, in order.
+    """Keys of ``blocks`` consecutive blocks from logical block ``place`` on.
 
-    Runs of equal stems give equal keys to equal places.
+    Runs of equal stems have equal keys at equal logical indices.
     """
 
     stem: Hashable
@@ -29,10 +29,10 @@ class KeyRun(NamedTuple):
 
 
 class HashKeys:
-    """Keys of one request; calling it gives those of its first so many blocks.
+    """Keys of one request; a call returns those of its first n blocks.
 
     Args:
-        row: the request's number, for keys that no other has.
+        row: number of the request, for keys that no other has.
         prompt: its tokens; ``ids`` are of ``hash_size`` tokens each, the last may be shorter.
     """
 
@@ -45,38 +45,38 @@ class HashKeys:
         self._hash_size = hash_size
         self._block_size = block_size
         self._own = (row,)
-        # Blocks of which the ids tell.
+        # Blocks covered by the ids.
         self.whole = min(prompt // block_size, len(ids) * hash_size // block_size)
 
     def __call__(self, count: int) -> FirstKeys:
-        """Keys of the first ``count`` blocks."""
+        """Return the keys of the first ``count`` blocks."""
         return FirstKeys(self, count)
 
     def key(self, place: int) -> Hashable:
-        """Key of one block."""
+        """Return the key of one block."""
         if place >= self.whole:
             return (*self._own, place)
-        return self._ids[self._index(place)] * _PLACES + place
+        return self._ids[self._index(place)] * _MAX_BLOCKS + place
 
     def runs(self, first: int, end: int) -> Iterator[KeyRun]:
-        """Keys of the blocks from ``first`` to before ``end``."""
-        place, known = first, min(end, self.whole)
-        while place < known:
+        """Return the keys of the blocks ``first`` to ``end - 1``."""
+        place, hashed_end = first, min(end, self.whole)
+        while place < hashed_end:
             index = self._index(place)
-            stop = min((index + 1) * self._hash_size // self._block_size, known)
+            stop = min((index + 1) * self._hash_size // self._block_size, hashed_end)
             start = index * self._hash_size // self._block_size
-            yield KeyRun(self._ids[index] * _PLACES + start, place, stop - place)
+            yield KeyRun(self._ids[index] * _MAX_BLOCKS + start, place, stop - place)
             place = stop
         if place < end:
             yield KeyRun(self._own, place, end - place)
 
     def _index(self, place: int) -> int:
-        """Which hash block the last token of a block lies in."""
+        """Return the index of the hash block with the last token of a block."""
         return ((place + 1) * self._block_size - 1) // self._hash_size
 
 
 class FirstKeys(Sequence[Hashable]):
-    """Keys of the first blocks of a request, one by one or in runs."""
+    """Keys of the first blocks of a request, individually or as runs."""
 
     __slots__ = ("_count", "_keys")
 
@@ -98,12 +98,12 @@ class FirstKeys(Sequence[Hashable]):
         return self._keys.key(places)
 
     def runs(self, first: int = 0) -> Iterator[KeyRun]:
-        """Those of the blocks from ``first`` on."""
+        """Return the runs of the blocks from ``first`` on."""
         return self._keys.runs(first, self._count)
 
 
 def key_runs(keys: Sequence[Hashable], first: int = 0) -> Iterator[KeyRun]:
-    """Any keys in runs: as they tell themselves, else one run for each."""
+    """Return keys as runs; keys other than :class:`FirstKeys` as runs of one block."""
     if isinstance(keys, FirstKeys):
         return keys.runs(first)
     return (KeyRun(keys[place], place, 1) for place in range(first, len(keys)))

@@ -1,4 +1,4 @@
-"""A trace file as a stream of requests; every row that is refused is counted and has a place."""
+"""A trace file as a stream of requests; rejected rows are counted with their position."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import IO
 
 from kvsim.traces.detect import identify
-from kvsim.traces.formats import Reading, Turns
-from kvsim.traces.opening import opened
+from kvsim.traces.formats import ParseContext, Turns
+from kvsim.traces.opening import open_trace
 from kvsim.traces.parse import BadRowError, Raw
 from kvsim.traces.rows import Placed, csv_rows, json_list_rows, jsonl_rows, lines
 from kvsim.traces.types import (
     LONGEST_NS,
     NANOSECONDS,
+    BadRowPolicy,
     Place,
-    Policy,
     Rejection,
     TraceError,
     TraceInfo,
@@ -26,28 +26,28 @@ from kvsim.traces.types import (
     UnitDoubt,
 )
 
-# Requests a second, or seconds a request, beyond which a unit of time is implausible.
-_MOST_RATE, _LONGEST_GAP_S = 250, 100
+# Requests per second, or seconds per request, beyond which a time unit is implausible.
+_MAX_RATE, _MAX_GAP_S = 250, 100
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How a file is to be read.
+    """How to read a file.
 
     Attributes:
-        format: a name of :data:`kvsim.traces.formats.FORMATS`; None: found out.
+        format: a name of :data:`kvsim.traces.formats.FORMATS`; None: detect it.
         unit: ``s``, ``ms``, ``us`` or ``ns``; None: that of the format.
-        block_size: tokens in a block of hash ids; None: that of the format, or found out.
-        policy: ``strict`` stops at the first bad row, ``skip`` counts it and goes on.
-        limit: accepted requests after which reading stops (the hash goes on); None: all.
-        most: accepted requests beyond which the file is refused; None: as many as there are.
-        count_tokens, output_tokens, turns: see :class:`kvsim.traces.formats.Reading`.
+        block_size: tokens in a block of hash ids; None: that of the format, or detect it.
+        policy: ``strict`` stops at the first bad row, ``skip`` counts it and continues.
+        limit: accepted requests after which to stop (hashing continues); None: no limit.
+        most: accepted requests beyond which the file is refused; None: no limit.
+        count_tokens, output_tokens, turns: see :class:`kvsim.traces.formats.ParseContext`.
     """
 
     format: str | None = None
     unit: str | None = None
     block_size: int | None = None
-    policy: Policy = "strict"
+    policy: BadRowPolicy = "strict"
     limit: int | None = None
     most: int | None = None
     count_tokens: Callable[[str], int] | None = None
@@ -56,13 +56,13 @@ class ReadOptions:
 
 
 class TraceFile:
-    """Requests of a file; each iteration reads it anew, and ``info`` tells of the latest.
+    """Requests of a file; each iteration reads it again, and ``info`` is of the latest one.
 
     Raises:
-        TraceError: see :func:`kvsim.traces.detect.identify`; ``tokens_needed``: the format holds
+        TraceError: see :func:`kvsim.traces.detect.identify`; ``tokens_needed``: the format has
             texts and ``count_tokens`` is missing; while iterating ``bad_row`` (strict), with
             ``line``, ``reason`` and ``value``; ``empty``; ``nothing_accepted``; ``not_json``;
-        ``too_many``, with ``most``.
+            ``too_many``, with ``most``.
     """
 
     def __init__(self, path: Path, options: ReadOptions | None = None) -> None:
@@ -73,15 +73,15 @@ class TraceFile:
         self.kind = identify(path, options.format, options.unit, options.block_size)
         if self.kind.format.texts and options.count_tokens is None:
             raise TraceError("tokens_needed", file=str(path), format=self.kind.format.name)
-        self._pass = _Pass(self)
+        self._reader = _TraceReader(self)
 
     @property
     def info(self) -> TraceInfo:
-        """What is known so far of the latest pass; complete when it has ended."""
-        return self._pass.info()
+        """Info of the latest pass, complete at its end."""
+        return self._reader.info()
 
     def check_rows(self) -> None:
-        """Count the rows before any is parsed, where each is a request or an error.
+        """Check the number of rows before parsing, if each row is one request or an error.
 
         Raises:
             TraceError: ``too_many``.
@@ -89,22 +89,22 @@ class TraceFile:
         most, container = self.options.most, self.kind.format.container
         if most is None or self.options.policy != "strict" or container == "json":
             return
-        with opened(self.path) as (_, stream):
+        with open_trace(self.path) as (_, stream):
             filled = (line for _, line in lines(stream, self.path) if line is None or line.strip())
             if next(islice(filled, most + (container == "csv"), None), None) is not None:
                 raise TraceError("too_many", file=str(self.path), most=most)
 
     def __iter__(self) -> Iterator[TraceRequest]:
-        self._pass = _Pass(self)
-        return self._pass.requests()
+        self._reader = _TraceReader(self)
+        return self._reader.requests()
 
 
-class _Pass:
-    """One reading of the file from its beginning, and its counts."""
+class _TraceReader:
+    """One pass over the file, and its counts."""
 
     def __init__(self, trace: TraceFile) -> None:
         self.path, self.options, self.kind = trace.path, trace.options, trace.kind
-        self.reading = Reading(
+        self.context = ParseContext(
             unit=self.kind.unit,
             block_size=self.kind.block_size,
             count_tokens=self.options.count_tokens,
@@ -141,7 +141,7 @@ class _Pass:
             accepted=self.accepted,
             unread_rows=self.unread,
             rejected=tuple(rejected),
-            ignored={name: count for name, count in self.reading.ignored.items() if count},
+            ignored={name: count for name, count in self.context.ignored.items() if count},
             bytes=self.bytes,
             sha256=self.sha256,
             origin_ns=self.origin,
@@ -152,27 +152,27 @@ class _Pass:
     def _unit_doubt(self) -> UnitDoubt | None:
         if self.kind.unit in (None, "date") or self.origin is None:
             return None
-        if self.reading.fractions:
+        if self.context.fractions:
             return "fractions"
         span, gaps = self.latest - self.origin, self.accepted - 1
-        if gaps * NANOSECONDS > _MOST_RATE * span > 0:
+        if gaps * NANOSECONDS > _MAX_RATE * span > 0:
             return "fast"
-        return "slow" if gaps and span > _LONGEST_GAP_S * gaps * NANOSECONDS else None
+        return "slow" if gaps and span > _MAX_GAP_S * gaps * NANOSECONDS else None
 
     def requests(self) -> Iterator[TraceRequest]:
-        with opened(self.path) as (hashed, stream):
+        with open_trace(self.path) as (hashed, stream):
             rows = self._rows(stream)
             try:
                 for place, row in rows:
                     if row is None:
-                        self.reading.ignored["blank_lines"] += 1
+                        self.context.ignored["blank_lines"] += 1
                     elif self.accepted == self.options.limit:
                         self.unread += 1 + self._count(rows)
                         break
                     else:
                         yield from self._row(place, row)
             except GeneratorExit:
-                # No more requests are wanted; the rest of the file is still counted and hashed.
+                # The consumer has stopped; count and hash the rest of the file.
                 self.unread += self._count(rows)
                 raise
             finally:
@@ -181,12 +181,12 @@ class _Pass:
         self._check_end()
 
     def _count(self, rows: Iterator[Placed]) -> int:
-        """The rows that are left; a damaged rest counts as one."""
+        """Count the remaining rows; a damaged rest counts as one."""
         count = 0
         try:
             for _, row in rows:
                 if row is None:
-                    self.reading.ignored["blank_lines"] += 1
+                    self.context.ignored["blank_lines"] += 1
                 else:
                     count += 1
         except TraceError:
@@ -207,8 +207,8 @@ class _Pass:
             if isinstance(row, BadRowError):
                 raise row
             assert isinstance(row, dict)
-            # A row is taken whole or not at all.
-            for raw in list(self.kind.format.parse(row, self.reading)):
+            # A row is accepted as a whole or not at all.
+            for raw in list(self.kind.format.parse(row, self.context)):
                 if self.accepted == self.options.limit:
                     self.unread += 1
                     return

@@ -1,4 +1,4 @@
-"""A trace file as bytes: hashed as they lie on the disk, unpacked where they are packed."""
+"""Raw bytes of a trace file: hashed as stored, decompressed if gzipped."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from typing import IO, Any
 from kvsim.traces.types import TraceError
 
 _CHUNK = 1 << 16
-# What gzip makes two hundred times smaller is no trace: of rows with numbers it makes a tenth.
+# Traces compress about tenfold; a ratio of more than 200 is an attack or not a trace.
 MAX_UNPACKED = 64 << 20
-_MOST_PACKED = 200
+_MAX_RATIO = 200
 _GZIP = b"\x1f\x8b"
 
 
 class Hashed(io.RawIOBase):
-    """Bytes of a file, counted and hashed as they pass.
+    """Bytes of a file, counted and hashed while they are read.
 
-    No more of them than its size when it was opened: some files of ``/proc`` have no end.
+    Reads at most the size at opening: some files of ``/proc`` are endless.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -36,11 +36,11 @@ class Hashed(io.RawIOBase):
         self.passed = 0
 
     def readable(self) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer from the file; returns how far."""
+        """Fill a buffer from the file; return the number of bytes."""
         data = self._next(len(buffer))
         buffer[: len(data)] = data
         return len(data)
@@ -52,14 +52,14 @@ class Hashed(io.RawIOBase):
         return data
 
     def drain(self) -> str:
-        """Read what is left and return the sha256 of all of it."""
+        """Read the rest and return the sha256 of the whole file."""
         while self._next(_CHUNK):
             pass
         return self._digest.hexdigest()
 
 
-class _Unpacked(io.RawIOBase):
-    """What a gzip file holds, as long as it is no more than a trace could be."""
+class _Decompressed(io.RawIOBase):
+    """Content of a gzip file, with a limit on the compression ratio."""
 
     def __init__(self, packed: IO[bytes], hashed: Hashed, path: Path) -> None:
         self._stream = gzip.GzipFile(fileobj=packed)
@@ -72,30 +72,30 @@ class _Unpacked(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         size = self._stream.readinto(buffer)
         self._passed += size
-        if self._passed > MAX_UNPACKED + _MOST_PACKED * self._hashed.passed:
-            raise TraceError("unpacks", file=str(self._path), times=_MOST_PACKED)
+        if self._passed > MAX_UNPACKED + _MAX_RATIO * self._hashed.passed:
+            raise TraceError("unpacks", file=str(self._path), times=_MAX_RATIO)
         return size
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[tuple[Hashed, io.BufferedReader[Any]]]:
-    """A file, hashed, and its bytes unpacked where it is a gzip file.
+def open_trace(path: Path) -> Iterator[tuple[Hashed, io.BufferedReader[Any]]]:
+    """Open a file for hashing, and decompress it if it is gzipped.
 
     Raises:
-        TraceError: ``unreadable``: it is no file, cannot be read, or its packing is damaged;
-            while reading ``unpacks``: it is packed as no trace can be.
+        TraceError: ``unreadable``: not a regular file, not readable, or damaged gzip; while
+            reading ``unpacks``: an implausible compression ratio.
     """
     try:
         kind = path.stat().st_mode
-        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # waited for, or without end
+        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # a pipe would block, or be endless
             raise OSError(errno.ESPIPE, os.strerror(errno.ESPIPE), str(path))
         with path.open("rb") as file:
             hashed = Hashed(file)
             buffered = io.BufferedReader(hashed, _CHUNK)
             packed = buffered.peek(2)[:2] == _GZIP
             if packed:
-                unpacked = _Unpacked(buffered, hashed, path)
-                yield hashed, io.BufferedReader(unpacked, _CHUNK)
+                decompressed = _Decompressed(buffered, hashed, path)
+                yield hashed, io.BufferedReader(decompressed, _CHUNK)
             else:
                 yield hashed, buffered
     except (OSError, EOFError, zlib.error) as error:

@@ -1,7 +1,7 @@
-"""Values of a row: whole numbers, exact times, hash ids; each refusal has a reason.
+"""Values of a row: integers, exact times, hash ids; each rejection has a reason.
 
-Times become whole nanoseconds through decimals, never through binary fractions: a file's own
-digits decide, and the same file gives the same numbers on every machine.
+Times are converted to integer nanoseconds through decimals, not binary fractions, so that the
+result depends on the digits of the file only.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from kvsim.traces.types import NANOSECONDS
 
 UNITS = {"s": NANOSECONDS, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# A token count beyond this is a damaged row, not a prompt.
-_MOST_TOKENS = 1 << 40
-_MOST_TIME = 10**20
+# A larger token count means a damaged row.
+_MAX_TOKENS = 1 << 40
+_MAX_TIME = 10**20
 
 
 class BadRowError(Exception):
-    """A row that cannot be a request: the reason, and the value as far as it is worth showing."""
+    """A row is not a valid request: the reason, and the offending value, shortened."""
 
     def __init__(self, reason: str, value: object = "") -> None:
         super().__init__(reason)
         self.reason = reason
         try:
             self.value = str(value)[:80]
-        except RecursionError:  # JSON that is nested as deep as can be parsed
+        except RecursionError:  # deeply nested JSON
             self.value = type(value).__name__
 
 
 class Raw(NamedTuple):
-    """A row as its format means it: time in nanoseconds on the file's own clock."""
+    """A parsed row: time in nanoseconds on the file's own clock."""
 
     time_ns: int | None
     prompt: int
@@ -45,7 +45,7 @@ class Raw(NamedTuple):
 
 
 def tokens(value: object, name: str) -> int:
-    """A number of tokens, at least 1.
+    """Parse a number of tokens, at least 1.
 
     Raises:
         BadRowError: ``<name>_missing``, ``<name>_not_a_number``, ``<name>_too_large`` or
@@ -55,7 +55,7 @@ def tokens(value: object, name: str) -> int:
         raise BadRowError(f"{name}_missing")
     count = _whole(value)
     digits = isinstance(value, str) and value.isascii() and value.isdigit()
-    if digits if count is None else count > _MOST_TOKENS:
+    if digits if count is None else count > _MAX_TOKENS:
         raise BadRowError(f"{name}_too_large", value)
     if count is None:
         raise BadRowError(f"{name}_not_a_number", value)
@@ -65,14 +65,14 @@ def tokens(value: object, name: str) -> int:
 
 
 def scaled_time(value: object, unit: str) -> int:
-    """A number in ``unit`` as nanoseconds, rounded to the nearest.
+    """Convert a number in ``unit`` to nanoseconds, rounded to the nearest.
 
     Raises:
         BadRowError: ``time_missing`` or ``time_not_a_number``.
     """
     if value is None or value == "":
         raise BadRowError("time_missing")
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MOST_TIME:
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MAX_TIME:
         return value * UNITS[unit]
     number = _decimal(value)
     if number is None:
@@ -81,7 +81,7 @@ def scaled_time(value: object, unit: str) -> int:
 
 
 def has_fraction(value: object) -> bool:
-    """Whether a number is not whole."""
+    """Whether a number has a fractional part."""
     if isinstance(value, int):
         return False
     number = _decimal(value)
@@ -89,9 +89,9 @@ def has_fraction(value: object) -> bool:
 
 
 def date_time(value: str) -> int:
-    """A date and time with up to nine fractional digits as nanoseconds since 1970, UTC.
+    """Convert a date and time, with up to nine fractional digits, to nanoseconds since 1970 UTC.
 
-    Without an offset the time is taken as UTC.
+    A time without an offset is UTC.
 
     Raises:
         BadRowError: ``time_missing`` or ``time_not_a_date``.
@@ -117,10 +117,10 @@ def date_time(value: str) -> int:
 
 
 def hash_ids(value: object) -> tuple[int, ...] | None:
-    """Ids of a prompt's blocks; None where the row has none.
+    """Parse the ids of a prompt's blocks; None if the row has none.
 
     Raises:
-        BadRowError: ``hash_ids_not_a_list``: not a list of whole numbers.
+        BadRowError: ``hash_ids_not_a_list``: not a list of integers.
     """
     if value is None:
         return None
@@ -130,7 +130,7 @@ def hash_ids(value: object) -> tuple[int, ...] | None:
 
 
 def name_of(row: Mapping[str, Any], key: str) -> int | str | None:
-    """A conversation's name: a number or a text; None for none and for -1, which means none."""
+    """Return a conversation's name: a number or text; None if absent or -1."""
     value = row.get(key)
     if isinstance(value, bool) or not isinstance(value, int | str) or value in (-1, "", "-1"):
         return None
@@ -147,8 +147,8 @@ def _whole(value: object) -> int | None:
 
 
 def _decimal(value: object) -> Decimal | None:
-    """A number as it is written; None for what is none, for infinities, and beyond 20 digits."""
-    # Decimal would also read 1_000 and digits of other scripts.
+    """Parse a number exactly; None if it is not finite or has more than 20 digits."""
+    # Decimal accepts 1_000 and non-ASCII digits, too.
     if isinstance(value, str) and (not value.isascii() or "_" in value):
         return None
     if not isinstance(value, str | Decimal):

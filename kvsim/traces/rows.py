@@ -1,11 +1,11 @@
-"""Bytes of a file as numbered rows, while its sha256 is taken.
+"""Splits the bytes of a file into numbered rows.
 
 file ─► Hashed ─► (gzip) ─► lines ─► CSV by the header │ JSON a line │ one JSON list
-          │                             └── (line number, row or reason against it)
-          └─ sha256 of the bytes as they lie on the disk
+          │                             └── (line number, row or rejection)
+          └─ sha256 of the bytes as stored
 
-A row is an object, or the reason why it is none, or None for a blank line. Every byte belongs to
-a row or to white space between rows: what follows a list is an error, and never left out.
+A row is an object, the reason for its rejection, or None for a blank line. Every byte belongs to a
+row or to white space between rows: content after a list is an error.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from kvsim.traces.types import Place, TraceError
 Placed = tuple[Place, "dict[str, Any] | BadRowError | None"]
 _CHUNK = 1 << 16
 _LONGEST_ESCAPE = 12  # a surrogate pair
-_SHOWN = 80  # bytes of a row that cannot be read
-# Of a line, or of an element of a list: none that is a request comes near it.
+_SHOWN = 80  # bytes of an unreadable row in messages
+# Limit of a line, or of an element of a list; no valid request comes close.
 MAX_ROW_BYTES = 16 << 20
-# A gzip file of a megabyte may be a gigabyte of blank lines. Beyond these, no more of them than
-# rows, and of a list no more white space than sixteen times what else there is.
+# A gzip file of 1 MiB may hold 1 GiB of blank lines. Beyond these limits, allow at most as many
+# blank lines as rows, and in a list at most 16 times as much white space as content.
 MAX_BLANK_LINES = 1_000_000
 MAX_BLANK_CHARS = 64 << 20
-_MOST_SPACE = 16
+_MAX_SPACE_RATIO = 16
 _SPACE = re.compile(r"[ \t\r\n]*")
-_BEHIND_VALUE = frozenset(" \t\r\n,]")
-_SIGN = re.compile(rb"[!-~]")  # whatever a row is, it has one of these
+_VALUE_ENDS = frozenset(" \t\r\n,]")
+_VISIBLE = re.compile(rb"[!-~]")  # every row has a visible ASCII character
 
 
 def lines(stream: IO[bytes], path: Path) -> Iterator[tuple[int, bytes | None]]:
-    """Numbered lines; None stands for one of more than ``MAX_ROW_BYTES``, which is passed over.
+    """Yield numbered lines; None for a skipped line of more than ``MAX_ROW_BYTES``.
 
     Raises:
-        TraceError: ``blank``: nearly all of them hold nothing.
+        TraceError: ``blank``: nearly all lines are blank.
     """
     number = blank = 0
     while data := stream.readline(MAX_ROW_BYTES + 1):
         number += 1
         if len(data) <= MAX_ROW_BYTES:
-            if not _SIGN.search(data):
+            if not _VISIBLE.search(data):
                 blank += 1
                 if blank > MAX_BLANK_LINES + number - blank:
                     raise TraceError("blank", file=str(path), line=number)
@@ -60,7 +60,7 @@ def lines(stream: IO[bytes], path: Path) -> Iterator[tuple[int, bytes | None]]:
 
 
 def _texts(stream: IO[bytes], path: Path) -> Iterator[tuple[int, str | BadRowError | None]]:
-    """Numbered lines as texts without white space around them; None stands for a blank one.
+    """Yield numbered lines as stripped texts; None for a blank one.
 
     Raises:
         TraceError: ``blank``.
@@ -78,10 +78,10 @@ def _texts(stream: IO[bytes], path: Path) -> Iterator[tuple[int, str | BadRowErr
 
 
 def csv_rows(stream: IO[bytes], path: Path, keys: Sequence[str], name: str) -> Iterator[Placed]:
-    """Rows under the header of the first line; None stands for a blank line.
+    """Yield rows under the header in the first line; None for a blank line.
 
     Raises:
-        TraceError: ``empty``, ``blank``, or ``other_format``: the header has not all of ``keys``.
+        TraceError: ``empty``, ``blank``, or ``other_format``: the header lacks some of ``keys``.
     """
     header: list[str] | None = None
     for number, line in _texts(stream, path):
@@ -101,7 +101,7 @@ def csv_rows(stream: IO[bytes], path: Path, keys: Sequence[str], name: str) -> I
 
 
 def split_csv(line: str) -> list[str]:
-    """Values of one line; quotes as in RFC 4180, within the line."""
+    """Split one line into values; quotes as in RFC 4180, within the line."""
     if '"' not in line:
         return line.split(",")
     try:
@@ -113,7 +113,7 @@ def split_csv(line: str) -> list[str]:
 def require_keys(
     found: Sequence[str], path: Path, line: int, keys: Sequence[str], name: str
 ) -> None:
-    """Refuse a file whose first row is not of the format.
+    """Check that a file's first row has the keys of the format.
 
     Raises:
         TraceError: ``other_format``.
@@ -131,7 +131,7 @@ def require_keys(
 
 
 def jsonl_rows(stream: IO[bytes], path: Path) -> Iterator[Placed]:
-    """An object in each line; None stands for a blank line.
+    """Yield one object per line; None for a blank line.
 
     Raises:
         TraceError: ``blank``.
@@ -160,36 +160,36 @@ _DECODER = json.JSONDecoder(parse_float=Decimal, parse_constant=_no_constant)
 
 
 def load_json(text: str) -> Any:
-    """One JSON value; fractions come as decimals, infinities and NaN are refused.
+    """Parse one JSON value with fractions as decimals; rejects infinities and NaN.
 
     Raises:
-        ValueError: not JSON, or half a surrogate pair in a text.
+        ValueError: not JSON, or a lone surrogate in a text.
     """
     try:
         value = _DECODER.decode(text)
-    except InvalidOperation as error:  # an exponent beyond what a decimal can hold
+    except InvalidOperation as error:  # an exponent beyond the range of decimals
         raise ValueError("a number without bounds") from error
     _check_texts(value, text)
     return value
 
 
 def _check_texts(value: Any, text: str) -> None:
-    """Refuse half a surrogate pair: it can be neither counted nor written.
+    """Reject lone surrogates, which can be neither tokenised nor encoded.
 
     Raises:
-        UnicodeEncodeError: there is one; a ValueError.
+        UnicodeEncodeError: there is one.
     """
     if "\\ud" in text or "\\uD" in text:
         json.dumps(value, ensure_ascii=False, default=str).encode()
 
 
 def json_list_rows(stream: IO[bytes], path: Path) -> Iterator[Placed]:
-    """Objects of one JSON list, without holding the list, with the lines they begin in.
+    """Yield the objects of one JSON list with their line numbers, in constant memory.
 
     Raises:
-        TraceError: ``not_json``: after a broken element nothing can be told apart any more;
-            ``entry_too_long``; ``content_after_list``; ``blank``; ``empty``; ``other_format``: no
-            list.
+        TraceError: ``not_json``: elements after a broken one cannot be located;
+            ``entry_too_long``; ``content_after_list``; ``blank``; ``empty``; ``other_format``: not
+            a list.
     """
     text = _Text(stream, path)
     if not text.skip():
@@ -218,13 +218,13 @@ def json_list_rows(stream: IO[bytes], path: Path) -> Iterator[Placed]:
 
 
 def _is_cut(error: json.JSONDecodeError) -> bool:
-    """Whether the text ends too early; else it is wrong before its end."""
+    """Whether the text ends too early, as opposed to an error before its end."""
     ends_in_text = error.msg.startswith("Unterminated string")
     return ends_in_text or error.pos + _LONGEST_ESCAPE > len(error.doc)
 
 
 class _Text:
-    """A window over a long text: what was taken is let go.
+    """A window over a long text; consumed text is dropped.
 
     Attributes:
         place: line and column of the next character.
@@ -236,7 +236,7 @@ class _Text:
         self._text = ""
         self._at = 0
         self._ended = False
-        self._blank = self._held = 0  # characters of white space, and of values
+        self._blank = self._content = 0  # characters of white space, and of values
         self._line = self._column = 1
 
     @property
@@ -244,7 +244,7 @@ class _Text:
         return Place(self._line, column=self._column)
 
     def error(self, code: str, **params: object) -> TraceError:
-        """An error at the next character."""
+        """Return an error at the next character."""
         return TraceError(code, file=str(self._path), **self.place.params(), **params)
 
     def _more(self, size: int) -> bool:
@@ -269,13 +269,13 @@ class _Text:
         self._at = end
 
     def skip(self) -> bool:
-        """Move to the next character that is no white space; False at the end."""
+        """Skip white space; return False at the end."""
         while True:
             space = _SPACE.match(self._text, self._at)
             assert space is not None
             self._blank += space.end() - self._at
             self._move(space.end())
-            if self._blank > MAX_BLANK_CHARS + _MOST_SPACE * self._held:
+            if self._blank > MAX_BLANK_CHARS + _MAX_SPACE_RATIO * self._content:
                 raise self.error("blank")
             if self._at < len(self._text):
                 return True
@@ -290,15 +290,15 @@ class _Text:
         return self._text[self._at - 1]
 
     def value(self, entry: int) -> Any:
-        """The next JSON value, which is the list's ``entry``.
+        """Parse the next JSON value, element number ``entry`` of the list.
 
         Raises:
-            TraceError: ``not_json``, with the place of the fault; ``entry_too_long``.
+            TraceError: ``not_json``, with the position of the error; ``entry_too_long``.
         """
         size = _CHUNK
         while True:
-            # Half a value looks like a broken one, or like a shorter number, until more is read;
-            # twice as much each time keeps this linear.
+            # A partial value looks broken, or like a shorter number, until more is read; doubling
+            # the size keeps this linear.
             short = len(self._text) - self._at <= MAX_ROW_BYTES
             try:
                 value, end = _DECODER.raw_decode(self._text, self._at)
@@ -313,9 +313,9 @@ class _Text:
                         raise self.error("entry_too_long", entry=entry, limit=limit) from error
                     self._move(error.pos)
                 raise self.error("not_json", detail=str(error)[:80]) from error
-            if short and self._text[end : end + 1] not in _BEHIND_VALUE and self._more(size):
+            if short and self._text[end : end + 1] not in _VALUE_ENDS and self._more(size):
                 size *= 2
                 continue
-            self._held += end - self._at
+            self._content += end - self._at
             self._move(end)
             return value

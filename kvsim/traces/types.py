@@ -1,10 +1,10 @@
-"""What a trace is made of: requests, what was read and refused on the way, and errors with a place.
+"""Data types of traces: requests, info about reading, rejections, and errors with a position.
 
     file ─► rows ─► parse ─► check ─► TraceRequest ...        (streamed)
               │       └───────┴─────► Rejection per reason    (counted, first line kept)
               └─ sha256, rows, unit, block size ────────────► TraceInfo
 
-No text is rendered here: a :class:`TraceError` holds a code and its parameters.
+A :class:`TraceError` has a code and parameters, no text.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 NANOSECONDS = 1_000_000_000
 
-Policy = Literal["strict", "skip"]
+BadRowPolicy = Literal["strict", "skip"]
 Source = Literal["declared", "detected", "format", "none"]
 UnitDoubt = Literal["fractions", "fast", "slow"]
 
 
-# Every code of a TraceError, and every reason against a row: keys for a translation.
+# All codes of TraceError and all reasons for rejecting a row; translation keys.
 ERROR_CODES = (
     "bad_block_size", "bad_row", "blank", "block_size_needed", "clock_too_long",
     "content_after_list", "empty", "entry_too_long", "json_lines_needed", "near_format",
@@ -39,16 +39,16 @@ REASONS = (
 )  # fmt: skip
 
 
-# Nanoseconds of a clock that fits in 64 bits with room to spare: 146 years.
+# Range of a clock: 146 years in nanoseconds, which sums in 64 bits cannot overflow.
 LONGEST_NS = 1 << 62
 
 
 class TraceError(Exception):
-    """A trace that cannot be read as it is.
+    """A trace cannot be read.
 
     Attributes:
-        code: what is wrong, one of :data:`ERROR_CODES`.
-        params: its numbers and names; ``file``, and what is known of the :class:`Place`.
+        code: one of :data:`ERROR_CODES`.
+        params: values for the message; ``file``, and the known parts of :class:`Place`.
     """
 
     def __init__(self, code: str, **params: object) -> None:
@@ -62,20 +62,20 @@ class TraceRequest(NamedTuple):
     """One request of a trace.
 
     Attributes:
-        id: its number among the accepted requests, from 0.
+        id: index among the accepted requests, from 0.
         arrival_ns: nanoseconds after the first accepted request; 0 for all in a trace without
             a clock.
         prompt_tokens: at least 1.
         output_tokens: at least 1.
         hash_ids: an id for each block of the prompt, chained over the prefix: equal ids mean
-            equal prompts up to the end of that block. None where the trace says nothing.
+            equal prompts up to the end of that block. None if the trace has none.
         hash_block_size: tokens in a block of ``hash_ids``; the last block may be shorter.
-        chat: the trace's own name for it: of the turn where turns have parents (Qwen-Bailian),
-            of the conversation elsewhere.
+        chat: the trace's own id: of the turn if turns have parents (Qwen-Bailian), else of the
+            conversation.
         parent: the ``chat`` of the turn that it continues.
         turn: its turn in the conversation, from 1.
-        samples: sequences generated from the one prompt.
-        priority: a smaller number is more urgent, where requests are served by it.
+        samples: sequences generated from the prompt.
+        priority: a smaller number is more urgent (priority policy only).
     """
 
     id: int
@@ -97,12 +97,12 @@ class TraceRequest(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where in a file; all count from 1.
+    """A position in a file; all counts start at 1.
 
     Attributes:
-        line: the only one where all of a list stands in one line.
-        entry: of a JSON list.
-        column: of the fault, in characters.
+        line: line number.
+        entry: element number of a JSON list.
+        column: of the error, in characters.
     """
 
     line: int
@@ -110,13 +110,13 @@ class Place(NamedTuple):
     column: int | None = None
 
     def params(self) -> dict[str, int]:
-        """What is known of it, as parameters of a :class:`TraceError`."""
+        """Return the known parts as parameters of a :class:`TraceError`."""
         return {name: value for name, value in self._asdict().items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Rows that were not accepted for one reason: how many, and where the first one stands."""
+    """Rows rejected for one reason: their number, and the position and value of the first."""
 
     reason: str
     count: int
@@ -127,7 +127,7 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One thing done to a trace after it was read or drawn, with its parameters."""
+    """One edit of a trace, with its parameters."""
 
     kind: str
     params: Mapping[str, int | float | str]
@@ -135,25 +135,25 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class TraceInfo:
-    """All that must be said about a trace beside results that come from it.
+    """Provenance of a trace, reported with all results that use it.
 
     Attributes:
-        name: the file's name, or that of the generator.
-        format: see :data:`kvsim.traces.formats.FORMATS`; ``generated`` for drawn ones.
-        unit: of the file's times; None where the format has no clock.
+        name: name of the file or the generator.
+        format: see :data:`kvsim.traces.formats.FORMATS`; ``generated`` for synthetic ones.
+        unit: of the file's times; None if the format has no clock.
         block_size: tokens in a block of ``hash_ids``; None without them.
-        rows: data rows read, those rejected included (header and blank lines are none).
-        accepted: requests handed out.
-        unread_rows: rows after the limit that was asked for, and one that was used in part; from a
-            damage on, the rest of a list counts as one. With ``rows`` they are all of the file.
+        rows: data rows read, rejected ones included, without header and blank lines.
+        accepted: requests yielded.
+        unread_rows: rows after the limit, and one that was used in part; after an error, the rest
+            of a list counts as one. With ``rows`` they are all of the file.
         unit_doubt: why the unit is implausible: times in ms, us or ns have fractions
-            (``fractions``), or requests come faster than 1,000 a second (``fast``) or more slowly
-            than one in 1,000 seconds (``slow``).
-        ignored: parts of accepted rows that were not used, by name.
-        sha256: of the file's bytes, or of the numbers drawn; None until the end was reached.
-        origin_ns: what was subtracted from every time; since the epoch for dates.
+            (``fractions``), more than 250 requests per second (``fast``), or fewer than one per
+            100 seconds (``slow``).
+        ignored: unused parts of accepted rows, by name.
+        sha256: of the file's bytes, or of the sampled numbers; None before the end.
+        origin_ns: the time subtracted from every arrival; since the epoch for dates.
         span_ns: from the first to the last accepted arrival; None without a request.
-        seed: of a drawn trace.
+        seed: of a synthetic trace.
         edits: in order.
     """
 
@@ -180,19 +180,19 @@ class TraceInfo:
 
     @property
     def has_clock(self) -> bool:
-        """Whether requests come at times of their own."""
+        """Whether requests have arrival times."""
         return self.unit is not None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain lists, numbers and names."""
+        """Return JSON data."""
         return asdict(self)
 
 
 class RequestStream(Protocol):
-    """Requests in order of arrival, as often as one iterates; ``info`` is complete after a pass."""
+    """Requests in order of arrival, iterable repeatedly; ``info`` is complete after a pass."""
 
     @property
     def info(self) -> TraceInfo:
-        """What is known so far."""
+        """Info so far."""
 
     def __iter__(self) -> Iterator[TraceRequest]: ...

@@ -9,7 +9,7 @@ from experiment.config.schema import Config
 from kvsim.core.limits import SchedulerConfig
 from kvsim.core.prefix import KeyChain
 from kvsim.core.request import Keys
-from kvsim.sim.replay import RecordedRequest, Replay, replay_run
+from kvsim.sim.replay import RecordedRequest, ReplayResult, replay_run
 
 
 def limits(config: Config, watermark: int) -> SchedulerConfig:
@@ -25,7 +25,7 @@ def limits(config: Config, watermark: int) -> SchedulerConfig:
     )
 
 
-def replayed(run: Run, config: Config, arm: str) -> tuple[int, Replay]:
+def replayed(run: Run, config: Config, arm: str) -> tuple[int, ReplayResult]:
     pool, plans = run.pool(arm), run.plans(arm)
     generated = run.tokens(arm)
 
@@ -52,7 +52,7 @@ def test_the_log_of_a_run_replays_without_a_difference(
     run: Run = request.getfixturevalue(name)
     count, replay = replayed(run, everything, arm)
     assert count > 30
-    assert replay == Replay(count, None)
+    assert replay == ReplayResult(count, None)
     found = run.arm(arm).simulator
     assert found is not None
     assert (found.agrees, found.equal_steps) == (True, count)

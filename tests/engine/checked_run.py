@@ -27,7 +27,7 @@ class CheckedRun:
         self.plans.append(outcome.plan)
         counts = ledger.apply(outcome.plan)
         engine.blocks.check_integrity()
-        assert counts == recount(self.shape, ledger.holders, ledger.cached)
+        assert counts == recount(self.shape, ledger.owners, ledger.cached)
         assert counts.reserved == self.shape.slots
         assert engine.pool.written_slots() == ledger.written_slots
         assert ledger.tables() == {r: tuple(engine.blocks.table(r)) for r in engine.blocks.owners}

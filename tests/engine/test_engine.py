@@ -60,7 +60,7 @@ def run(engine: Engine, traffic: Traffic) -> list[StepPlan]:
         counts = ledger.apply(outcome.plan)
         engine.blocks.check_integrity()
         assert engine.pool.written_slots() == ledger.written_slots
-        assert counts == recount(shape, ledger.holders)
+        assert counts == recount(shape, ledger.owners)
         assert counts.reserved == shape.slots
         assert ledger.tables() == {r: tuple(engine.blocks.table(r)) for r in engine.blocks.owners}
         engine.complete(outcome)

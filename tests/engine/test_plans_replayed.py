@@ -16,7 +16,7 @@ from experiment.gpucheck.tiny_models import VOCABULARY, make_engine
 from kvsim.core.prefix import KeyChain
 from kvsim.core.request import Keys
 from kvsim.core.step import Chunk, OpKind, StepPlan
-from kvsim.sim.replay import RecordedRequest, Replay, replay_run
+from kvsim.sim.replay import RecordedRequest, ReplayResult, replay_run
 
 SIZE = 4
 
@@ -42,7 +42,9 @@ def child_keys(engine: Engine, jobs: dict[int, Job]) -> dict[int, Keys]:
     }
 
 
-def replayed(engine: Engine, jobs: dict[int, Job], plans: list[StepPlan], **keys: Any) -> Replay:
+def replayed(
+    engine: Engine, jobs: dict[int, Job], plans: list[StepPlan], **keys: Any
+) -> ReplayResult:
     requests = list(recorded_requests(engine, jobs))
     return replay_run(
         plans, requests, engine.blocks.num_blocks, SIZE, engine.scheduler.config,
@@ -72,7 +74,7 @@ def test_random_runs_of_the_engine_replay_without_a_difference(limits: dict[str,
         engine = make_engine("gpt2", blocks, SIZE, **limits)
         plans = run(engine, jobs)
         seen |= kinds(plans)
-        assert replayed(engine, jobs, plans) == Replay(len(plans), None), seed
+        assert replayed(engine, jobs, plans) == ReplayResult(len(plans), None), seed
     expected = {OpKind.ALLOCATE, OpKind.FREE, OpKind.SHARE, OpKind.COPY}
     assert expected <= seen
     assert (OpKind.SWAP_OUT in seen) == (limits.get("preemption") == "swap")
@@ -95,7 +97,7 @@ def test_beam_searches_replay_without_a_difference() -> None:
             plans.append(outcome.plan)
         assert OpKind.SHARE in kinds(plans)
         result = replay_run(plans, requests, 26 + seed, SIZE, engine.scheduler.config)
-        assert result == Replay(len(plans), None)
+        assert result == ReplayResult(len(plans), None)
 
 
 def test_aborts_are_taken_from_the_record() -> None:
@@ -112,7 +114,7 @@ def test_aborts_are_taken_from_the_record() -> None:
         if len(plans) == 5:
             engine.abort(0)  # while its step runs
         engine.complete(outcome)
-    assert replayed(engine, jobs, plans) == Replay(len(plans), None)
+    assert replayed(engine, jobs, plans) == ReplayResult(len(plans), None)
 
 
 def test_a_difference_is_found_and_named() -> None:

@@ -74,7 +74,7 @@ def run(engine: Engine, jobs: dict[int, Job]) -> list[StepPlan]:
         plans.append(outcome.plan)
         counts = ledger.apply(outcome.plan)
         engine.blocks.check_integrity()
-        assert counts == recount(shape, ledger.holders, ledger.cached)
+        assert counts == recount(shape, ledger.owners, ledger.cached)
         assert counts.reserved == shape.slots
         assert engine.pool.written_slots() == ledger.written_slots
         assert ledger.tables() == {r: tuple(engine.blocks.table(r)) for r in engine.blocks.owners}

@@ -23,7 +23,7 @@ from experiment.text.errors import ExitCode
 from experiment.text.redaction import cleaner, without_names
 from kvsim import files as whole_files
 from kvsim.sweep import SweepError, expand
-from kvsim.sweep.processes import by_processes
+from kvsim.sweep.processes import run_in_processes
 
 ROOT = Path(__file__).parents[2]
 SIM = (
@@ -67,7 +67,7 @@ def test_cells_for_which_the_system_makes_no_process(
 
     monkeypatch.setattr("kvsim.sweep.processes.ProcessPoolExecutor", full)
     with pytest.raises(SweepError) as caught:
-        list(by_processes(expand({**GRID, "requests": 20}), 1))
+        list(run_in_processes(expand({**GRID, "requests": 20}), 1))
     assert caught.value.params == {"why": "ENOSPC"}
     words = [*SWEEP, "--set", "requests=20", "--out", str(tmp_path / "out"), "--lang", "en"]
     assert main(words) == ExitCode.USAGE

@@ -116,7 +116,7 @@ def _nothing_heavy() -> Iterator[None]:
     import experiment.gpucheck.run
     import experiment.report.files.write
     import experiment.simulate.run
-    import kvsim.paper.parts
+    import kvsim.paper.result
 
     def run(config: object, options: object) -> int:
         check_prompts(choose_prompts(config))  # type: ignore[arg-type]
@@ -129,7 +129,7 @@ def _nothing_heavy() -> Iterator[None]:
         (experiment.gpucheck.run.Examination, "run", lambda _: None),
         (experiment.report.files.write, "draw_plots", lambda *_: ()),
         (experiment.commands.sweep, "_computed", lambda *_: ()),
-        (kvsim.paper.parts, "each_part", lambda _: iter(())),
+        (kvsim.paper.result, "claims_by_part", lambda _: iter(())),
     )
     before = [(holder, name, getattr(holder, name)) for holder, name, _ in replaced]
     for holder, name, instead in replaced:

@@ -8,7 +8,7 @@ from scheduling import chunks, ends, freed, make_scheduler, step
 from kvsim.accounting.ledger import Ledger, PoolShape
 from kvsim.core.blocks import BlockPool
 from kvsim.core.draft import Draft
-from kvsim.core.group import Group
+from kvsim.core.group import SequenceGroup
 from kvsim.core.placement import Placement
 from kvsim.core.preemption import Preemption
 from kvsim.core.prefix import KeyChain
@@ -231,7 +231,7 @@ def test_a_beam_that_catches_up_takes_no_block_that_may_still_be_withdrawn(
     for one in (stranger, first):
         pool.allocate(one.id, 2)
     cache.publish(stranger, 4, published)
-    group = Group([first, second], 2, (0, 0), origins={2: (1, 1)})
+    group = SequenceGroup([first, second], 2, (0, 0), origins={2: (1, 1)})
     draft = Draft(5, 10, [])
     assert placement.advance(group, draft, lambda group, chunks, draft: True)
     (share,) = (op for op in draft.ops if op.kind is OpKind.SHARE)
@@ -242,7 +242,7 @@ def test_beams_that_are_still_being_computed_anew_are_not_swapped() -> None:
     pool, config = BlockPool(12, 2), SchedulerConfig(preemption="swap", host_blocks=8)
     preemption = Preemption(pool, PrefixCache(pool, enabled=False), config)
     first, second = (Request(name, 2, 9, generated=4, beams=2) for name in (1, 2))
-    group = Group([first, second], 2, (0, 0), origins={2: (1, 1)})
+    group = SequenceGroup([first, second], 2, (0, 0), origins={2: (1, 1)})
     pool.allocate(1, 3)
     first.computed = 5
     draft = Draft(0, 10, [])

@@ -191,11 +191,11 @@ def give_a_free_block_a_key(pool: BlockPool) -> None:
 
 
 def count_a_reference_too_many(pool: BlockPool) -> None:
-    pool._more[pool.table(1)[0]] = 1
+    pool._extra_owners[pool.table(1)[0]] = 1
 
 
 def count_a_reference_too_few(pool: BlockPool) -> None:
-    del pool._more[pool.table(1)[2]]
+    del pool._extra_owners[pool.table(1)[2]]
 
 
 @pytest.mark.parametrize(

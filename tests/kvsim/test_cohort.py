@@ -18,7 +18,7 @@ from kvsim.core.request import Request
 from kvsim.core.scheduler import Scheduler
 from kvsim.core.step import OpKind, StepPlan
 from kvsim.latency.roofline import StepWork
-from kvsim.sim.fast.cohort import CohortScheduler, Work
+from kvsim.sim.fast.cohort import CohortPlan, CohortScheduler
 from kvsim.sim.fast.run_pool import RunPool
 from kvsim.sim.fast.tally import tally_slots
 from kvsim.traces.hash_keys import HashKeys
@@ -114,7 +114,7 @@ def both(case: Case) -> int:
     A third one steps along that lists no operations.
     """
     plain, fast = case.scheduler(Scheduler), case.scheduler(CohortScheduler)
-    silent = case.scheduler(partial(CohortScheduler, lists=False))
+    silent = case.scheduler(partial(CohortScheduler, list_ops=False))
     assert isinstance(fast, CohortScheduler)
     assert isinstance(silent, CohortScheduler)
     shape = PoolShape(case.blocks, case.block_size, 1, case.config.watermark_blocks)
@@ -136,7 +136,7 @@ def both(case: Case) -> int:
         assert silent.pool.drain_evicted() == ()  # nothing piles up
         slots = tally_slots(shape, fast.pool, work.logical_tokens)
         assert nonzero(dict(zip(TALLIED, slots, strict=True))) == nonzero(ledger.apply(plan).states)
-        assert plain.complete(plan) == fast.settle(work) == silent.settle(same)
+        assert plain.complete(plan) == fast.commit(work) == silent.commit(same)
         fast.pool.check_integrity()
     raise AssertionError("no end")
 
@@ -145,7 +145,7 @@ def nonzero(states: Mapping[SlotState, int]) -> dict[SlotState, int]:
     return {state: count for state, count in states.items() if count}
 
 
-def compare(plain: Scheduler, plan: StepPlan, fast: CohortScheduler, work: Work) -> None:
+def compare(plain: Scheduler, plan: StepPlan, fast: CohortScheduler, work: CohortPlan) -> None:
     assert (plan.ops, plan.preempted, plan.finished, plan.waiting) == (
         work.ops, work.preempted, work.finished, work.waiting,
     )  # fmt: skip
@@ -185,7 +185,7 @@ def test_a_long_quiet_replay_forms_a_cohort() -> None:
     while fast.has_work:
         work = fast.plan()
         seen.append((len(work.chunks), work.step_work.decode_tokens))
-        fast.settle(work)
+        fast.commit(work)
     assert seen[0] == (4, 0)
     assert seen[1:-1] == [(0, 4)] * 39
     assert seen[-1] == (0, 0)

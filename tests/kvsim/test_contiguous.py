@@ -86,7 +86,7 @@ def test_the_ledger_of_a_batch_is_the_recount_and_the_arithmetic(
                 ended = [(first + r, LENGTH) for r, (_, n) in enumerate(batch) if n == tokens - 1]
                 plan = planner.decode(ended)
             counts = ledger.apply(plan)
-            assert counts == recount(shape, ledger.holders)
+            assert counts == recount(shape, ledger.owners)
             assert counts.reserved == counts.allocated == shape.slots
             assert counts[SlotState.PADDING] == padding
             running = [prompt + tokens - 1 for prompt, new in batch if new >= tokens]
@@ -137,7 +137,7 @@ def test_samples_of_a_prompt_grow_together_and_none_is_shared() -> None:
     seen = []
     for plan in plans:
         counts = ledger.apply(plan)
-        assert counts == recount(shape, ledger.holders)
+        assert counts == recount(shape, ledger.owners)
         seen.append((counts.reserved, counts.live, counts[SlotState.FINISHED]))
     assert seen == [(15, 15, 0), (18, 12, 6), (21, 14, 7)]
     assert ledger.written_slots == 21

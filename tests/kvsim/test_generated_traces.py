@@ -13,31 +13,31 @@ from hypothesis import strategies as st
 
 from kvsim.traces import (
     PRESETS,
-    Arrivals,
-    Generated,
+    ArrivalProcess,
     Head,
-    Lengths,
+    LengthDistribution,
     Prefixes,
     Recipe,
     RequestStream,
     ScaleRate,
+    SyntheticTrace,
     Tile,
     WithArrivals,
     from_preset,
 )
 from kvsim.traces.types import TraceError
 
-FIVE = Lengths("fixed", 5)
+FIVE = LengthDistribution("fixed", 5)
 
 
-def small(requests: int = 7, **more: Any) -> Generated:
-    lengths = Lengths("gamma", 20, 9)
-    return Generated(Recipe(requests, Arrivals(3.0), lengths, lengths, **more))
+def small(requests: int = 7, **more: Any) -> SyntheticTrace:
+    lengths = LengthDistribution("gamma", 20, 9)
+    return SyntheticTrace(Recipe(requests, ArrivalProcess(3.0), lengths, lengths, **more))
 
 
 @pytest.mark.parametrize("cv", [0.0, 0.5, 1.0, 3.0])
 def test_gaps_have_the_mean_and_the_variation_asked_for(cv: float) -> None:
-    trace = Generated(Recipe(40_000, Arrivals(8.0, cv), FIVE, FIVE, seed=1))
+    trace = SyntheticTrace(Recipe(40_000, ArrivalProcess(8.0, cv), FIVE, FIVE, seed=1))
     times = [request.arrival_s for request in trace]
     gaps = [b - a for a, b in itertools.pairwise(times)]
     assert times[0] == 0
@@ -46,13 +46,13 @@ def test_gaps_have_the_mean_and_the_variation_asked_for(cv: float) -> None:
 
 
 def test_without_a_rate_all_come_at_once() -> None:
-    trace = Generated(Recipe(9, Arrivals(None), FIVE, FIVE))
+    trace = SyntheticTrace(Recipe(9, ArrivalProcess(None), FIVE, FIVE))
     assert {request.arrival_ns for request in trace} == {0}
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_has_the_published_means(name: str) -> None:
-    trace = Generated(from_preset(name, 60_000, Arrivals(2.0), seed=3))
+    trace = SyntheticTrace(from_preset(name, 60_000, ArrivalProcess(2.0), seed=3))
     requests = list(trace)
     preset = PRESETS[name]
     for mean, values in (
@@ -75,18 +75,22 @@ def test_the_seed_decides_and_is_told() -> None:
 
 
 def test_a_limit_draws_again_and_counts() -> None:
-    trace = Generated(from_preset("sharegpt-like", 5_000, Arrivals(None), max_length=1024))
+    trace = SyntheticTrace(
+        from_preset("sharegpt-like", 5_000, ArrivalProcess(None), max_length=1024)
+    )
     assert max(r.prompt_tokens + r.output_tokens for r in trace) <= 1024
-    free = Generated(from_preset("sharegpt-like", 5_000, Arrivals(None)))
+    free = SyntheticTrace(from_preset("sharegpt-like", 5_000, ArrivalProcess(None)))
     assert max(r.prompt_tokens + r.output_tokens for r in free) > 1024
     assert trace.info.parameters["redrawn_for_max_length"] > 0
     assert free.info.parameters["redrawn_for_max_length"] == 0
     with pytest.raises(ValueError, match="hardly ever"):
-        Generated(from_preset("sharegpt-like", 500, Arrivals(None), max_length=4))
+        SyntheticTrace(from_preset("sharegpt-like", 500, ArrivalProcess(None), max_length=4))
 
 
 def test_lengths_below_one_token_are_raised_and_counted() -> None:
-    trace = Generated(Recipe(2_000, Arrivals(None), Lengths("gamma", 1, 2), FIVE))
+    trace = SyntheticTrace(
+        Recipe(2_000, ArrivalProcess(None), LengthDistribution("gamma", 1, 2), FIVE)
+    )
     assert min(r.prompt_tokens for r in trace) == 1
     assert trace.info.parameters["raised_to_one_token"] > 0
 
@@ -181,14 +185,14 @@ def test_arrivals_are_replaced_by_as_many_in_order() -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: Arrivals(0),
-        lambda: Arrivals(float("nan")),
-        lambda: Arrivals(1, -1),
-        lambda: Lengths("gamma", 5),
-        lambda: Lengths("lognormal", 0.5, 1),
+        lambda: ArrivalProcess(0),
+        lambda: ArrivalProcess(float("nan")),
+        lambda: ArrivalProcess(1, -1),
+        lambda: LengthDistribution("gamma", 5),
+        lambda: LengthDistribution("lognormal", 0.5, 1),
         lambda: Prefixes(0, 4),
-        lambda: Recipe(0, Arrivals(1), FIVE, FIVE),
-        lambda: from_preset("gpt", 3, Arrivals(1)),
+        lambda: Recipe(0, ArrivalProcess(1), FIVE, FIVE),
+        lambda: from_preset("gpt", 3, ArrivalProcess(1)),
         lambda: Head(small(), 0),
         lambda: ScaleRate(small(), 0),
         lambda: Tile(small(), 0),
@@ -206,13 +210,13 @@ def test_all_of_them_are_streams() -> None:
 
 def test_a_rate_that_would_overflow_the_clock_is_refused() -> None:
     with pytest.raises(TraceError) as caught:
-        from_preset_trace(Arrivals(1e-9))
+        from_preset_trace(ArrivalProcess(1e-9))
     assert caught.value.code == "clock_too_long"
-    slow = ScaleRate(from_preset_trace(Arrivals(1.0)), 1e-12)
+    slow = ScaleRate(from_preset_trace(ArrivalProcess(1.0)), 1e-12)
     with pytest.raises(TraceError) as caught:
         list(slow)
     assert caught.value.code == "clock_too_long"
 
 
-def from_preset_trace(arrivals: Arrivals) -> Generated:
-    return Generated(from_preset("sharegpt-like", 20, arrivals, max_length=2048))
+def from_preset_trace(arrivals: ArrivalProcess) -> SyntheticTrace:
+    return SyntheticTrace(from_preset("sharegpt-like", 20, arrivals, max_length=2048))

@@ -20,7 +20,7 @@ from transformers import (
 from kvsim.core.blocks import BlockPool, blocks_needed
 from kvsim.core.request import final_tokens
 from kvsim.core.scheduler import Request, Scheduler, SchedulerConfig
-from kvsim.sizing.geometry import KVGeometry, geometry_from_config, requests_that_fit
+from kvsim.sizing.geometry import KVGeometry, geometry_from_config, max_concurrent_requests
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 40,
@@ -113,20 +113,24 @@ def fit_one_by_one(lengths: list[int], blocks: int, size: int) -> int:
 def test_requests_that_fit_is_what_taking_them_one_by_one_gives(
     lengths: list[int], blocks: int, size: int
 ) -> None:
-    assert requests_that_fit(lengths, blocks, size) == fit_one_by_one(lengths, blocks, size)
+    assert max_concurrent_requests(lengths, blocks, size) == fit_one_by_one(lengths, blocks, size)
 
 
 def test_samples_of_one_prompt_take_its_whole_blocks_once() -> None:
     """Prompts of 9 and 2 final slots more: 3 blocks of 4, of which 2 hold prompt alone."""
     lengths, shared = [11, 11, 11], [0, 9, 9]
-    assert requests_that_fit(lengths, 9, 4) == 3
-    assert requests_that_fit(lengths, 5, 4, shared) == 3
-    assert requests_that_fit(lengths, 9, 4, shared) == 5
-    assert requests_that_fit(lengths, 10, 4, shared) == 6
-    assert requests_that_fit(lengths, 3, 512, shared) == requests_that_fit(lengths, 3, 512) == 3
+    assert max_concurrent_requests(lengths, 9, 4) == 3
+    assert max_concurrent_requests(lengths, 5, 4, shared) == 3
+    assert max_concurrent_requests(lengths, 9, 4, shared) == 5
+    assert max_concurrent_requests(lengths, 10, 4, shared) == 6
+    assert (
+        max_concurrent_requests(lengths, 3, 512, shared)
+        == max_concurrent_requests(lengths, 3, 512)
+        == 3
+    )
 
 
 @pytest.mark.parametrize("lengths", [[], [0], [3, 0], [-1]])
 def test_lengths_that_hold_nothing_are_refused(lengths: list[int]) -> None:
     with pytest.raises(ValueError, match="positive"):
-        requests_that_fit(lengths, 10, 4)
+        max_concurrent_requests(lengths, 10, 4)

@@ -60,7 +60,7 @@ def test_at_every_step_the_states_sum_to_the_pool_and_equal_the_recount(workload
 
     def check(scheduler: Scheduler, plan: StepPlan) -> None:
         counts = ledger.apply(plan)
-        assert counts == ledger.counts() == recount(shape, ledger.holders)
+        assert counts == ledger.counts() == recount(shape, ledger.owners)
         assert counts.reserved == shape.slots
         assert all(count > 0 for count in counts.states.values())
         pool = scheduler.pool
@@ -74,7 +74,7 @@ def test_at_every_step_the_states_sum_to_the_pool_and_equal_the_recount(workload
         assert counts[SlotState.FREE] == free - counts[SlotState.WATERMARK]
 
     workload.run(check)
-    assert not ledger.holders
+    assert not ledger.owners
 
 
 @settings(max_examples=50)
@@ -120,7 +120,7 @@ def test_padding_over_a_block_boundary_counts_as_padding_in_each_block() -> None
     ledger = Ledger(shape)
     op = BlockOp(OpKind.ALLOCATE, 0, (2, 0))
     ledger.apply(StepPlan(0, (op,), (Chunk(0, 0, 1, samples=True, padding=5),)))
-    assert ledger.counts() == recount(shape, ledger.holders)
+    assert ledger.counts() == recount(shape, ledger.owners)
     assert ledger.counts().states == {
         SlotState.LIVE: 1,
         SlotState.PADDING: 5,
@@ -152,7 +152,7 @@ def test_a_preempted_request_leaves_nothing_behind() -> None:
     second = scheduler.schedule()
     assert second.preempted == (2, 1)
     counts = ledger.apply(second)
-    assert set(ledger.holders) == {0}
+    assert set(ledger.owners) == {0}
     assert (counts.live, counts.allocated) == (5, 8)
 
 
@@ -169,17 +169,17 @@ def test_owners_of_one_block_that_have_written_more_and_less_of_it(data: st.Data
     ledger.apply(first)
     for step in range(1, 12):
         ledger.apply(data.draw(changes(ledger, step)))
-        assert ledger.counts() == recount(shape, ledger.holders)
-        if not ledger.holders:
+        assert ledger.counts() == recount(shape, ledger.owners)
+        if not ledger.owners:
             break
-    assert ledger.owned_blocks == len({b for h in ledger.holders.values() for b in h.table})
+    assert ledger.owned_blocks == len({b for h in ledger.owners.values() for b in h.table})
 
 
 @st.composite
 def changes(draw: st.DrawFn, ledger: Ledger, step: int) -> StepPlan:
     """Someone more shares some first blocks, writes on where it is, or ends and goes."""
-    request = draw(st.sampled_from(sorted(ledger.holders)))
-    holder = ledger.holders[request]
+    request = draw(st.sampled_from(sorted(ledger.owners)))
+    holder = ledger.owners[request]
     kinds = ["share", "end"] + ["write"] * (holder.written < 4 * len(holder.table))
     kind = draw(st.sampled_from(kinds))
     if kind == "share":

@@ -99,7 +99,7 @@ def test_the_plan_that_is_not_damaged_is_accepted() -> None:
         ops=(free(0, 0, 1), free(1, 2), allocate(2, 2, 3)),
         chunks=(Chunk(2, 0, 7, samples=True),),
     )
-    assert ledger.apply(plan) == recount(SHAPE, ledger.holders)
+    assert ledger.apply(plan) == recount(SHAPE, ledger.owners)
     assert ledger.tables() == {2: (2, 3)}
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scheduling import Workload, workloads
 
 from kvsim.accounting.ledger import Ledger, PoolShape, SlotState
-from kvsim.core.observed import Decision, ScheduleTrace, TraceError
+from kvsim.core.observed import Decision, ScheduleTrace, ScheduleTraceError
 from kvsim.core.scheduler import Scheduler
 from kvsim.core.step import (
     BlockOp,
@@ -63,7 +63,7 @@ def test_a_request_that_is_preempted_and_comes_back_at_once() -> None:
     """A plan cannot say that; vLLM admits nobody in a step in which it preempts."""
     trace = ScheduleTrace(4)
     trace.plan(Decision({0: [1, 2]}, (), (chunk(0, 0, 6),), 0))
-    with pytest.raises(TraceError):
+    with pytest.raises(ScheduleTraceError):
         trace.plan(Decision({0: [3, 4]}, (0,), (chunk(0, 0, 7),), 0))
 
 
@@ -180,7 +180,7 @@ def test_cached_blocks_that_were_given_up_are_free_at_once() -> None:
 def test_tables_that_change_otherwise_are_no_plan(tables: dict[int, list[int]]) -> None:
     trace = ScheduleTrace(4)
     trace.plan(Decision({0: [1, 2]}, (), (chunk(0, 0, 8),), 0))
-    with pytest.raises(TraceError):
+    with pytest.raises(ScheduleTraceError):
         trace.plan(Decision(tables, (), (), 0))
 
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kvsim.contiguous.buddy import BuddyAllocator, Piece
-from kvsim.paper import Claim, Tolerance, Verdict
-from kvsim.paper.claims import within
+from kvsim.contiguous.buddy import BuddyAllocator, BuddyPiece
+from kvsim.paper import PaperClaim, Tolerance, Verdict
+from kvsim.paper.claims import absolute
 from kvsim.paper.sharing import samples_sharing
-from kvsim.paper.steady import NotSteadyError, config, steady
+from kvsim.paper.steady import NotSteadyError, config, steady_state
 from kvsim.paper.structure import chat_claims
 from kvsim.paper.workloads import (
     MAX_LENGTH,
@@ -24,8 +24,8 @@ from kvsim.paper.workloads import (
 from kvsim.sim.simulator import simulate
 
 
-def claim(ours: tuple[float, ...], tolerance: Tolerance, paper: float | None = 10.0) -> Claim:
-    return Claim("x", "Fig. 0", "live", "nobody", "percent", paper, ours, tolerance)
+def claim(ours: tuple[float, ...], tolerance: Tolerance, paper: float | None = 10.0) -> PaperClaim:
+    return PaperClaim("x", "Fig. 0", "live", "nobody", "percent", paper, ours, tolerance)
 
 
 def test_without_rounding_up_the_orca_variants_are_not_alike(
@@ -40,15 +40,15 @@ def test_without_rounding_up_the_orca_variants_are_not_alike(
     assert chat_claims((0,))[0].verdict is Verdict.FAILS
 
 
-def unrounded_allocate(self: BuddyAllocator, slots: int) -> Piece:
-    start = max(self._held, default=-1) + 1
-    piece = self._held[start] = Piece(start, slots, slots)
+def unrounded_allocate(self: BuddyAllocator, slots: int) -> BuddyPiece:
+    start = max(self._allocated, default=-1) + 1
+    piece = self._allocated[start] = BuddyPiece(start, slots, slots)
     self._free_slots -= slots
     return piece
 
 
-def unrounded_free(self: BuddyAllocator, start: int) -> Piece:
-    piece = self._held.pop(start)
+def unrounded_free(self: BuddyAllocator, start: int) -> BuddyPiece:
+    piece = self._allocated.pop(start)
     self._free_slots += piece.size
     return piece
 
@@ -58,8 +58,8 @@ def unrounded_free(self: BuddyAllocator, start: int) -> Piece:
     [
         ((10.0,), Tolerance("exact"), 10.0, True),
         ((10.1,), Tolerance("exact"), 10.0, False),
-        ((9.0, 13.0), within(1.0), 10.0, True),
-        ((9.0, 13.1), within(1.0), 10.0, False),
+        ((9.0, 13.0), absolute(1.0), 10.0, True),
+        ((9.0, 13.1), absolute(1.0), 10.0, False),
         ((11.0,), Tolerance("relative", 0.1), 10.0, True),
         ((8.9,), Tolerance("relative", 0.1), 10.0, False),
         ((2.0,), Tolerance("at_least", 2.0), None, True),
@@ -83,11 +83,11 @@ def test_what_is_not_judged_is_neither_right_nor_wrong() -> None:
 
 def test_a_claim_has_a_value_for_each_seed() -> None:
     with pytest.raises(ValueError, match="2 values of 1 seeds"):
-        replace(claim((1.0, 2.0), within(1)), seeds=(0,))
+        replace(claim((1.0, 2.0), absolute(1)), seeds=(0,))
 
 
 def test_drawn_conversations_have_the_printed_means() -> None:
-    pairs = np.array([(r.prompt_tokens, r.output_tokens) for r in sharegpt().draw(40_000, 11)])
+    pairs = np.array([(r.prompt_tokens, r.output_tokens) for r in sharegpt().sample(40_000, 11)])
     assert (pairs.sum(1) <= MAX_LENGTH).all()
     assert pairs[:, 0].mean() == pytest.approx(SHAREGPT_MEANS[0], rel=0.03)
     assert pairs[:, 1].mean() == pytest.approx(SHAREGPT_MEANS[1], rel=0.03)
@@ -104,7 +104,7 @@ def test_the_spread_of_outputs_is_inverted_from_the_bar_of_orca_max() -> None:
 @pytest.mark.parametrize("samples", [1, 2, 5])
 @pytest.mark.parametrize("block_size", [1, 16])
 def test_closed_sums_of_sharing_are_the_simulators(samples: int, block_size: int) -> None:
-    drawn = alpaca().draw(12, 3)
+    drawn = alpaca().sample(12, 3)
     roomy = replace(config("paged", block_size), samples=samples)
     found = simulate(drawn, roomy)
     assert found.preemptions.total == 0
@@ -114,4 +114,4 @@ def test_closed_sums_of_sharing_are_the_simulators(samples: int, block_size: int
 
 def test_too_few_requests_are_not_steady() -> None:
     with pytest.raises(NotSteadyError):
-        steady(alpaca().draw(20, 0), "paged")
+        steady_state(alpaca().sample(20, 0), "paged")

@@ -37,8 +37,8 @@ from kvsim.sizing.geometry import KVGeometry
 from kvsim.sizing.gpus import find_gpu
 from kvsim.sizing.models import find_model
 from kvsim.sizing.vllm_capacity import vllm_capacity
-from kvsim.traces import Arrivals, Generated, TraceFile, from_preset
-from kvsim.traces.distributions import Lengths
+from kvsim.traces import ArrivalProcess, SyntheticTrace, TraceFile, from_preset
+from kvsim.traces.distributions import LengthDistribution
 from kvsim.traces.generate import Recipe
 
 AZURE = Path(__file__).resolve().parents[3] / "shared/traces/AzureLLMInferenceTrace_code.csv"
@@ -49,7 +49,9 @@ Pairs = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, 
 
 
 def sharegpt(count: int = 1_000) -> list[tuple[int, int]]:
-    trace = Generated(from_preset("sharegpt-like", count, Arrivals(None), max_length=2048))
+    trace = SyntheticTrace(
+        from_preset("sharegpt-like", count, ArrivalProcess(None), max_length=2048)
+    )
     return [(request.prompt_tokens, request.output_tokens) for request in trace]
 
 
@@ -127,7 +129,7 @@ def test_stretches_are_the_steps_one_by_one(
             number += 1
         if not left:
             break
-        counts = pool.counts(pool.asks(*left[0]))
+        counts = pool.counts(pool.requested_slots(*left[0]))
         states = (len(pool), counts.live, counts.hole, counts.free)
         sums = [total + state for total, state in zip(sums, states, strict=True)]
         steps += 1
@@ -245,8 +247,14 @@ def test_the_rate_at_which_the_pool_is_full_is_little_s_law() -> None:
 def test_as_many_run_at_a_rate_as_a_simulation_of_even_arrivals_finds(rate: float) -> None:
     model, gpu = find_model("llama-3.1-8b"), find_gpu("rtx-4090")
     config = catalogue_config("paged", model.name, gpu.name, budget_bytes=8 * GIB, max_length=800)
-    trace = Generated(
-        Recipe(600, Arrivals(rate, 0), Lengths("fixed", 500), Lengths("fixed", 300), max_length=800)
+    trace = SyntheticTrace(
+        Recipe(
+            600,
+            ArrivalProcess(rate, 0),
+            LengthDistribution("fixed", 500),
+            LengthDistribution("fixed", 300),
+            max_length=800,
+        )
     )
     found = simulate(trace, config)
     middle = slice(*(len(found.series.ends_s) * part // 4 for part in (1, 3)))

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from kvsim.accounting.slots import PoolShape
 from kvsim.latency.clock import DecodeRun
-from kvsim.sim.fast.decode_only import QuietPool
+from kvsim.sim.fast.decode_only import DecodeOnlyPool
 from kvsim.sim.fast.tally import TallyError
 
 SIZE = 8
 
 
 @st.composite
-def pools(draw: st.DrawFn) -> tuple[QuietPool, list[int]]:
+def pools(draw: st.DrawFn) -> tuple[DecodeOnlyPool, list[int]]:
     """A pool, and the blocks that its requests open in each of some steps."""
     filled = draw(st.lists(st.integers(1, SIZE), min_size=1, max_size=5))
     free, cached = draw(st.integers(0, 12)), draw(st.integers(0, 12))
@@ -27,40 +27,42 @@ def pools(draw: st.DrawFn) -> tuple[QuietPool, list[int]]:
     openings = [
         sum((one + step) % SIZE == 0 for one in filled) for step in range(draw(st.integers(1, 20)))
     ]
-    return QuietPool(shape, len(filled), owned, cached, free, live), openings
+    return DecodeOnlyPool(shape, len(filled), owned, cached, free, live), openings
 
 
 @given(pools(), st.integers(1, 10**18), st.integers(0, 10**15))
-def test_a_stretch_is_its_steps(case: tuple[QuietPool, list[int]], first: int, slope: int) -> None:
+def test_a_stretch_is_its_steps(
+    case: tuple[DecodeOnlyPool, list[int]], first: int, slope: int
+) -> None:
     pool, openings = case
     opened = [each for each in accumulate(openings) if each <= pool.room]
     if not opened:
         return
-    other = QuietPool(pool.shape, pool.decodes, pool.owned, pool.cached, pool.free, pool.live)
+    other = DecodeOnlyPool(pool.shape, pool.decodes, pool.owned, pool.cached, pool.free, pool.live)
     part = DecodeRun(len(opened), first, slope)
     levels, held = [], 0
     for count in openings[: len(opened)]:
         levels.append(other.step(count))
         held += other.owned
-    stretch = pool.stretch(part, opened)
+    interval = pool.advance(part, opened)
     durations = [first + i * slope for i in range(len(opened))]
     for index, values in enumerate(zip(*levels, strict=True)):
         total = sum(v * d for v, d in zip(values, durations, strict=True))
-        seen = (stretch.sums[index], stretch.highs[index], stretch.lows[index])
+        seen = (interval.sums[index], interval.highs[index], interval.lows[index])
         assert seen == (total, max(values), min(values))
-    assert (stretch.held, pool) == (held, other)
+    assert (interval.held, pool) == (held, other)
 
 
 @pytest.mark.parametrize("opened", [[0, 0], [1, 2]])
 def test_blocks_that_do_not_fit_the_tokens_are_an_error(opened: list[int]) -> None:
     """One full block and a request that goes on: it must open one block, and no second one."""
-    pool = QuietPool(PoolShape(9, 2, 1), 1, 1, 0, 8, 2)
+    pool = DecodeOnlyPool(PoolShape(9, 2, 1), 1, 1, 0, 8, 2)
     with pytest.raises(TallyError):
-        pool.stretch(DecodeRun(2, 1, 0), opened)
+        pool.advance(DecodeRun(2, 1, 0), opened)
 
 
 @pytest.mark.parametrize("opened", [0, 2])
 def test_nor_do_they_in_one_step(opened: int) -> None:
-    pool = QuietPool(PoolShape(9, 2, 1), 1, 1, 0, 8, 2)
+    pool = DecodeOnlyPool(PoolShape(9, 2, 1), 1, 1, 0, 8, 2)
     with pytest.raises(TallyError):
         pool.step(opened)

@@ -15,7 +15,7 @@ from kvsim.contiguous.reservation import (
     reserved_slots,
 )
 from kvsim.planning.saturation import saturate
-from kvsim.traces import Arrivals, Generated, from_preset
+from kvsim.traces import ArrivalProcess, SyntheticTrace, from_preset
 
 Operations = st.lists(st.tuples(st.booleans(), st.integers(1, 70)), max_size=60)
 
@@ -46,7 +46,7 @@ def test_every_slot_is_held_once_or_free_and_buddies_are_joined(
                     buddy.allocate(size)
                 continue
             piece = buddy.allocate(size)
-            assert (piece.asked, piece.size) == (size, round_up(size))
+            assert (piece.requested, piece.size) == (size, round_up(size))
             assert owner[piece.start : piece.start + piece.size] == [None] * piece.size
             owner[piece.start : piece.start + piece.size] = [number] * piece.size
             starts.append(piece.start)
@@ -88,7 +88,7 @@ def test_misuse_is_refused_and_changes_nothing() -> None:
     with pytest.raises(ValueError, match="nothing"):
         BuddyAllocator(0)
     buddy.check_integrity()
-    assert buddy.held == (piece,)
+    assert buddy.allocated == (piece,)
 
 
 @pytest.mark.parametrize("damage", ["lost", "twice", "apart", "count"])
@@ -167,7 +167,7 @@ def test_the_states_sum_to_the_pool_after_every_event(
         some = sorted(plain)[one % len(plain)] if plain else None
         if kind == "a" and one + two - 1 <= 64 and pool.fits(one, two):
             piece = pool.admit(number, one, two)
-            plain[number] = [one + two - 1, 0, piece.asked, piece.size]
+            plain[number] = [one + two - 1, 0, piece.requested, piece.size]
         elif kind == "w" and some is not None:
             tokens = min(two, plain[some][0] - plain[some][1])
             pool.write(some, tokens)
@@ -178,11 +178,11 @@ def test_the_states_sum_to_the_pool_after_every_event(
         pool.check_integrity()
         counts = pool.counts(waiting)
         assert counts.total == capacity
-        final, written, asked, size = (sum(row[i] for row in plain.values()) for i in range(4))
+        final, written, requested, size = (sum(row[i] for row in plain.values()) for i in range(4))
         assert counts.live == written
         assert counts.written_later == final - written
-        assert counts.never_written == asked - final
-        assert counts.rounding == size - asked
+        assert counts.never_written == requested - final
+        assert counts.rounding == size - requested
         assert counts.hole + counts.free == capacity - size
         if waiting is None or not counts.free:
             assert counts.hole == 0 or waiting is not None
@@ -203,8 +203,8 @@ PAPER = {
 
 def shares(policy: ReservationPolicy, seed: int) -> tuple[float, ...]:
     """Percent of the pool over time while requests always wait."""
-    recipe = from_preset("sharegpt-like", 400, Arrivals(None), seed=seed, max_length=2048)
-    lengths = [(r.prompt_tokens, r.output_tokens) for r in Generated(recipe)]
+    recipe = from_preset("sharegpt-like", 400, ArrivalProcess(None), seed=seed, max_length=2048)
+    lengths = [(r.prompt_tokens, r.output_tokens) for r in SyntheticTrace(recipe)]
     found = saturate(policy, 15_728, 2048, lengths)
     other = found.rounding + found.hole + found.free
     states = (found.live, found.written_later, found.never_written, other)

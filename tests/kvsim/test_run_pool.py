@@ -173,7 +173,7 @@ DAMAGE: dict[str, Callable[[RunPool], object]] = {
     "a stem": lambda pool: pool._stems.pop("c"),
     "the count": lambda pool: setattr(pool, "_cached", 2),
     "the queue": lambda pool: pool._queue.clear(),
-    "a piece": lambda pool: pool._stems["a"][0].pieces.clear(),
+    "a piece": lambda pool: pool._stems["a"][0].segments.clear(),
     "sharing": lambda pool: setattr(pool, "_extra", 1),
     "a block": lambda pool: pool._stems["x"][0].blocks.reverse(),
     "a free block": lambda pool: pool._stack.__setitem__(-1, 4),

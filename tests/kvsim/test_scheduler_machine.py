@@ -254,7 +254,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         scheduler.pool.check_integrity()
         if scheduler.host is not None:
             scheduler.host.check_integrity()
-        assert self.ledger.counts() == recount(self.shape, self.ledger.holders, self.ledger.cached)
+        assert self.ledger.counts() == recount(self.shape, self.ledger.owners, self.ledger.cached)
         assert self.ledger.counts().reserved == self.shape.slots
         assert self.memory.written_slots == self.ledger.written_slots
         known = {*scheduler.running, *scheduler.waiting}

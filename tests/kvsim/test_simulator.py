@@ -293,7 +293,7 @@ def reserve_by_hand(stream: Listed, config: SimConfig) -> list[Seen]:
         while coming and coming[0].arrival_ns * PER_NANOSECOND <= now:
             one = coming.pop(0)
             with suppress(ReservationError):
-                pool.asks(one.prompt_tokens, one.output_tokens)
+                pool.requested_slots(one.prompt_tokens, one.output_tokens)
                 waiting.append(one)
         if not waiting and not running:
             now = coming[0].arrival_ns * PER_NANOSECOND if coming else now
@@ -317,7 +317,11 @@ def reserve_by_hand(stream: Listed, config: SimConfig) -> list[Seen]:
             pool.write(one.id, count)
             budget -= count
             chunks.append((start, count, start >= one.prompt_tokens))
-        head = pool.asks(waiting[0].prompt_tokens, waiting[0].output_tokens) if waiting else None
+        head = (
+            pool.requested_slots(waiting[0].prompt_tokens, waiting[0].output_tokens)
+            if waiting
+            else None
+        )
         at = pool.counts(head)
         levels = {name: getattr(at, name) for name in ("live", "rounding", "hole", "free")}
         levels["unwritten"] = at.written_later + at.never_written

@@ -11,7 +11,7 @@ from streams import Listed, Watched, watched
 from kvsim.core.blocks import BlockPool
 from kvsim.latency.roofline import LinearLatency
 from kvsim.sim.fast.tally import TallyError
-from kvsim.sim.recorder import Spread
+from kvsim.sim.recorder import TimeHistogram
 from kvsim.sim.simulator import SIM_POLICIES, SimConfig, SimulationError, simulate
 from kvsim.traces import TraceRequest
 
@@ -178,7 +178,7 @@ def test_times_of_a_request_and_between_its_tokens(monkeypatch: pytest.MonkeyPat
 
 def test_percentiles_of_who_runs_are_over_time(monkeypatch: pytest.MonkeyPatch) -> None:
     # 10 s with 1, then 30 s with 2, then 60 s with 3 of them.
-    spread = Spread()
+    spread = TimeHistogram()
     spread.add([1, 2, 3, 2], [10, 20, 60, 10])
     shares = (0.05, 0.1, 0.11, 0.4, 0.41, 0.5, 0.99)
     assert [spread.quantile(share) for share in shares] == [1, 1, 2, 2, 3, 3, 3]

@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from kvsim.sweep import Cell, Store, SweepError, cells_summary, compute, expand, run_cell
+from kvsim.sweep import CellStore, SweepCell, SweepError, cells_summary, compute, expand, run_cell
 from kvsim.sweep import cell as cell_module
-from kvsim.sweep.by_ray import by_ray
-from kvsim.sweep.processes import by_processes
-from kvsim.traces import Arrivals, Generated, from_preset
+from kvsim.sweep.processes import run_in_processes
+from kvsim.sweep.ray_cluster import run_on_ray
+from kvsim.traces import ArrivalProcess, SyntheticTrace, from_preset
 
 GRID: dict[str, Any] = {
     "model": "opt-13b",
@@ -35,11 +35,11 @@ GRID: dict[str, Any] = {
 }
 
 
-def grid(**changes: Any) -> list[Cell]:
+def grid(**changes: Any) -> list[SweepCell]:
     return expand(GRID | changes)
 
 
-def by_itself(cells: list[Cell]) -> dict[str, bytes]:
+def by_itself(cells: list[SweepCell]) -> dict[str, bytes]:
     return {cell.id: run_cell(cell) for cell in cells}
 
 
@@ -58,7 +58,7 @@ def test_ids_are_stable_and_cover_what_results_depend_on() -> None:
     for change in ({"seed": 8}, {"requests": 61}, {"budget_bytes": 5 << 30}, {"rate": 2.0}):
         assert not ids & {cell.id for cell in grid(**change)}, change
     cell = grid()[0]
-    assert Cell(cell.settings, cell.trace_sha256, "another program").id != cell.id
+    assert SweepCell(cell.settings, cell.trace_sha256, "another program").id != cell.id
     # 2 and 2.0 are one rate.
     assert [c.id for c in grid(rate=2)] == [c.id for c in grid(rate=2.0)]
 
@@ -130,8 +130,8 @@ def test_without_a_maximum_length_it_is_the_longest_request_s() -> None:
     cells = grid(policy=["slabs", "max"], model="llama-3.1-8b", gpu="rtx-4090", block_size=16)
     for cell in cells:
         result = json.loads(run_cell(cell))["result"]
-        trace = from_preset("alpaca-like", 60, Arrivals(None), seed=7, max_length=131_072)
-        longest = max(one.prompt_tokens + one.output_tokens for one in Generated(trace))
+        trace = from_preset("alpaca-like", 60, ArrivalProcess(None), seed=7, max_length=131_072)
+        longest = max(one.prompt_tokens + one.output_tokens for one in SyntheticTrace(trace))
         assert result["config"]["max_length"] == longest
         assert result["requests"]["finished"] == 60
     (told,) = grid(policy="slabs", block_size=16, max_length=2048)
@@ -186,12 +186,12 @@ def test_a_cell_file_holds_no_time_of_the_machine() -> None:
 
 def test_processes_give_the_same_bytes() -> None:
     cells = grid()
-    found = {done.id: done.content for done in by_processes(cells, 2)}
+    found = {done.id: done.content for done in run_in_processes(cells, 2)}
     assert found == by_itself(cells)
 
 
 def test_finished_cells_are_kept_and_broken_files_are_not(tmp_path: Path) -> None:
-    cells, store = grid(), Store(tmp_path)
+    cells, store = grid(), CellStore(tmp_path)
     assert store.begin(cells) == cells
     for cell in cells:
         store.put(compute(cell))
@@ -224,7 +224,7 @@ def test_a_killed_process_takes_no_cell_with_it() -> None:
 
     thread = threading.Thread(target=kill)
     thread.start()
-    found = {done.id: done.content for done in by_processes(cells, 2)}
+    found = {done.id: done.content for done in run_in_processes(cells, 2)}
     thread.join()
     assert killed
     assert found == by_itself(cells)
@@ -239,7 +239,7 @@ def test_an_address_at_which_nobody_listens_is_told_at_once(
         port = taken.getsockname()[1]
     for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}", "127.0.0.1:99999"):
         with pytest.raises(SweepError) as found:
-            next(by_ray(grid(), address))
+            next(run_on_ray(grid(), address))
         assert found.value.code == "ray_unreachable"
         assert found.value.params["why"]
 
@@ -266,7 +266,7 @@ def test_ray_survives_the_loss_of_a_node(tmp_path: Path) -> None:
         found: dict[str, bytes] = {}
         nodes: set[str] = set()
         lost_at = None
-        for done in by_ray(cells, cluster.address):
+        for done in run_on_ray(cells, cluster.address):
             nodes.add(done.by)
             found[done.id] = done.content
             if lost_at is None and len(nodes) == 2:

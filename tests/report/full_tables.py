@@ -21,9 +21,9 @@ from experiment.experiments.figures import FIGURES
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.files.shipped import CONFIGS
 from experiment.text.messages import message
-from kvsim.paper.claims import Claim, Tolerance
-from kvsim.paper.memory import closed
-from kvsim.paper.parts import result_of
+from kvsim.paper.claims import PaperClaim, Tolerance
+from kvsim.paper.memory import closed_form_claims
+from kvsim.paper.result import paper_result
 from kvsim.sweep import AXES
 from kvsim.sweep.summary import MEASURES
 
@@ -49,14 +49,14 @@ def full_paper() -> dict[str, Any]:
         "none": None,
     }  # fmt: skip
     drawn = [
-        Claim(
+        PaperClaim(
             f"fig2.{kind}", "Fig. 2", "live", f"vLLM {kind}", unit, 96.3, (95.25, 96.5),
             Tolerance(kind, value), (0, 1), fitted=kind == "absolute", assumed=kind == "relative",
         )
         for kind, value in tolerances.items()
         for unit in ("percent",)
     ]  # fmt: skip
-    return {"program": "1"} | result_of([*closed(), *drawn], (0, 1)).to_json()
+    return {"program": "1"} | paper_result([*closed_form_claims(), *drawn], (0, 1)).to_json()
 
 
 def full_bench() -> BenchData:

@@ -18,13 +18,13 @@ from experiment.report.pages.gpucheck import gpucheck_html
 from experiment.report.pages.index import index_html
 from experiment.report.pages.index_entries import Entry
 from experiment.text.messages import message
-from kvsim.paper.memory import closed
+from kvsim.paper.memory import closed_form_claims
 
 pytestmark = needs_axe
 
 
 def index_page(_: Path, lang: str) -> str:
-    verdict = message("paper.count", holds=len(closed()), fails=0, not_judged=1)
+    verdict = message("paper.count", holds=len(closed_form_claims()), fails=0, not_judged=1)
     kinds = ("run", "compare", "paper", "unreadable")
     return index_html(
         [Entry(kind, kind, 10**18, 0, verdict, "failed", "gpt2") for kind in kinds],  # type: ignore[arg-type]

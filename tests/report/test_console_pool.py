@@ -62,7 +62,7 @@ def test_each_sign_is_the_fill_of_its_block(busy: Record, ascii_only: bool) -> N
         steps += 1
         row = shown(view)[0][2 : 2 + BLOCKS]
         for block, sign in enumerate(row):
-            held = [(h, h.table.index(block)) for h in ledger.holders.values() if block in h.table]
+            held = [(h, h.table.index(block)) for h in ledger.owners.values() if block in h.table]
             if held:
                 filled = max(min(h.written - at * BLOCK, BLOCK) for h, at in held)
                 assert (sign == signs.levels[3]) == (filled == BLOCK), (steps, block)

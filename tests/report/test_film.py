@@ -62,8 +62,8 @@ def ledger_states(record: Record, arm: str) -> list[dict[str, Any]]:
     for step in events.steps:
         ledger.apply(step.plan)
         states.append(
-            {"tables": {r: list(h.table) for r, h in ledger.holders.items()},
-             "written": {r: h.written for r, h in ledger.holders.items()},
+            {"tables": {r: list(h.table) for r, h in ledger.owners.items()},
+             "written": {r: h.written for r, h in ledger.owners.items()},
              "cached": set(ledger.cached)}
         )  # fmt: skip
     return states

@@ -25,7 +25,7 @@ from experiment.report.page.page import report_html
 from experiment.report.page.slotmap import map_of, slot_map
 from experiment.report.pages.sweep import sweep_csv, sweep_data, sweep_html
 from experiment.text import LANGUAGES, Translator
-from kvsim.accounting.ledger import Holder, PoolShape
+from kvsim.accounting.ledger import Owner, PoolShape
 
 HOSTILE = (
     "</script><script>window.hurt = 1</script><img src=x onerror='window.hurt = 2'>\"'`${1}",
@@ -215,7 +215,7 @@ def test_the_picture_of_a_large_pool_leaves_the_page_to_the_player() -> None:
     """4,096 blocks that all belong to somebody, neighbours to different requests."""
     blocks, owners = 4096, 80
     holders = {
-        request: Holder(list(range(request, blocks, owners)), written=16 * (blocks // owners) - 8)
+        request: Owner(list(range(request, blocks, owners)), written=16 * (blocks // owners) - 8)
         for request in range(owners)
     }
     one = map_of("paged", PoolSnapshot(PoolShape(blocks, 16, 4), 0, holders), 2048)

@@ -199,7 +199,7 @@ def test_the_request_under_the_pointer_shows_its_block_table(opened: Opened, bus
     ledger = Ledger(PoolShape(events.pool.blocks, events.pool.block_size, 4))
     for step in events.steps[: frame + 1]:
         ledger.apply(step.plan)
-    table = ledger.holders[int(tables[0])].table
+    table = ledger.owners[int(tables[0])].table
     assert entries == [f"{logical} → {block}" for logical, block in enumerate(table)]
 
 
@@ -218,7 +218,7 @@ def test_padding_is_no_token_that_a_request_has_written(browser: Any, tmp_path: 
     ledger = Ledger(PoolShape(events.pool.blocks, size, 4))
     for step in events.steps[: page.evaluate("pagedkv.player.counters()[0].step") + 1]:
         ledger.apply(step.plan)
-    padded = {request: held for request, held in ledger.holders.items() if held.padding}
+    padded = {request: held for request, held in ledger.owners.items() if held.padding}
     assert padded
     for request, held in padded.items():
         page.hover(f".side:nth-child(1) .chip:text-is('{request}') >> nth=0")
@@ -242,13 +242,13 @@ def test_pointing_at_a_block_shows_whose_it_is(opened: Opened, busy: Record) -> 
     box = canvas.bounding_box()
     columns, rows = 8, BLOCKS // 8
     for block in (0, 7, 8, 21, BLOCKS - 1):
-        owners = [r for r, h in ledger.holders.items() if block in h.table]
+        owners = [r for r, h in ledger.owners.items() if block in h.table]
         x = (block % columns + 0.5) * box["width"] / columns
         page.mouse.move(box["x"] + x, box["y"] + (block // columns + 0.5) * box["height"] / rows)
         shown = page.inner_text(".side:nth-child(2) .table-head")
         assert any(f"Request {owner}:" in shown for owner in owners) or not owners, block
         hint = canvas.get_attribute("title")
-        logical = {ledger.holders[o].table.index(block) for o in owners}
+        logical = {ledger.owners[o].table.index(block) for o in owners}
         assert hint.startswith(f"Block {block}")
         assert not owners or f"logical block {logical.pop()}," in hint
 

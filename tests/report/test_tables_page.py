@@ -34,8 +34,8 @@ from experiment.report.pages.paper import paper_html, paper_told
 from experiment.report.pages.sweep import sweep_csv, sweep_data, sweep_html
 from experiment.text import LANGUAGES, Translator
 from experiment.text.errors import UserError
-from kvsim.paper.memory import closed
-from kvsim.paper.parts import result_of
+from kvsim.paper.memory import closed_form_claims
+from kvsim.paper.result import paper_result
 
 BENCH = BenchData(
     version="1", started="2026-03-01T10:00:00+01:00", model={"name": "gpt2", "dtype": "float32"},
@@ -51,7 +51,7 @@ BENCH = BenchData(
 
 
 def paper() -> dict[str, Any]:
-    return {"program": "1"} | result_of(closed(), (0,)).to_json()
+    return {"program": "1"} | paper_result(closed_form_claims(), (0,)).to_json()
 
 
 def claims(judged: Sequence[Judged], lang: str) -> str:
@@ -256,7 +256,7 @@ def test_the_index_lists_them_newest_first_with_what_they_found(tmp_path: Path) 
     assert [one.kind for one in found] == ["compare", "claims", "paper", "bench"]
     assert found[0].subject == "run-1 → run-3"
     assert found[1].verdict.params == {"n": 3, "shown": 2, "not_shown": 0, "untested": 1}
-    assert found[2].verdict.params["holds"] == len(closed())
+    assert found[2].verdict.params["holds"] == len(closed_form_claims())
     assert found[3].when == "2026-03-01 10:00"
     assert found[3].verdict.params["arms"] == 2
     path = write_index(reports / "bench", "zh")

@@ -12,7 +12,7 @@ from experiment.commands.main import main
 from experiment.files.bounded_reading import check_inside
 from experiment.report.files.sweep import write_sweep
 from experiment.text.errors import ExitCode
-from kvsim.sweep import AXES, Store
+from kvsim.sweep import AXES, CellStore
 from kvsim.sweep.summary import MEASURES
 
 SIM = (
@@ -71,7 +71,7 @@ def test_what_a_sweep_writes_replaces_a_link(tmp_path: Path, outside: Path, name
 def test_cells_of_a_sweep_stay_in_its_directory(tmp_path: Path, outside: Path) -> None:
     (tmp_path / "cells").symlink_to(outside, target_is_directory=True)
     with pytest.raises(OSError, match="symbolic links"):
-        Store(tmp_path)
+        CellStore(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["../../evil", "/evil", "~/evil"])

@@ -52,8 +52,8 @@ ALLOWED = {
     ("experiment/selfcheck/checks.py", "tempfile.TemporaryDirectory"): "data",
     ("experiment/files/user_cache.py", "tempfile.gettempdir"): "a name alone",
     ("experiment/process/wire.py", "os.fdopen"): "the pipe to the runner",
-    ("kvsim/sweep/by_ray.py", "tempfile.TemporaryDirectory"): "a trace, for Ray",
-    ("kvsim/sweep/by_ray.py", "write_bytes"): "into that",
+    ("kvsim/sweep/ray_cluster.py", "tempfile.TemporaryDirectory"): "a trace, for Ray",
+    ("kvsim/sweep/ray_cluster.py", "write_bytes"): "into that",
 }  # fmt: skip
 
 

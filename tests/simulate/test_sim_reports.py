@@ -22,7 +22,7 @@ from experiment.text.errors import ExitCode
 from kvsim.latency.roofline import Roofline
 from kvsim.sim.config import SIM_POLICIES, SimConfig
 from kvsim.sim.simulator import simulate
-from kvsim.traces import Arrivals, Generated, from_preset
+from kvsim.traces import ArrivalProcess, SyntheticTrace, from_preset
 
 HAN = re.compile(r"[\u4e00-\u9fff]")
 
@@ -44,12 +44,14 @@ def rendered(directory: Path, capsys: pytest.CaptureFixture[str], *words: str) -
 def test_the_record_is_what_kvsim_itself_finds(drawn: Path) -> None:
     cell = next(c for c in record(drawn)["cells"] if c["policy"] == "paged")
     told = dict(cell["result"]["config"])
-    recipe = from_preset("sharegpt-like", 150, Arrivals(20.0), max_length=2048)
+    recipe = from_preset("sharegpt-like", 150, ArrivalProcess(20.0), max_length=2048)
     plain = {k: v for k, v in told.items() if k not in ("latency", "labels")}
     latency = {k: v for k, v in told["latency"].items() if k != "kind"}
     assert told["latency"]["kind"] == "Roofline"
     config = SimConfig(**plain, latency=Roofline(**latency), labels=told["labels"])
-    assert json.loads(json.dumps(simulate(Generated(recipe), config).to_json())) == cell["result"]
+    assert (
+        json.loads(json.dumps(simulate(SyntheticTrace(recipe), config).to_json())) == cell["result"]
+    )
 
 
 def test_the_paper_s_pool_is_counted(drawn: Path) -> None:

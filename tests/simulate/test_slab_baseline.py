@@ -9,7 +9,7 @@ import pytest
 from sim_runs import MODEL, simulated
 
 from kvsim.sizing.models import find_model
-from kvsim.traces import PRESETS, Arrivals, Generated, from_preset
+from kvsim.traces import PRESETS, ArrivalProcess, SyntheticTrace, from_preset
 
 DRAWN = ("--trace", "alpaca-like", "--requests", "20")
 
@@ -22,7 +22,7 @@ def test_the_default_maximum_length_is_the_longest_request_s(
     words = ("--model", model, "--gpu", gpu, "--trace", preset, "--requests", "20", "--quiet")
     data: dict[str, Any] = simulated(tmp_path / "out", *words)
     positions = find_model(model).max_positions
-    drawn = Generated(from_preset(preset, 20, Arrivals(None), max_length=positions))
+    drawn = SyntheticTrace(from_preset(preset, 20, ArrivalProcess(None), max_length=positions))
     longest = max(one.prompt_tokens + one.output_tokens for one in drawn)
     assert data["setup"]["max_length"] == longest
     cells = {cell["policy"]: cell["result"] for cell in data["cells"]}

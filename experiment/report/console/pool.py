@@ -207,7 +207,7 @@ def _fills(ledger: Ledger) -> tuple[dict[int, int], dict[int, int]]:
     size = ledger.shape.block_size
     filled: dict[int, int] = {}
     holders: dict[int, int] = {}
-    for request, holder in ledger.holders.items():
+    for request, holder in ledger.owners.items():
         for logical, block in enumerate(holder.table):
             here = min(max(holder.padding + holder.written - logical * size, 0), size)
             filled[block] = max(filled.get(block, 0), here)

@@ -14,7 +14,7 @@ from typing import Literal
 
 from experiment.record.log import Record
 from experiment.replay.arm_events import ArmEvents, arms_of
-from kvsim.core.step import GIVES_BACK, OpKind, StepPlan
+from kvsim.core.step import RELEASING_OPS, OpKind, StepPlan
 
 Phase = Literal["queued", "prefill", "decode", "preempted", "held"]
 PHASES: tuple[Phase, ...] = ("queued", "prefill", "decode", "preempted", "held")
@@ -99,7 +99,7 @@ class _Reader:
             self._ended.add(finish.request)
             if finish.request in self._open:
                 self._enter(finish.request, "held", begun)
-        freed = [op.request for op in plan.ops if op.kind in GIVES_BACK]
+        freed = [op.request for op in plan.ops if op.kind in RELEASING_OPS]
         for request in freed:
             if request is not None and request in self._ended:
                 self._close(request, begun)

@@ -13,7 +13,7 @@ from experiment.report.facts.bilingual import Bilingual
 from experiment.report.html.charts import Width, both_widths
 from experiment.report.html.svg import boxes, drawing, fill, text
 from experiment.text.messages import arm_message, message
-from kvsim.accounting.ledger import Holder, SlotState
+from kvsim.accounting.ledger import Owner, SlotState
 from kvsim.accounting.slots import ALLOCATED_STATES, OTHER_STATES
 
 _ROW = 20
@@ -97,7 +97,7 @@ def _of_nobody(first: int, end: int, size: int, state: SlotState) -> list[Piece]
     return [Piece(first * size, (end - first) * size, state, None)] if first < end else []
 
 
-def _block(holder: Holder, request: int, place: tuple[int, int], size: int) -> list[Piece]:
+def _block(holder: Owner, request: int, place: tuple[int, int], size: int) -> list[Piece]:
     logical, block = place
     before = logical * size
     padded = min(max(holder.padding - before, 0), size)

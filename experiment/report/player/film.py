@@ -22,7 +22,7 @@ from typing import Any
 from experiment.replay.arm_events import ArmEvents
 from experiment.replay.frames import Frame, frame_size, same_entries, touched
 from experiment.replay.timeline import replayed
-from kvsim.accounting.ledger import Holder
+from kvsim.accounting.ledger import Owner
 from kvsim.core.step import OpKind, StepPlan
 
 KEY_EVERY = 64
@@ -103,7 +103,7 @@ def film(arm: ArmEvents, slab: bool, every: int = 1, most_bytes: int = MOST_BYTE
 
 def _encode(frames: Sequence[Frame], origin: int, every: int) -> dict[str, Any]:
     """Frames of ``every`` steps each out of those that the replay made; ``origin``: nanoseconds."""
-    holders: dict[int, Holder] = {}
+    holders: dict[int, Owner] = {}
     kept: set[int] = set()
     shown: dict[int, _Shown] = {}
     cached: set[int] = set()
@@ -129,7 +129,7 @@ def _encode(frames: Sequence[Frame], origin: int, every: int) -> dict[str, Any]:
 
 
 def _changes(
-    holders: Mapping[int, Holder], shown: dict[int, _Shown], changed: set[int]
+    holders: Mapping[int, Owner], shown: dict[int, _Shown], changed: set[int]
 ) -> dict[str, Any]:
     """Net changes of the holders; ``shown`` becomes what the player will know."""
     gone = [request for request in shown if request not in holders]
@@ -151,7 +151,7 @@ def _changes(
     return {name: value for name, value in changes.items() if value}
 
 
-def _table_change(request: int, holder: Holder, shown: dict[int, _Shown]) -> list[Any] | None:
+def _table_change(request: int, holder: Owner, shown: dict[int, _Shown]) -> list[Any] | None:
     """[request, entries kept, new entries, fillers, ended], the last two where not 0."""
     seen = shown.setdefault(request, _Shown())
     new = not seen.table

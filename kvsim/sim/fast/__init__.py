@@ -1,1 +1,1 @@
-"""Many steps at once, held equal to the plain path by tests."""
+"""Fast paths over many steps; tests hold them equal to the plain path."""

@@ -1,16 +1,16 @@
-"""The scheduler's plans in time proportional to what they change, for replays of long traces.
+"""The scheduler's plans in time proportional to their changes, for simulations of long traces.
 
-Most of what a step does is the same as in the step before: every running request computes one
-more token into a block that it has. Those requests form the cohort, of which only totals are
-kept; a calendar tells which of them need a block, and which end, at which tick.
+Most requests repeat the previous step: they compute one token into a block that they have. These
+form the cohort, of which only totals are kept. A calendar lists which members need a block or end
+at which tick.
 
     tick             17   18   19   20  ...       one for each step
     needs a block    -    r3   -    r1, r7        by the tick modulo the block size
     ends             r7   -    -    r2            by the tick
 
-Admission, prefills and everything rare (preemption above all) are the scheduler's own code; for
-the rare things the cohort is dissolved into plain requests first. A property test holds both to
-the same plans, block for block.
+Admission, prefill and preemption are the scheduler's own code; before a preemption the cohort is
+dissolved into plain requests. A property test compares the plans with the scheduler's, block for
+block.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from kvsim.core.blocks import BlockPool
 from kvsim.core.draft import Draft, append_blocks, missing_blocks
-from kvsim.core.group import Group
+from kvsim.core.group import SequenceGroup
 from kvsim.core.limits import SchedulerConfig
 from kvsim.core.request import Request
 from kvsim.core.scheduler import Scheduler
@@ -32,11 +32,11 @@ from kvsim.latency.roofline import StepWork
 from kvsim.traces.hash_keys import HashKeys
 
 
-class Work(NamedTuple):
-    """A planned step. ``chunks`` are those of requests outside of the cohort.
+class CohortPlan(NamedTuple):
+    """A planned step. ``chunks`` are those of requests outside the cohort.
 
-    ``ops``, ``preempted``, ``finished`` and ``waiting`` are as in a plan. ``logical_tokens`` are
-    the positions that running requests have written after it; shared ones count for each.
+    ``ops``, ``preempted``, ``finished`` and ``waiting`` are as in a StepPlan. ``logical_tokens``
+    are the positions written by running requests after the step; shared ones count for each.
     """
 
     chunks: tuple[Chunk, ...]
@@ -48,8 +48,8 @@ class Work(NamedTuple):
     waiting: int
 
 
-class _Seat(NamedTuple):
-    """A member of the cohort: its place among the running, and how far it was when it joined."""
+class _Member(NamedTuple):
+    """A member of the cohort: its rank among running requests, and its state when it joined."""
 
     number: int
     tick: int
@@ -58,47 +58,47 @@ class _Seat(NamedTuple):
 
 
 class CohortScheduler(Scheduler):
-    """A :class:`Scheduler` stepped by :meth:`plan` and :meth:`settle`, to ends that are known.
+    """A :class:`Scheduler` stepped by :meth:`plan` and :meth:`commit`, for known output lengths.
 
     Args:
-        lists: whether plans list every operation. Without it they list what preemption does alone,
-            and a request of many blocks costs less.
+        list_ops: list every block operation. Without it, plans list only those of preemption, which
+            is faster for requests with many blocks.
 
     Raises:
-        ValueError: limits under which running requests would wait for each other.
+        ValueError: ``max_num_batched_tokens`` is below ``max_num_seqs``.
     """
 
     def __init__(
-        self, pool: BlockPool, config: SchedulerConfig | None = None, lists: bool = True
+        self, pool: BlockPool, config: SchedulerConfig | None = None, list_ops: bool = True
     ) -> None:
         super().__init__(pool, config)
-        self._lists = lists
+        self._list_ops = list_ops
         if self.config.max_num_batched_tokens < self.config.max_num_seqs:
             raise ValueError("a step must have room for a token of every running request")
         self._tick = 0
-        self._seats: dict[int, _Seat] = {}
-        # Ids of members by what the calendar says of them, with their seats' numbers; in the order
-        # in which they joined, which is that of the numbers.
+        self._members: dict[int, _Member] = {}
+        # Member ids and their numbers, by the tick (modulo the block size) at which they need a
+        # block; in the order of joining, i.e. of the numbers.
         self._crossing: list[dict[int, int]] = [{} for _ in range(pool.block_size)]
-        # Of those, whose blocks are published as they are filled.
+        # The same, for members that publish their blocks as they fill.
         self._filling: list[dict[int, int]] = [{} for _ in range(pool.block_size)]
         self._ends: dict[int, dict[int, int]] = {}
         self._next_ends: list[int] = []  # a heap of its ticks
-        self._others: list[Group] = []  # running, and not in the cohort
-        self._context = 0  # positions that the cohort has computed
-        self._next_seat = 0
-        self._plain: StepPlan | None = None  # a plan of the scheduler's own, being executed
-        # Nobody who waits can be admitted until something ends (and is reported by a plan).
+        self._others: list[SequenceGroup] = []  # running, not in the cohort
+        self._context = 0  # positions computed by the cohort
+        self._next_number = 0
+        self._plain: StepPlan | None = None  # a plan of the base class being executed
+        # No waiting request can be admitted before another one ends.
         self._stalled = False
 
     @property
     def num_running(self) -> int:
-        """Requests that run."""
+        """Number of running requests."""
         return len(self._running)
 
     @property
     def num_waiting(self) -> int:
-        """Requests that are queued."""
+        """Number of queued requests."""
         return len(self._waiting)
 
     def add(self, request: Request) -> None:
@@ -107,46 +107,45 @@ class CohortScheduler(Scheduler):
         if self.config.policy != "fcfs":
             self._stalled = False
 
-    # -- steps at once ---------------------------------------------------------------------
+    # -- decode-only steps -----------------------------------------------------------------
 
-    def quiet_steps(self) -> int:
-        """How many steps can be taken at once, as far as requests go; see :meth:`openings`.
+    def decode_only_steps(self) -> int:
+        """Return how many decode-only steps follow, blocks permitting.
 
-        None of them has a chunk outside of the cohort or admits anybody; nobody ends but after the
-        last of them. Without any, the next step is one to :meth:`plan`.
+        None of them has a chunk outside the cohort or admits a request; requests end only after
+        the last one. If 0, the next step needs :meth:`plan`.
         """
-        if self._others or not self._seats:
+        if self._others or not self._members:
             return 0
         if self._waiting and (self._finished or not self._stalled):
             return 0
         return self._next_ends[0] - self._tick
 
-    def openings(self, steps: int) -> list[int]:
-        """Blocks that so many of the quiet steps hand out, up to each; as many as find them all."""
+    def cumulative_allocations(self, steps: int) -> list[int]:
+        """Return the cumulative blocks allocated by each of ``steps`` steps, while they fit."""
         rows, phase = self._crossing, self._tick % self.pool.block_size
         counts = list(map(len, rows))
         counts = counts[phase:] + counts[:phase]
-        opened = list(accumulate((counts * (steps // len(rows) + 1))[:steps]))
+        allocated = list(accumulate((counts * (steps // len(rows) + 1))[:steps]))
         free = self.pool.num_free
-        if opened[-1] > free:
-            del opened[bisect_right(opened, free) :]
-        return opened
+        if allocated[-1] > free:
+            del allocated[bisect_right(allocated, free) :]
+        return allocated
 
     def decodes(self) -> tuple[int, int]:
-        """Requests of the cohort, and positions that they have written."""
-        return len(self._seats), self._context
+        """Return the number of cohort members, and the positions that they have written."""
+        return len(self._members), self._context
 
     def jump(self, steps: int) -> tuple[Finish, ...]:
-        """Plan and settle so many steps, of those that :meth:`openings` promised, at least 1.
+        """Execute ``steps`` >= 1 steps, at most as many as :meth:`cumulative_allocations` has.
 
-        What their plans would have listed is told by no plan: blocks handed out, and the ends
-        that this or :meth:`settle` returned before.
+        No plan lists their allocations, nor the ends that this or :meth:`commit` returned.
         """
         if self._finished or self._pending:
             self._finished, self._pending = [], []
         if self.config.prefix_caching and any(self._filling):
             for _ in range(steps):
-                for request, needs, fills in self._moving():
+                for request, needs, fills in self._changing():
                     if needs:
                         self.pool.append((request,))
                     if fills:
@@ -154,17 +153,17 @@ class CohortScheduler(Scheduler):
                 self._step += 1
                 self._tick += 1
         else:
-            self._open_blocks(steps)
+            self._allocate_blocks(steps)
             self._step += steps
             self._tick += steps
-        self.pool.forget_evicted()
-        self._context += steps * len(self._seats)
+        self.pool.clear_evicted()
+        self._context += steps * len(self._members)
         if self._tick < self._next_ends[0]:
             return ()
         self._end_members()
         return tuple(self._finished)
 
-    def _open_blocks(self, steps: int) -> None:
+    def _allocate_blocks(self, steps: int) -> None:
         rows, phase = self._crossing, self._tick % self.pool.block_size
         if steps > 1:
             rows = rows[phase:] + rows[:phase]
@@ -172,27 +171,27 @@ class CohortScheduler(Scheduler):
         elif rows[phase]:
             self.pool.append(list(rows[phase]))
 
-    # -- a step ----------------------------------------------------------------------------
+    # -- single steps ----------------------------------------------------------------------
 
-    def plan(self) -> Work:
-        """Plan the next step. Blocks are already handed out when it returns."""
-        return self._plan_cohort() if self._cohort_may_go_on() else self._plan_plainly()
+    def plan(self) -> CohortPlan:
+        """Plan the next step and allocate its blocks."""
+        return self._plan_cohort() if self._can_plan_cohort() else self._plan_without_cohort()
 
-    def settle(self, work: Work) -> tuple[Finish, ...]:
-        """Take note that ``work`` was done; who has ended gives its blocks back."""
+    def commit(self, work: CohortPlan) -> tuple[Finish, ...]:
+        """Record that ``work`` was executed; free the blocks of ended requests."""
         before = len(self._finished)
         if self._plain is not None:
             self.complete(self._plain)
             self._plain = None
-            self._form()
+            self._form_cohort()
         else:
             self._tick += 1
             self._end_members()
-            self._settle_others(work)
+            self._commit_others(work)
         return tuple(self._finished[before:])
 
-    def _cohort_may_go_on(self) -> bool:
-        """Whether no one has to give way, and the one that is still being prefilled is last."""
+    def _can_plan_cohort(self) -> bool:
+        """Whether no preemption is needed, and only the newest request is outside the cohort."""
         others = self._others
         if others and (len(others) > 1 or self._running[-1] is not others[0]):
             return False
@@ -200,22 +199,22 @@ class CohortScheduler(Scheduler):
         needed = len(self._crossing[self._tick % size])
         if others and needed + self.config.max_num_batched_tokens // size + 2 > free:
             draft = self._draft()
-            draft.budget -= len(self._seats)
+            draft.budget -= len(self._members)
             if draft.budget:
                 chunks = others[0].chunks(draft.budget, draft.allowance)
                 needed += missing_blocks(self.pool, chunks)
         return needed <= free
 
-    def _plan_cohort(self) -> Work:
+    def _plan_cohort(self) -> CohortPlan:
         draft = self._draft()
         finished, self._finished, self._pending = self._finished, [], []
-        decodes, context = len(self._seats), self._context
+        decodes, context = len(self._members), self._context
         draft.budget -= decodes
         self._context += decodes
-        if draft.lists or self.config.prefix_caching:
-            self._move_members(draft)
+        if draft.list_ops or self.config.prefix_caching:
+            self._change_members(draft)
         else:
-            self._open_blocks(1)
+            self._allocate_blocks(1)
         if draft.budget and self._others:
             self._advance(self._others[0], draft)
         before = len(self._running)
@@ -226,8 +225,8 @@ class CohortScheduler(Scheduler):
         self._step += 1
         return self._work(draft, tuple(finished), decodes, context)
 
-    def _plan_plainly(self) -> Work:
-        self._dissolve()
+    def _plan_without_cohort(self) -> CohortPlan:
+        self._dissolve_cohort()
         self._stalled = False
         plan = self._plain = self.schedule()
         self._others = list(self._running)
@@ -235,8 +234,10 @@ class CohortScheduler(Scheduler):
         draft.chunks, draft.preempted = list(plan.chunks), list(plan.preempted)
         return self._work(draft, plan.finished, 0, 0)
 
-    def _work(self, draft: Draft, finished: tuple[Finish, ...], decodes: int, context: int) -> Work:
-        # Each member reads what it has, and the token that it writes.
+    def _work(
+        self, draft: Draft, finished: tuple[Finish, ...], decodes: int, context: int
+    ) -> CohortPlan:
+        # Each member reads its written positions and the token that it writes.
         read = pairs = context + decodes
         prefill = 0
         logical = self._context
@@ -251,9 +252,9 @@ class CohortScheduler(Scheduler):
                 decodes += 1
             else:
                 prefill += chunk.count
-        if not self._lists:
-            self.pool.forget_evicted()  # in the operations otherwise
-        return Work(
+        if not self._list_ops:
+            self.pool.clear_evicted()  # not listed among the operations
+        return CohortPlan(
             chunks=tuple(draft.chunks),
             step_work=StepWork(prefill, decodes, read, pairs),
             logical_tokens=logical,
@@ -263,35 +264,35 @@ class CohortScheduler(Scheduler):
             waiting=len(self._waiting),
         )
 
-    def _move_members(self, draft: Draft) -> None:
-        """New blocks for those that need one, and keys for blocks that this step fills."""
-        for request, needs, fills in self._moving():
+    def _change_members(self, draft: Draft) -> None:
+        """Allocate the members' new blocks and publish the blocks that this step fills."""
+        for request, needs, fills in self._changing():
             if needs:
                 append_blocks(self.pool, request, 1, draft)
             if fills:
                 self._publish_member(request)
 
-    def _moving(self) -> list[tuple[int, bool, bool]]:
-        """Members that need a block, or fill one that others may find, oldest first."""
+    def _changing(self) -> list[tuple[int, bool, bool]]:
+        """Return (member, needs a block, fills a published block), oldest first."""
         size = self.pool.block_size
         needing = self._crossing[self._tick % size]
         filling = self._filling[(self._tick + 1) % size]
         if not filling:
             return [(request, True, False) for request in needing]
-        moving = sorted({**needing, **filling}.items(), key=itemgetter(1))
-        return [(request, request in needing, request in filling) for request, _ in moving]
+        changing = sorted({**needing, **filling}.items(), key=itemgetter(1))
+        return [(request, request in needing, request in filling) for request, _ in changing]
 
     def _draft(self) -> Draft:
         draft = super()._draft()
-        draft.lists = self._lists
+        draft.list_ops = self._list_ops
         return draft
 
-    def _seats_taken(self) -> int:
+    def _running_width(self) -> int:
         return len(self._running)
 
-    def _give_back(self, request: Request) -> None:
-        if self._lists:
-            super()._give_back(request)
+    def _release(self, request: Request) -> None:
+        if self._list_ops:
+            super()._release(request)
         else:
             self._cache.retract_unwritten(request)
             self.pool.drop(request.id)
@@ -307,7 +308,7 @@ class CohortScheduler(Scheduler):
         for request in tuple(ending):
             self._end(self._leave(request), FinishReason.LENGTH)
 
-    def _settle_others(self, work: Work) -> None:
+    def _commit_others(self, work: CohortPlan) -> None:
         for request in self._note_chunks(work.chunks):
             group = self._groups[request.id]
             self._others.remove(group)
@@ -316,58 +317,57 @@ class CohortScheduler(Scheduler):
             else:
                 self._join(group)
 
-    # -- in and out of the cohort ----------------------------------------------------------
+    # -- joining and leaving the cohort ----------------------------------------------------
 
-    def _form(self) -> None:
-        """Make a cohort of the running requests; those that do not decode stay outside."""
+    def _form_cohort(self) -> None:
+        """Build the cohort from decoding requests; others stay outside."""
         self._others = []
-        self._next_seat = 0
+        self._next_number = 0
         for group in self._running:
-            if group.level and group.members[0].generated:
+            if group.is_caught_up and group.members[0].generated:
                 self._join(group)
             else:
                 self._others.append(group)
 
-    def _dissolve(self) -> None:
-        for request in tuple(self._seats):
+    def _dissolve_cohort(self) -> None:
+        for request in tuple(self._members):
             self._leave(request)
 
-    def _join(self, group: Group) -> None:
+    def _join(self, group: SequenceGroup) -> None:
         request, tick = group.members[0], self._tick
-        number, one = self._next_seat, request.id
-        self._next_seat += 1
-        self._seats[one] = _Seat(number, tick, request.computed, request.generated)
+        number, request_id = self._next_number, request.id
+        self._next_number += 1
+        self._members[request_id] = _Member(number, tick, request.computed, request.generated)
         self._context += request.computed
         crossing = (tick - request.computed) % self.pool.block_size
-        self._crossing[crossing][one] = number
+        self._crossing[crossing][request_id] = number
         if self.config.prefix_caching and not _publishes_late(request):
-            self._filling[crossing][one] = number
+            self._filling[crossing][request_id] = number
         end = self._end_of(request, tick)
         if end not in self._ends:
             self._ends[end] = {}
             heappush(self._next_ends, end)
-        self._ends[end][one] = number
+        self._ends[end][request_id] = number
 
-    def _leave(self, one: int) -> Request:
-        """Write into the request what it has become."""
-        request, seat = self._requests[one], self._seats.pop(one)
-        crossing = (seat.tick - seat.computed) % self.pool.block_size
-        del self._crossing[crossing][one]
-        self._filling[crossing].pop(one, None)
-        ends = self._end_of(request, seat.tick)  # its counts are still those of the seat
+    def _leave(self, request_id: int) -> Request:
+        request, member = self._requests[request_id], self._members.pop(request_id)
+        crossing = (member.tick - member.computed) % self.pool.block_size
+        del self._crossing[crossing][request_id]
+        self._filling[crossing].pop(request_id, None)
+        ends = self._end_of(request, member.tick)  # its counts are those at joining
         if ends in self._ends:
-            del self._ends[ends][one]
-        gone = self._tick - seat.tick
-        request.computed = seat.computed + gone
-        request.generated = seat.generated + gone
+            del self._ends[ends][request_id]
+        steps = self._tick - member.tick
+        request.computed = member.computed + steps
+        request.generated = member.generated + steps
         self._context -= request.computed
         if _publishes_late(request):
             self._cache.publish(request, request.computed, self._step)
         return request
 
-    def _written(self, one: int) -> int:
-        seat = self._seats[one]
-        return seat.computed + self._tick - seat.tick
+    def _written(self, request_id: int) -> int:
+        member = self._members[request_id]
+        return member.computed + self._tick - member.tick
 
     @staticmethod
     def _end_of(request: Request, tick: int) -> int:
@@ -375,9 +375,9 @@ class CohortScheduler(Scheduler):
 
 
 def _publishes_late(request: Request) -> bool:
-    """Whether it does not matter when the blocks that ``request`` fills by decoding are published.
+    """Whether blocks filled by decoding may be published when the request leaves the cohort.
 
-    Behind the prompt a trace says nothing, so only the request itself can ask for them, once it has
-    lost them; and tokens that nobody had generated are under no key yet.
+    A trace has no keys for generated tokens, so only the request itself can find these blocks,
+    after a preemption.
     """
     return isinstance(request.keys, HashKeys)

@@ -1,14 +1,14 @@
-"""The ledger over steps that decode and do nothing else, in closed form.
+"""The ledger over decode-only steps, in closed form.
 
-    step i          0    1    2    3         each writes a token for each of d requests
-    opened so far   2    2    5    6         blocks, all of them taken from one place: free ones
-                                             above the watermark, those below it, or cached ones
+    step i          0    1    2    3         each writes one token for each of d requests
+    allocated       2    2    5    6         blocks so far, from one source: free ones above the
+                                             watermark, free ones below it, or cached ones
     live            before + d (i + 1)
-    unwritten       size x (owned before + opened) - live
-    that place      before - opened
+    unwritten       size x (owned before + allocated) - live
+    source          before - allocated
 
-Step i takes ``first + i x slope``, so all that the integral of a level over time asks of what is
-opened is its sum, and that of ``i`` x it. A property test compares with single steps.
+Step i takes ``first + i x slope``, so the time integrals need only sum(allocated) and
+sum(i x allocated). A property test compares with single steps.
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ from kvsim.accounting.slots import PoolShape
 from kvsim.latency.clock import DecodeRun
 from kvsim.sim.fast.tally import TallyError, block_levels
 
-# Places in the levels of kvsim.sim.fast.tally.
+# Indices of the levels of kvsim.sim.fast.tally.
 _LIVE, _CACHED, _UNWRITTEN, _WATERMARK, _FREE = range(5)
 
 
-class Stretch(NamedTuple):
-    """Some steps: integrals over time (slots x attoseconds), highest and lowest slots by level.
+class StepInterval(NamedTuple):
+    """Several steps: time integrals (slots x attoseconds), maxima and minima by level.
 
-    ``duration`` is that of all ``steps``. ``held`` are block-steps: the owned blocks, added up over
-    the steps.
+    ``duration`` is that of all ``steps``. ``held`` is the sum of owned blocks over the steps.
     """
 
     steps: int
@@ -42,12 +41,12 @@ class Stretch(NamedTuple):
 
 
 @dataclass(slots=True)
-class QuietPool:
-    """A pool of which ``decodes`` requests write a token each in every step.
+class DecodeOnlyPool:
+    """A pool in which ``decodes`` requests write one token each in every step.
 
     Attributes:
         owned, cached, free: blocks.
-        live: slots that hold something.
+        live: written slots.
     """
 
     shape: PoolShape
@@ -59,56 +58,56 @@ class QuietPool:
 
     @property
     def room(self) -> int:
-        """Blocks that can be opened before they are taken from somewhere else."""
+        """Blocks that can be allocated before the source changes."""
         above = self.free - self.shape.watermark_blocks
         return above if above > 0 else self.free or self.cached
 
-    def step(self, opened: int) -> tuple[int, int, int, int, int]:
-        """One step that opens so many blocks, wherever they are; slots by level in it.
+    def step(self, allocated: int) -> tuple[int, int, int, int, int]:
+        """Simulate one step that allocates ``allocated`` blocks; return the slots by level.
 
         Raises:
-            TallyError: the requests have not just the blocks for what they have written.
+            TallyError: requests own more or fewer blocks than they have written to.
         """
-        self._open(opened)
+        self._allocate(allocated)
         self.live += self.decodes
         levels = block_levels(self.shape, self.live, self.owned, self.cached)
         self._check(levels[_UNWRITTEN], levels[_UNWRITTEN])
         return levels
 
-    def stretch(self, part: DecodeRun, opened: Sequence[int]) -> Stretch:
-        """The steps of ``part``; up to each of them ``opened`` blocks were, of the :attr:`room`.
+    def advance(self, part: DecodeRun, allocated: Sequence[int]) -> StepInterval:
+        """Simulate the steps of ``part``; ``allocated`` are cumulative blocks, within :attr:`room`.
 
         Raises:
-            TallyError: the requests have not just the blocks for what they have written.
+            TallyError: requests own more or fewer blocks than they have written to.
         """
         size, decodes = self.shape.block_size, self.decodes
         steps, first, slope = part
-        duration, total, all_opened = part.duration, opened[-1], sum(opened)
-        highs = self._before_opening()
+        duration, total, allocated_sum = part.duration, allocated[-1], sum(allocated)
+        highs = self._before_allocation()
         lows = highs.copy()
         sums = [level * duration for level in highs]
         written = decodes * part.moment
         sums[_LIVE] += written
         sums[_UNWRITTEN] -= written
         highs[_LIVE] += decodes * (steps - 1)
-        gaps = list(map(sub, map(size.__mul__, opened), range(0, decodes * steps, decodes)))
+        gaps = list(map(sub, map(size.__mul__, allocated), range(0, decodes * steps, decodes)))
         highs[_UNWRITTEN] += max(gaps)
         lows[_UNWRITTEN] += min(gaps)
         self._check(lows[_UNWRITTEN], highs[_UNWRITTEN])
         if total:
-            rising = size * (first * all_opened + slope * sum(map(mul, opened, range(steps))))
+            rising = size * (first * allocated_sum + slope * sum(map(mul, allocated, range(steps))))
             sums[_UNWRITTEN] += rising
-            place = self._place()
-            sums[place] -= rising
-            highs[place] -= size * opened[0]
-            lows[place] -= size * total
-        held = self.owned * steps + all_opened
-        self._open(total)
+            source = self._source()
+            sums[source] -= rising
+            highs[source] -= size * allocated[0]
+            lows[source] -= size * total
+        held = self.owned * steps + allocated_sum
+        self._allocate(total)
         self.live += decodes * steps
-        return Stretch(steps, duration, sums, highs, lows, held)
+        return StepInterval(steps, duration, sums, highs, lows, held)
 
-    def _before_opening(self) -> list[int]:
-        """Slots by level in the first step, if it opened no block."""
+    def _before_allocation(self) -> list[int]:
+        """Return the slots by level in the first step without new blocks."""
         size, live = self.shape.block_size, self.live + self.decodes
         held_back = min(self.shape.watermark_blocks, self.free)
         return [
@@ -116,12 +115,12 @@ class QuietPool:
             size * held_back, size * (self.free - held_back),
         ]  # fmt: skip
 
-    def _place(self) -> int:
+    def _source(self) -> int:
         if self.free > self.shape.watermark_blocks:
             return _FREE
         return _WATERMARK if self.free else _CACHED
 
-    def _open(self, count: int) -> None:
+    def _allocate(self, count: int) -> None:
         self.owned += count
         self.free -= count
         if self.free < 0:

@@ -1,21 +1,20 @@
-"""A block pool whose content is kept in runs, for replays of long prompts.
+"""A block pool that keeps cached content as runs, for simulations of long prompts.
 
-What one request published, block behind block, is a run. Keys are chained over the prefix, so
-others find the beginning of a run or all of it: those who own it each own its first so many blocks,
-and what nobody owns is its tail.
+A run is a sequence of consecutive blocks published by one request. Keys are chained over the
+prefix, so a lookup finds a leading part of a run. Each owner has a number of leading blocks; the
+tail without an owner is cached.
 
     stems (hash ids)      a       b       own
     run of request 2      7   8 | 9   3 | 4   1
     owners            r0  x   x   x   x
                       r5  x   x
-    cached pieces                         └───┴── [4:6], in the queue since r2 ended
+    cached segments                       └───┴── [4:6], queued since r2 ended
 
-The queue of what would be evicted next holds pieces; a piece loses its last blocks first. Blocks
-move as slices, and are found by stems (see ``traces.hash_keys``): a hash block of 512 tokens is
-one of them, not 32 blocks of 16. Where keys are not chained, a run that is met in its middle is
-not found.
+The eviction queue holds segments; a segment loses its last blocks first. Blocks move as slices and
+are found by stems (see :mod:`kvsim.traces.hash_keys`): a hash block of 512 tokens is one stem, not
+32 blocks of 16. With unchained keys, a run is not found from its middle.
 
-Requests do not fork here, so nobody writes to a block of several owners. In everything else it is
+There are no forks here, so no shared block is written. Otherwise it equals
 :class:`kvsim.core.blocks.BlockPool`, block for block; a property test compares them.
 """
 
@@ -26,20 +25,20 @@ from bisect import insort
 from collections.abc import Iterable, Sequence
 from itertools import chain, groupby
 
-from kvsim.core.blocks import Key, PoolError, some_blocks
-from kvsim.sim.fast.runs import Hits, Piece, Run, RunRecords, runs_of
+from kvsim.core.blocks import Key, PoolError, block_array
+from kvsim.sim.fast.runs import BlockRun, CachedSegment, Hits, RunRecords, runs_of
 from kvsim.traces.hash_keys import KeyRun, key_runs
 
 
 class RunPool(RunRecords):
-    """See the module's description; arguments and errors are those of the block pool."""
+    """A pool of runs; arguments and errors are those of :class:`BlockPool`."""
 
     # -- content ---------------------------------------------------------------------------
 
     def lookup(self, keys: Sequence[Key]) -> Hits:
         """See :class:`BlockPool`."""
         hits = Hits("i")
-        current: Run | None = None
+        current: BlockRun | None = None
         for stem, _, count in key_runs(keys):
             end = len(hits) + count
             for run in self._stems.get(stem, ()):
@@ -59,12 +58,12 @@ class RunPool(RunRecords):
     def share(
         self, request: int, blocks: Iterable[int], owners: Iterable[int] = ()
     ) -> Sequence[int]:
-        """Begin the table of ``request`` with what :meth:`lookup` found.
+        """Start the table of ``request`` with the result of :meth:`lookup`.
 
         Raises:
-            PoolError: something else, or the request holds blocks already.
+            PoolError: other blocks, or the request already has blocks.
         """
-        shared, found_runs = some_blocks(blocks), runs_of(blocks)
+        shared, found_runs = block_array(blocks), runs_of(blocks)
         if request in self._tables or tuple(owners):
             raise PoolError(f"request {request} can only begin with what was found")
         if any(found > len(run.blocks) for run, found in found_runs):
@@ -80,38 +79,38 @@ class RunPool(RunRecords):
             self._runs[request] = [run for run, _ in found_runs]
         return shared[:]
 
-    def _revive(self, run: Run, upto: int) -> None:
-        """Take the first blocks of a run out of the queue."""
-        while run.pieces and run.pieces[-1].low < upto:
-            piece = run.pieces[-1]
-            low, piece.low = piece.low, min(upto, piece.high)
-            self._cached -= piece.low - low
-            if piece.low == piece.high:
-                run.pieces.pop()
-                del self._queue[piece]
+    def _revive(self, run: BlockRun, upto: int) -> None:
+        """Remove the leading ``upto`` blocks of a run from the eviction queue."""
+        while run.segments and run.segments[-1].low < upto:
+            segment = run.segments[-1]
+            low, segment.low = segment.low, min(upto, segment.high)
+            self._cached -= segment.low - low
+            if segment.low == segment.high:
+                run.segments.pop()
+                del self._queue[segment]
 
     def publish(self, request: int, first: int, keys: Sequence[Key], step: int = 0) -> None:
         """See :class:`BlockPool`."""
-        table = self._tables.get(request, some_blocks())
+        table = self._tables.get(request, block_array())
         if len(table) < len(keys):
             raise PoolError(f"request {request} has no {len(keys)} blocks")
-        mine = self._runs.setdefault(request, [])
-        last = mine[-1] if mine else None
+        own = self._runs.setdefault(request, [])
+        last = own[-1] if own else None
         if last and (last.publisher != request or last.owners[request] < len(last.blocks)):
-            last = None  # nothing of ours can come behind its blocks
+            last = None  # the request cannot extend this run
         for new in key_runs(keys, first):
             runs = self._stems.get(new.stem)
             if last and last.end == new.place and (not runs or runs[-1] is last):
                 self._grow(last, new, table, step)
                 continue
-            for part in self._unknown(new):
+            for part in self._unpublished(new):
                 if not last or last.end != part.place:
-                    last = Run(part.place, request)
-                    mine.append(last)
+                    last = BlockRun(part.place, request)
+                    own.append(last)
                 self._grow(last, part, table, step)
 
-    def _unknown(self, new: KeyRun) -> list[KeyRun]:
-        """The parts of a run of keys under which nothing is found yet."""
+    def _unpublished(self, new: KeyRun) -> list[KeyRun]:
+        """Return the parts of a key run that are not published yet."""
         parts, place, end = [], new.place, new.place + new.blocks
         for run in self._stems.get(new.stem, ()):
             start, stop = run.stems[new.stem]
@@ -122,8 +121,8 @@ class RunPool(RunRecords):
                 return parts
         return [*parts, KeyRun(new.stem, place, end - place)]
 
-    def _grow(self, run: Run, keys: KeyRun, table: array[int], step: int) -> None:
-        """Publish blocks of ``table`` under keys that lead nowhere yet, at the end of a run."""
+    def _grow(self, run: BlockRun, keys: KeyRun, table: array[int], step: int) -> None:
+        """Publish blocks of ``table`` under new keys at the end of a run."""
         stem, place, count = keys
         if stem in run.stems:
             start = run.stems[stem][0]
@@ -143,21 +142,21 @@ class RunPool(RunRecords):
         """See :class:`BlockPool`.
 
         Raises:
-            PoolError: another request shares what is retracted.
+            PoolError: another request shares the unpublished blocks.
         """
         for run in reversed(self._runs.get(request, [])[:]):
             kept = max(0, first - run.place)
             if run.publisher != request or kept >= run.owners[request]:
                 continue
-            if sorted(run.owners.values())[:-1][-1:] > [kept] or run.pieces:
+            if sorted(run.owners.values())[:-1][-1:] > [kept] or run.segments:
                 raise PoolError(f"what request {request} retracts is not its own alone")
             run.owners[request] = kept
-            self._cut(run, kept)
+            self._truncate(run, kept)
             if not kept:
                 del run.owners[request]
                 self._runs[request].remove(run)
 
-    def count_unreached(self, keys: Sequence[Key], found: int) -> int:
+    def count_orphaned(self, keys: Sequence[Key], found: int) -> int:
         """See :class:`BlockPool`."""
         unreached = 0
         for stem, place, blocks in key_runs(keys, found):
@@ -173,7 +172,7 @@ class RunPool(RunRecords):
                 yield run.publisher, step, len(list(blocks))
 
     def written_before(self, hits: Sequence[int], step: int) -> Sequence[int]:
-        """Beams alone ask for it.
+        """Not supported: only beam search calls it.
 
         Raises:
             PoolError: always.
@@ -188,72 +187,71 @@ class RunPool(RunRecords):
         """See :class:`BlockPool`."""
         if self._tables:
             return False
-        self._put_back(some_blocks(reversed(self.cached)))
+        self._push_free(block_array(reversed(self.cached)))
         self._stems.clear()
         self._queue.clear()
         self._cached = 0
         return True
 
-    # -- taking back -----------------------------------------------------------------------
+    # -- release ---------------------------------------------------------------------------
 
     def release(self, request: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """See :class:`BlockPool`."""
         table = tuple(self.table(request))
-        parts = self._part(request)
+        parts = self._release_blocks(request)
         return table, tuple(chain.from_iterable(reversed(parts)))
 
     def drop(self, request: int) -> None:
         """See :class:`BlockPool`."""
-        self._part(request)
+        self._release_blocks(request)
 
-    def _part(self, request: int) -> list[Sequence[int]]:
-        """Take everything from a request; what of it stays cached, its last blocks first."""
+    def _release_blocks(self, request: int) -> list[Sequence[int]]:
+        """Release all blocks of a request; return those that stay cached, last run first."""
         table = self._tables.pop(request, None)
         if table is None:
             raise PoolError(f"request {request} holds no blocks")
         kept: list[Sequence[int]] = []
         end = len(table)
         for run in reversed(self._runs.pop(request, [])):
-            mine = run.owners.pop(request)
-            behind = run.place + mine
+            own = run.owners.pop(request)
+            behind = run.place + own
             if behind < end:
-                self._put_back(table[behind:end])  # without a key
+                self._push_free(table[behind:end])  # without a key
             end = run.place
-            kept.append(self._leave(run, mine))
-        self._put_back(table[:end])
+            kept.append(self._queue_unowned(run, own))
+        self._push_free(table[:end])
         return kept
 
-    def _leave(self, run: Run, mine: int) -> Sequence[int]:
-        """Queue what nobody owns any more of the first blocks of a run."""
+    def _queue_unowned(self, run: BlockRun, own: int) -> Sequence[int]:
+        """Queue the blocks among the first ``own`` of a run that have no owner any more."""
         owned = run.owned
-        self._extra -= min(mine, owned)
-        if mine <= owned:
+        self._extra -= min(own, owned)
+        if own <= owned:
             return ()
-        piece = Piece(run, owned, mine)
-        run.pieces.append(piece)
-        self._queue[piece] = None
-        self._cached += mine - owned
-        return run.blocks[owned:mine]
+        segment = CachedSegment(run, owned, own)
+        run.segments.append(segment)
+        self._queue[segment] = None
+        self._cached += own - owned
+        return run.blocks[owned:own]
 
     def _evict(self, count: int) -> Sequence[int]:
-        evicted = some_blocks()
+        evicted = block_array()
         while len(evicted) < count:
-            piece = next(iter(self._queue))
-            run, high = piece.run, piece.high
-            piece.high = max(piece.low, high - (count - len(evicted)))
-            lost = run.blocks[piece.high : high]
+            segment = next(iter(self._queue))
+            run, high = segment.run, segment.high
+            segment.high = max(segment.low, high - (count - len(evicted)))
+            lost = run.blocks[segment.high : high]
             lost.reverse()
             evicted += lost
-            if piece.high == piece.low:
-                run.pieces.remove(piece)
-                del self._queue[piece]
-            self._cut(run, piece.high)
+            if segment.high == segment.low:
+                run.segments.remove(segment)
+                del self._queue[segment]
+            self._truncate(run, segment.high)
         self._cached -= count
         self._evicted += evicted
         return evicted
 
-    def _cut(self, run: Run, length: int) -> None:
-        """Forget the content of the last blocks of a run."""
+    def _truncate(self, run: BlockRun, length: int) -> None:
         del run.blocks[length:], run.steps[length:]
         end = run.place + length
         while run.stems:

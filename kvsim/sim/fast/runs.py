@@ -1,4 +1,4 @@
-"""Runs of blocks that one request published, and whether a pool's records of them agree.
+"""Runs of blocks published by one request, and the integrity check of their pool.
 
 See :mod:`kvsim.sim.fast.run_pool` for a drawing.
 """
@@ -10,61 +10,60 @@ from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
-from kvsim.core.blocks import BlockPool, PoolError, some_blocks
+from kvsim.core.blocks import BlockPool, PoolError, block_array
 
 
 @dataclass(slots=True, eq=False)
-class Run:
-    """Blocks from logical block ``place`` on that one request filled.
+class BlockRun:
+    """Consecutive blocks published by one request, from logical block ``place`` on.
 
     Attributes:
-        steps: when they were published, block by block.
-        stems: what their keys belong to, in order: the logical block where it begins, and the one
-            behind its last.
-        owners: how many of the first blocks each owner has.
-        pieces: of the cached tail, the last blocks first.
+        steps: the step in which each block was published.
+        stems: stems of the keys in order, with the first logical block and the one after the last.
+        owners: number of leading blocks of each owner.
+        segments: segments of the cached tail, last blocks first.
     """
 
     place: int
     publisher: int
-    blocks: array[int] = field(default_factory=some_blocks)
+    blocks: array[int] = field(default_factory=block_array)
     steps: list[int] = field(default_factory=list)
     stems: dict[Hashable, tuple[int, int]] = field(default_factory=dict)
     owners: dict[int, int] = field(default_factory=dict)
-    pieces: list[Piece] = field(default_factory=list)
+    segments: list[CachedSegment] = field(default_factory=list)
 
     @property
     def end(self) -> int:
-        """The logical block behind its last."""
+        """Logical index after its last block."""
         return self.place + len(self.blocks)
 
     @property
     def owned(self) -> int:
-        """How many of the first blocks anybody owns."""
+        """Number of leading blocks with an owner."""
         return max(self.owners.values(), default=0)
 
 
 @dataclass(slots=True, eq=False)
-class Piece:
-    """Blocks ``low`` to before ``high`` of a run, which became cached at the same time."""
+class CachedSegment:
+    """Blocks ``low`` to ``high - 1`` of a run that became cached at the same time."""
 
-    run: Run
+    run: BlockRun
     low: int
     high: int
 
 
 class Hits(array):  # type: ignore[type-arg]  # in Python 3.11 it takes no argument here
-    """Blocks that were found, and the runs that they begin."""
+    """Blocks found by a lookup, and the runs that they are part of."""
 
     def __init__(self, _typecode: str = "i") -> None:
-        self.runs: list[tuple[Run, int]] = []
+        self.runs: list[tuple[BlockRun, int]] = []
 
 
-def runs_of(hits: Iterable[int]) -> list[tuple[Run, int]]:
-    """The runs that found blocks begin, and how many blocks of each.
+def runs_of(hits: Iterable[int]) -> list[tuple[BlockRun, int]]:
+    """Return the runs of found blocks, and the number of blocks in each.
 
     Raises:
-        PoolError: they were not found by looking up keys.
+        PoolError: the blocks are not the result of a lookup.
     """
     if isinstance(hits, Hits):
         return hits.runs
@@ -74,17 +73,17 @@ def runs_of(hits: Iterable[int]) -> list[tuple[Run, int]]:
 
 
 class RunRecords(BlockPool):
-    """The records of a pool of runs, to be read; see :class:`kvsim.sim.fast.run_pool.RunPool`."""
+    """The read-only part of :class:`kvsim.sim.fast.run_pool.RunPool`."""
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
         super().__init__(num_blocks, block_size)
-        # The runs of a stem, in the order of their places, and those of a request likewise.
-        self._stems: dict[Hashable, list[Run]] = {}
-        self._runs: dict[int, list[Run]] = {}
-        self._queue: OrderedDict[Piece, None] = OrderedDict()
+        # Runs of each stem, and of each request, sorted by their first logical block.
+        self._stems: dict[Hashable, list[BlockRun]] = {}
+        self._runs: dict[int, list[BlockRun]] = {}
+        self._queue: OrderedDict[CachedSegment, None] = OrderedDict()
         self._cached = 0
 
-    # -- what is there ---------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------
 
     @property
     def num_free(self) -> int:
@@ -103,24 +102,24 @@ class RunRecords(BlockPool):
     @property
     def cached(self) -> tuple[int, ...]:
         """See :class:`BlockPool`."""
-        pieces = (piece.run.blocks[piece.low : piece.high] for piece in self._queue)
-        return tuple(block for blocks in pieces for block in reversed(blocks))
+        segments = (segment.run.blocks[segment.low : segment.high] for segment in self._queue)
+        return tuple(block for blocks in segments for block in reversed(blocks))
 
     def references(self, block: int) -> int:
         """See :class:`BlockPool`."""
         return sum(block in table for table in self._tables.values())
 
-    # -- trust -----------------------------------------------------------------------------
+    # -- integrity -------------------------------------------------------------------------
 
     def _check_owners(self, held: Counter[int]) -> None:
         counted: Counter[int] = Counter()
         for request, runs in self._runs.items():
-            table = self._tables.get(request, some_blocks())
+            table = self._tables.get(request, block_array())
             for run in runs:
-                mine = run.owners.get(request, 0)
-                if not mine or table[run.place : run.place + mine] != run.blocks[:mine]:
+                own = run.owners.get(request, 0)
+                if not own or table[run.place : run.place + own] != run.blocks[:own]:
                     raise PoolError(f"request {request} does not have the run that it owns")
-                counted.update(run.blocks[:mine])
+                counted.update(run.blocks[:own])
         if any(counted[block] != owners for block, owners in held.items() if owners > 1):
             raise PoolError("the owners of shared blocks are counted wrongly")
         if any(
@@ -130,32 +129,32 @@ class RunRecords(BlockPool):
 
     def _check_keys(self) -> None:
         free, seen = set(self._free()), Counter[int]()
-        queued: list[Piece] = []
+        queued: list[CachedSegment] = []
         for stem, runs in self._stems.items():
             ends = [end for run in runs for end in run.stems[stem]]
             if ends != sorted(ends):
                 raise PoolError(f"the runs of {stem} are out of order")
         for run in self._all_runs():
             seen.update(run.blocks)
-            queued += run.pieces
+            queued += run.segments
             self._check_run(run)
         if any(count > 1 or block in free for block, count in seen.items()):
             raise PoolError("a block without content, or with another's, has a key")
         if self._queue.keys() != set(queued) or len(self.cached) != self._cached:
             raise PoolError("the queue of cached blocks is not that of the runs")
 
-    def _all_runs(self) -> set[Run]:
+    def _all_runs(self) -> set[BlockRun]:
         return {run for runs in self._stems.values() for run in runs}
 
-    def _check_run(self, run: Run) -> None:
+    def _check_run(self, run: BlockRun) -> None:
         if run.stems and next(iter(run.stems.values()))[0] != run.place:
             raise PoolError("a run does not begin with its first stem")
-        end, order = len(run.blocks), list(self._queue) if len(run.pieces) > 1 else run.pieces
+        end, order = len(run.blocks), list(self._queue) if len(run.segments) > 1 else run.segments
         if len(run.steps) != end or any(run not in self._stems.get(stem, ()) for stem in run.stems):
             raise PoolError("a block is not found, or not known by when it was published")
-        for piece in run.pieces:
-            if piece.run is not run or piece.high != end or piece.low >= end:
+        for segment in run.segments:
+            if segment.run is not run or segment.high != end or segment.low >= end:
                 raise PoolError("the cached pieces of a run are not its tail")
-            end = piece.low
-        if end != run.owned or sorted(run.pieces, key=order.index) != run.pieces:
+            end = segment.low
+        if end != run.owned or sorted(run.segments, key=order.index) != run.segments:
             raise PoolError("the cached pieces of a run are not what nobody owns")

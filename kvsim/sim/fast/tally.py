@@ -1,12 +1,11 @@
-"""The ledger of a paged pool from totals alone, in constant time.
+"""The ledger of a paged pool from totals, in constant time.
 
-    pool      owned blocks │ cached blocks │ free ones            the block pool counts them
-    tokens    written positions of all running requests           the scheduler counts them
-              less those of blocks that several own, once each
+    pool      owned blocks │ cached blocks │ free blocks          counted by the block pool
+    tokens    written positions of all running requests           counted by the scheduler
+              less the extra references to shared blocks
 
-It holds where every block that several requests own is full: where prefixes are shared, that is,
-and not where forks share a block that is being filled. A property test compares it, step by step,
-with :class:`kvsim.accounting.ledger.Ledger`.
+Valid if all shared blocks are full, i.e. for shared prefixes but not for forks that share a partial
+block. A property test compares it with :class:`kvsim.accounting.ledger.Ledger` step by step.
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ from kvsim.core.blocks import BlockPool
 
 
 class TallyError(Exception):
-    """The totals contradict each other: states would not sum to the pool."""
+    """The totals contradict each other: the states would not sum to the pool."""
 
 
 def block_levels(
     shape: PoolShape, live: int, owned: int, cached: int
 ) -> tuple[int, int, int, int, int]:
-    """Slots that are live, cached, unwritten, watermark and free.
+    """Return the live, cached, unwritten, watermark and free slots.
 
     Args:
-        live: slots that hold something; ``owned`` and ``cached`` are blocks.
+        live: written slots; ``owned`` and ``cached`` are blocks.
 
     Raises:
-        TallyError: more tokens than slots that hold them.
+        TallyError: more tokens than owned slots.
     """
     size, held_back = shape.block_size, shape.watermark_blocks
     unwritten = owned * size - live
@@ -43,13 +42,13 @@ def block_levels(
 def tally_slots(
     shape: PoolShape, pool: BlockPool, logical_tokens: int
 ) -> tuple[int, int, int, int, int]:
-    """Slots now, as :func:`block_levels`.
+    """Return the current slots by level, as :func:`block_levels`.
 
     Args:
         logical_tokens: positions written by running requests; shared ones count for each.
 
     Raises:
-        TallyError: more tokens than slots that hold them.
+        TallyError: more tokens than owned slots.
     """
     owned, cached, extra = pool.occupancy()
     return block_levels(shape, logical_tokens - extra * shape.block_size, owned, cached)

@@ -1,1 +1,1 @@
-"""One file for each way of handing out memory, behind one protocol (:mod:`.base`)."""
+"""Memory policies, one module each, behind the protocol of :mod:`.base`."""

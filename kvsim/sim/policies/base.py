@@ -1,4 +1,4 @@
-"""What every policy has in common: the run that it is part of, and how it is driven."""
+"""The policy protocol, and the state of a simulation in progress."""
 
 from __future__ import annotations
 
@@ -9,34 +9,35 @@ from typing import Protocol
 from kvsim.core.prefix import PrefixStats
 from kvsim.core.request import final_tokens
 from kvsim.latency.clock import StepClock
-from kvsim.sim.arrivals import Arrivals, Misfit, seconds
+from kvsim.sim.arrivals import ArrivalQueue, Shortfall, seconds
 from kvsim.sim.config import SimConfig, SimulationError
 from kvsim.sim.recorder import Recorder
 
-# Levels beside the states of a slot.
+# Levels in addition to the slot states.
 LARGEST_PIECE, WHOLE_PIECE = "largest_free_piece", "whole_free_piece"
 WRITTEN_LATER, NEVER_WRITTEN = "written_later", "never_written"
-# Turns that may pass without the end of a request, beyond twice the longest one's positions.
-_PATIENCE = 1000
+# Steps without a finished request that are tolerated beyond twice the longest request.
+_GRACE_STEPS = 1000
 
 
 @dataclass(slots=True)
 class Totals:
-    """Counts over a whole run.
+    """Counters over a whole run.
 
     Attributes:
-        computed_tokens: positions whose K and V were computed, fillers and repeats included.
-        final_tokens: positions of the requests that have ended, each once.
-        shared_tokens: of those, begun with, because others had computed them.
-        pad_tokens: fillers computed.
-        ended_tokens: computed for rows that had ended already.
-        preempted: how often each request (or search) lost its blocks.
+        computed_tokens: positions whose K and V were computed, padding and recomputed ones
+            included.
+        final_tokens: positions of finished requests, each once.
+        shared_tokens: positions that requests took from others.
+        pad_tokens: padding computed.
+        ended_tokens: computed for ended rows.
+        preempted: number of preemptions of each request (or search).
         swapped_out, swapped_in: blocks moved to the host and back.
-        copied_blocks: by copy-on-write; ``copied_slots``: by a cache that grows.
-        peak_copy_slots: most slots that were taken at once while a cache was copied.
+        copied_blocks: by copy-on-write; ``copied_slots``: by a growing cache.
+        peak_copy_slots: most slots taken while a growing cache was copied.
         unshared, held: block-steps without and with sharing, see :mod:`kvsim.accounting.sharing`.
-        batches: of static policies.
-        orphaned_blocks: cached ones that requests asked for and could not reach.
+        batches: batches of ``static`` and ``growing``.
+        orphaned_blocks: cached blocks queried and unusable because an earlier one was missing.
     """
 
     computed_tokens: int = 0
@@ -59,27 +60,27 @@ class Totals:
 
 
 @dataclass(slots=True)
-class Run:
-    """A simulation in progress. ``jump``: several steps at once where nothing changes."""
+class SimulationRun:
+    """A simulation in progress. ``jump``: fast-forward over decode-only steps."""
 
     config: SimConfig
-    arrivals: Arrivals
+    arrivals: ArrivalQueue
     recorder: Recorder
     clock: StepClock
     jump: bool = True
     totals: Totals = field(default_factory=Totals)
-    _watched: tuple[int, int] = (0, 0)  # requests ended, and turns since the last one did
+    _progress: tuple[int, int] = (0, 0)  # finished requests, and steps since the last one
 
     def started(self, row: int) -> None:
-        """The first tokens of a request are computed from now on."""
+        """Record that the first chunk of a request starts now."""
         self.arrivals.scheduled[row] = seconds(self.recorder.now)
 
     def first_token(self, row: int) -> None:
-        """A request has its first token now."""
+        """Record that a request has its first token now."""
         self.arrivals.first_token[row] = seconds(self.recorder.now)
 
     def finish(self, row: int, sequences: int = 1) -> None:
-        """A request has its last token now; ``sequences`` were generated from its prompt."""
+        """Record that a request ends now; ``sequences`` were generated from its prompt."""
         arrivals, totals = self.arrivals, self.totals
         arrivals.finished[row] = seconds(self.recorder.now)
         output = arrivals.output[row]
@@ -88,83 +89,83 @@ class Run:
         totals.final_tokens += arrivals.prompt[row] + sequences * (output - 1)
 
     def horizon(self) -> int:
-        """Attoseconds from now to what happens next outside of the pool; -1: nothing does."""
-        recorder, at = self.recorder, self.arrivals.next_at
-        mark = recorder.next_mark
-        until = mark if at is None or mark < at else at
+        """Return the attoseconds until the next arrival or series point."""
+        recorder, at = self.recorder, self.arrivals.next_arrival_at
+        point_at = recorder.next_point_at
+        until = point_at if at is None or point_at < at else at
         return until - recorder.now
 
-    def watch(self, more: int) -> None:
-        """Make sure, after so many more turns, that requests end.
+    def check_progress(self, more: int) -> None:
+        """Check for progress after ``more`` steps.
 
-        The oldest one computes a token at least in every step, so it ends within its length.
+        The oldest request computes at least one token per step, so it ends within its length.
 
         Raises:
-            SimulationError: ``livelock``: steps go by and no request ends.
+            SimulationError: ``livelock``: no request ends.
         """
-        ended, turns = self._watched
+        ended, steps = self._progress
         finished = self.totals.finished
         if finished != ended:
-            self._watched = (finished, 0)
+            self._progress = (finished, 0)
             return
-        self._watched = (ended, turns + more)
-        if turns > 2 * self.arrivals.most_positions + _PATIENCE:
+        self._progress = (ended, steps + more)
+        if steps > 2 * self.arrivals.most_positions + _GRACE_STEPS:
             raise SimulationError(
-                "livelock", steps=turns, finished=finished,
+                "livelock", steps=steps, finished=finished,
                 waiting=self.arrivals.waiting, seconds=seconds(self.recorder.now),
             )  # fmt: skip
 
 
 class Policy(Protocol):
-    """A pool and who runs on it."""
+    """A pool and its scheduling."""
 
     names: tuple[str, ...]
 
-    def check(self, prompt: int, output: int, samples: int) -> Misfit | None:
-        """Whether a request of such lengths and so many samples can ever be served."""
+    def check(self, prompt: int, output: int, samples: int) -> Shortfall | None:
+        """Return why a request of these lengths and samples can never be served, or None."""
 
-    def begin(self, run: Run) -> None:
-        """Be part of ``run`` from now on."""
+    def begin(self, run: SimulationRun) -> None:
+        """Attach to ``run``."""
 
     @property
-    def busy(self) -> bool:
-        """Whether anything runs, waits inside of the policy, or is still to be reported."""
+    def has_work(self) -> bool:
+        """Whether requests run or wait inside the policy, or ends are unreported."""
 
     def levels(self) -> tuple[int, ...]:
-        """Slots by state now, and what else ``names`` says."""
+        """Return the current levels, in the order of ``names``."""
 
     def step(self) -> None:
-        """One step, or some at whose boundaries nothing changes: record them, move the clock."""
+        """Simulate one step, or several decode-only ones; record them and advance the clock."""
 
     def stats(self) -> PrefixStats | None:
-        """What the prefix cache found; None without one."""
+        """Return the prefix cache counters; None without a prefix cache."""
 
     def check_integrity(self) -> None:
-        """Compare the policy's records with each other."""
+        """Check the policy's records against each other."""
 
 
-class Unshared:
-    """A policy that keeps one sequence for each request, and shares nothing with anybody."""
+class SingleSequencePolicy:
+    """Base of policies with one sequence per request and no sharing."""
 
     def __init__(self, config: SimConfig) -> None:
         self.config = config
-        self._run: Run
+        self._run: SimulationRun
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: SimulationRun) -> None:
         """See :class:`Policy`."""
         self._run = run
 
-    def check(self, prompt: int, output: int, samples: int) -> Misfit | None:
-        """See :class:`Policy`; what memory there is for it is asked in :meth:`room_for`."""
+    def check(self, prompt: int, output: int, samples: int) -> Shortfall | None:
+        """See :class:`Policy`; memory is checked by :meth:`memory_shortfall`."""
         if samples > 1:
-            return Misfit("samples", samples, 1)
+            return Shortfall("samples", samples, 1)
         final = final_tokens(prompt, output)
         if final > self.config.max_length:
-            return Misfit("max_length", final, self.config.max_length)
-        return self.room_for(prompt, output)
+            return Shortfall("max_length", final, self.config.max_length)
+        return self.memory_shortfall(prompt, output)
 
-    def room_for(self, prompt: int, output: int) -> Misfit | None:
-        """Whether a request of such lengths finds memory in an empty pool."""
+    def memory_shortfall(self, prompt: int, output: int) -> Shortfall | None:
+        """Return why a request does not fit into the empty pool, or None."""
         raise NotImplementedError
 
     def stats(self) -> PrefixStats | None:

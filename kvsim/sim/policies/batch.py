@@ -1,12 +1,12 @@
-"""Batches that start together, step together and are released together.
+"""Batches that start, step and are released together.
 
     static    slab  [pad pad | prompt | generated | never written .... ]  of the maximum length
               slab  [prompt ......... | generated | never written .... ]
     growing   rows  [pad pad | prompt | generated ]─► copied into a longer one at every growth
-                    [prompt ......... | generated ]   old and new live together meanwhile
+                    [prompt ......... | generated ]   both exist while copying
 
-Prompts are padded on the left to the longest one. A row that has ended is computed with the
-others, for nothing, until the last one ends. Copies are counted, and take no time of their own.
+Prompts are left-padded to the longest one. An ended row is computed until the last row ends.
+Copies are counted but take no time.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from kvsim.accounting.slots import SlotState
 from kvsim.core.request import final_tokens
 from kvsim.latency.roofline import StepWork
-from kvsim.sim.arrivals import Misfit
+from kvsim.sim.arrivals import Shortfall
 from kvsim.sim.config import SimConfig
-from kvsim.sim.policies.base import Unshared
+from kvsim.sim.policies.base import SingleSequencePolicy
 
 
 @dataclass(slots=True)
 class _Batch:
-    """Rows in order of their ends; the first ``ended`` have ended."""
+    """Rows sorted by their ends; the first ``ended`` have ended."""
 
     rows: list[int]
     longest: int
@@ -32,8 +32,8 @@ class _Batch:
     ended: int = 0
 
 
-class Static(Unshared):
-    """Slabs of the maximum length, taken for a whole batch at a time."""
+class Static(SingleSequencePolicy):
+    """Slabs of the maximum length, allocated for a whole batch."""
 
     names: tuple[str, ...] = (
         SlotState.LIVE.value,
@@ -48,32 +48,32 @@ class Static(Unshared):
         self.slots = config.shape.slots
         self.batch: _Batch | None = None
 
-    def room_for(self, prompt: int, output: int) -> Misfit | None:
-        """See :class:`kvsim.sim.policies.base.Unshared`."""
-        needed = self.needs(1, prompt, output)
-        return Misfit("slots", needed, self.slots) if needed > self.slots else None
+    def memory_shortfall(self, prompt: int, output: int) -> Shortfall | None:
+        """See :class:`kvsim.sim.policies.base.SingleSequencePolicy`."""
+        needed = self.peak_slots(1, prompt, output)
+        return Shortfall("slots", needed, self.slots) if needed > self.slots else None
 
-    def needs(self, rows: int, longest: int, last: int) -> int:  # noqa: ARG002
-        """Slots that so many rows take at most, all at once."""
+    def peak_slots(self, rows: int, longest: int, last: int) -> int:  # noqa: ARG002
+        """Return the peak slots of ``rows`` rows."""
         return rows * self.config.max_length
 
     def width(self) -> int:
-        """Slots that each row holds now."""
+        """Return the slots that each row holds."""
         return self.config.max_length
 
-    def lengthening(self) -> int:
-        """Slots that each row grows by at every further step."""
+    def growth_per_step(self) -> int:
+        """Return the slots by which each row grows per further step."""
         return 0
 
     def grow(self, steps: int) -> None:
-        """So many further positions of each row are about to be written."""
+        """Prepare ``steps`` further positions of each row."""
 
-    def steps_alike(self) -> int:
-        """Further steps that are like the next one, as far as memory goes."""
+    def steps_without_copy(self) -> int:
+        """Return the number of further steps without a reallocation."""
         return self.config.max_length
 
     @property
-    def busy(self) -> bool:
+    def has_work(self) -> bool:
         """See :class:`kvsim.sim.policies.base.Policy`."""
         return self.batch is not None
 
@@ -126,7 +126,6 @@ class Static(Unshared):
         self._end_rows(batch)
 
     def _choose(self) -> tuple[list[int], int, int]:
-        """The next rows, in order of arrival as far as they fit beside each other."""
         arrivals = self._run.arrivals
         rows: list[int] = []
         longest = last = 0
@@ -134,18 +133,18 @@ class Static(Unshared):
             row = arrivals.peek()
             wider, later = max(longest, arrivals.prompt[row]), max(last, arrivals.output[row])
             fits = final_tokens(wider, later) <= self.config.max_length
-            if not fits or self.needs(len(rows) + 1, wider, later) > self.slots:
+            if not fits or self.peak_slots(len(rows) + 1, wider, later) > self.slots:
                 break
             rows.append(arrivals.pop())
             longest, last = wider, later
         return rows, longest, last
 
     def _decode(self, batch: _Batch) -> None:
-        """Steps up to the next end, or as far as they are alike."""
+        """Decode up to the next end or reallocation."""
         run, rows = self._run, len(batch.rows)
         ends = run.arrivals.output[batch.rows[batch.ended]]
-        # Of n new tokens the last n - 1 are written or sampled by decoding.
-        steps = min(ends - 1 - batch.generated, self.steps_alike()) if run.jump else 1
+        # The prefill samples the first of n new tokens, decoding the other n - 1.
+        steps = min(ends - 1 - batch.generated, self.steps_without_copy()) if run.jump else 1
         context = rows * (batch.longest + batch.generated)
         line = run.clock.decode_run(rows, context, steps)
         span = run.horizon()
@@ -154,7 +153,7 @@ class Static(Unshared):
         steps = line.steps
         self.grow(steps)
         batch.generated += 1
-        alive, wider = rows - batch.ended, self.lengthening()
+        alive, wider = rows - batch.ended, self.growth_per_step()
         slopes = (alive, 0, batch.ended * wider, alive * (wider - 1), -rows * wider)
         run.recorder.run(
             self.levels(), slopes, alive, run.arrivals.waiting, steps, line.duration, line.moment
@@ -175,27 +174,27 @@ class Static(Unshared):
 
 
 class Growing(Static):
-    """Rows as long as what they hold; a batch's cache is copied whenever it is lengthened."""
+    """Rows without spare slots; the batch's cache is copied whenever it grows."""
 
-    def needs(self, rows: int, longest: int, last: int) -> int:
-        """At the last growth, if there is one: the new cache, and the old one or a part of it."""
+    def peak_slots(self, rows: int, longest: int, last: int) -> int:
+        """Return the peak at the last growth: the new cache, and the old one or a part of it."""
         width = self._width_at(longest, final_tokens(longest, last))
         if width == longest:
             return rows * width
-        return self._while_copying(rows, self._width_at(longest, width, shorter=1), width)
+        return self._slots_while_copying(rows, self._width_at(longest, width, shorter=1), width)
 
     def width(self) -> int:
-        """Slots that each row holds now."""
+        """Return the slots that each row holds."""
         batch = self.batch
         assert batch is not None
         return self._width_at(batch.longest, batch.longest + batch.generated)
 
-    def lengthening(self) -> int:
-        """One slot a step where a row grows by one at a time; else steps are taken in groups."""
+    def growth_per_step(self) -> int:
+        """Return 1 if every step grows the rows by one slot, else 0."""
         return 1 if self.config.growth == 1 else 0
 
-    def steps_alike(self) -> int:
-        """As many as fit into the next width, or all of them where every step grows."""
+    def steps_without_copy(self) -> int:
+        """Return the steps that fit into the current width; unlimited if every step grows."""
         batch = self.batch
         assert batch is not None
         if self.config.growth == 1:
@@ -204,7 +203,7 @@ class Growing(Static):
         return self._width_at(batch.longest, written + 1) - written
 
     def grow(self, steps: int) -> None:
-        """Count what is copied where the next positions do not fit."""
+        """Count the copied slots where the next positions do not fit."""
         batch, totals = self.batch, self._run.totals
         assert batch is not None
         rows, width = len(batch.rows), self.width()
@@ -214,15 +213,15 @@ class Growing(Static):
             if width == before:
                 continue
             totals.copied_slots += rows * before
-            peak = self._while_copying(rows, before, width)
+            peak = self._slots_while_copying(rows, before, width)
             totals.peak_copy_slots = max(totals.peak_copy_slots, peak)
 
     def _width_at(self, longest: int, written: int, shorter: int = 0) -> int:
-        """Width of rows with so many positions, or that before ``shorter`` growths."""
+        """Return the width for ``written`` positions, or that ``shorter`` growths before."""
         growth = self.config.growth
         times = -(-(written - longest) // growth) - shorter
         return min(longest + times * growth, self.config.max_length)
 
-    def _while_copying(self, rows: int, before: int, after: int) -> int:
-        """Slots taken when the last part is copied: all new ones, and the old ones of that part."""
+    def _slots_while_copying(self, rows: int, before: int, after: int) -> int:
+        """Return the slots while the last part is copied: the new cache and that old part."""
         return rows * after + -(-rows * before // self.config.copied_parts)

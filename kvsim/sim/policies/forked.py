@@ -1,13 +1,13 @@
-"""Paged memory for samples of a prompt, beams, or priorities: every step through the scheduler.
+"""Paged memory for parallel samples, beam search or priorities: every step by the scheduler.
 
     samples   prompt ──┬─► sequence 0      share the prompt's blocks from the first token on;
-                       ├─► sequence 1      the last, part-filled one is copied when it is written
+                       ├─► sequence 1      the last, partial one is copied when it is written
                        └─► sequence 2
-    beams     a b c  ─►  a a c             with a given probability a beam is not continued and
-                                           another one is continued in its place, by a fork
+    beams     a b c  ─►  a a c             with probability `branching` a beam is replaced by a
+                                           fork of another one
 
-What a beam search keeps is decided by its model's probabilities; here it is drawn, so results hold
-for a given branching, and say nothing of what a model would branch like.
+Real beam searches follow the model's probabilities. Here branching is random, so results hold for
+the given probability only.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from kvsim.core.request import Request
 from kvsim.core.scheduler import Scheduler
 from kvsim.core.step import OpKind, StepPlan
 from kvsim.latency.roofline import StepWork
-from kvsim.sim.arrivals import Misfit
+from kvsim.sim.arrivals import Shortfall
 from kvsim.sim.config import SimConfig
-from kvsim.sim.policies.base import Run
-from kvsim.sim.policies.paged import PAGED_LEVELS, keys_of, misfit, transfer
+from kvsim.sim.policies.base import SimulationRun
+from kvsim.sim.policies.paged import PAGED_LEVELS, block_keys, shortfall, transfer_time
 
 _STATES = tuple(SlotState(name) for name in PAGED_LEVELS)
 Forks = dict[int, list[Request]]
 
 
 class Forked:
-    """What a cohort refuses: samples, beams, priorities, some limits; a step at a time, in full."""
+    """Samples, beams, priorities and other limits that a cohort does not support; no shortcuts."""
 
     names: tuple[str, ...] = PAGED_LEVELS
 
@@ -46,31 +46,31 @@ class Forked:
         self.scheduler = Scheduler(self.pool, config.scheduler)
         self.ledger = Ledger(self.shape)
         self._caching = config.scheduler.prefix_caching
-        self._run: Run
-        self._random = random.Random(config.seed)  # noqa: S311 - drawn to be drawn again
+        self._run: SimulationRun
+        self._random = random.Random(config.seed)  # noqa: S311 - reproducible, not secret
         self._ids = count()
-        self._row: dict[int, int] = {}  # of each sequence, the request it belongs to
+        self._row: dict[int, int] = {}  # the request of each sequence
         self._sequences: dict[int, Request] = {}
-        self._left: dict[int, int] = {}  # sequences of a request that have not ended
+        self._left: dict[int, int] = {}  # unfinished sequences of each request
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: SimulationRun) -> None:
         """See :class:`kvsim.sim.policies.base.Policy`."""
         self._run = run
 
-    def check(self, prompt: int, output: int, samples: int) -> Misfit | None:
+    def check(self, prompt: int, output: int, samples: int) -> Shortfall | None:
         """See :class:`kvsim.sim.policies.base.Policy`."""
         config, beams = self.config, self.config.beams
         together = max(beams, samples)
         if together > 1 and not config.paged:
-            return Misfit("samples", together, 1)
+            return Shortfall("samples", together, 1)
         if together > config.max_num_seqs:
-            return Misfit("seqs", together, config.max_num_seqs)
+            return Shortfall("seqs", together, config.max_num_seqs)
         if beams > config.max_num_batched_tokens:
-            return Misfit("tokens", beams, config.max_num_batched_tokens)
-        return misfit(self.shape, config.max_length, prompt, output, beams)
+            return Shortfall("tokens", beams, config.max_num_batched_tokens)
+        return shortfall(self.shape, config.max_length, prompt, output, beams)
 
     @property
-    def busy(self) -> bool:
+    def has_work(self) -> bool:
         """See :class:`kvsim.sim.policies.base.Policy`."""
         return self.scheduler.has_work
 
@@ -83,7 +83,7 @@ class Forked:
     def step(self) -> None:
         """See :class:`kvsim.sim.policies.base.Policy`."""
         run, scheduler = self._run, self.scheduler
-        self._feed()
+        self._submit()
         plan = scheduler.schedule()
         self.ledger.apply(plan)
         duration = run.clock.step(self._work(plan)) + self._count(plan)
@@ -99,10 +99,10 @@ class Forked:
         """See :class:`kvsim.sim.policies.base.Policy`."""
         self.pool.check_integrity()
 
-    def _feed(self) -> None:
-        """Queue as many as could be admitted at once, and one more that waits.
+    def _submit(self) -> None:
+        """Submit the requests that could be admitted at once, and one more.
 
-        All of them where the last may overtake the others.
+        With priorities, submit all of them.
         """
         arrivals = self._run.arrivals
         room = self.config.max_num_seqs + 1 - len(self.scheduler.waiting)
@@ -112,7 +112,7 @@ class Forked:
             room -= 1
             row = arrivals.pop()
             prompt, output = arrivals.prompt[row], arrivals.output[row]
-            keys = keys_of(arrivals, row, self.shape.block_size) if self._caching else None
+            keys = block_keys(arrivals, row, self.shape.block_size) if self._caching else None
             request = Request(
                 next(self._ids), prompt, output, keys, arrivals.priority[row], self.config.beams
             )
@@ -125,7 +125,7 @@ class Forked:
         self._left[row] += 1
 
     def _work(self, plan: StepPlan) -> StepWork:
-        """What the step computes; a decode is the newest of several tokens alone."""
+        """Return the work of the step; a decode is the newest token alone, after the first."""
         sequences = self._sequences
 
         def decodes(request: int, start: int) -> bool:
@@ -135,7 +135,7 @@ class Forked:
         return StepWork.of((c.start, c.count, decodes(c.request, c.start)) for c in plan.chunks)
 
     def _count(self, plan: StepPlan) -> int:
-        """Take note of what the plan does; attoseconds for what it swaps."""
+        """Count what the plan does; return the attoseconds of swapping."""
         run, totals, moved = self._run, self._run.totals, 0
         for chunk in plan.chunks:
             row = self._row[chunk.request]
@@ -151,7 +151,7 @@ class Forked:
                 totals.swapped_in += len(op.blocks)
                 moved += len(op.blocks)
         rows = [self._row[request] for request in plan.preempted]
-        # A beam search loses its blocks as one.
+        # A beam search is preempted as one.
         rows = sorted(set(rows)) if self.config.beams > 1 else rows
         totals.preempted.update(rows)
         run.recorder.preempted += len(rows)
@@ -160,7 +160,7 @@ class Forked:
         totals.shared_tokens = self.scheduler.found_late
         totals.held += self.ledger.owned_blocks
         totals.unshared += self.ledger.table_entries
-        return transfer(self.config, self.shape, moved) if moved else 0
+        return transfer_time(self.config, self.shape, moved) if moved else 0
 
     def _complete(self, plan: StepPlan) -> None:
         run = self._run
@@ -172,7 +172,7 @@ class Forked:
         forks: Forks = {}
         pruned: list[int] = []
         if self.config.beams > 1:
-            self._move_beams(sampled, forks, pruned)
+            self._sample_beams(sampled, forks, pruned)
         else:
             for request in sampled:
                 if not request.generated:
@@ -181,8 +181,8 @@ class Forked:
         for finish in self.scheduler.complete(plan, (), forks, pruned):
             self._end(finish.request)
 
-    def _move_beams(self, sampled: Sequence[Request], forks: Forks, pruned: list[int]) -> None:
-        """Draw which beams are continued, for every search that has new tokens."""
+    def _sample_beams(self, sampled: Sequence[Request], forks: Forks, pruned: list[int]) -> None:
+        """Sample which beams are continued, for every search with new tokens."""
         searches: dict[int, list[Request]] = defaultdict(list)
         for request in sampled:
             searches[self._row[request.id]].append(request)
@@ -193,10 +193,10 @@ class Forked:
                 continue
             if first.generated + 1 == first.max_new_tokens:
                 continue  # all of them end with this token
-            lost = [b for b in beams if self._random.random() < self.config.branching]
-            kept = [b for b in beams if b not in lost] or [lost.pop(0)]
-            pruned += [beam.id for beam in lost]
-            for _ in lost:
+            replaced = [b for b in beams if self._random.random() < self.config.branching]
+            kept = [b for b in beams if b not in replaced] or [replaced.pop(0)]
+            pruned += [beam.id for beam in replaced]
+            for _ in replaced:
                 self._fork(self._random.choice(kept), 1, forks)
 
     def _fork(self, parent: Request, children: int, forks: Forks) -> None:

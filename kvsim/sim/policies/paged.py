@@ -1,7 +1,7 @@
 """Blocks on demand, by fast paths that tests hold equal to the engine's scheduler and pool.
 
 arrivals ──► scheduler ──► work of a step ──► clock, ledger (kvsim.sim.fast.tally)
-         as many as it can admit              or several quiet steps at once
+             as many as can be admitted       or several decode-only steps at once
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from kvsim.core.prefix import PrefixStats
 from kvsim.core.request import Request, final_tokens
 from kvsim.core.step import BlockOp, Finish, OpKind
 from kvsim.latency.clock import DecodeRun, attoseconds
-from kvsim.sim.arrivals import Arrivals, Misfit
+from kvsim.sim.arrivals import ArrivalQueue, Shortfall
 from kvsim.sim.config import SimConfig
-from kvsim.sim.fast.cohort import CohortScheduler, Work
-from kvsim.sim.fast.decode_only import QuietPool
+from kvsim.sim.fast.cohort import CohortPlan, CohortScheduler
+from kvsim.sim.fast.decode_only import DecodeOnlyPool
 from kvsim.sim.fast.run_pool import RunPool
 from kvsim.sim.fast.tally import TallyError, block_levels, tally_slots
-from kvsim.sim.policies.base import Run
+from kvsim.sim.policies.base import SimulationRun
 from kvsim.traces.hash_keys import HashKeys
 
 PAGED_LEVELS = (
@@ -31,27 +31,27 @@ PAGED_LEVELS = (
     SlotState.WATERMARK.value,
     SlotState.FREE.value,
 )
-# Steps of decoding alone that are taken at once.
-_MOST_AT_ONCE = 64
+# Most decode-only steps per fast-forward.
+_MAX_FAST_FORWARD = 64
 
 
-def misfit(
+def shortfall(
     shape: PoolShape, max_length: int, prompt: int, output: int, sequences: int = 1
-) -> Misfit | None:
-    """Whether a request exceeds the maximum length, or the pool when it is alone in it."""
+) -> Shortfall | None:
+    """Return why a request exceeds the maximum length or the empty pool, or None."""
     final = final_tokens(prompt, output)
     if final > max_length:
-        return Misfit("max_length", final, max_length)
+        return Shortfall("max_length", final, max_length)
     size = shape.block_size
     shared = prompt // size if sequences > 1 else 0
     needed = shared + sequences * (blocks_needed(final, size) - shared)
     if needed > shape.blocks:
-        return Misfit("blocks", needed, shape.blocks)
+        return Shortfall("blocks", needed, shape.blocks)
     return None
 
 
-def keys_of(arrivals: Arrivals, row: int, block_size: int) -> HashKeys | None:
-    """Keys of the full blocks of the request that was popped; None where its trace has none."""
+def block_keys(arrivals: ArrivalQueue, row: int, block_size: int) -> HashKeys | None:
+    """Return the keys of the popped request's full blocks; None without hash ids."""
     ids, size = arrivals.pop_ids()
     if ids is None or size is None:
         return None
@@ -70,23 +70,23 @@ class Paged:
         self._caching = config.scheduler.prefix_caching
         kind = RunPool if self._caching else BlockPool
         self.pool = kind(self.shape.blocks, self.shape.block_size)
-        self.scheduler = CohortScheduler(self.pool, config.scheduler, lists=False)
-        self._run: Run
-        # Room for one more than can be admitted at once: so the queue ends when nobody waits.
-        self._most = config.max_num_seqs + 1
+        self.scheduler = CohortScheduler(self.pool, config.scheduler, list_ops=False)
+        self._run: SimulationRun
+        # One more than can be admitted, so that an empty queue means that no request waits.
+        self._max_submitted = config.max_num_seqs + 1
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: SimulationRun) -> None:
         """See :class:`kvsim.sim.policies.base.Policy`."""
         self._run = run
 
-    def check(self, prompt: int, output: int, samples: int) -> Misfit | None:
+    def check(self, prompt: int, output: int, samples: int) -> Shortfall | None:
         """See :class:`kvsim.sim.policies.base.Policy`."""
         if samples > 1:
-            return Misfit("samples", samples, 1)
-        return misfit(self.shape, self.config.max_length, prompt, output)
+            return Shortfall("samples", samples, 1)
+        return shortfall(self.shape, self.config.max_length, prompt, output)
 
     @property
-    def busy(self) -> bool:
+    def has_work(self) -> bool:
         """See :class:`kvsim.sim.policies.base.Policy`."""
         return self.scheduler.has_work
 
@@ -98,13 +98,13 @@ class Paged:
         """See :class:`kvsim.sim.policies.base.Policy`."""
         scheduler, run = self.scheduler, self._run
         if run.arrivals.waiting:
-            self._feed()
-        if not run.jump or not self._jump(scheduler.quiet_steps()):
-            self._end(self._one())
+            self._submit()
+        if not run.jump or not self._fast_forward(scheduler.decode_only_steps()):
+            self._end(self._single_step())
             return
         arrivals, recorder = run.arrivals, run.recorder
-        while arrivals.next_at is None or arrivals.next_at > recorder.now:
-            if not self._jump(scheduler.quiet_steps()):
+        while arrivals.next_arrival_at is None or arrivals.next_arrival_at > recorder.now:
+            if not self._fast_forward(scheduler.decode_only_steps()):
                 return
 
     def stats(self) -> PrefixStats | None:
@@ -119,17 +119,17 @@ class Paged:
         for finish in finished:
             self._run.finish(finish.request)
 
-    def _feed(self) -> None:
+    def _submit(self) -> None:
         scheduler, arrivals = self.scheduler, self._run.arrivals
-        room = self._most - scheduler.num_running - scheduler.num_waiting
+        room = self._max_submitted - scheduler.num_running - scheduler.num_waiting
         while room > 0 and arrivals.waiting:
             row = arrivals.pop()
             prompt, output = arrivals.prompt[row], arrivals.output[row]
-            keys = keys_of(arrivals, row, self.shape.block_size) if self._caching else None
+            keys = block_keys(arrivals, row, self.shape.block_size) if self._caching else None
             scheduler.add(Request(row, prompt, output, keys))
             room -= 1
 
-    def _one(self) -> tuple[Finish, ...]:
+    def _single_step(self) -> tuple[Finish, ...]:
         run, scheduler = self._run, self.scheduler
         arrivals, totals = run.arrivals, run.totals
         work = scheduler.plan()
@@ -151,9 +151,9 @@ class Paged:
             first = arrivals.first_token[chunk.request]
             if chunk.samples and first != first:
                 run.first_token(chunk.request)
-        return scheduler.settle(work)
+        return scheduler.commit(work)
 
-    def _record(self, work: Work, duration: int) -> None:
+    def _record(self, work: CohortPlan, duration: int) -> None:
         run, running, size = self._run, self.scheduler.num_running, self.shape.block_size
         owned, cached, extra = self.pool.occupancy()
         levels = self._levels(work.logical_tokens - extra * size, owned, cached, running)
@@ -164,47 +164,46 @@ class Paged:
     def _levels(
         self, live: int, owned: int, cached: int, running: int
     ) -> tuple[int, int, int, int, int]:
-        """The ledger, of counts of live slots and of blocks.
+        """Return the levels from counts of live slots and of blocks.
 
         Raises:
-            TallyError: the running requests have not just the blocks for what they have written.
+            TallyError: running requests own more blocks than they have written to.
         """
         levels = block_levels(self.shape, live, owned, cached)
         if levels[2] > running * (self.shape.block_size - 1):
             raise TallyError(f"{levels[2]} unwritten slots of {running} running requests")
         return levels
 
-    def _jump(self, steps: int) -> bool:
-        """Steps of decoding alone, as many of ``steps`` as are alike; False without any.
+    def _fast_forward(self, steps: int) -> bool:
+        """Fast-forward over up to ``steps`` decode-only steps; False if none is possible.
 
-        They end where something happens outside of the pool at the latest, and are recorded as
-        they would be one by one: a step writes a token for each request and hands out the blocks
-        that the calendar says.
+        They end at the next arrival or series point at the latest, and are recorded as if done
+        one by one.
         """
         if not steps:
             return False
         run, scheduler, size = self._run, self.scheduler, self.shape.block_size
         decodes, context = scheduler.decodes()
-        part = run.clock.decode_run(decodes, context, min(steps, _MOST_AT_ONCE))
+        part = run.clock.decode_run(decodes, context, min(steps, _MAX_FAST_FORWARD))
         part = part.until(run.horizon())
-        opened = scheduler.openings(part.steps)
-        if not opened:
+        allocated = scheduler.cumulative_allocations(part.steps)
+        if not allocated:
             return False
         owned, cached, extra = self.pool.occupancy()
         free, live = self.shape.blocks - owned - cached, context - extra * size
-        pool = QuietPool(self.shape, decodes, owned, cached, free, live)
+        pool = DecodeOnlyPool(self.shape, decodes, owned, cached, free, live)
         waiting = scheduler.num_waiting + run.arrivals.waiting
-        count = bisect_right(opened, pool.room)
+        count = bisect_right(allocated, pool.room)
         if count:
             if count < part.steps:
                 part = DecodeRun(count, part.first, part.slope)
-                del opened[count:]
-            stretch = pool.stretch(part, opened)
-            run.recorder.stretch(stretch, decodes, waiting)
-            held = stretch.held
+                del allocated[count:]
+            interval = pool.advance(part, allocated)
+            run.recorder.add_interval(interval, decodes, waiting)
+            held = interval.held
         else:
             count = 1
-            run.recorder.step(pool.step(opened[0]), decodes, waiting, part.first)
+            run.recorder.step(pool.step(allocated[0]), decodes, waiting, part.first)
             held = pool.owned
         run.totals.computed_tokens += decodes * count
         run.totals.held += held
@@ -213,7 +212,6 @@ class Paged:
         return True
 
     def _moved(self, ops: Sequence[BlockOp]) -> int:
-        """Count blocks that are swapped; attoseconds that it takes."""
         blocks = 0
         for op in ops:
             if op.kind is OpKind.SWAP_OUT:
@@ -222,11 +220,11 @@ class Paged:
             elif op.kind is OpKind.SWAP_IN:
                 self._run.totals.swapped_in += len(op.blocks)
                 blocks += len(op.blocks)
-        return transfer(self.config, self.shape, blocks) if blocks else 0
+        return transfer_time(self.config, self.shape, blocks) if blocks else 0
 
 
-def transfer(config: SimConfig, shape: PoolShape, blocks: int) -> int:
-    """Attoseconds in which so many blocks move between device and host."""
+def transfer_time(config: SimConfig, shape: PoolShape, blocks: int) -> int:
+    """Return the attoseconds to move ``blocks`` blocks between device and host."""
     bandwidth = config.link_bandwidth
     bytes_s = blocks * shape.block_bytes / bandwidth if bandwidth else 0.0
     return attoseconds(bytes_s + blocks * config.block_transfer_s)

@@ -1,10 +1,10 @@
-"""Orca's reservations over a buddy allocator, which rounds up, with continuous batching.
+"""Orca's reservations over a buddy allocator, with continuous batching.
 
     running      decoding: totals and a calendar of ends     prefilling: oldest first
-    waiting      the head takes a piece of the pool when one is free that is large enough
+    waiting      the head reserves a piece when a large enough one is free
 
-Steps are those of the paged scheduler (token budget, prompts in chunks, nobody overtakes), so that
-memory alone makes the difference. Who is admitted has all its memory: nobody is preempted.
+Steps are those of the paged scheduler (token budget, chunked prefill, no overtaking), so policies
+differ in memory only. An admitted request has all its memory and is never preempted.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from kvsim.contiguous.reservation import (
     reserved_slots,
 )
 from kvsim.latency.roofline import StepWork
-from kvsim.sim.arrivals import Misfit
+from kvsim.sim.arrivals import Shortfall
 from kvsim.sim.config import SimConfig, SimulationError
 from kvsim.sim.policies.base import (
     LARGEST_PIECE,
     NEVER_WRITTEN,
     WHOLE_PIECE,
     WRITTEN_LATER,
-    Unshared,
+    SingleSequencePolicy,
 )
 
 
 @dataclass(slots=True)
 class _Prefill:
-    """A request of which not all prompt tokens are computed."""
+    """A request whose prompt is not fully computed."""
 
     row: int
     prompt: int
     computed: int = 0
 
 
-class Reserved(Unshared):
+class Reserved(SingleSequencePolicy):
     """The policies ``max``, ``pow2`` and ``oracle``.
 
     Raises:
-        SimulationError: ``bad_option``: a step takes fewer tokens than requests may run.
+        SimulationError: ``bad_option``: ``max_num_batched_tokens`` is below ``max_num_seqs``.
     """
 
     names: tuple[str, ...] = (
@@ -70,28 +70,30 @@ class Reserved(Unshared):
         self._prefilling: list[_Prefill] = []
         self._tick = 0
         self._ends: dict[int, list[int]] = {}  # rows by the tick at which they end
-        self._ticks: list[int] = []  # the keys of it, as a heap
+        self._ticks: list[int] = []  # a heap of its keys
         self._decoding = 0
-        self._context = 0  # positions that decoding requests have written
-        self._ahead = 0  # of these, those that the pool has not been told of
+        self._context = 0  # positions written by decoding requests
+        self._ahead = 0  # of these, positions not passed to the pool yet
         self._stalled = False
 
-    def room_for(self, prompt: int, output: int) -> Misfit | None:
-        """See :class:`kvsim.sim.policies.base.Unshared`."""
+    def memory_shortfall(self, prompt: int, output: int) -> Shortfall | None:
+        """See :class:`kvsim.sim.policies.base.SingleSequencePolicy`."""
         slots = reserved_slots(self.kind, prompt, output, self.config.max_length)
         if not self.pool.buddy.ever_fits(slots):
-            return Misfit("slots", slots, self.pool.buddy.largest_free_piece)
+            return Shortfall("slots", slots, self.pool.buddy.largest_free_piece)
         return None
 
     @property
-    def busy(self) -> bool:
+    def has_work(self) -> bool:
         """See :class:`kvsim.sim.policies.base.Policy`."""
         return bool(self._decoding or self._prefilling)
 
     def levels(self) -> tuple[int, ...]:
         """See :class:`kvsim.sim.policies.base.Policy`."""
         waits = self._run.arrivals.waiting
-        counts = self.pool.counts(self.pool.asks(*self._head()) if waits else None, self._ahead)
+        counts = self.pool.counts(
+            self.pool.requested_slots(*self._head()) if waits else None, self._ahead
+        )
         unwritten = counts.written_later + counts.never_written
         assert counts.total == self.pool.buddy.capacity, "the states do not sum to the pool"
         buddy = self.pool.buddy
@@ -103,11 +105,11 @@ class Reserved(Unshared):
     def step(self) -> None:
         """See :class:`kvsim.sim.policies.base.Policy`."""
         waits = self._run.arrivals.waiting
-        quiet = self._run.jump and self._decoding and not self._prefilling
-        if quiet and (self._stalled or not waits):
-            self._quiet()
+        decode_only = self._run.jump and self._decoding and not self._prefilling
+        if decode_only and (self._stalled or not waits):
+            self._decode_only()
         else:
-            self._one()
+            self._single_step()
 
     def check_integrity(self) -> None:
         """See :class:`kvsim.sim.policies.base.Policy`."""
@@ -120,8 +122,8 @@ class Reserved(Unshared):
         row = arrivals.peek()
         return arrivals.prompt[row], arrivals.output[row]
 
-    def _quiet(self) -> None:
-        """Decode until someone ends, arrives, or the series wants a mark."""
+    def _decode_only(self) -> None:
+        """Decode until the next end, arrival or series point."""
         run, decodes = self._run, self._decoding
         line = run.clock.decode_run(decodes, self._context, self._ticks[0] - self._tick)
         span = run.horizon()
@@ -141,7 +143,7 @@ class Reserved(Unshared):
         self._tick += line.steps
         self._end_rows()
 
-    def _one(self) -> None:
+    def _single_step(self) -> None:
         run, decodes = self._run, self._decoding
         read = pairs = self._context + decodes
         self._context += decodes
@@ -164,13 +166,13 @@ class Reserved(Unshared):
         self._begin_decoding()
 
     def _chunks(self, budget: int) -> list[tuple[_Prefill, int]]:
-        """Tokens of prompts that this step computes; who fits is admitted."""
-        run, seats = self._run, self.config.max_num_seqs - self._decoding
+        """Return the prompt chunks of this step; admits requests that fit."""
+        run, free_seqs = self._run, self.config.max_num_seqs - self._decoding
         threshold = self.config.long_prefill_token_threshold
         chunks = []
         place = 0
         while budget > 0:
-            if place == len(self._prefilling) and not self._admit(seats):
+            if place == len(self._prefilling) and not self._admit(free_seqs):
                 break
             each = self._prefilling[place]
             count = min(each.prompt - each.computed, budget)
@@ -182,9 +184,9 @@ class Reserved(Unshared):
             place += 1
         return chunks
 
-    def _admit(self, seats: int) -> bool:
+    def _admit(self, free_seqs: int) -> bool:
         run = self._run
-        if not run.arrivals.waiting or len(self._prefilling) >= seats:
+        if not run.arrivals.waiting or len(self._prefilling) >= free_seqs:
             return False
         prompt, output = self._head()
         if not self.pool.fits(prompt, output):
@@ -196,7 +198,7 @@ class Reserved(Unshared):
         return True
 
     def _begin_decoding(self) -> None:
-        """Whose prompt is computed has its first token; some need no second one."""
+        """Move requests with a computed prompt to decoding, or end them."""
         run = self._run
         left = []
         for each in self._prefilling:

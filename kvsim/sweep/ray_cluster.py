@@ -1,9 +1,9 @@
-"""Cells on a Ray cluster: a node that dies has its cells computed by others.
+"""Computes cells on a Ray cluster; Ray retries the cells of a failed node on other nodes.
 
     driver ── cell, trace ──► task on any node ── bytes ──► driver writes the file
 
-This package travels with the tasks, trace files travel as bytes: nodes need Python, numpy and Ray,
-and share no disk. Ray is imported when it is asked for, and by nobody else.
+Ray ships this package with the tasks, and trace files as bytes: nodes need Python, numpy and Ray,
+but no shared disk. Ray is imported only here, on demand.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from pathlib import Path
 from typing import Any
 
 import kvsim
-from kvsim.sweep.cell import Done, compute
-from kvsim.sweep.grid import Cell, SweepError
+from kvsim.sweep.cell import ComputedCell, compute
+from kvsim.sweep.grid import SweepCell, SweepError
 
-# Nodes may die again and again; an error of this program is not tried again.
+# Retries after node failures; exceptions are not retried.
 _RETRIES = 20
-_KNOCK_S = 10.0
+_CONNECT_TIMEOUT_S = 10.0
 
 
-def by_ray(cells: Sequence[Cell], address: str) -> Iterator[Done]:
-    """Cells as they end, in no particular order.
+def run_on_ray(cells: Sequence[SweepCell], address: str) -> Iterator[ComputedCell]:
+    """Yield cells as they are computed, in any order.
 
     Args:
-        address: as ``ray.init`` takes it: ``host:port``, ``auto``, ``local``.
+        address: as for ``ray.init``: ``host:port``, ``auto``, ``local``.
 
     Raises:
         SweepError: ``no_ray``: it is not installed; ``ray_unreachable``.
@@ -40,18 +40,18 @@ def by_ray(cells: Sequence[Cell], address: str) -> Iterator[Done]:
         import ray
     except ImportError as error:
         raise SweepError("no_ray") from error
-    with _own_signals():
+    with _sigterm_kept():
         _connect(ray, address)
     try:
         yield from _run(ray, cells)
     finally:
-        with _own_signals():
+        with _sigterm_kept():
             ray.shutdown()
 
 
 @contextmanager
-def _own_signals() -> Iterator[None]:
-    """Leave SIGTERM to whom it belonged: Ray's handler ends the process with nothing written."""
+def _sigterm_kept() -> Iterator[None]:
+    """Restore the SIGTERM handler: Ray's own ends the process without writing results."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield
@@ -61,7 +61,7 @@ def _own_signals() -> Iterator[None]:
 
 
 def _connect(ray: Any, address: str) -> None:
-    _knock(address)
+    _check_reachable(address)
     package = str(Path(kvsim.__file__).parent)
     try:
         ray.init(
@@ -75,24 +75,24 @@ def _connect(ray: Any, address: str) -> None:
         raise SweepError("ray_unreachable", address=address, why=why) from error
 
 
-def _knock(address: str) -> None:
-    """Ray itself tries an address at which nobody listens for minutes.
+def _check_reachable(address: str) -> None:
+    """Check that the address accepts connections; Ray itself would retry for minutes.
 
     Raises:
         SweepError: ``ray_unreachable``.
     """
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon or not port.isdecimal():
-        return  # a word that Ray knows, such as auto
+        return  # a keyword of Ray, such as auto
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), _KNOCK_S):
+        with socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT_S):
             return
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise SweepError("ray_unreachable", address=address, why=why) from error
 
 
-def _run(ray: Any, cells: Sequence[Cell]) -> Iterator[Done]:
+def _run(ray: Any, cells: Sequence[SweepCell]) -> Iterator[ComputedCell]:
     task = ray.remote(num_cpus=1, max_retries=_RETRIES)(_compute)
     traces: dict[str, Any] = {}
     for cell in cells:
@@ -105,18 +105,18 @@ def _run(ray: Any, cells: Sequence[Cell]) -> Iterator[Done]:
         yield from ray.get(ended)
 
 
-def _compute(cell: Cell, trace: bytes | None) -> Done:
+def _compute(cell: SweepCell, trace: bytes | None) -> ComputedCell:
     import ray
 
     node = str(ray.get_runtime_context().get_node_id())
     return replace(_compute_here(cell, trace), by=node)
 
 
-def _compute_here(cell: Cell, trace: bytes | None) -> Done:
+def _compute_here(cell: SweepCell, trace: bytes | None) -> ComputedCell:
     if trace is None:
         return compute(cell)
     with tempfile.TemporaryDirectory(prefix="pagedkv-") as scratch:
-        # Its name is part of the result.
+        # The file name is part of the result.
         path = Path(scratch) / Path(cell.settings["trace"]).name
         path.write_bytes(trace)
         return compute(cell, path)

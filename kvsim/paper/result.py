@@ -1,4 +1,4 @@
-"""All claims together, what was fitted, and what cannot be checked here."""
+"""All claims, fitted parameters, and what is not checked."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kvsim.paper.claims import Claim, Fitted, Verdict
-from kvsim.paper.memory import closed, served
+from kvsim.paper.claims import FittedParameter, PaperClaim, Verdict
+from kvsim.paper.memory import closed_form_claims, serving_claims
 from kvsim.paper.structure import (
     block_size_claims,
     chat_claims,
@@ -17,16 +17,16 @@ from kvsim.paper.structure import (
 from kvsim.paper.workloads import fitted
 from kvsim.planning.preemption_cost import COPY_S
 
-# What the paper shows and lengths and memory do not decide; keys for reasons in words.
+# Results that lengths and memory do not determine; translation keys of the reasons.
 UNCHECKED = (
     "fig1", "fig2_paged_parts", "fig12", "fig13_alpaca", "fig14", "fig15_beams", "fig16",
     "fig17_rate", "fig15_sharegpt", "fig18a", "fig18b_speed", "fig19_seconds", "lengths",
 )  # fmt: skip
 FORMAT = 1
-Part = Callable[[Sequence[int]], list[Claim]]
+Part = Callable[[Sequence[int]], list[PaperClaim]]
 PARTS: tuple[Part, ...] = (
-    lambda _: closed(),
-    served,
+    lambda _: closed_form_claims(),
+    serving_claims,
     sharing_claims,
     chat_claims,
     block_size_claims,
@@ -36,20 +36,20 @@ PARTS: tuple[Part, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class PaperResult:
-    """Everything that was compared."""
+    """All claims with their context."""
 
-    claims: tuple[Claim, ...]
-    fitted: tuple[Fitted, ...]
+    claims: tuple[PaperClaim, ...]
+    fitted: tuple[FittedParameter, ...]
     unchecked: tuple[str, ...]
     seeds: tuple[int, ...]
 
     @property
-    def failed(self) -> tuple[Claim, ...]:
-        """Claims outside of their tolerance."""
+    def failed(self) -> tuple[PaperClaim, ...]:
+        """Claims outside their tolerance."""
         return tuple(each for each in self.claims if each.verdict is Verdict.FAILS)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain numbers and names."""
+        """Return JSON data."""
         return {
             "format": FORMAT,
             "paper": "arXiv 2309.06180",
@@ -60,8 +60,8 @@ class PaperResult:
         }
 
 
-def each_part(seeds: Sequence[int]) -> Iterator[list[Claim]]:
-    """The claims of one part after another, as they are found; there are ``len(PARTS)``.
+def claims_by_part(seeds: Sequence[int]) -> Iterator[list[PaperClaim]]:
+    """Yield the claims of each of the ``len(PARTS)`` parts.
 
     Raises:
         ValueError: no seeds.
@@ -72,7 +72,7 @@ def each_part(seeds: Sequence[int]) -> Iterator[list[Claim]]:
         yield part(seeds)
 
 
-def result_of(claims: Sequence[Claim], seeds: Sequence[int]) -> PaperResult:
-    """Claims with what belongs beside them."""
-    chosen = (*fitted(), Fitted("copy_s", COPY_S))
+def paper_result(claims: Sequence[PaperClaim], seeds: Sequence[int]) -> PaperResult:
+    """Combine claims with fitted parameters and unchecked results."""
+    chosen = (*fitted(), FittedParameter("copy_s", COPY_S))
     return PaperResult(tuple(claims), chosen, UNCHECKED, tuple(seeds))

@@ -1,4 +1,4 @@
-"""The names that a word may be a slip for."""
+"""Suggestions for misspelled names."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ _LONGEST = 60
 
 
 def nearest(word: str, known: Iterable[str], most: int = 1) -> tuple[str, ...]:
-    """Those of ``known`` that are nearest, where they are really near; often none.
+    """Return the nearest names in ``known``, at most ``most``; none if all are too different.
 
-    Near is a name that is the same but for capitals and signs, that begins or ends with the word,
-    that the word begins with, or that is an edit away: one edit in a word of three to seven
-    letters, two in a longer one.
+    A near name differs in case and punctuation only, or contains the word at an end, or the
+    reverse. Or it is one edit away, two for words of eight letters and more.
     """
     wanted = _plain(word)
     if not 1 < len(wanted) <= _LONGEST:
@@ -37,7 +36,7 @@ def _plain(name: str) -> str:
 
 
 def _edits(one: str, other: str) -> int:
-    """Letters to insert, delete, replace, or swap with their neighbour."""
+    """Return the edit distance with insertion, deletion, replacement and transposition."""
     older: list[int] = []
     above = list(range(len(other) + 1))
     for i, a in enumerate(one):
