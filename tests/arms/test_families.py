@@ -5,12 +5,12 @@ from __future__ import annotations
 import gc
 import inspect
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from arms_here import Gathered
 from transformers import (
     AutoModelForCausalLM,
     Cache,
@@ -73,18 +73,6 @@ def imported_modules_are_not_collected() -> Iterator[None]:
     gc.unfreeze()
 
 
-@dataclass
-class Pipe:
-    """Stands in for the pipe to the runner."""
-
-    events: list[Event] = field(default_factory=list)
-
-    def emit(self, event: Event) -> None:
-        self.events.append(event)
-
-    mark = emit
-
-
 def advance(layer: Any, tokens: int, seed: int) -> list[torch.Tensor]:
     """What a layer answers to further tokens, by every way in which it may be updated."""
     torch.manual_seed(seed)
@@ -136,14 +124,14 @@ def run_arms(
             "run": {"arms": list(arms), "device": "cpu", "threads": 1},
         }
     )
-    pipe: Any = Pipe()
+    pipe: Any = Gathered()
     prepare(pipe, {"config": config.model_dump(mode="json"), "device": "cpu", "arms": list(arms)})
     found = {type(event): event for event in pipe.events}
     ready = {kind.__name__: event for kind, event in found.items()}
     made = Prepared(ready["ModelDirectory"].path, ready["ModelPrepared"], ready["WorkloadReady"])
     seen = {}
     for arm in arms:
-        ran: Any = Pipe()
+        ran: Any = Gathered()
         task = ArmTask(arm=arm, config=config, device="cpu", directory=made.directory,
                        model=made.model, workload=made.workload)  # fmt: skip
         ARMS[arm](ArmRun(ran, task, 0.0))
