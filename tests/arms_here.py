@@ -10,6 +10,7 @@ import gc
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -19,14 +20,18 @@ from experiment.arms.base import ArmRun
 from experiment.arms.launch import plan_launch
 from experiment.arms.registry import ARMS
 from experiment.arms.task import ArmTask
+from experiment.children.prepare import main as prepare
 from experiment.config.schema import Config
 from experiment.events import (
     TRANSIENT,
     ArmSkipped,
     Event,
+    ModelDirectory,
+    ModelPrepared,
     RunFinished,
     RunStarted,
     StageEntered,
+    WorkloadReady,
 )
 from experiment.model.load import optional_tokenizer
 from experiment.record.log import EventLog, Record, read_record
@@ -52,6 +57,15 @@ class Gathered:
 def started(config: Config) -> RunStarted:
     data = config.model_dump(mode="json")
     return RunStarted(version="test", wall_ns=0, utc_offset_s=0, lang="en", command=[], config=data)
+
+
+def prepare_here(config: Config, **task: object) -> Prepared:
+    """Model and requests as the preparing process makes them; ``task`` is added to what it gets."""
+    wire = Gathered()
+    told = {"config": config.model_dump(mode="json"), "device": "cpu", "arms": config.arm_names}
+    prepare(wire, told | task)  # type: ignore[arg-type]
+    found: dict[type, Any] = {type(event): event for event in wire.events}
+    return Prepared(found[ModelDirectory].path, found[ModelPrepared], found[WorkloadReady])
 
 
 def write_arm(log: EventLog, arm: str, config: Config, prepared: Prepared) -> None:

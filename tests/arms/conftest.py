@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from arm_runs import Run, make_config, run_arms, run_arms_here, with_requests
-from real_parts import prepare
+from arms_here import prepare_here
 
 from experiment.config.schema import ARM_GROUPS, Config
 from experiment.machine.environment import Environment
@@ -30,10 +30,8 @@ def everything() -> Config:
 
 
 @pytest.fixture(scope="session")
-def prepared(
-    runs: Path, environment: Environment, everything: Config, model_cache: Path
-) -> Prepared:
-    return prepare(runs / "prepare", everything, environment, list(DEFAULT_PROMPTS))
+def prepared(everything: Config, model_cache: Path) -> Prepared:
+    return prepare_here(everything, prompts=list(DEFAULT_PROMPTS))
 
 
 @pytest.fixture(scope="session")
@@ -65,12 +63,10 @@ def stopping(runs: Path, prepared: Prepared, crowded: Run) -> Run:
 
 
 @pytest.fixture(scope="session")
-def llama(runs: Path, environment: Environment, model_cache: Path) -> Run:
+def llama(runs: Path, model_cache: Path) -> Run:
     """Grouped heads and rotary positions."""
     config = make_config("tiny-llama", ("contiguous.batch", "paged"), max_new_tokens=12)
-    prepared = prepare(
-        runs / "prepare-llama", config, environment, ["A short one", "One that is longer " * 5]
-    )
+    prepared = prepare_here(config, prompts=["A short one", "One that is longer " * 5])
     return run_arms_here(runs / "llama", config, prepared)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from arms_here import Gathered
+from arms_here import Gathered, prepare_here
 from transformers import (
     AutoModelForCausalLM,
     Cache,
@@ -27,10 +27,8 @@ from experiment.arms.contiguous import reset_cache
 from experiment.arms.contiguous_hooks import UNWRITTEN
 from experiment.arms.registry import ARMS
 from experiment.arms.task import ArmTask
-from experiment.children.prepare import main as prepare
 from experiment.config.schema import Config
 from experiment.events import Event, RequestFinished, Step
-from experiment.workload.prepared import Prepared
 
 ROWS, HEADS, SLOTS, DIM = 2, 2, 8, 4
 CPU = torch.device("cpu")
@@ -124,11 +122,7 @@ def run_arms(
             "run": {"arms": list(arms), "device": "cpu", "threads": 1},
         }
     )
-    pipe: Any = Gathered()
-    prepare(pipe, {"config": config.model_dump(mode="json"), "device": "cpu", "arms": list(arms)})
-    found = {type(event): event for event in pipe.events}
-    ready = {kind.__name__: event for kind, event in found.items()}
-    made = Prepared(ready["ModelDirectory"].path, ready["ModelPrepared"], ready["WorkloadReady"])
+    made = prepare_here(config)
     seen = {}
     for arm in arms:
         ran: Any = Gathered()
