@@ -68,12 +68,8 @@ def prepare_here(config: Config, **task: object) -> Prepared:
     return Prepared(found[ModelDirectory].path, found[ModelPrepared], found[WorkloadReady])
 
 
-def write_arm(log: EventLog, arm: str, config: Config, prepared: Prepared) -> None:
-    """Run an arm on the CPU and write what it says, or why it does not run."""
-    launch = plan_launch(arm, config, "cpu", prepared, Path())
-    if isinstance(launch, Message):
-        log.write(ArmSkipped(arm=arm, reason=launch))
-        return
+def events_of(arm: str, config: Config, prepared: Prepared) -> list[Event]:
+    """What an arm on the CPU sends."""
     # It collects garbage for its readings of memory: without all that other tests have loaded.
     gc.collect()
     gc.freeze()
@@ -88,7 +84,16 @@ def write_arm(log: EventLog, arm: str, config: Config, prepared: Prepared) -> No
     one.emit_started(0)
     with patch.object(base, "optional_tokenizer", KEPT_TOKENIZER):
         ARMS[arm](one)
-    for event in wire.events:
+    return wire.events
+
+
+def write_arm(log: EventLog, arm: str, config: Config, prepared: Prepared) -> None:
+    """Run an arm and write what it sends, or why it does not run."""
+    launch = plan_launch(arm, config, "cpu", prepared, Path())
+    if isinstance(launch, Message):
+        log.write(ArmSkipped(arm=arm, reason=launch))
+        return
+    for event in events_of(arm, config, prepared):
         if not isinstance(event, TRANSIENT):
             log.write(event)
 

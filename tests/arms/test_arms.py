@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import sys
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from arm_runs import Run, make_config, with_requests
+from arms_here import events_of
 from transformers import GenerationMixin, GPT2LMHeadModel
 from transformers.pytorch_utils import Conv1D
 
 from experiment.analysis.throughput_claim import throughput
 from experiment.arms.base import ArmRun
-from experiment.arms.registry import ARMS
-from experiment.arms.task import ArmTask
 from experiment.events import (
     ArmFailed,
     ArmFinished,
@@ -33,7 +31,7 @@ from experiment.model.load import load_model
 from experiment.workload.prepared import Prepared
 from kvsim.core.blocks import blocks_needed
 from kvsim.core.request import final_tokens
-from kvsim.core.step import FinishReason
+from kvsim.core.step import FinishReason, StepPlan
 
 RUNS = ("worked_example", "crowded", "stopping", "llama")
 SLOT_BYTES = 2 * 2 * 4 * 16 * 4  # K and V, 2 layers, 4 heads of 16, fp32
@@ -236,16 +234,10 @@ def test_a_step_after_the_last_request_has_ended_is_not_logged(
 ) -> None:
     """Where Transformers defers its stop check, the hook is called once more."""
     fitted = with_requests(prepared, ((5, 6), (4, 3)), slabs=2, max_length=64, block_size=8)
-    task = ArmTask(
-        arm=arm, config=make_config("tiny-gpt2", (arm,)), device="cpu",
-        directory=fitted.directory, model=fitted.model, workload=fitted.workload,
-    )  # fmt: skip
+    config = make_config("tiny-gpt2", (arm,))
 
-    def plans() -> list[dict[str, Any]]:
-        events: list[Any] = []
-        wire: Any = SimpleNamespace(emit=events.append, mark=events.append)
-        ARMS[arm](ArmRun(wire, task, 0.0))
-        return [event.plan for event in events if isinstance(event, Step)]
+    def plans() -> list[StepPlan]:
+        return [e.plan for e in events_of(arm, config, fitted) if isinstance(e, Step)]
 
     def late(self: Any, **arguments: Any) -> torch.Tensor:
         ids: torch.Tensor = GenerationMixin.generate(self, **arguments)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import inspect
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from arms_here import Gathered, prepare_here
+from arms_here import events_of, prepare_here
 from transformers import (
     AutoModelForCausalLM,
     Cache,
@@ -22,11 +20,8 @@ from transformers import (
     cache_utils,
 )
 
-from experiment.arms.base import ArmRun
 from experiment.arms.contiguous import reset_cache
 from experiment.arms.contiguous_hooks import UNWRITTEN
-from experiment.arms.registry import ARMS
-from experiment.arms.task import ArmTask
 from experiment.config.schema import Config
 from experiment.events import Event, RequestFinished, Step
 
@@ -61,14 +56,6 @@ STATIC = [
     for _, kind in inspect.getmembers(cache_utils, inspect.isclass)
     if issubclass(kind, cache_utils.StaticLayer)
 ]
-
-
-@pytest.fixture(autouse=True)
-def imported_modules_are_not_collected() -> Iterator[None]:
-    """As in an arm's process: arms collect garbage at each stage, a fifth of a second with them."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def advance(layer: Any, tokens: int, seed: int) -> list[torch.Tensor]:
@@ -123,14 +110,7 @@ def run_arms(
         }
     )
     made = prepare_here(config)
-    seen = {}
-    for arm in arms:
-        ran: Any = Gathered()
-        task = ArmTask(arm=arm, config=config, device="cpu", directory=made.directory,
-                       model=made.model, workload=made.workload)  # fmt: skip
-        ARMS[arm](ArmRun(ran, task, 0.0))
-        seen[arm] = ran.events
-    return seen
+    return {arm: events_of(arm, config, made) for arm in arms}
 
 
 def tokens(events: list[Event]) -> dict[int, list[int]]:

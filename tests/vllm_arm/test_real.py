@@ -10,7 +10,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from real_parts import prepare, run_arms
+from arms_here import prepare_here
+from real_parts import run_arms
 from vllm_runs import BLOCK, config, result, tiny_model
 
 from experiment.analysis.conclusions import evaluate
@@ -50,12 +51,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def prepared(
-    model: Path, environment: Environment, tmp_path_factory: pytest.TempPathFactory
-) -> Prepared:
-    directory = tmp_path_factory.mktemp("prepare")
+def prepared(model: Path, model_cache: Path) -> Prepared:
     given = config(model={"name": str(model)}, cache={"max_length": LENGTH, "block_size": BLOCK})
-    return prepare(directory, given, environment, ["Hello"])
+    return prepare_here(given, prompts=["Hello"])
 
 
 def with_requests(
@@ -146,7 +144,7 @@ def test_states_of_the_pool_sum_to_it_at_every_step_and_the_null_block_is_its_ow
         assert sum(getattr(row, state.value) for state in SlotState) == row.reserved == 8 * BLOCK
         assert row.engine == BLOCK
     assert max(row.live for row in found) > 3 * BLOCK
-    assert (found[-1].allocated, found[-1].live) == (128, 2)
+    assert (found[-1].allocated, found[-1].live) == (0, 0)
 
 
 def test_it_preempts_and_says_so_itself(crowded: Record) -> None:
