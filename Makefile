@@ -78,7 +78,8 @@ FULL_commands := tests/full/test_documented_commands.py tests/full/test_gpucheck
 FULL_leaks := tests/full/test_leaks.py
 FULL_load := tests/full/test_load.py tests/safety/test_long_logs.py
 FULL_faults := tests/faults/test_broken_arms.py
-FULL_surroundings := tests/full/test_other_machines.py
+FULL_faults += tests/vllm_arm/test_vllm_killed.py tests/vllm_arm/test_real.py tests/test_selfcheck.py
+FULL_surroundings := tests/full/test_other_machines.py tests/full/test_container.py
 FULL_fuzz := tests/fuzz/test_fuzz.py
 FULL_kernels := tests/engine/test_triton_compile.py
 .PHONY: test-full

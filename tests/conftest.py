@@ -30,11 +30,16 @@ _WORTH_A_SUMMARY_S = 60
 
 @pytest.fixture(scope="session", autouse=True)
 def model_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Built models and compiled loops go to a directory of this session, not the user's cache."""
+    """Built models and compiled loops go to directories of this session, not the user's cache.
+
+    Workers of one session share the loops: compiling them takes each some twenty seconds.
+    """
     path = tmp_path_factory.mktemp("cache")
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PAGEDKV_CACHE", str(path))
-        patch.setenv("NUMBA_CACHE_DIR", str(path / "numba"))
+        patch.setenv("NUMBA_CACHE_DIR", str(shared / "numba"))
         yield path
 
 

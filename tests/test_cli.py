@@ -172,23 +172,12 @@ def test_a_wrong_language_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--lang" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("words", "part"),
-    [
-        (("--model", "./no-such-directory"), "no-such-directory"),
-        (("--model", "tiny-gpt2", "--max-length", "5000"), "5,000"),
-    ],
-)
 def test_what_only_the_model_can_tell_ends_in_one_line_too(
-    words: tuple[str, ...],
-    part: str,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    line = complaint(capsys, "--yes", "--quiet", "--lang", "en", *words)
-    assert part in line
+    words = ("--yes", "--quiet", "--lang", "en", "--model", "tiny-gpt2", "--max-length", "5000")
+    assert "5,000" in complaint(capsys, *words)
     assert not list(tmp_path.glob("reports/*"))
 
 

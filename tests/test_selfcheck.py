@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from made_up_machine import cpu_environment, cuda_environment
 
 from experiment.children.selfcheck import GRANDCHILD_BYTES, ROUNDS, SPIKE_BYTES, Moment
+from experiment.commands.main import main
 from experiment.events import Channel, Check, Reading, SamplerCost, Scope, Stage
 from experiment.machine.environment import Environment
 from experiment.selfcheck.memory import KNOWN_BYTES, cost_check, known_amount_checks, process_checks
@@ -188,6 +190,16 @@ def run(lang: str, code: str = "") -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+def test_a_check_that_fails_is_no_success(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = known_amount_checks(honest(Channel.RSS), cpu_environment(), "cpu")
+    assert False in {check.passed for check in found}  # the other channels said nothing
+    monkeypatch.setattr("experiment.commands.selfcheck.all_checks", lambda _: found)
+    assert main(["selfcheck", "--lang", "zh"]) == ExitCode.INCOMPLETE
+    assert "未通过" in capsys.readouterr().out
+
+
 # Shares of a core say nothing on a machine that others keep busy.
 QUIET = "import experiment.selfcheck.memory as m; m.COST_LIMIT = 1.0"
 
@@ -213,6 +225,7 @@ ProcessTree.rss = half
 """
 
 
+@pytest.mark.skipif("PAGEDKV_FULL" not in os.environ, reason="make test-full PART=faults")
 def test_an_instrument_that_sees_half_fails() -> None:
     done = run("zh", f"{QUIET}\n{BROKEN}")
     assert done.returncode == ExitCode.INCOMPLETE

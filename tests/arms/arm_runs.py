@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 import real_parts
+from arms_here import run_here
 
 from experiment.analysis.conclusions import evaluate
 from experiment.analysis.results import ArmResult, Results
@@ -77,6 +78,11 @@ def run_arms(directory: Path, environment: Environment, config: Config, prepared
     """Run every arm of the config on what was prepared."""
     record = real_parts.run_arms(directory, config, environment, prepared, status="complete")
     return Run(record, prepared.workload)
+
+
+def run_arms_here(directory: Path, config: Config, prepared: Prepared) -> Run:
+    """The same without their processes."""
+    return Run(run_here(directory, config, prepared), prepared.workload)
 
 
 def make_config(model: str, arms: Sequence[str], **workload: object) -> Config:

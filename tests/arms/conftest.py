@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from arm_runs import Run, make_config, run_arms, with_requests
-from real_parts import prepare
+from arm_runs import Run, make_config, run_arms, run_arms_here, with_requests
+from arms_here import prepare_here
 
 from experiment.config.schema import ARM_GROUPS, Config
 from experiment.machine.environment import Environment
@@ -30,55 +30,49 @@ def everything() -> Config:
 
 
 @pytest.fixture(scope="session")
-def prepared(
-    runs: Path, environment: Environment, everything: Config, model_cache: Path
-) -> Prepared:
-    return prepare(runs / "prepare", everything, environment, list(DEFAULT_PROMPTS))
+def prepared(everything: Config, model_cache: Path) -> Prepared:
+    return prepare_here(everything, prompts=list(DEFAULT_PROMPTS))
 
 
 @pytest.fixture(scope="session")
-def worked_example(
-    runs: Path, environment: Environment, everything: Config, prepared: Prepared
-) -> Run:
+def worked_example(runs: Path, everything: Config, prepared: Prepared) -> Run:
     """Every arm on the four prompts, 50 new tokens each, maximum length 512."""
-    return run_arms(runs / "worked", environment, everything, prepared)
+    return run_arms_here(runs / "worked", everything, prepared)
 
 
 @pytest.fixture(scope="session")
-def crowded(runs: Path, environment: Environment, prepared: Prepared) -> Run:
+def crowded(runs: Path, prepared: Prepared) -> Run:
     """Five uneven requests in a budget of two slabs and a bit; weights stay as they are loaded."""
     names = ("contiguous.sequential", "contiguous.batch", "slabs", "paged")
     config = make_config("tiny-gpt2", names)
     engine = config.engine.model_copy(update={"packed_weights": False})
     config = config.model_copy(update={"engine": engine})
     fitted = with_requests(prepared, UNEVEN, slabs=2.1, max_length=LENGTH, block_size=4)
-    return run_arms(runs / "crowded", environment, config, fitted)
+    return run_arms_here(runs / "crowded", config, fitted)
 
 
 @pytest.fixture(scope="session")
-def stopping(runs: Path, environment: Environment, prepared: Prepared, crowded: Run) -> Run:
+def stopping(runs: Path, prepared: Prepared, crowded: Run) -> Run:
     """The same requests with room for all, and a stop token that one of them generates."""
     config = make_config("tiny-gpt2", (*CONTIGUOUS, *PAGED), ignore_eos=False)
     eos = crowded.tokens("contiguous.sequential")[2][6]
     model = prepared.model.model_copy(update={"eos_token_id": eos})
     fitted = with_requests(prepared, UNEVEN, slabs=5, max_length=LENGTH, block_size=4)
     fitted = Prepared(fitted.directory, model, fitted.workload)
-    return run_arms(runs / "stopping", environment, config, fitted)
+    return run_arms_here(runs / "stopping", config, fitted)
 
 
 @pytest.fixture(scope="session")
-def llama(runs: Path, environment: Environment, model_cache: Path) -> Run:
+def llama(runs: Path, model_cache: Path) -> Run:
     """Grouped heads and rotary positions."""
     config = make_config("tiny-llama", ("contiguous.batch", "paged"), max_new_tokens=12)
-    prepared = prepare(
-        runs / "prepare-llama", config, environment, ["A short one", "One that is longer " * 5]
-    )
-    return run_arms(runs / "llama", environment, config, prepared)
+    prepared = prepare_here(config, prompts=["A short one", "One that is longer " * 5])
+    return run_arms_here(runs / "llama", config, prepared)
 
 
 @pytest.fixture(scope="session")
 def many(runs: Path, environment: Environment, prepared: Prepared) -> Run:
-    """More requests than are marked one by one, the longest last, in a growing cache."""
+    """More requests than are marked one by one, the longest last, in a process of their own."""
     config = make_config("tiny-gpt2", ("contiguous.growing",))
     uneven = [(5, 2)] * 16 + [(38, 3)]
     fitted = with_requests(prepared, uneven, slabs=4, max_length=LENGTH, block_size=4)

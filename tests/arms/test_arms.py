@@ -1,22 +1,19 @@
-"""Real arms in real processes: what they reserve, what they hold, what they generate."""
+"""Real arms: what they reserve, hold and generate."""
 
 from __future__ import annotations
 
 import sys
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from arm_runs import Run, make_config, with_requests
+from arms_here import events_of
 from transformers import GenerationMixin, GPT2LMHeadModel
 from transformers.pytorch_utils import Conv1D
 
-from experiment.analysis.results import ArmResult
 from experiment.analysis.throughput_claim import throughput
 from experiment.arms.base import ArmRun
-from experiment.arms.registry import ARMS
-from experiment.arms.task import ArmTask
 from experiment.events import (
     ArmFailed,
     ArmFinished,
@@ -34,7 +31,7 @@ from experiment.model.load import load_model
 from experiment.workload.prepared import Prepared
 from kvsim.core.blocks import blocks_needed
 from kvsim.core.request import final_tokens
-from kvsim.core.step import FinishReason
+from kvsim.core.step import FinishReason, StepPlan
 
 RUNS = ("worked_example", "crowded", "stopping", "llama")
 SLOT_BYTES = 2 * 2 * 4 * 16 * 4  # K and V, 2 layers, 4 heads of 16, fp32
@@ -112,12 +109,14 @@ def test_each_stage_is_entered_in_order_and_read(each: Run) -> None:
         ]  # fmt: skip
         assert stages[:3] == [Stage.START, Stage.LOADED, Stage.CACHE_READY]
         assert stages[-1] is Stage.RELEASED
-        for stage in Stage:
-            at_stage = [r for r in each.readings(arm) if r.stage is stage]
-            assert any(r.channel is Channel.RSS and r.bytes for r in at_stage), (arm, stage)
         tensors = {r.stage: r.bytes for r in each.readings(arm) if r.channel is Channel.TENSORS}
         assert tensors[Stage.RELEASED] == 0
         assert tensors[Stage.LAST_STEP] > 0
+
+
+def test_a_process_is_read_at_each_stage(many: Run) -> None:
+    readings = [r for r in many.readings("contiguous.growing") if r.channel is Channel.RSS]
+    assert {*Stage} <= {reading.stage for reading in readings if reading.bytes}
 
 
 def test_a_batch_reserves_a_slab_for_each_request(worked_example: Run) -> None:
@@ -235,16 +234,10 @@ def test_a_step_after_the_last_request_has_ended_is_not_logged(
 ) -> None:
     """Where Transformers defers its stop check, the hook is called once more."""
     fitted = with_requests(prepared, ((5, 6), (4, 3)), slabs=2, max_length=64, block_size=8)
-    task = ArmTask(
-        arm=arm, config=make_config("tiny-gpt2", (arm,)), device="cpu",
-        directory=fitted.directory, model=fitted.model, workload=fitted.workload,
-    )  # fmt: skip
+    config = make_config("tiny-gpt2", (arm,))
 
-    def plans() -> list[dict[str, Any]]:
-        events: list[Any] = []
-        wire: Any = SimpleNamespace(emit=events.append, mark=events.append)
-        ARMS[arm](ArmRun(wire, task, 0.0))
-        return [event.plan for event in events if isinstance(event, Step)]
+    def plans() -> list[StepPlan]:
+        return [e.plan for e in events_of(arm, config, fitted) if isinstance(e, Step)]
 
     def late(self: Any, **arguments: Any) -> torch.Tensor:
         ids: torch.Tensor = GenerationMixin.generate(self, **arguments)
@@ -265,17 +258,9 @@ def test_slabs_are_the_same_engine_with_fewer_requests_at_a_time(crowded: Run) -
     assert paged.mean_running is not None
     assert paged.mean_running > 1.3 * slabs.mean_running
     assert slabs.mapping is None
-    # Whoever else works on this machine takes the verdict on the times.
-    claim = throughput(
-        crowded.results.model_copy(update={"arms": [left_alone(slabs), left_alone(paged)]})
-    )
+    first = [arm.model_copy(update={"second_part": None}) for arm in (slabs, paged)]
+    claim = throughput(crowded.results.model_copy(update={"arms": first}))
     assert claim.text.params["slabs_running"] == slabs.mean_running
-
-
-def left_alone(arm: ArmResult) -> ArmResult:
-    assert arm.watch is not None
-    watch = arm.watch.model_copy(update={"others_cores": None})
-    return arm.model_copy(update={"watch": watch, "second_part": None})
 
 
 def test_a_growing_cache_is_compared_at_its_largest_whenever_that_was(many: Run) -> None:

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 import torch
 from arm_runs import make_config, with_requests
+from arms_here import events_of
 from transformers import Cache, CompileConfig, GenerationMixin, GPT2LMHeadModel, StaticLayer
 
 from experiment.arms import contiguous
-from experiment.arms.base import ArmRun
 from experiment.arms.launch import Launch, plan_launch
 from experiment.arms.registry import ARMS
-from experiment.arms.task import ArmTask
 from experiment.config.schema import Config, expand_arms, group_of
 from experiment.events import (
     ModelCompiled,
@@ -153,13 +152,7 @@ def test_a_smaller_last_batch_is_as_large_to_compiled_code_and_the_same_in_the_l
     monkeypatch.setattr(GPT2LMHeadModel, "generate", generate)
     tokens = []
     for arm, last in (("contiguous.batch", (1, False)), (ARM, (2, True))):
-        task = ArmTask(
-            arm=arm, config=make_config("tiny-gpt2", (arm,)), device="cpu",
-            directory=fitted.directory, model=fitted.model, workload=fitted.workload,
-        )  # fmt: skip
-        events: list[Any] = []
-        wire: Any = SimpleNamespace(emit=events.append, mark=events.append)
-        contiguous.run_batch(ArmRun(wire, task, 0.0))
+        events = events_of(arm, make_config("tiny-gpt2", (arm,)), fitted)
         assert shapes == [(2, True)] * 3 + [last]  # the first one is before the clock
         shapes.clear()
         (pool,) = (event for event in events if isinstance(event, PoolReserved))

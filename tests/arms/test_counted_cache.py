@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 
 import pytest
-from real_parts import prepare, run_arms
+from arms_here import prepare_here
+from real_parts import run_arms
 
 from experiment.analysis.arm_results import arm_results
 from experiment.analysis.results import ArmResult
@@ -28,7 +29,7 @@ def arm(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> A
             "run": {"arms": [ARM], "device": "cpu", "threads": 1},
         }
     )
-    prepared = prepare(place, config, environment, ["Hello"] * 96)
+    prepared = prepare_here(config, prompts=["Hello"] * 96)
     (found,) = arm_results(run_arms(place / "run", config, environment, prepared))
     return found
 

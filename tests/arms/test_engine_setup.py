@@ -16,7 +16,6 @@ from experiment.analysis.kernel_facts import kernel_facts
 from experiment.arms import engine_setup
 from experiment.arms.engine_setup import (
     announce_kernel,
-    announce_use,
     capture_graphs,
     resolve_kernel,
 )
@@ -24,7 +23,7 @@ from experiment.config.schema import Config
 from experiment.engine.attention import kernel_choice, kernels
 from experiment.engine.attention.interface import UnsupportedModelError
 from experiment.engine.cuda.decode_graphs import DecodeCounts
-from experiment.events import DecodeGraphsReady, DecodeGraphsUsed, KernelChosen
+from experiment.events import DecodeGraphsReady, KernelChosen
 from experiment.events.sampling import SamplingConfig
 from experiment.record.log import Record
 from experiment.text import LANGUAGES, Translator
@@ -188,26 +187,6 @@ def test_layers_are_compiled_where_that_is_asked_for_and_the_report_says_so(
     assert runner.compiled is compiled
     _, text = kernel_facts(record(run.events))
     assert ("compiled" in Translator("en").message(text)) is compiled
-
-
-@pytest.mark.parametrize("lang", LANGUAGES)
-def test_the_report_says_what_ran_and_why(lang: str) -> None:
-    run, runner = FakeRun(), FakeRunner()
-    announce_kernel(run, "triton")  # type: ignore[arg-type]
-    capture_graphs(run, runner, "triton")  # type: ignore[arg-type]
-    announce_use(run, runner.graphs)  # type: ignore[arg-type]
-    assert isinstance(run.events[-1], DecodeGraphsUsed)
-    t = Translator(lang)
-    kernel, graphs = (t.message(text) for text in kernel_facts(record(run.events)))
-    assert "triton" in kernel
-    for figure in ("1, 2, 4, 5", "9", "30", "6"):
-        assert figure in graphs
-    slow = [
-        KernelChosen(arm="slabs", device="cuda", asked="auto", kernel="torch", reason=OLD),
-        capture(FakeRun(), FakeRunner(), "torch"),
-    ]
-    kernel, *_ = (t.message(text) for text in kernel_facts(record(slow)))
-    assert "7.0" in kernel
 
 
 def test_on_the_cpu_the_report_is_silent() -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import inspect
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from arms_here import events_of, prepare_here
 from transformers import (
     AutoModelForCausalLM,
     Cache,
@@ -22,15 +20,10 @@ from transformers import (
     cache_utils,
 )
 
-from experiment.arms.base import ArmRun
 from experiment.arms.contiguous import reset_cache
 from experiment.arms.contiguous_hooks import UNWRITTEN
-from experiment.arms.registry import ARMS
-from experiment.arms.task import ArmTask
-from experiment.children.prepare import main as prepare
 from experiment.config.schema import Config
 from experiment.events import Event, RequestFinished, Step
-from experiment.workload.prepared import Prepared
 
 ROWS, HEADS, SLOTS, DIM = 2, 2, 8, 4
 CPU = torch.device("cpu")
@@ -63,26 +56,6 @@ STATIC = [
     for _, kind in inspect.getmembers(cache_utils, inspect.isclass)
     if issubclass(kind, cache_utils.StaticLayer)
 ]
-
-
-@pytest.fixture(autouse=True)
-def imported_modules_are_not_collected() -> Iterator[None]:
-    """As in an arm's process: arms collect garbage at each stage, a fifth of a second with them."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
-@dataclass
-class Pipe:
-    """Stands in for the pipe to the runner."""
-
-    events: list[Event] = field(default_factory=list)
-
-    def emit(self, event: Event) -> None:
-        self.events.append(event)
-
-    mark = emit
 
 
 def advance(layer: Any, tokens: int, seed: int) -> list[torch.Tensor]:
@@ -136,19 +109,8 @@ def run_arms(
             "run": {"arms": list(arms), "device": "cpu", "threads": 1},
         }
     )
-    pipe: Any = Pipe()
-    prepare(pipe, {"config": config.model_dump(mode="json"), "device": "cpu", "arms": list(arms)})
-    found = {type(event): event for event in pipe.events}
-    ready = {kind.__name__: event for kind, event in found.items()}
-    made = Prepared(ready["ModelDirectory"].path, ready["ModelPrepared"], ready["WorkloadReady"])
-    seen = {}
-    for arm in arms:
-        ran: Any = Pipe()
-        task = ArmTask(arm=arm, config=config, device="cpu", directory=made.directory,
-                       model=made.model, workload=made.workload)  # fmt: skip
-        ARMS[arm](ArmRun(ran, task, 0.0))
-        seen[arm] = ran.events
-    return seen
+    made = prepare_here(config)
+    return {arm: events_of(arm, config, made) for arm in arms}
 
 
 def tokens(events: list[Event]) -> dict[int, list[int]]:

@@ -1,4 +1,4 @@
-"""Slabs and the paged arm over int8 beside Transformers: real processes, one budget."""
+"""Slabs and the paged arm over int8 beside Transformers, in one budget."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import html
 from pathlib import Path
 
 import pytest
-from arm_runs import BLOCK_SIZE, Run, make_config, run_arms
+from arm_runs import BLOCK_SIZE, Run, make_config, run_arms_here
 
 from experiment.events import ArmFailed, CacheQuantized, Channel, Reading
-from experiment.machine.environment import Environment
 from experiment.report.console.reporter import ConsoleReporter
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.page.page import report_html
@@ -23,11 +22,11 @@ SCALES = 2 * 2 * 4 * 4
 
 
 @pytest.fixture(scope="module")
-def int8(runs: Path, environment: Environment, prepared: Prepared) -> Run:
+def int8(runs: Path, prepared: Prepared) -> Run:
     config = make_config("tiny-gpt2", ("contiguous.batch", "slabs", "paged"))
     cache = config.cache.model_copy(update={"kv_dtype": "int8"})
     config = config.model_copy(update={"cache": cache})
-    return run_arms(runs / "int8", environment, config, prepared)
+    return run_arms_here(runs / "int8", config, prepared)
 
 
 def test_every_arm_ends_well_and_its_books_agree(int8: Run) -> None:

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from arm_runs import Run, run_arms
+from arm_runs import Run, run_arms_here
 
 from experiment.config.schema import Config
 from experiment.events import ArmFailed
-from experiment.machine.environment import Environment
 from experiment.workload.prepared import Prepared
 from experiment.workload.requests import make_requests, make_workload
 from kvsim.core.blocks import blocks_needed
@@ -26,7 +25,7 @@ Make = Callable[..., Run]
 
 
 @pytest.fixture(scope="module")
-def make(runs: Path, environment: Environment, prepared: Prepared) -> Make:
+def make(runs: Path, prepared: Prepared) -> Make:
     def run(name: str, arms: list[str], budget: object = "auto", **sampling: Any) -> Run:
         config = Config.model_validate(
             {
@@ -43,7 +42,7 @@ def make(runs: Path, environment: Environment, prepared: Prepared) -> Make:
         requests = make_requests(list(PROMPTS), encode, VOCABULARY, NEW, LENGTH, config.sampling.n)
         workload = make_workload(config, requests, prepared.model.slot_bytes, arms)
         fitted = Prepared(prepared.directory, prepared.model, workload)
-        return run_arms(runs / name, environment, config, fitted)
+        return run_arms_here(runs / name, config, fitted)
 
     return run
 

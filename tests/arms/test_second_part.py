@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from arm_runs import Run, make_config, run_arms, with_requests
+from arm_runs import Run, make_config, run_arms_here, with_requests
 from event_makers import SLOT_BYTES, head, paged_arm, record, whole_run
 from made_up_machine import cpu_environment
 
@@ -28,7 +28,6 @@ from experiment.events import (
     Step,
     Usage,
 )
-from experiment.machine.environment import Environment
 from experiment.model.load import load_model
 from experiment.text.messages import message
 from experiment.workload.prepared import Prepared
@@ -41,13 +40,11 @@ ARMS = ("slabs", "paged")
 
 
 @pytest.fixture(scope="module")
-def run(
-    tmp_path_factory: pytest.TempPathFactory, environment: Environment, prepared: Prepared
-) -> Run:
+def run(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared) -> Run:
     """Four requests in a budget of four slabs, and a little more for blocks."""
     fitted = with_requests(prepared, REQUESTS, slabs=4.5, max_length=LENGTH, block_size=BLOCK)
     place = tmp_path_factory.mktemp("second")
-    return run_arms(place / "run", environment, make_config("tiny-gpt2", ARMS), fitted)
+    return run_arms_here(place / "run", make_config("tiny-gpt2", ARMS), fitted)
 
 
 def part(run: Run, arm: str) -> SecondPartRun:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from arm_runs import Run, make_config, run_arms, with_requests
+from arm_runs import Run, make_config, run_arms, run_arms_here, with_requests
 
 from experiment.arms import transformers_paged
 from experiment.arms.base import ArmRun
@@ -47,10 +47,10 @@ import experiment.arms.registry
 
 
 @pytest.fixture(scope="module")
-def run(runs: Path, environment: Environment, prepared: Prepared) -> Run:
+def run(runs: Path, prepared: Prepared) -> Run:
     config = make_config("tiny-gpt2", ("contiguous.sequential", "paged", ARM))
     fitted = with_requests(prepared, REQUESTS, slabs=1.5, max_length=64, block_size=8)
-    return run_arms(runs / "transformers_paged", environment, config, fitted)
+    return run_arms_here(runs / "transformers_paged", config, fitted)
 
 
 def test_the_other_arms_start_where_transformers_has_none_of_it() -> None:
@@ -113,7 +113,7 @@ def test_a_budget_that_its_trash_leaves_too_small_is_refused(
 
 
 @pytest.fixture(scope="module")
-def sharing(runs: Path, environment: Environment, prepared: Prepared) -> Run:
+def sharing(runs: Path, prepared: Prepared) -> Run:
     """Prompts with two blocks in common, in memory too small for all of them at a time."""
     config = make_config("tiny-gpt2", ("contiguous.sequential", "paged", ARM))
     engine = config.engine.model_copy(update={"prefix_caching": True})
@@ -126,7 +126,7 @@ def sharing(runs: Path, environment: Environment, prepared: Prepared) -> Run:
     ]
     workload = fitted.workload.model_copy(update={"requests": requests})
     fitted = Prepared(fitted.directory, fitted.model, workload)
-    return run_arms(runs / "transformers_paged_sharing", environment, config, fitted)
+    return run_arms_here(runs / "transformers_paged_sharing", config, fitted)
 
 
 def test_blocks_that_it_shares_change_no_token(sharing: Run) -> None:

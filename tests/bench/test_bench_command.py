@@ -219,8 +219,3 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError) as refused:
         read_data(tmp_path)
     assert refused.value.text.key == "error.bench.bad_file"
-
-
-def test_figures_survive_a_file() -> None:
-    made = BenchData(version="1", started="2026-11-22T04:33:57+00:00")
-    assert BenchData.model_validate_json(made.model_dump_json()) == made

@@ -210,28 +210,6 @@ def test_a_ratio_is_of_rows_without_problems_and_with_the_tokens_of_the_referenc
         assert {each.arm: each.factors for each in lines(rows)}["vllm"] == factors
 
 
-@pytest.mark.parametrize("lang", LANGUAGES)
-def test_how_many_requests_begin_alike_is_shown(lang: str) -> None:
-    told = {"dtype": "float16", "requests": 10, "equal_requests": 1, "reference": "slabs"}
-    rows = [row("B", "paged", 0, **told, equal_first_tokens=7), row("B", "slabs", 0, requests=10)]
-    t = Translator(lang)
-    data = BenchData(version="1", started="2026-11-22T04:33:57+00:00", rows=rows)
-    names = {"arm": t("arm_name.paged"), "reference": t("arm_name.slabs"), "requests": 10}
-    notes = all_tables(t, data)[0].notes
-    assert t("bench.note_first_tokens", **names, equal=7) in notes
-    assert t("bench.note_tokens", **names, equal=1) in notes
-    assert t("bench.note_no_factor") in notes
-
-
-@pytest.mark.parametrize(("share", "told"), [(1.01, True), (0.99, False), (None, False)])
-def test_a_share_of_more_than_the_limit_is_explained(share: float | None, told: bool) -> None:
-    rows = [row("B", "paged", 0, prefill_share=share), row("B", "slabs", 0, decode_share=0.5)]
-    t = Translator("en")
-    data = BenchData(version="1", started="2026-11-22T04:33:57+00:00", rows=rows)
-    _, times, *_ = all_tables(t, data)
-    assert (t("bench.note_over") in times.notes) is told
-
-
 def test_steps_with_prompts_and_those_that_decode_stand_apart() -> None:
     figures = {"decode_requests": 32, "prefill_share": 0.5}
     rows = [
@@ -295,17 +273,6 @@ def test_the_outermost_operations_of_a_step_are_counted_once() -> None:
     assert first == StepTimes(1.0, pytest.approx(0.5), pytest.approx(0.2), pytest.approx(0.02))
     assert first.rest == pytest.approx(0.28)
     assert second == StepTimes(0.1, 0.0, 0.0, pytest.approx(0.01))
-
-
-@pytest.mark.parametrize("lang", LANGUAGES)
-def test_an_activation_that_is_part_of_a_product_is_not_said_to_stand_apart(lang: str) -> None:
-    t, word = Translator(lang), {"en": "activation", "zh": "激活"}[lang]
-    data = BenchData(
-        version="1", started="2026-11-22T04:33:57+00:00", profiles=[profile(0, 30.0)]
-    )  # fmt: skip
-    table = next(each for each in all_tables(t, data) if each.title == t("bench.title_steps"))
-    assert not any(word in name for name in table.header)
-    assert any(word in note for note in table.notes)
 
 
 def event(name: str, start: float, end: float, device: str = "CPU", thread: int = 1) -> Any:

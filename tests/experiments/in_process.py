@@ -6,53 +6,31 @@ gathered here in the order in which the runner writes them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
+from arms_here import Gathered, started, write_arm
 from made_up import assert_told
 
 from experiment.analysis.experiment_results import CellResult, ExperimentResult, FigureValue
 from experiment.analysis.results import Results
-from experiment.arms.base import ArmRun
-from experiment.arms.launch import plan_launch
-from experiment.arms.registry import ARMS
-from experiment.arms.task import ArmTask
 from experiment.children.prepare import main as prepare
 from experiment.commands.experiment import opening
 from experiment.config.reading import load_config
 from experiment.config.schema import Config
 from experiment.events import (
-    TRANSIENT,
     ArmSkipped,
     CellPrepared,
-    Event,
     RunFinished,
-    RunStarted,
-    StageEntered,
 )
 from experiment.experiments.base import cell_config, planned_cells
 from experiment.experiments.evaluate import picture
 from experiment.experiments.registry import find_experiment
 from experiment.record.log import EventLog, Record, read_record
-from experiment.text.messages import Message
 from experiment.workload.prepared import Prepared
 
 CONFIGS = Path(__file__).parent.parent.parent / "configs"
-
-
-@dataclass
-class Gathered:
-    """Stands in for the pipe to the runner."""
-
-    events: list[Event] = field(default_factory=list)
-
-    def emit(self, event: Event) -> None:
-        self.events.append(event)
-
-    def mark(self, event: StageEntered) -> None:
-        self.emit(event)
 
 
 @dataclass(frozen=True)
@@ -104,17 +82,20 @@ def run(config: Config, directory: Path) -> Ran:
     configs = [cell_config(config, cell) for cell in cells]
     directory.mkdir(exist_ok=True)
     with EventLog(directory) as log:
-        log.write(_started(config))
+        log.write(started(config))
         tasks = [{"config": c.model_dump(mode="json"), "arms": list(c.arm_names)} for c in configs]
         wire = Gathered()
         prepare(wire, {"cells": tasks, "device": "cpu"})  # type: ignore[arg-type]
         for given in (event for event in wire.events if isinstance(event, CellPrepared)):
             mine = configs[given.index]
-            started, first = opening(given.index, cells, mine, given_to(given))
-            for event in (started, *first):
+            cell, first = opening(given.index, cells, mine, given_to(given))
+            for event in (cell, *first):
                 log.write(event)
             for arm in mine.arm_names:
-                _run_arm(log, arm, mine, given)
+                if arm in given.refused:
+                    log.write(ArmSkipped(arm=arm, reason=given.refused[arm]))
+                else:
+                    write_arm(log, arm, mine, given_to(given))
         log.write(RunFinished(status="complete"))
     record = read_record(directory)
     shown, results = picture(record)
@@ -124,48 +105,5 @@ def run(config: Config, directory: Path) -> Ran:
     return ran
 
 
-def _run_arm(log: EventLog, arm: str, config: Config, given: CellPrepared) -> None:
-    if arm in given.refused:
-        log.write(ArmSkipped(arm=arm, reason=given.refused[arm]))
-        return
-    launch = plan_launch(arm, config, "cpu", given_to(given), Path())
-    if isinstance(launch, Message):
-        log.write(ArmSkipped(arm=arm, reason=launch))
-        return
-    torch.set_num_threads(1)
-    torch.manual_seed(config.run.seed)
-    wire = Gathered()
-    task = ArmTask(
-        arm=arm, config=config, device="cpu", directory=given.path, model=given.model,
-        workload=given.workload,
-    )  # fmt: skip
-    one = ArmRun(wire, task, import_s=0.0)  # type: ignore[arg-type]
-    one.emit_started(0)
-    ARMS[arm](one)
-    for event in wire.events:
-        if not isinstance(event, TRANSIENT):
-            log.write(event)
-
-
 def given_to(cell: CellPrepared) -> Prepared:
     return Prepared(cell.path, cell.model, cell.workload)
-
-
-def _started(config: Config) -> RunStarted:
-    data = config.model_dump(mode="json")
-    return RunStarted(version="test", wall_ns=0, utc_offset_s=0, lang="en", command=[], config=data)
-
-
-def slabs_and_paged(place: Path) -> Ran:
-    """Two arms in one cell, three repeats each."""
-    config = tiny_config(
-        "capacity",
-        experiment__values=[2],
-        experiment__repeats=3,
-        experiment__options={"lengths": [[5, 4]]},
-        cache__max_length=64,
-        cache__block_size=4,
-        cache__budget=2 * 64 * 1024,
-        run__arms=["slabs", "paged"],
-    )
-    return run(config, place)

@@ -24,12 +24,6 @@ def capacity(
     )  # fmt: skip
 
 
-def test_a_busy_machine_costs_no_time_and_the_counts_stay() -> None:
-    seen = findings("capacity", begun_busy(capacity(0, SLOW), "slabs"))["throughput"]
-    assert (seen.verdict, why(seen)) == ("untested", "busy")
-    assert "alike" in notes(seen)
-
-
 @pytest.mark.parametrize("other", [{"mean": 4.0}, {"steps": 60}, {"mean": 4.0, "steps": 60}])
 def test_where_more_run_or_in_fewer_steps_it_is_not_said(other: dict[str, float]) -> None:
     seen = findings("capacity", capacity(0, SLOW, **other))["throughput"]  # type: ignore[arg-type]

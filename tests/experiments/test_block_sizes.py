@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import pytest
-from made_up import Figures, begun_busy, beside, cell, findings, sides, why
+from made_up import Figures, beside, cell, findings, sides, why
 
 from experiment.analysis.experiment_results import CellResult
 
@@ -56,15 +56,6 @@ def test_what_the_usual_size_costs_is_told() -> None:
     assert usual.estimate == pytest.approx(1.26 / 1.95)
     best = findings("block-size", *cells({1: SLOW, 16: FAST}))["speed"]
     assert "tokens_per_s" not in beside(best)
-
-
-def test_a_size_that_ran_on_a_busy_machine_decides_nothing() -> None:
-    smallest, usual, large = cells({1: MIDDLE, 16: SLOW, 64: FAST})
-    seen = findings("block-size", smallest, begun_busy(usual, "paged"), large)["speed"]
-    # Beside the quiet ones it is slower; that the busy one is faster is not said.
-    assert (seen.verdict, why(seen)) == ("shown", "busy")
-    seen = findings("block-size", begun_busy(smallest, "paged"), usual, large)["speed"]
-    assert (seen.verdict, why(seen)) == ("untested", "busy")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from in_process import Ran, slabs_and_paged
+from in_process import Ran
 from made_up import busy_notice, why
 
 from experiment.commands import experiment as lead
@@ -130,16 +130,10 @@ def test_arms_take_turns_where_they_may(
     assert [type(event) for event in told.events] == ([] if room else [CellStarted])
 
 
-@pytest.fixture(scope="module")
-def quiet(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """Two arms in one cell, three repeats each, on a machine that nobody else kept busy."""
-    return slabs_and_paged(tmp_path_factory.mktemp("busy") / "quiet")
-
-
-def with_notices(quiet: Ran, place: Path, cores: Mapping[str, float]) -> Record:
+def with_notices(two_arms: Ran, place: Path, cores: Mapping[str, float]) -> Record:
     """The log of the same run as it is where other programs were seen as these arms began."""
-    log = (quiet.record.directory / EVENTS_FILE).read_text(encoding="utf-8").splitlines()
-    (started,) = (cell.started for cell in cells_of(quiet.record))
+    log = (two_arms.record.directory / EVENTS_FILE).read_text(encoding="utf-8").splitlines()
+    (started,) = (cell.started for cell in cells_of(two_arms.record))
     lines = []
     for line in log:
         event = json.loads(line)
@@ -151,9 +145,9 @@ def with_notices(quiet: Ran, place: Path, cores: Mapping[str, float]) -> Record:
     return read_record(place)
 
 
-def test_of_all_arms_it_is_told_once_and_with_advice(quiet: Ran, tmp_path: Path) -> None:
-    assert not [note for note in quiet.result.notes if note.key == "experiments.note.busy"]
-    record = with_notices(quiet, tmp_path, {"slabs": 0.5, "paged": 1.25})
+def test_of_all_arms_it_is_told_once_and_with_advice(two_arms: Ran, tmp_path: Path) -> None:
+    assert not [note for note in two_arms.result.notes if note.key == "experiments.note.busy"]
+    record = with_notices(two_arms, tmp_path, {"slabs": 0.5, "paged": 1.25})
     (cell,) = cells_of(record)
     assert len(cell.view(1).of(ArmStarted)) == 2
     assert not cell.view(1).of(Notice)
@@ -169,40 +163,42 @@ def test_of_all_arms_it_is_told_once_and_with_advice(quiet: Ran, tmp_path: Path)
 
 @pytest.mark.parametrize("arm", ["slabs", "paged"])
 def test_a_time_of_an_arm_that_began_busy_gets_no_verdict(
-    quiet: Ran, tmp_path: Path, arm: str
+    two_arms: Ran, tmp_path: Path, arm: str
 ) -> None:
-    record = with_notices(quiet, tmp_path, {arm: 0.75})
+    record = with_notices(two_arms, tmp_path, {arm: 0.75})
     result = picture(record)[1].experiment
     assert result is not None
     (cell,) = result.cells
     assert {one.arm: one.others_cores for one in cell.arms} == {
         "slabs": None, "paged": None, arm: 0.75
     }  # fmt: skip
-    before = {finding.id: finding for finding in quiet.result.findings}
+    before = {finding.id: finding for finding in two_arms.result.findings}
     after = {finding.id: finding for finding in result.findings}
     assert before["throughput"].verdict in ("shown", "not_shown")
     assert why(after["throughput"]) == "busy"
     assert (after["at_once"].verdict, after["preempting"]) == (
         before["at_once"].verdict, before["preempting"]
     )  # fmt: skip
-    assert [one.figures for one in cell.arms] == [one.figures for one in quiet.result.cells[0].arms]
+    assert [one.figures for one in cell.arms] == [
+        one.figures for one in two_arms.result.cells[0].arms
+    ]
 
 
 @pytest.mark.parametrize("arm", ["slabs", "paged"])
 def test_where_the_gain_comes_from_is_not_told_of_an_arm_that_began_busy(
-    quiet: Ran, tmp_path: Path, capsys: pytest.CaptureFixture[str], arm: str
+    two_arms: Ran, tmp_path: Path, capsys: pytest.CaptureFixture[str], arm: str
 ) -> None:
     """In the page and on the console there is a dash, with the reason."""
-    (_, before) = quiet.results.gains
+    (_, before) = two_arms.results.gains
     open_ = message("gains.not_apart")  # of so short a run repeats may tell nothing either
     assert before.reason == (open_ if before.factor is None else None)
-    shown, results = picture(with_notices(quiet, tmp_path, {arm: 0.75}))
+    shown, results = picture(with_notices(two_arms, tmp_path, {arm: 0.75}))
     slabs, paged = results.gains
     assert (slabs.reason, paged.factor, paged.step) == (None, None, "paging")
     assert paged.reason == message("experiments.busy")
     t = Translator("en")
     told_why = t.message(paged.reason)
-    for page, told in ((report_html(quiet.shown, quiet.results, "en"), False),
+    for page, told in ((report_html(two_arms.shown, two_arms.results, "en"), False),
                        (report_html(shown, results, "en"), True)):  # fmt: skip
         ladder = page.partition('id="gains"')[2].partition("</table>")[0]
         assert (told_why in ladder) is told
@@ -213,10 +209,10 @@ def test_where_the_gain_comes_from_is_not_told_of_an_arm_that_began_busy(
 
 
 def test_of_an_arm_that_ran_again_the_later_attempt_was_busy_or_not(
-    quiet: Ran, tmp_path: Path
+    two_arms: Ran, tmp_path: Path
 ) -> None:
     """A notice belongs to its arm, so a broken-off attempt takes its own with it."""
-    events = list(with_notices(quiet, tmp_path, {"slabs": 0.5, "paged": 1.25}).events)
+    events = list(with_notices(two_arms, tmp_path, {"slabs": 0.5, "paged": 1.25}).events)
     at = {
         arm: next(i for i, event in enumerate(events)
                   if isinstance(event, Notice) and event.arm == arm)
@@ -237,11 +233,11 @@ def test_of_an_arm_that_ran_again_the_later_attempt_was_busy_or_not(
 
 @pytest.mark.parametrize("busy_side", ["left", "right"])
 def test_two_runs_side_by_side_get_no_verdict_on_its_times_either(
-    quiet: Ran, tmp_path: Path, busy_side: str
+    two_arms: Ran, tmp_path: Path, busy_side: str
 ) -> None:
     """On those of the other arm they do, and on all counts."""
-    record = with_notices(quiet, tmp_path, {"slabs": 0.75})
-    sides = [read_side(record.directory), read_side(quiet.record.directory)]
+    record = with_notices(two_arms, tmp_path, {"slabs": 0.75})
+    sides = [read_side(record.directory), read_side(two_arms.record.directory)]
     found = compare_sides(*(sides if busy_side == "left" else reversed(sides)))
     assert {row.figure.kind for row in found.rows} >= {"time", "count"}
     for row in found.rows:

@@ -280,12 +280,3 @@ def test_that_no_queue_was_seen_on_a_busy_machine_is_not_said_without_it() -> No
         assert why(seen["limit_slabs"]) == key
         assert "limit_busy" in notes(seen["limit_slabs"])
         assert "limit_busy" not in notes(seen["limit_paged"])
-
-
-def test_saturation_says_so_of_few_repeats_too() -> None:
-    cells = [
-        cell(n, {"concurrency": 2**n}, paged={"tokens_per_s": [rate]})
-        for n, rate in enumerate((10, 20, 21))
-    ]
-    seen = findings("concurrency", *cells[:2], begun_busy(cells[2], "paged"))["saturation_paged"]
-    assert "busy" in notes(seen)

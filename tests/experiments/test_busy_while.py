@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from in_process import Ran, slabs_and_paged
+from in_process import Ran
 from made_up import busy_notice, why
 
 from experiment.analysis.experiment_results import ExperimentResult
@@ -190,20 +190,14 @@ def test_arms_are_told_apart_and_what_lies_between_repeats_is_left_out() -> None
     assert others_cores(events) == {"slabs": 0.375}
 
 
-@pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """Two arms in one cell, three repeats each, without any sample."""
-    return slabs_and_paged(tmp_path_factory.mktemp("busy_while") / "run")
-
-
-def sampled(ran: Ran, place: Path, cores: Mapping[tuple[str, int], float]) -> ExperimentResult:
+def sampled(two_arms: Ran, place: Path, cores: Mapping[tuple[str, int], float]) -> ExperimentResult:
     """The result of the same log, its clock slower by far, with samples in each repeat.
 
     0.1 core where none is named.
     """
     events: list[Event] = []
     began: dict[str, int] = {}
-    for event in map(_slowed, ran.record.events):
+    for event in map(_slowed, two_arms.record.events):
         if isinstance(event, Step):
             began.setdefault(event.arm, event.started_ns)
             last = event.t_ns
@@ -227,18 +221,18 @@ def _slowed(event: Event) -> Event:
     return event.model_copy(update=times)
 
 
-def test_left_alone_it_keeps_its_verdict(ran: Ran, tmp_path: Path) -> None:
-    result = sampled(ran, tmp_path, {("paged", 0): 2.0})  # its warm-up was not
+def test_left_alone_it_keeps_its_verdict(two_arms: Ran, tmp_path: Path) -> None:
+    result = sampled(two_arms, tmp_path, {("paged", 0): 2.0})  # its warm-up was not
     assert [arm.others_cores for arm in result.cells[0].arms] == [None, None]
-    assert result.findings == ran.result.findings
-    assert result.notes == ran.result.notes
+    assert result.findings == two_arms.result.findings
+    assert result.notes == two_arms.result.notes
 
 
 @pytest.mark.parametrize("arm", ["slabs", "paged"])
 def test_one_repeat_loaded_in_its_middle_takes_the_verdict(
-    ran: Ran, tmp_path: Path, arm: str
+    two_arms: Ran, tmp_path: Path, arm: str
 ) -> None:
-    result = sampled(ran, tmp_path, {(arm, 2): 0.75})
+    result = sampled(two_arms, tmp_path, {(arm, 2): 0.75})
     assert {one.arm: one.others_cores for one in result.cells[0].arms} == {
         "slabs": None, "paged": None, arm: 0.75
     }  # fmt: skip
@@ -246,4 +240,4 @@ def test_one_repeat_loaded_in_its_middle_takes_the_verdict(
     assert note.params == {"n": 1, "of": 2, "cores": 0.75}
     seen = {finding.id: finding for finding in result.findings}
     assert why(seen["throughput"]) == "busy"
-    assert seen["preempting"] == {one.id: one for one in ran.result.findings}["preempting"]
+    assert seen["preempting"] == {one.id: one for one in two_arms.result.findings}["preempting"]

@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import gc
-import io
 import json
-from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from shutil import copytree
@@ -15,16 +13,13 @@ from typing import Never
 
 import pytest
 from in_process import Ran, run, tiny_config
-from rich.console import Console
 
 from experiment.commands.claims import (
-    Kept,
     Reader,
     _judge_all,
     _parser,
     _write,
     find_place,
-    notes_on,
     read_found,
     why_not,
 )
@@ -267,19 +262,6 @@ def test_a_place_that_nobody_may_look_into_is_no_link(
     assert said == f"{place / closed} cannot be read: permission denied."
 
 
-def test_runs_whose_times_scatter_are_named_beside_the_verdicts(capacity: Ran) -> None:
-    read, path = Reader(), capacity.record.directory
-    found, _ = read_found({"capacity": path}, read)
-    assert notes_on(found, {"capacity": path}, read) == [message("claims.quick")]
-    busy = message("experiments.note.noisy", n=1, of=2, worst=0.9, limit=0.2)
-    kept = read(path)
-    assert isinstance(kept, Kept)
-    result = capacity.result.model_copy(update={"notes": [busy]})
-    read._known[path] = replace(kept, result=result)
-    told = notes_on(found, {"capacity": path}, read)
-    assert told[1] == message("claims.noisy", experiments="capacity")
-
-
 @pytest.mark.parametrize(
     ("codes", "code", "ran"),
     [
@@ -323,20 +305,3 @@ def test_a_run_that_it_has_just_made_is_judged_whatever_reading_takes(
     rows = json.loads((tmp_path / "claims.json").read_text(encoding="utf-8"))["claims"]
     told = {row["claim"]: row["verdict"] for row in rows}
     assert told["at_once"] == told["saved"] == "shown"
-
-
-@pytest.mark.parametrize("lang", ["en", "zh"])
-def test_the_table_names_every_claim_and_what_its_figure_is_made_of(
-    lang: str, capacity: Ran
-) -> None:
-    console = ClaimsConsole(lang, ascii_only=False)
-    out = io.StringIO()
-    console._out.console = Console(file=out, width=200)
-    found, _ = read_found({"capacity": capacity.record.directory}, Reader())
-    console.show(judge(found), [message("claims.quick")])
-    t = console._out.t
-    said = [t(f"claims.{claim.name}")[:12] for claim in CLAIMS]
-    assert all(text in out.getvalue() for text in said)
-    assert t("claims.part.swing_paged", value="0.0 %") in out.getvalue()
-    assert t("claims.why.not_run") in out.getvalue()
-    assert "{" not in out.getvalue()

@@ -18,7 +18,6 @@ from experiment.commands.render import _summary
 from experiment.events import Stage, StageEntered
 from experiment.report.facts import experiment as words
 from experiment.report.facts.series import all_series
-from experiment.report.files.markdown import markdown
 from experiment.report.page.page import report_html
 from experiment.text import Translator
 from experiment.text.messages import message
@@ -140,18 +139,6 @@ def test_a_reason_is_told_once_and_its_rows_are_left_out(ran: Ran) -> None:
     assert {tuple(group.cells) for group in words.groups(told(failed))} == {(0, 1)}
 
 
-def test_the_values_that_were_run_are_told_once_each(ran: Ran) -> None:
-    assert ran.results.experiment is not None
-    twice = [
-        cell.model_copy(update={"values": {"rows": 25, "prefix_cache": name}})
-        for cell, name in zip(ran.results.experiment.cells, ("off", "on"), strict=True)
-    ]
-    result = ran.results.experiment.model_copy(update={"cells": twice})
-    told = [Translator("en").message(line) for line in words.varied(result).values()]
-    assert told == ["Varies: rows of the table: 25", "Varies: prefix cache: off, on"]
-    assert told[1] in markdown(ran.results.model_copy(update={"experiment": result}), "en")
-
-
 @needs_axe
 @pytest.mark.parametrize(("scheme", "lang", "width"), WAYS)
 def test_axe_finds_no_serious_violation(
@@ -160,15 +147,3 @@ def test_axe_finds_no_serious_violation(
     file = tmp_path / "report.html"
     file.write_text(report_html(ran.shown, ran.results, "en"), encoding="utf-8")
     assert not violations(browser, file, scheme, lang, width)
-
-
-@pytest.mark.parametrize(
-    ("values", "name"),
-    [
-        ({"block_size": 16}, "experiments.axis.block_size"),
-        ({"rate": 20.0, "clock": "wall"}, "experiments.axis.rate"),
-        ({"preemption": "swap", "block_size": 16}, "experiments.pair"),
-    ],
-)
-def test_words_behind_a_number_need_no_name(values: dict[str, float | str], name: str) -> None:
-    assert words.cell_name(values).key == name

@@ -183,7 +183,7 @@ def test_context_says_how_long_one_may_be_beside_others(tmp_path: Path) -> None:
     config = tiny_config(
         "context",
         model__name="tiny-qwen2",
-        experiment__values=[32, 80, 128, 184, 400],
+        experiment__values=[32, 128, 184, 400],
         experiment__options={"new": 4, "others": [[12, 4], [12, 4]]},
         cache__block_size=8,
         cache__budget=192 * 512,

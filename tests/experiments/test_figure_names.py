@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from made_up import cell
 
-from experiment.analysis.experiment_results import ExperimentResult, FigureValue
 from experiment.compare.results import Figure
-from experiment.experiments.evaluate import _problems
 from experiment.experiments.registry import EXPERIMENTS, figure_name
-from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.compare import title
-from experiment.report.files.experiment_markdown import experiment_markdown
-from experiment.report.page.experiment import experiment_context
 from experiment.text import LANGUAGES, Translator, catalogue
 
 
@@ -35,23 +29,3 @@ def test_every_name_of_an_experiment_s_own_has_its_text() -> None:
         for figure in spec.renamed:
             for lang in LANGUAGES:
                 assert figure_name(name, figure).key in catalogue(lang)
-
-
-def test_its_page_its_summary_and_its_problems_call_it_so() -> None:
-    one = cell(0, {"beam_width": 2}, paged={"running_peak": 6})
-    wrong = FigureValue(value=6, foretold=5)
-    arms = [one.arms[0].model_copy(update={"figures": {"running_peak": wrong}})]
-    result = ExperimentResult.model_validate({
-        "name": "beam", "size": "full", "repeats": 3, "cells_planned": 1, "focus": 0,
-        "figures": [{"figure": "running_peak", "unit": "count", "kind": "count", "better": None}],
-        "charts": ["running_peak"], "cells": [one.model_copy(update={"arms": arms}).model_dump()],
-        "findings": [], "problems": [], "notes": [],
-    })  # fmt: skip
-    t = Translator("en")
-    own = t("experiments.beam.running_peak")
-    context = experiment_context(Bilingual("en"), result)
-    assert t.message(context["experiment_charts"][0].title) == own
-    assert t.message(context["figure_label"]("running_peak")) == own
-    assert own in "\n".join(experiment_markdown(t, result, str))
-    (problem,) = _problems("beam", result.cells)
-    assert own in t.message(problem)

@@ -11,7 +11,7 @@ from in_process import CONFIGS, Ran, run, tiny_config
 from experiment.analysis.conclusions import evaluate
 from experiment.analysis.experiment_results import FigureValue
 from experiment.config.reading import load_config
-from experiment.config.schema import ARM_GROUPS, expand_arms
+from experiment.config.schema import ARM_GROUPS, ROUNDS_ENOUGH, expand_arms
 from experiment.events import RepeatFinished, RequestFinished, Step
 from experiment.experiments.base import cell_config
 from experiment.experiments.evaluate import picture
@@ -19,12 +19,14 @@ from experiment.experiments.labels import figure_label
 from experiment.experiments.measured import cells_of
 from experiment.experiments.registry import EXPERIMENTS, find_experiment
 from experiment.record.log import EVENTS_FILE, Record, read_record
+from experiment.report.console.experiment import show_experiment
 from experiment.report.console.reporter import ConsoleReporter
 from experiment.report.facts import experiment as words
 from experiment.report.files.markdown import markdown
 from experiment.report.files.write import write_reports
 from experiment.text import LANGUAGES, Translator, catalogue
 from experiment.text.errors import UserError
+from experiment.text.messages import message
 
 ALL_ARMS = ["contiguous.sequential", "contiguous.batch", "contiguous.growing", "slabs", "paged"]
 SHIPPED = sorted(path.stem for path in CONFIGS.glob("*.toml") if path.stem in EXPERIMENTS)
@@ -211,6 +213,23 @@ def test_an_arm_without_room_is_left_out_of_its_cells_alone(
     assert t("experiments.in_cells", axis="block size", cells="4; 16", text=skipped) in printed
 
 
+def test_a_table_does_not_call_counts_the_same_that_are_not(
+    two_arms: Ran, capsys: pytest.CaptureFixture[str]
+) -> None:
+    problem = message("experiments.problem.moved")
+    cells = [
+        one.model_copy(
+            update={"arms": [arm.model_copy(update={"problems": [problem]}) for arm in one.arms]}
+        )
+        for one in two_arms.result.cells
+    ]
+    apart = two_arms.result.model_copy(update={"cells": cells})
+    for result, key in ((two_arms.result, "table_note"), (apart, "table_note_apart")):
+        show_experiment(ConsoleReporter("en"), two_arms.results, result, [])
+        printed = " ".join(capsys.readouterr().out.split())
+        assert Translator("en")(f"experiments.{key}") in printed
+
+
 def test_means_of_the_same_counts_are_equal_however_they_were_divided() -> None:
     assert FigureValue(value=0.1 + 0.2, foretold=0.3).exact
     assert FigureValue(value=7, foretold=8).exact is False
@@ -256,6 +275,7 @@ def test_every_shipped_experiment_has_cells_that_fit(name: str, size: str) -> No
     assert len({tuple(cell.values.items()) for cell in cells}) == len(cells)
     assert 0 <= spec.focus(cells) < len(cells)
     assert set(spec.charts) <= set(spec.figures)
+    assert config.experiment.repeats >= ROUNDS_ENOUGH
     if size == "quick":  # starting a process takes seconds
         assert sum(len(cell_config(config, cell).arm_names) for cell in cells) <= 12
 

@@ -27,6 +27,7 @@ from experiment.analysis.finding_text import answer
 from experiment.experiments.claims import judge
 from experiment.experiments.figures import FIGURES, _percentile
 from experiment.experiments.found import ratio
+from experiment.experiments.holes import HOLES
 from experiment.experiments.registry import find_experiment
 from experiment.text.messages import message
 
@@ -314,3 +315,16 @@ def test_tokens_that_were_found_need_not_be_computed_to_be_counted_once(arm: str
         rows=[SimpleNamespace(tokens=8, found_late=0), SimpleNamespace(tokens=2, found_late=2)],
     )
     assert FIGURES["recomputed"].measure(one) == 0  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_what_blocks_gain_over_an_arena_is_not_all_its_holes(shown: bool) -> None:
+    seen: Figures = {
+        "first_fit_refused_steps": 3, "first_fit_steps": 90, "first_fit_running_mean": 4.0,
+        "steps": 60, "running_mean": 8.0 if shown else 4.0, "preemptions": 0,
+    }  # fmt: skip
+    told = findings(HOLES.name, cell(0, {"requests": 24}, paged=seen))["paged"]
+    assert told.verdict == ("shown" if shown else "not_shown")
+    # Where nothing is gained there is nothing to share out.
+    assert ("paged_ahead" in notes(told)) is shown
+    assert why(told) == (None if shown else "small")

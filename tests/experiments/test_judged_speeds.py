@@ -19,7 +19,6 @@ from made_up import (
     why,
 )
 
-from experiment.analysis.finding_text import answer
 from experiment.config.reading import load_config
 from experiment.experiments import claims
 from experiment.experiments.base import drawn_lengths
@@ -110,13 +109,6 @@ def test_fewer_than_three_numbers_say_nothing_of_saturation() -> None:
     told = {name: seen[f"saturation_{name}"] for name in ("slabs", "paged")}
     assert {one.verdict for one in told.values()} == {"untested"}
     assert [why(told[name]) for name in ("slabs", "paged")] == ["missing", "needs_more"]
-
-
-def test_numbers_are_listed_as_the_language_does() -> None:
-    cells = [cell(n, {"beam_width": 2 * n + 2}, paged={"saved": 0.4 + n / 10}) for n in range(2)]
-    text = answer(findings("beam", *cells)["paper"])
-    assert "2: 40.00 %, 4: 50.00 %." in Translator("en").message(text)
-    assert "2: 40.00 %、4: 50.00 %。" in Translator("zh").message(text)
 
 
 @pytest.mark.parametrize(("total", "said"), [(2048, None), (1000, (512, 992))])

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from in_process import Ran, slabs_and_paged
+from in_process import Ran
 
 from experiment.analysis.results import Gain, Results
 from experiment.events import RepeatFinished, TurnStarted, encode
@@ -15,12 +15,6 @@ from experiment.experiments.evaluate import picture
 from experiment.record.log import EVENTS_FILE, read_record
 from experiment.report.page.page import report_html
 from experiment.text import LANGUAGES, Translator
-
-
-@pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """Slabs and blocks in one cell, three repeats each."""
-    return slabs_and_paged(tmp_path_factory.mktemp("ladder") / "run")
 
 
 def told(
@@ -45,10 +39,10 @@ def rungs(results: Results) -> dict[str, Gain]:
     return {gain.arm: gain for gain in results.gains}
 
 
-def test_rates_are_medians_and_the_factor_is_of_rounds(ran: Ran, tmp_path: Path) -> None:
+def test_rates_are_medians_and_the_factor_is_of_rounds(two_arms: Ran, tmp_path: Path) -> None:
     """The machine is half as fast in the second round; blocks take half the time in each."""
     slabs, paged = [2.0, 4.0, 2.2], [0.8, 2.0, 1.0]
-    results = told(ran, tmp_path / "run", slabs, paged)
+    results = told(two_arms, tmp_path / "run", slabs, paged)
     found = rungs(results)
     tokens = found["slabs"].tokens_per_s * median(slabs)
     assert found["paged"].tokens_per_s == pytest.approx(tokens / median(paged))
@@ -60,9 +54,9 @@ def test_rates_are_medians_and_the_factor_is_of_rounds(ran: Ran, tmp_path: Path)
 
 @pytest.mark.parametrize("turns", [True, False])
 def test_where_repeats_tell_nothing_there_is_a_dash_and_the_reason(
-    turns: bool, ran: Ran, tmp_path: Path
+    turns: bool, two_arms: Ran, tmp_path: Path
 ) -> None:
-    results = told(ran, tmp_path / "run", [1.0, 1.0, 1.0], [0.5, 1.5, 0.9], turns)
+    results = told(two_arms, tmp_path / "run", [1.0, 1.0, 1.0], [0.5, 1.5, 0.9], turns)
     gain = rungs(results)["paged"]
     assert gain.factor is None
     assert gain.reason is not None
@@ -70,14 +64,14 @@ def test_where_repeats_tell_nothing_there_is_a_dash_and_the_reason(
     assert ("fairness.turns" in {text.key for text in results.fairness}) is turns
     for lang in LANGUAGES:
         t = Translator(lang)
-        page = report_html(ran.shown, results, lang)
+        page = report_html(two_arms.shown, results, lang)
         assert t("gains.repeated") in page
         assert t("gains.not_apart") in page
         assert t("gains.once") not in page
 
 
-def test_the_ladder_agrees_with_the_finding_beside_it(ran: Ran, tmp_path: Path) -> None:
-    results = told(ran, tmp_path / "run", [3.0, 3.3, 3.1], [1.0, 1.1, 1.2])
+def test_the_ladder_agrees_with_the_finding_beside_it(two_arms: Ran, tmp_path: Path) -> None:
+    results = told(two_arms, tmp_path / "run", [3.0, 3.3, 3.1], [1.0, 1.1, 1.2])
     assert results.experiment is not None
     (finding,) = [each for each in results.experiment.findings if each.id == "throughput"]
     assert rungs(results)["paged"].factor == pytest.approx(finding.estimate)

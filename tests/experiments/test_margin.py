@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from in_process import run, tiny_config
-from made_up import Figures, budget, cell, findings, found_of, notes, value
+from made_up import Figures, budget, cell, findings, notes, value
 
 from experiment.config.reading import load_config
 from experiment.config.schema import MARGINS
 from experiment.experiments.found import Faster, Found, ratio
+from experiment.experiments.time_notes import time_notes
 from experiment.files.shipped import CONFIGS
 from experiment.text.errors import UserError
 from experiment.text.messages import message
@@ -105,30 +103,14 @@ def test_a_verdict_on_a_time_heeds_it_and_says_so() -> None:
     assert seen.reason == message("experiments.why.margin", percent=20)
 
 
-def test_cells_of_a_block_size_need_it_too() -> None:
-    small, large = (
-        cell(index, {"block_size": size}, paged={"step_s": steps}).model_copy(
-            update={"block_size": size}
-        )
-        for index, (size, steps) in enumerate([(1, times(110, 110, 110)), (16, SLOW)])
-    )
-    assert findings("block-size", small, large)["speed"].verdict == "shown"
-    seen = findings("block-size", small, large, margin=0.2)["speed"]
-    assert seen.verdict == "not_shown"
-    assert (
-        found_of("block-size", small, margin=None).config.experiment.process_margin
-        == MARGINS["full"]
-    )
-
-
 @pytest.mark.parametrize("repeats", [1, 3])
-def test_a_report_says_what_it_does_not_call_a_difference(tmp_path: Path, repeats: int) -> None:
-    config = tiny_config(
-        "capacity", experiment__values=[2], experiment__repeats=repeats, experiment__margin=0.07,
-        run__arms=["slabs", "paged"],
-    )  # fmt: skip
-    notes = [note for note in run(config, tmp_path / "run").result.notes if "margin" in note.key]
-    assert [note.params for note in notes] == ([] if repeats == 1 else [{"percent": 7}])
+def test_a_report_says_what_it_does_not_call_a_difference(repeats: int) -> None:
+    asked = {"experiment.margin": 0.07, "experiment.repeats": repeats}
+    ran = budget(3.7, SLOW[:repeats])
+    one = cell(0, {"requests": 4}, slabs=ran, paged=ran)
+    told = time_notes([one], load_config(CONFIGS / "capacity.toml", asked))
+    margins = [note.params for note in told if note.key.endswith("note.margin")]
+    assert margins == ([] if repeats == 1 else [{"percent": 7}])
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from made_up import Figures, cell, findings, found_of, notes, why
+from made_up import Figures, cell, findings, notes, why
 
 from experiment.analysis.experiment_results import CellResult, ExperimentResult
 from experiment.config.reading import load_config
 from experiment.experiments.labels import figure_label
-from experiment.experiments.lookup import LOOKUP
 from experiment.experiments.registry import find_experiment
-from experiment.experiments.serving import SERVING
 from experiment.files.shipped import CONFIGS
 from experiment.report.facts import experiment as words
 from experiment.report.facts.bilingual import Bilingual
@@ -47,15 +45,6 @@ def test_outputs_of_all_cells_are_counted(last: list[str], equal: int) -> None:
     assert why(seen) == (None if equal == 8 else "digits")
 
 
-@pytest.mark.parametrize("repeats", [[0.001, 0.002, 0.003], [-0.02, 0.001, 0.03], [-0.1, 0, 0.001]])
-def test_the_first_chart_of_lookup_is_of_the_claim_and_it_is_said_what_the_share_is(
-    repeats: list[float],
-) -> None:
-    assert LOOKUP.charts[0] == "lookup_of_step"
-    seen = findings("lookup", cell(0, {"context": 64}, paged={"lookup_of_step": repeats}))
-    assert "of_step_how" in notes(seen["of_step"])
-
-
 def test_who_is_urgent_and_how_many_run_at_a_time_is_said_beside_the_means() -> None:
     def one(index: int, policy: str) -> CellResult:
         figures: Figures = {"urgent_first_steps": 9 - index, "patient_first_steps": 9 + index}
@@ -65,17 +54,6 @@ def test_who_is_urgent_and_how_many_run_at_a_time_is_said_beside_the_means() -> 
     seen = findings("priority", one(0, "fcfs"), one(1, "priority"))
     told = {"urgent": 8, "others": 24, "requests": 32, "limit": 4}
     assert notes(seen["urgent"])["groups"] == told
-
-
-@pytest.mark.parametrize(("limit", "said"), [(10, "within 10.00 s"), (None, "no time limit")])
-def test_serving_tells_its_time_limit_and_how_long_a_step_is(limit: int | None, said: str) -> None:
-    config = found_of("serving").config
-    options = config.experiment.options | {"time_limit_s": limit}
-    asked = config.experiment.model_copy(update={"options": options})
-    line, *_ = SERVING.terms(config.model_copy(update={"experiment": asked}))
-    text = Translator("en").message(line)
-    assert said in text
-    assert "50.0 ms" in text
 
 
 def test_what_an_arena_has_is_not_drawn_as_the_paged_arm_s() -> None:
@@ -93,18 +71,6 @@ def test_what_an_arena_has_is_not_drawn_as_the_paged_arm_s() -> None:
     assert [each for each in means.lines if each != [None]] == [[4], [3]]
     for name in figures[:2]:
         assert arena in t.message(figure_label(name))
-
-
-def test_the_paged_arm_lies_on_the_others_where_numbers_are_joined() -> None:
-    figures: Figures = {"steps": 9}
-    alone = [cell(n, {"requests": n + 1}, paged=figures) for n in range(2)]
-    both = [cell(n, {"requests": n + 1}, paged=figures, slabs=figures) for n in range(2)]
-    named = [cell(n, {"shape": one}, paged=figures, slabs=figures) for n, one in enumerate("ab")]
-    tops = [
-        _chart(result, result.figures[0]).top
-        for result in (result_of("lengths", ["steps"], *cells) for cells in (alone, both, named))
-    ]
-    assert tops == [None, 1, None]  # marks of words stand side by side
 
 
 def test_cells_of_steps_that_ran_once_are_told_from_the_others() -> None:

@@ -160,7 +160,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Ran:
         experiment__options={"step_s": 0.005, "draw": draw},
         cache__max_length=32,
         cache__budget=3 * 32 * SLOT,
-        run__arms=["contiguous", "slabs", "paged", "transformers_paged"],
+        run__arms=["contiguous.sequential", "contiguous.batch", "slabs", "paged", OTHER],
     )
     return run(config, tmp_path_factory.mktemp("serving") / "run")
 
@@ -171,7 +171,7 @@ def test_arrivals_in_steps_are_foretold_for_every_arm(serving: Ran) -> None:
         for arm in (arm for arm in cell.arms if arm.reason is None):
             figures = arm.figures
             if cell.values["clock"] == "steps":
-                if arm.arm == "transformers_paged":  # its scheduler is not ours
+                if arm.arm == OTHER:  # its scheduler is not ours
                     assert figures["steps"].value
                     assert figures["steps"].foretold is None
                 else:
@@ -202,12 +202,6 @@ def test_a_row_that_no_arm_has_a_value_for_is_left_out(serving: Ran) -> None:
     for group in words.groups(serving.result):
         for label, entries in group.rows:
             assert any(each.main for each in entries), (group.info.figure, label)
-
-
-def test_the_clock_and_the_limit_are_told_with_the_figures(serving: Ran) -> None:
-    (told,) = (note for note in serving.result.notes if note.key == "experiments.serving.terms")
-    assert told.params["step"] == 0.005
-    assert told.params["late"]["key"] == "experiments.serving.terms_unlimited"
 
 
 def test_by_the_wall_clock_nobody_is_served_before_it_arrives(serving: Ran) -> None:
@@ -275,7 +269,7 @@ def test_one_repeat_beside_the_warm_up_is_counted_in_steps(serving: Ran) -> None
         again = steps and cell.values["rate"] != 20
         told = message("skip.counted_once")
         assert {a.arm for a in cell.arms if a.reason == told} == (
-            set(ONE_BY_ONE) if again else set()
+            {"contiguous.sequential"} if again else set()
         )
         assert {arm.repeats for arm in cell.arms if arm.reason is None} == {1}
     five = load_config(_shipped("serving"), {"experiment.repeats": 5})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from made_up import Figures, begun_busy, beside, cell, findings, sides, why
+from made_up import Figures, beside, cell, findings, sides, why
 
 from experiment.analysis.experiment_results import CellResult
 
@@ -54,11 +54,3 @@ def test_the_first_question_is_held_against_the_first_without_the_cache(
     assert sides(seen) == {"first_ttft_s": 7.95, "later_ttft_s": 2.5}
     added = beside(seen)["first_ttft_s"]
     assert (why(added), (added.estimate or 0) > 1) == (reason, longer)
-
-
-def test_one_of_the_cells_on_a_busy_machine_tells_neither() -> None:
-    off, on = pair()
-    seen = findings("prefix", begun_busy(off, "paged"), on)
-    assert (seen["whole"].verdict, why(seen["whole"])) == ("untested", "busy")
-    assert why(seen["first"]) is None
-    assert why(beside(seen["first"])["first_ttft_s"]) == "busy"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from made_up import Figures, begun_busy, beside, budget, cell, findings, notes, sides, why
+from made_up import Figures, beside, budget, cell, findings, notes, sides, why
 
 FEW = ([100], [100, 101])
 
@@ -35,14 +35,6 @@ def test_where_times_decide_nothing_steps_do(
     assert (sides(told) if told else None) == (
         None if len(rates) > 2 else {"paged": steps, "slabs": 100}
     )
-
-
-def test_on_a_busy_machine_steps_decide_too() -> None:
-    rates = [100.0, 101, 102]
-    arms = {"slabs": ran(4.0, 100, rates), "paged": ran(8.0, 120, rates)}
-    seen = findings("capacity", begun_busy(cell(0, {"requests": 24}, **arms), "paged"))["at_once"]
-    assert seen.verdict == "not_shown"
-    assert "steps" in beside(seen)
 
 
 @pytest.mark.parametrize("repeats", [1, 2, 3])

@@ -71,7 +71,7 @@ ROWS = {
     "a time zone that does not exist": Surrounding(env={"TZ": "Nowhere/At_All"}),
     "one core": Surrounding(through=("taskset", "-c", "0")),
     "4 GiB of addresses": Surrounding(through=shell("ulimit -v 4194304")),
-    "python -O": Surrounding(env={"PYTHONOPTIMIZE": "1"}),
+    "python -OO": Surrounding(env={"PYTHONOPTIMIZE": "2"}),
     "a working directory that cannot be written": Surrounding(
         env=COLD, other_user=True, cwd="{here}/closed", out=None, code=ExitCode.USAGE,
         says="reports",

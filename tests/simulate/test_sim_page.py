@@ -14,13 +14,9 @@ from data_keys import assert_keys_lead, body_of
 from pages import wide_tables
 
 from experiment.record.simulation import read_simulation
-from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.simulation_cells import cells_of, spoken
 from experiment.report.facts.simulation_figures import GROUPS
 from experiment.report.facts.simulation_values import written
-from experiment.report.html.charts import WIDE
-from experiment.report.html.simulation_charts import _row
-from experiment.report.html.svg import Scale
 from experiment.text import LANGUAGES, Translator
 
 
@@ -66,18 +62,6 @@ def test_every_key_is_a_path_to_a_value_of_sim_json_and_every_chart_has_its_tabl
     assert untold(body) == []
     drawn = {chart.get("id") for chart in charts_of(body)}
     assert {"ledger-wide", "means-narrow", "load-wide"} < drawn
-
-
-@pytest.mark.parametrize("top", [1, 2, 4, 27, 451, 0.7, 1999, 5.1])
-def test_the_axis_of_a_row_has_a_mark_beside_zero(top: float) -> None:
-    one = {
-        "config": {"policy": "paged"},
-        "series": {"ends_s": [1.0], "preempted": [top]},
-    }
-    scales = (Scale(1, 0, 10), Scale(top, 58, 0))
-    drawn = "".join(_row(Bilingual("en"), one, "preempted", scales, WIDE, 1))
-    (mark,) = re.findall(r">([\d.,]+)</text>", drawn)
-    assert top / 3 < float(mark.replace(",", "")) <= top
 
 
 @needs_axe

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import importlib
 import sys
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-
-from experiment import vllm_setup
 
 NAME = "experiment.vllm_worker.kernels"
 
@@ -82,8 +79,3 @@ def test_a_wrong_result_fails(kernels: Any, monkeypatch: pytest.MonkeyPatch) -> 
     assert kernels.main() == 0
     monkeypatch.setattr(sys.modules["vllm._custom_ops"], "rms_norm", lambda *_: None)
     assert kernels.main() == 2
-
-
-@pytest.mark.vllm
-def test_they_run_in_the_environment_of_make_vllm(real_vllm: str) -> None:
-    vllm_setup.run_kernels(Path(real_vllm))

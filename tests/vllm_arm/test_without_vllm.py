@@ -17,18 +17,6 @@ from experiment.text.messages import message
 WORDS = ("run", "--yes", "--offline", "--lang", "en", "--model", "tiny-gpt2", "--device", "cpu")
 
 
-def test_a_run_without_vllm_says_how_to_get_it_and_ends_well(
-    directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("experiment.arms.launch.VLLM_ENVIRONMENT", "nowhere")
-    assert main([*WORDS, "--arms", "paged,vllm", "--out", str(directory)]) == ExitCode.OK
-    assert "make vllm" in " ".join(capsys.readouterr().out.split())
-    run = json.loads((directory / "run.json").read_text(encoding="utf-8"))
-    found = {arm["arm"]: arm["status"] for arm in run["results"]["arms"]}
-    assert found == {"paged": "finished", "vllm": "skipped"}
-    assert run["config"]["cache"]["block_size"] == 16  # nobody runs who needs another
-
-
 def test_a_vllm_that_is_skipped_changes_nothing_for_the_others(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
