@@ -6,6 +6,7 @@ import pytest
 from made_up import cell
 
 from experiment.analysis.experiment_results import ExperimentResult, FigureValue
+from experiment.analysis.metrics import METRICS
 from experiment.compare.results import Figure
 from experiment.experiments.evaluate import _problems
 from experiment.experiments.registry import EXPERIMENTS, figure_name
@@ -19,7 +20,7 @@ from experiment.text import LANGUAGES, Translator, catalogue
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_what_runs_in_beam_search_are_sequences_and_elsewhere_requests(lang: str) -> None:
     t = Translator(lang)
-    own, usual = t("experiments.beam.running_peak"), t("experiments.figure.running_peak")
+    own, usual = t("experiments.beam.running_peak"), t.message(METRICS["running_peak"].label)
     assert own != usual
     for name, spec in EXPERIMENTS.items():
         assert spec.renamed <= set(spec.figures)

@@ -8,7 +8,7 @@ from typing import Any
 from experiment.report.console.simulation import SimulationConsole
 from experiment.report.facts.simulation import memory_facts, trace_facts
 from experiment.report.facts.simulation_figures import rounding_note
-from experiment.report.facts.simulation_values import written
+from experiment.report.facts.values import written
 from experiment.simulate.names import DEFAULT_POLICIES
 from experiment.text import format_bytes
 from experiment.text.messages import Message, message

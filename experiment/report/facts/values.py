@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import Any
 
+from experiment.analysis.experiment_results import Number, Unit
 from experiment.text import DASH, STEERING, format_bytes, format_seconds
 
 _MOST_TEXT = 300
@@ -52,6 +53,23 @@ def rate(value: float | None) -> str | None:
 def seconds(value: float | None) -> str | None:
     """A time."""
     return None if value is None else format_seconds(value)
+
+
+def written(value: Number | None, unit: Unit) -> str:
+    """A value in its unit; unknown is a dash."""
+    if value is None:
+        return DASH
+    if unit == "share":
+        # A share below one in a hundred would be left with a single digit, or with none.
+        return f"{value * 100:,.{2 if 0 < abs(value) < 0.01 else 1}f} %"
+    if unit == "bytes":
+        return format_bytes(value)
+    if unit == "seconds":
+        return format_seconds(value)
+    if unit == "count":
+        return f"{value:,.0f}"
+    # Means and rates: three digits are as much as they can tell.
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.{1 if abs(value) >= 100 else 2}f}"
 
 
 def fixed(value: float | None, digits: int, unit: str = "") -> str | None:

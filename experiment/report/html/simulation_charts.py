@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.simulation_figures import ALLOCATED, OTHER, Result, policy_of
-from experiment.report.facts.simulation_values import written
+from experiment.report.facts.values import written
 from experiment.report.html.charts import Width, both_widths, slots
 from experiment.report.html.svg import (
     Scale,

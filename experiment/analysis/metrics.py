@@ -1,0 +1,354 @@
+"""Every figure that this program shows: its unit, how it came about, which direction is better.
+
+    METRICS[name] ┬ unit, kind, better, label    the same in every report, comparison and gate
+                  └ read                         how an ordinary run has it; None: it has not
+
+    count    decided by lengths and settings: the same in each run of them      may be gated
+             (by the model's scores, too, where these decide tokens, beams or ends)
+    time     depends on the clock of the machine                               never gated
+    measured read from the machine: memory of processes, rounding of floats    never gated
+
+How the repeats of an experiment and kvsim's predictions have it is in
+:mod:`experiment.experiments.figures`, how a simulation has it in
+:mod:`experiment.report.facts.simulation_figures`: both name metrics of this table. A direction is
+named only where nobody could want the other one: reserved bytes are equal by design, and more is
+allocated where more requests run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any
+
+from experiment.analysis.experiment_results import Better, Kind, Number, Unit
+from experiment.analysis.results import ArmResult, RequestResult, Results, TokenComparison
+from experiment.text.messages import Message, message
+from kvsim.accounting.slots import SlotState
+from kvsim.sim.arena import FITS
+
+Read = Callable[[Results, ArmResult], Number | None]
+PERCENTILES = (50, 90, 95, 99)
+_SLOTS: dict[str, Better | None] = {
+    "reserved": None, "allocated": None, "live": None, "wasted": "less", "padding": "less",
+    "finished": "less", "unwritten": "less", "rounding": "less", "hole": "less", "cached": None,
+    "engine": None, "watermark": None, "free": None,
+}  # fmt: skip
+_BYTES = ("reserved", "allocated", "live", "wasted")
+_FIRST = ("hit_cross", "hit_batch")  # at a request's first admission
+_AGAIN = ("hit_own", "hit_again")  # when it comes back after a preemption
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric by its name.
+
+    Attributes:
+        read: its value of an arm of an ordinary run, None where that is unknown.
+        named: its label where that is made of others; else it is ``metric.<name>``.
+    """
+
+    name: str
+    unit: Unit
+    kind: Kind
+    better: Better | None = None
+    read: Read | None = None
+    named: Message | None = None
+
+    @property
+    def label(self) -> Message:
+        """What it is called."""
+        return self.named or message(f"metric.{self.name}")
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A number of an arm's result by its path; None where a part of the path is."""
+
+    path: str
+
+    def __call__(self, _: Results, arm: ArmResult) -> Number | None:
+        """The number."""
+        value: Any = arm
+        for name in self.path.split("."):
+            value = None if value is None else getattr(value, name)
+        found: Number | None = value
+        return found
+
+
+def statistic(name: str, of: Message, **params: Any) -> Message:
+    """A label made of another one: its mean, its percentile."""
+    return message(f"metric.stat.{name}", figure=of.model_dump(), **params)
+
+
+def _peak_slots(name: str) -> Read:
+    return lambda _, arm: round(getattr(arm.peak, name)) if arm.peak else None
+
+
+def _of_requests(seconds: Callable[[RequestResult], float | None]) -> Read:
+    def mean(_: Results, arm: ArmResult) -> float | None:
+        known = [value for r in arm.requests if (value := seconds(r)) is not None]
+        return fmean(known) if known else None
+
+    return mean
+
+
+def _tokens(value: Callable[[TokenComparison], Number | None]) -> Read:
+    """Of the comparison with the reference arm's tokens; the reference itself has none."""
+    return lambda results, arm: next(
+        (value(one) for one in results.tokens if one.arm == arm.arm), None
+    )
+
+
+def _prefix(*names: str, theirs: str | None = None) -> Read:
+    """Of the prefix cache, in tokens; ``theirs``: of vLLM's statistics, of first admissions too."""
+
+    def value(_: Results, arm: ArmResult) -> int | None:
+        if arm.prefix_cache is not None:
+            return sum(arm.prefix_cache[name] for name in names)
+        if theirs is None or arm.engine is None or not arm.engine.prefix_queries:
+            return None
+        found: int = getattr(arm.engine, theirs)
+        return found
+
+    return value
+
+
+def _error(name: str) -> Read:
+    def value(_: Results, arm: ArmResult) -> Number | None:
+        found = arm.quantization.get(name) if arm.quantization else None
+        return found if isinstance(found, int | float) else None
+
+    return value
+
+
+def _ended(_: Results, arm: ArmResult) -> int | None:
+    return len(arm.requests) if arm.status == "finished" else None
+
+
+def _problems(_: Results, arm: ArmResult) -> int | None:
+    return len(arm.problems) if arm.status == "finished" else None
+
+
+def _apart(_: Results, arm: ArmResult) -> int | None:
+    found = arm.reconciliation
+    if found is None or all(row.agrees is None for row in found.rows):
+        return None
+    return sum(row.agrees is False for row in found.rows)
+
+
+def _unplanned(_: Results, arm: ArmResult) -> int | None:
+    check = arm.simulator
+    return None if check is None or check.equal_steps is None else check.steps - check.equal_steps
+
+
+def _term(name: str) -> Message:
+    return message(f"term.{name}.name")
+
+
+def _slots(name: str) -> Message:
+    return statistic("slots", _term(name))
+
+
+def _pool() -> Iterator[Metric]:
+    """Slots and bytes at the peak of live slots, and slots on average."""
+    for name, better in _SLOTS.items():
+        yield Metric(f"{name}_slots", "count", "count", better, _peak_slots(name), _slots(name))
+    for name in _BYTES:
+        yield Metric(
+            f"{name}_bytes", "bytes", "count", _SLOTS[name], Field(f"peak_bytes.{name}"),
+            _term(name),
+        )  # fmt: skip
+    for name in _BYTES:
+        yield Metric(
+            f"{name}_slots_mean", "mean", "time", _SLOTS[name], Field(f"mean.{name}"),
+            statistic("over_time", _slots(name)),
+        )  # fmt: skip
+
+
+def _times() -> Iterator[Metric]:
+    """Seconds of requests: their mean, and percentiles."""
+    means: dict[str, Read | None] = {
+        "first_token": _of_requests(lambda r: r.first_token_s),
+        "latency": _of_requests(lambda r: r.latency_s),
+        "wait": _of_requests(lambda r: r.wait_s),
+        "per_token": None,
+    }
+    for name, mean in means.items():
+        of = message(f"metric.{name}")
+        yield Metric(f"{name}_s", "seconds", "time", "less", mean, statistic("mean", of))
+        for percent in PERCENTILES:
+            named = statistic("percentile", of, n=percent)
+            yield Metric(f"{name}_p{percent}_s", "seconds", "time", "less", named=named)
+
+
+def _queues() -> Iterator[Metric]:
+    """How many requests run and wait, over the time of a simulation."""
+    for name in ("running", "waiting"):
+        of = message(f"metric.{name}")
+        if name == "waiting":
+            yield Metric("waiting_mean", "mean", "time", named=statistic("over_time", of))
+        yield Metric(f"{name}_busy_mean", "mean", "time", named=statistic("busy", of))
+        for percent in (50, 99):
+            named = statistic("percentile", of, n=percent)
+            yield Metric(f"{name}_p{percent}", "count", "time", named=named)
+        yield Metric(f"{name}_peak", "count", "count", named=statistic("most", of))
+
+
+def _shares() -> Iterator[Metric]:
+    """States of slots as shares of the pool, over the time of a simulation."""
+    better: dict[str, Better] = {"live": "more", "wasted": "less"}
+    for name in ("allocated", "live", "wasted"):
+        named = statistic("of_pool", _term(name))
+        yield Metric(f"{name}_of_pool", "share", "count", better.get(name), named=named)
+    states = [state.value for state in SlotState]
+    for name in (*states, "written_later", "never_written"):
+        named = statistic("mean", message(f"state.{name}"))
+        yield Metric(f"{name}_mean_share", "share", "count", named=named)
+    for name in states:
+        named = statistic("most", message(f"state.{name}"))
+        yield Metric(f"{name}_peak_share", "share", "count", named=named)
+
+
+def _arenas() -> Iterator[Metric]:
+    """What a contiguous arena beside the paged arm counted."""
+    known = {metric.name: metric for metric in (*_EXPERIMENTS, *_queues(), *_RUN)}
+    for arena in FITS:
+        name = message(f"experiments.arena.{arena}").model_dump()
+        for each in (
+            "refused_steps", "steps", "running_peak", "running_over_steps", "first_step", "free",
+            "largest", "needed",
+        ):  # fmt: skip
+            metric = known[each]
+            named = statistic("arena", metric.label, arena=name)
+            yield replace(metric, name=f"{arena}_{each}", read=None, named=named)
+
+
+_RUN = (
+    Metric("live_share", "share", "count", "more", Field("peak.utilisation")),
+    Metric("fits", "count", "count", "more", Field("fits")),
+    Metric("fits_plain", "count", "count", "more", Field("fits_plain")),
+    Metric("slot_bytes", "bytes", "count", None, Field("slot_bytes")),
+    Metric("block_size", "count", "count", None, Field("block_size")),
+    Metric("blocks", "count", "count", None, Field("blocks")),
+    Metric("kv_bytes", "bytes", "count", None, Field("tensor_bytes")),
+    Metric("budget_bytes", "bytes", "count", None, Field("budget_bytes")),
+    Metric("requests", "count", "count", "more", _ended),
+    Metric("new_tokens", "count", "count", None, Field("new_tokens")),
+    Metric("steps", "count", "count", "less", Field("steps")),
+    Metric("preemptions", "count", "count", "less", Field("preemptions")),
+    Metric("copied_blocks", "count", "count", "less", Field("copied_blocks")),
+    Metric("swapped_blocks", "count", "count", "less", Field("swapped_blocks")),
+    Metric("shared_peak", "count", "count", None, Field("shared_peak")),
+    Metric("moved_bytes", "bytes", "count", "less", Field("moved_bytes")),
+    Metric("prefix_queried", "count", "count", None, _prefix("queried", theirs="prefix_queries")),
+    Metric("prefix_found", "count", "count", "more", _prefix(*_FIRST, theirs="prefix_hits")),
+    # Of preempted requests, and so more of both where more are preempted.
+    Metric("prefix_requeried", "count", "count", None, _prefix("requeried")),
+    Metric("prefix_found_again", "count", "count", None, _prefix(*_AGAIN)),
+    Metric("equal_requests", "count", "count", "more", _tokens(lambda o: o.equal_requests)),
+    Metric("equal_tokens", "share", "count", "more", _tokens(lambda o: o.equal_token_share)),
+    Metric("unplanned_steps", "count", "count", "less", _unplanned),
+    Metric("problems", "count", "count", "less", _problems),
+    Metric("attention_error", "share", "measured", "less", _error("attention")),
+    Metric("logit_error", "mean", "measured", "less", _error("logit_mean")),
+    Metric("generate_s", "seconds", "time", "less", Field("generate_s")),
+    Metric("tokens_per_s", "rate", "time", "more", Field("tokens_per_s")),
+    *_times(),
+    Metric("running_mean", "mean", "time", "more", Field("mean_running"),
+           statistic("over_time", message("metric.running"))),
+    Metric("load_s", "seconds", "time", "less", Field("load_s")),
+    Metric("import_s", "seconds", "time", "less", Field("import_s")),
+    Metric("process_peak", "bytes", "measured", "less", Field("process_peak")),
+    Metric("channels_apart", "count", "measured", "less", _apart),
+)  # fmt: skip
+
+
+def _over_steps(name: str, of: Message, better: Better | None = None) -> Metric:
+    return Metric(name, "mean", "count", better, named=statistic("over_steps", of))
+
+
+_EXPERIMENTS = (
+    Metric("usable_blocks", "count", "count"),
+    _over_steps("running_over_steps", message("metric.running"), "more"),
+    # Of requests that come at a rate, more at a time are slower ones: no direction is right.
+    _over_steps("running_at_rate", message("metric.running_at_rate")),
+    Metric("live_peak", "count", "count", named=statistic("most", _slots("live"))),
+    _over_steps("allocated_mean", _slots("allocated")),
+    Metric("waste", "share", "count", "less"),
+    Metric("reserved_swing", "share", "count", "less"),
+    _over_steps("table_entries", message("metric.table_entries")),
+    Metric("usable_slots", "count", "count"),
+    _over_steps("unshared_slots", message("metric.unshared_slots")),
+    _over_steps("held_slots", message("metric.held_slots")),
+    Metric(
+        "shared_slots", "count", "count", named=statistic("most", message("metric.shared_slots"))
+    ),
+    Metric("saved", "share", "count", "more"),
+    Metric("copied_slots", "count", "count", "less"),
+    Metric("recomputed_tokens", "count", "count", "less"),
+    Metric("computed", "count", "count", "less"),
+    Metric("block_bytes", "bytes", "count", "less"),
+    Metric("logit_error_share", "share", "measured", "less"),
+    Metric("same_token", "share", "measured", "more"),
+    Metric("error_positions", "count", "measured"),
+    Metric("step_s", "seconds", "time", "less"),
+    Metric("decode_step_s", "seconds", "time", "less"),
+    Metric("loop_latency_s", "seconds", "time", "less"),
+    Metric("loop_latency_most_s", "seconds", "time", "less"),
+    Metric("requests_per_s", "rate", "time", "more"),
+    Metric("succeeded", "share", "time", "more"),
+    # Of neither is more or less than one better: both say whether a queue grows.
+    Metric("kept_up", "share", "time"),
+    Metric("later_tokens", "mean", "time"),
+    Metric("rest", "mean", "time", "less"),
+    Metric("slowest", "mean", "time", "less"),
+    Metric("first_ttft_s", "seconds", "time", "less"),
+    Metric("later_ttft_s", "seconds", "time", "less"),
+    Metric("lookup_contiguous_s", "seconds", "time", "less"),
+    Metric("lookup_ordered_s", "seconds", "time", "less"),
+    Metric("lookup_scattered_s", "seconds", "time", "less"),
+    Metric("lookup_share", "share", "time", "less"),
+    Metric("lookup_of_step", "share", "time", "less"),
+    Metric("refused_steps", "count", "count", "less"),
+    Metric("first_step", "count", "count"),
+    Metric("free", "bytes", "count"),
+    Metric("largest", "bytes", "count"),
+    Metric("needed", "bytes", "count"),
+    Metric("urgent_first_steps", "mean", "count", "less"),
+    Metric("patient_first_steps", "mean", "count", "less"),
+    Metric("urgent_first_s", "seconds", "time", "less"),
+    Metric("patient_first_s", "seconds", "time", "less"),
+)
+_SIMULATIONS = (
+    Metric("pool", "bytes", "count"),
+    Metric("pool_slots", "count", "count"),
+    Metric("arrived", "count", "count"),
+    Metric("refused", "count", "count"),
+    Metric("preempted_requests", "count", "count"),
+    Metric("preempted_most", "count", "count"),
+    Metric("computed_tokens", "count", "count"),
+    Metric("pad_tokens", "count", "count"),
+    Metric("ended_tokens", "count", "count"),
+    Metric("swapped_bytes", "bytes", "count"),
+    Metric("grown_slots", "count", "count"),
+    Metric("copy_peak_slots", "count", "count"),
+    Metric("batches", "count", "count"),
+    Metric("hits_first_share", "share", "count"),
+    Metric("hits_own_share", "share", "count"),
+    Metric("orphaned", "count", "count"),
+    Metric("free_run_mean", "count", "count"),
+    Metric("free_run_least", "count", "count"),
+    Metric("fragmentation_share", "share", "count"),
+    Metric("span_s", "seconds", "time"),
+    Metric("busy_s", "seconds", "time"),
+)
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        *_pool(), *_RUN, *_EXPERIMENTS, *_arenas(), *_queues(), *_shares(), *_SIMULATIONS,
+    )
+}  # fmt: skip
+# Those of an ordinary run.
+ARM_METRICS = {metric.name: metric for metric in METRICS.values() if metric.read is not None}
