@@ -17,7 +17,7 @@ allocated where more requests run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
@@ -36,6 +36,7 @@ _SLOTS: dict[str, Better | None] = {
     "engine": None, "watermark": None, "free": None,
 }  # fmt: skip
 _BYTES = ("reserved", "allocated", "live", "wasted")
+_OF_POOL: dict[str, Better | None] = {"allocated": None, "live": "more", "wasted": "less"}
 _FIRST = ("hit_cross", "hit_batch")  # at a request's first admission
 _AGAIN = ("hit_own", "hit_again")  # when it comes back after a preemption
 
@@ -151,82 +152,31 @@ def _slots(name: str) -> Message:
     return statistic("slots", _term(name))
 
 
-def _pool() -> Iterator[Metric]:
-    """Slots and bytes at the peak of live slots, and slots on average."""
-    for name, better in _SLOTS.items():
-        yield Metric(f"{name}_slots", "count", "count", better, _peak_slots(name), _slots(name))
-    for name in _BYTES:
-        yield Metric(
-            f"{name}_bytes", "bytes", "count", _SLOTS[name], Field(f"peak_bytes.{name}"),
-            _term(name),
-        )  # fmt: skip
-    for name in _BYTES:
-        yield Metric(
-            f"{name}_slots_mean", "mean", "time", _SLOTS[name], Field(f"mean.{name}"),
-            statistic("over_time", _slots(name)),
-        )  # fmt: skip
+def _noun(name: str) -> Message:
+    return message(f"metric.{name}")
 
 
-def _times() -> Iterator[Metric]:
-    """Seconds of requests: their mean, and percentiles."""
-    means: dict[str, Read | None] = {
-        "first_token": _of_requests(lambda r: r.first_token_s),
-        "latency": _of_requests(lambda r: r.latency_s),
-        "wait": _of_requests(lambda r: r.wait_s),
-        "per_token": None,
-    }
-    for name, mean in means.items():
-        of = message(f"metric.{name}")
-        yield Metric(f"{name}_s", "seconds", "time", "less", mean, statistic("mean", of))
-        for percent in PERCENTILES:
-            named = statistic("percentile", of, n=percent)
-            yield Metric(f"{name}_p{percent}_s", "seconds", "time", "less", named=named)
+def _over_steps(name: str, of: Message, better: Better | None = None) -> Metric:
+    return Metric(name, "mean", "count", better, named=statistic("over_steps", of))
 
 
-def _queues() -> Iterator[Metric]:
-    """How many requests run and wait, over the time of a simulation."""
-    for name in ("running", "waiting"):
-        of = message(f"metric.{name}")
-        if name == "waiting":
-            yield Metric("waiting_mean", "mean", "time", named=statistic("over_time", of))
-        yield Metric(f"{name}_busy_mean", "mean", "time", named=statistic("busy", of))
-        for percent in (50, 99):
-            named = statistic("percentile", of, n=percent)
-            yield Metric(f"{name}_p{percent}", "count", "time", named=named)
-        yield Metric(f"{name}_peak", "count", "count", named=statistic("most", of))
-
-
-def _shares() -> Iterator[Metric]:
-    """States of slots as shares of the pool, over the time of a simulation."""
-    better: dict[str, Better] = {"live": "more", "wasted": "less"}
-    for name in ("allocated", "live", "wasted"):
-        named = statistic("of_pool", _term(name))
-        yield Metric(f"{name}_of_pool", "share", "count", better.get(name), named=named)
-    states = [state.value for state in SlotState]
-    for name in (*states, "written_later", "never_written"):
-        named = statistic("mean", message(f"state.{name}"))
-        yield Metric(f"{name}_mean_share", "share", "count", named=named)
-    for name in states:
-        named = statistic("most", message(f"state.{name}"))
-        yield Metric(f"{name}_peak_share", "share", "count", named=named)
-
-
-def _arenas() -> Iterator[Metric]:
-    """What a contiguous arena beside the paged arm counted."""
-    known = {metric.name: metric for metric in (*_EXPERIMENTS, *_queues(), *_RUN)}
-    for arena in FITS:
-        name = message(f"experiments.arena.{arena}").model_dump()
-        for each in (
-            "refused_steps", "steps", "running_peak", "running_over_steps", "first_step", "free",
-            "largest", "needed",
-        ):  # fmt: skip
-            metric = known[each]
-            named = statistic("arena", metric.label, arena=name)
-            yield replace(metric, name=f"{arena}_{each}", read=None, named=named)
-
-
+_MEANS: dict[str, Read | None] = {
+    "first_token": _of_requests(lambda r: r.first_token_s),
+    "latency": _of_requests(lambda r: r.latency_s),
+    "wait": _of_requests(lambda r: r.wait_s),
+    "per_token": None,
+}
+# What an ordinary run has: at the peak of live slots, but for means and times.
 _RUN = (
+    *(Metric(f"{name}_slots", "count", "count", better, _peak_slots(name), _slots(name))
+      for name, better in _SLOTS.items()),
+    *(Metric(f"{name}_bytes", "bytes", "count", _SLOTS[name], Field(f"peak_bytes.{name}"),
+             _term(name)) for name in _BYTES),
+    *(Metric(f"{name}_slots_mean", "mean", "time", _SLOTS[name], Field(f"mean.{name}"),
+             statistic("over_time", _slots(name))) for name in _BYTES),
     Metric("live_share", "share", "count", "more", Field("peak.utilisation")),
+    Metric("live_share_mean", "share", "time", "more", Field("mean.utilisation"),
+           statistic("over_time", _noun("live_share"))),
     Metric("fits", "count", "count", "more", Field("fits")),
     Metric("fits_plain", "count", "count", "more", Field("fits_plain")),
     Metric("slot_bytes", "bytes", "count", None, Field("slot_bytes")),
@@ -255,35 +205,34 @@ _RUN = (
     Metric("logit_error", "mean", "measured", "less", _error("logit_mean")),
     Metric("generate_s", "seconds", "time", "less", Field("generate_s")),
     Metric("tokens_per_s", "rate", "time", "more", Field("tokens_per_s")),
-    *_times(),
+    *(Metric(f"{name}_s", "seconds", "time", "less", mean, statistic("mean", _noun(name)))
+      for name, mean in _MEANS.items()),
+    Metric("mean_request_s", "seconds", "time", "less", Field("mean_request_s")),
     Metric("running_mean", "mean", "time", "more", Field("mean_running"),
-           statistic("over_time", message("metric.running"))),
+           statistic("over_time", _noun("running"))),
     Metric("load_s", "seconds", "time", "less", Field("load_s")),
     Metric("import_s", "seconds", "time", "less", Field("import_s")),
     Metric("process_peak", "bytes", "measured", "less", Field("process_peak")),
     Metric("channels_apart", "count", "measured", "less", _apart),
 )  # fmt: skip
-
-
-def _over_steps(name: str, of: Message, better: Better | None = None) -> Metric:
-    return Metric(name, "mean", "count", better, named=statistic("over_steps", of))
-
-
+# What repeats of an experiment have besides.
 _EXPERIMENTS = (
+    # Paging holds requests at its peak that give way a little later: more of it is no gain.
+    Metric("running_peak", "count", "count", named=statistic("most", _noun("running"))),
     Metric("usable_blocks", "count", "count"),
-    _over_steps("running_over_steps", message("metric.running"), "more"),
+    _over_steps("running_over_steps", _noun("running"), "more"),
     # Of requests that come at a rate, more at a time are slower ones: no direction is right.
-    _over_steps("running_at_rate", message("metric.running_at_rate")),
+    _over_steps("running_at_rate", _noun("running_at_rate")),
     Metric("live_peak", "count", "count", named=statistic("most", _slots("live"))),
     _over_steps("allocated_mean", _slots("allocated")),
     Metric("waste", "share", "count", "less"),
     Metric("reserved_swing", "share", "count", "less"),
-    _over_steps("table_entries", message("metric.table_entries")),
+    _over_steps("table_entries", _noun("table_entries")),
     Metric("usable_slots", "count", "count"),
-    _over_steps("unshared_slots", message("metric.unshared_slots")),
-    _over_steps("held_slots", message("metric.held_slots")),
+    _over_steps("unshared_slots", _noun("unshared_slots")),
+    _over_steps("held_slots", _noun("held_slots")),
     Metric(
-        "shared_slots", "count", "count", named=statistic("most", message("metric.shared_slots"))
+        "shared_slots", "count", "count", named=statistic("most", _noun("shared_slots"))
     ),
     Metric("saved", "share", "count", "more"),
     Metric("copied_slots", "count", "count", "less"),
@@ -293,6 +242,11 @@ _EXPERIMENTS = (
     Metric("logit_error_share", "share", "measured", "less"),
     Metric("same_token", "share", "measured", "more"),
     Metric("error_positions", "count", "measured"),
+    *(Metric(f"{name}_p{percent}_s", "seconds", "time", "less",
+             named=statistic("percentile", _noun(name), n=percent))
+      for name in _MEANS for percent in PERCENTILES),
+    *(Metric(f"{name}_{part}_s", "seconds", "time", "less", named=statistic(stat, _noun(name)))
+      for name in _MEANS for part, stat in (("median", "median"), ("max", "most"))),
     Metric("step_s", "seconds", "time", "less"),
     Metric("decode_step_s", "seconds", "time", "less"),
     Metric("loop_latency_s", "seconds", "time", "less"),
@@ -320,8 +274,34 @@ _EXPERIMENTS = (
     Metric("patient_first_steps", "mean", "count", "less"),
     Metric("urgent_first_s", "seconds", "time", "less"),
     Metric("patient_first_s", "seconds", "time", "less"),
-)
+)  # fmt: skip
+_IN_ARENAS = (
+    "refused_steps", "steps", "running_peak", "running_over_steps", "first_step", "free",
+    "largest", "needed",
+)  # fmt: skip
+# What a contiguous arena beside the paged arm has.
+_ARENAS = (
+    replace(metric, name=f"{arena}_{metric.name}", read=None, named=statistic(
+        "arena", metric.label, arena=message(f"experiments.arena.{arena}").model_dump()))
+    for arena in FITS for metric in (*_RUN, *_EXPERIMENTS) if metric.name in _IN_ARENAS
+)  # fmt: skip
+_STATES = tuple(state.value for state in SlotState)
+# What a simulation has besides, over its time.
 _SIMULATIONS = (
+    *(Metric(f"{name}_of_pool", "share", "count", better, named=statistic("of_pool", _term(name)))
+      for name, better in _OF_POOL.items()),
+    *(Metric(f"{name}_mean_share", "share", "count",
+             named=statistic("mean", message(f"state.{name}")))
+      for name in (*_STATES, "written_later", "never_written")),
+    *(Metric(f"{name}_peak_share", "share", "count",
+             named=statistic("most", message(f"state.{name}"))) for name in _STATES),
+    Metric("waiting_mean", "mean", "time", named=statistic("over_time", _noun("waiting"))),
+    Metric("waiting_peak", "count", "count", named=statistic("most", _noun("waiting"))),
+    *(Metric(f"{name}_busy_mean", "mean", "time", named=statistic("busy", _noun(name)))
+      for name in ("running", "waiting")),
+    *(Metric(f"{name}_p{percent}", "count", "time",
+             named=statistic("percentile", _noun(name), n=percent))
+      for name in ("running", "waiting") for percent in (50, 99)),
     Metric("pool", "bytes", "count"),
     Metric("pool_slots", "count", "count"),
     Metric("arrived", "count", "count"),
@@ -343,12 +323,20 @@ _SIMULATIONS = (
     Metric("fragmentation_share", "share", "count"),
     Metric("span_s", "seconds", "time"),
     Metric("busy_s", "seconds", "time"),
-)
+)  # fmt: skip
 METRICS: dict[str, Metric] = {
-    metric.name: metric
-    for metric in (
-        *_pool(), *_RUN, *_EXPERIMENTS, *_arenas(), *_queues(), *_shares(), *_SIMULATIONS,
-    )
-}  # fmt: skip
+    metric.name: metric for metric in (*_RUN, *_EXPERIMENTS, *_ARENAS, *_SIMULATIONS)
+}
 # Those of an ordinary run.
 ARM_METRICS = {metric.name: metric for metric in METRICS.values() if metric.read is not None}
+# Rows of a run's tables on the console and on its page, and of its summary in Markdown.
+TABLE = (
+    "reserved_bytes", "allocated_bytes", "live_bytes", "wasted_bytes", "live_share",
+    "live_share_mean", "fits", "kv_bytes", "process_peak", "load_s", "generate_s",
+    "mean_request_s", "tokens_per_s", "moved_bytes", "preemptions", "swapped_blocks",
+    "copied_blocks",
+)  # fmt: skip
+SUMMARY = (
+    "reserved_bytes", "allocated_bytes", "live_bytes", "wasted_bytes", "live_share", "fits",
+    "tokens_per_s", "preemptions",
+)  # fmt: skip

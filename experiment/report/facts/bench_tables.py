@@ -12,8 +12,8 @@ from statistics import median
 from experiment.bench.data import BenchData
 from experiment.bench.rows import Row
 from experiment.bench.summary import OURS, Line, lines
+from experiment.report.facts.arm_figures import has_blocks
 from experiment.report.facts.bench import mode_words, trials, workload_names
-from experiment.report.facts.block_events import has_blocks
 from experiment.report.facts.texts import arm_name
 from experiment.report.facts.values import fixed, ranged
 from experiment.text import DASH, Translator, format_bytes
