@@ -21,7 +21,8 @@ from experiment.analysis.experiment_results import (
 from experiment.analysis.finding_text import answer
 from experiment.analysis.gains import gains
 from experiment.analysis.results import Results
-from experiment.config.schema import ARM_GROUPS, Config, expand_arms, make_config
+from experiment.config.arms import ARM_GROUPS
+from experiment.config.schema import Config, expand_arms, make_config
 from experiment.events import ModelPrepared, RunFinished, WorkloadReady
 from experiment.experiments.arenas import ArenaPrediction
 from experiment.experiments.base import Experiment, ascending

@@ -10,8 +10,9 @@ from in_process import CONFIGS, Ran, run, tiny_config
 
 from experiment.analysis.conclusions import evaluate
 from experiment.analysis.experiment_results import FigureValue
+from experiment.config.arms import ARM_GROUPS
 from experiment.config.reading import load_config
-from experiment.config.schema import ARM_GROUPS, expand_arms
+from experiment.config.schema import expand_arms
 from experiment.events import RepeatFinished, RequestFinished, Step
 from experiment.experiments.base import cell_config
 from experiment.experiments.evaluate import picture
