@@ -1,7 +1,7 @@
 """Every figure that this program shows: its unit, how it came about, which direction is better.
 
     METRICS[name] ┬ unit, kind, better, label    the same in every report, comparison and gate
-                  └ read                         how an ordinary run has it; None: it has not
+                  └ read                         how it is read of an arm of an ordinary run
 
     count    decided by lengths and settings: the same in each run of them      may be gated
              (by the model's scores, too, where these decide tokens, beams or ends)
@@ -18,7 +18,8 @@ allocated where more requests run.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import reduce
 from statistics import fmean
 from typing import Any
 
@@ -46,7 +47,7 @@ class Metric:
     """A metric by its name.
 
     Attributes:
-        read: its value of an arm of an ordinary run, None where that is unknown.
+        read: its value of an arm of an ordinary run; None where it is unknown.
         named: its label where that is made of others; else it is ``metric.<name>``.
     """
 
@@ -54,7 +55,7 @@ class Metric:
     unit: Unit
     kind: Kind
     better: Better | None = None
-    read: Read | None = None
+    read: Read = lambda _, __: None
     named: Message | None = None
 
     @property
@@ -69,12 +70,10 @@ class Field:
 
     path: str
 
-    def __call__(self, _: Results, arm: ArmResult) -> Number | None:
+    def __call__(self, _: Results, arm: Any) -> Number | None:
         """The number."""
-        value: Any = arm
-        for name in self.path.split("."):
-            value = None if value is None else getattr(value, name)
-        found: Number | None = value
+        names = self.path.split(".")
+        found: Number | None = reduce(lambda at, name: at and getattr(at, name), names, arm)
         return found
 
 
@@ -124,14 +123,6 @@ def _error(name: str) -> Read:
     return value
 
 
-def _ended(_: Results, arm: ArmResult) -> int | None:
-    return len(arm.requests) if arm.status == "finished" else None
-
-
-def _problems(_: Results, arm: ArmResult) -> int | None:
-    return len(arm.problems) if arm.status == "finished" else None
-
-
 def _apart(_: Results, arm: ArmResult) -> int | None:
     found = arm.reconciliation
     if found is None or all(row.agrees is None for row in found.rows):
@@ -160,12 +151,12 @@ def _over_steps(name: str, of: Message, better: Better | None = None) -> Metric:
     return Metric(name, "mean", "count", better, named=statistic("over_steps", of))
 
 
-_MEANS: dict[str, Read | None] = {
+_MEANS: dict[str, Read] = {
     "first_token": _of_requests(lambda r: r.first_token_s),
     "latency": _of_requests(lambda r: r.latency_s),
     "wait": _of_requests(lambda r: r.wait_s),
-    "per_token": None,
 }
+_TIMES = (*_MEANS, "per_token")
 # What an ordinary run has: at the peak of live slots, but for means and times.
 _RUN = (
     *(Metric(f"{name}_slots", "count", "count", better, _peak_slots(name), _slots(name))
@@ -184,7 +175,8 @@ _RUN = (
     Metric("blocks", "count", "count", None, Field("blocks")),
     Metric("kv_bytes", "bytes", "count", None, Field("tensor_bytes")),
     Metric("budget_bytes", "bytes", "count", None, Field("budget_bytes")),
-    Metric("requests", "count", "count", "more", _ended),
+    Metric("requests", "count", "count", "more",
+           lambda _, arm: len(arm.requests) if arm.status == "finished" else None),
     Metric("new_tokens", "count", "count", None, Field("new_tokens")),
     Metric("steps", "count", "count", "less", Field("steps")),
     Metric("preemptions", "count", "count", "less", Field("preemptions")),
@@ -200,7 +192,8 @@ _RUN = (
     Metric("equal_requests", "count", "count", "more", _tokens(lambda o: o.equal_requests)),
     Metric("equal_tokens", "share", "count", "more", _tokens(lambda o: o.equal_token_share)),
     Metric("unplanned_steps", "count", "count", "less", _unplanned),
-    Metric("problems", "count", "count", "less", _problems),
+    Metric("problems", "count", "count", "less",
+           lambda _, arm: len(arm.problems) if arm.status == "finished" else None),
     Metric("attention_error", "share", "measured", "less", _error("attention")),
     Metric("logit_error", "mean", "measured", "less", _error("logit_mean")),
     Metric("generate_s", "seconds", "time", "less", Field("generate_s")),
@@ -244,9 +237,10 @@ _EXPERIMENTS = (
     Metric("error_positions", "count", "measured"),
     *(Metric(f"{name}_p{percent}_s", "seconds", "time", "less",
              named=statistic("percentile", _noun(name), n=percent))
-      for name in _MEANS for percent in PERCENTILES),
+      for name in _TIMES for percent in PERCENTILES),
     *(Metric(f"{name}_{part}_s", "seconds", "time", "less", named=statistic(stat, _noun(name)))
-      for name in _MEANS for part, stat in (("median", "median"), ("max", "most"))),
+      for name in _TIMES for part, stat in (("median", "median"), ("max", "most"))),
+    Metric("per_token_s", "seconds", "time", "less", named=statistic("mean", _noun("per_token"))),
     Metric("step_s", "seconds", "time", "less"),
     Metric("decode_step_s", "seconds", "time", "less"),
     Metric("loop_latency_s", "seconds", "time", "less"),
@@ -281,7 +275,7 @@ _IN_ARENAS = (
 )  # fmt: skip
 # What a contiguous arena beside the paged arm has.
 _ARENAS = (
-    replace(metric, name=f"{arena}_{metric.name}", read=None, named=statistic(
+    Metric(f"{arena}_{metric.name}", metric.unit, metric.kind, metric.better, named=statistic(
         "arena", metric.label, arena=message(f"experiments.arena.{arena}").model_dump()))
     for arena in FITS for metric in (*_RUN, *_EXPERIMENTS) if metric.name in _IN_ARENAS
 )  # fmt: skip
@@ -328,7 +322,7 @@ METRICS: dict[str, Metric] = {
     metric.name: metric for metric in (*_RUN, *_EXPERIMENTS, *_ARENAS, *_SIMULATIONS)
 }
 # Those of an ordinary run.
-ARM_METRICS = {metric.name: metric for metric in METRICS.values() if metric.read is not None}
+ARM_METRICS = {metric.name: metric for metric in _RUN}
 # Rows of a run's tables on the console and on its page, and of its summary in Markdown.
 TABLE = (
     "reserved_bytes", "allocated_bytes", "live_bytes", "wasted_bytes", "live_share",

@@ -37,7 +37,6 @@ def place_of(name: str, values: Mapping[str, object]) -> str:
 
 def _of_arm(results: Results, arm: ArmResult, timed: bool) -> Iterator[Figure]:
     for metric in ARM_METRICS.values():
-        assert metric.read is not None
         value = metric.read(results, arm) if arm.status == "finished" else None
         chance = timed and metric.kind == "count" and metric.name not in SETTLED
         if chance and value is not None:

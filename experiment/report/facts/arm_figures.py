@@ -10,6 +10,7 @@ The record has 0 for all of them: it counts, and a gate can hold by it.
 
 from __future__ import annotations
 
+from experiment.analysis.experiment_results import Number
 from experiment.analysis.metrics import METRICS, TABLE, Field, Metric
 from experiment.analysis.results import ArmResult, Results
 from experiment.report.facts.values import rate, written
@@ -39,7 +40,7 @@ def shown(results: Results) -> list[Metric]:
 
 def figure(metric: Metric, results: Results, arm: ArmResult) -> str | None:
     """A figure in its unit; None where it is unknown, and where there is nothing to count."""
-    if metric.read is None or (metric.name in OF_BLOCKS and not has_blocks(arm.arm)):
+    if metric.name in OF_BLOCKS and not has_blocks(arm.arm):
         return None
     value = metric.read(results, arm)
     if value is None or metric.unit == "rate":
@@ -47,11 +48,10 @@ def figure(metric: Metric, results: Results, arm: ArmResult) -> str | None:
     return written(value, metric.unit)
 
 
-def slots(metric: Metric, results: Results, arm: ArmResult) -> int | None:
+def slots(metric: Metric, results: Results, arm: ArmResult) -> Number | None:
     """The slots that a number of bytes at the peak are; None of any other figure."""
     same = METRICS.get(f"{metric.name.removesuffix('_bytes')}_slots")
-    value = same.read(results, arm) if same and same.read else None
-    return None if value is None else int(value)
+    return same.read(results, arm) if same else None
 
 
 def path(metric: Metric) -> str:

@@ -123,19 +123,20 @@ def _percent(*path: str) -> Field:
     return Field(path, 100)
 
 
+def _why(key: str) -> Callable[[Result], str]:
+    """A reason that is the same for every result."""
+    return lambda _: key
+
+
 def _figures_of_states() -> Iterator[Figure]:
     for name in STATES:
         for part in ("mean", "peak"):
             share = _percent("states", name, f"{part}_percent")
-            yield Figure(f"{name}_{part}_share", share, _no_state, name)
+            yield Figure(f"{name}_{part}_share", share, _why("no_such_state"), name)
         if name == "unwritten":
             for part in ("written_later", "never_written"):
                 mean = _percent("unwritten", part, "mean_percent")
                 yield Figure(f"{part}_mean_share", mean, _no_reservation, part)
-
-
-def _no_state(_: Result) -> str:
-    return "no_such_state"
 
 
 def _no_reservation(result: Result) -> str:
@@ -158,10 +159,6 @@ def _no_pieces(result: Result) -> str:
     return "blocks_fit_anywhere" if policy_of(result) not in CONTIGUOUS else "no_pieces"
 
 
-def _no_batches(_: Result) -> str:
-    return "no_batches"
-
-
 def _moves_copies(*path: str) -> Field:
     """A count that only policies of one kind have: blocks are copied, or rows that grow."""
     return _paged_only(*path) if path[-1] == "blocks" else Field(path, applies=_grows)
@@ -173,18 +170,6 @@ def _grows(result: Result) -> bool:
 
 def _paged_only(*path: str) -> Field:
     return Field(path, applies=lambda result: policy_of(result) not in CONTIGUOUS)
-
-
-def _keeps_all(_: Result) -> str:
-    return "never_preempts"
-
-
-def _no_blocks(_: Result) -> str:
-    return "no_blocks"
-
-
-def _no_growth(_: Result) -> str:
-    return "no_growth"
 
 
 def _refused(result: Result) -> int:
@@ -226,7 +211,7 @@ GROUPS: Mapping[str, tuple[Figure, ...]] = {
             _of_pool(lambda result: allocated_mean(result) - live_mean(result)),
             metric="wasted_of_pool",
         ),
-        Figure("waste_of_allocated_share", waste_share, lambda _: "nothing_held", metric="waste"),
+        Figure("waste_of_allocated_share", waste_share, _why("nothing_held"), metric="waste"),
     ),
     "states": tuple(_figures_of_states()),
     "requests": (
@@ -237,21 +222,28 @@ GROUPS: Mapping[str, tuple[Figure, ...]] = {
         *_counts("waiting"),
     ),
     "work": (
-        Figure("preemptions", _paged_only("preemptions", "total"), _keeps_all),
-        Figure("preempted_requests", _paged_only("preemptions", "requests"), _keeps_all),
-        Figure("preempted_most", _paged_only("preemptions", "max_of_one"), _keeps_all),
+        Figure("preemptions", _paged_only("preemptions", "total"), _why("never_preempts")),
+        Figure(
+            "preempted_requests", _paged_only("preemptions", "requests"), _why("never_preempts")
+        ),
+        Figure("preempted_most", _paged_only("preemptions", "max_of_one"), _why("never_preempts")),
         Figure("output_tokens", _at("tokens", "output"), metric="new_tokens"),
         Figure("computed_tokens", _at("tokens", "computed")),
-        Figure("recomputed_tokens", _paged_only("tokens", "recomputed"), _keeps_all),
+        Figure("recomputed_tokens", _paged_only("tokens", "recomputed"), _why("never_preempts")),
         Figure("pad_tokens", _at("tokens", "pads")),
         Figure("ended_tokens", _at("tokens", "ended")),
-        Figure("swapped_bytes", _paged_only("preemptions", "swapped_bytes"), _keeps_all),
-        Figure("copied_blocks", _moves_copies("copies", "blocks"), _no_blocks),
         Figure(
-            "copied_slots", _moves_copies("copies", "grown_slots"), _no_growth, metric="grown_slots"
+            "swapped_bytes", _paged_only("preemptions", "swapped_bytes"), _why("never_preempts")
         ),
-        Figure("copy_peak_slots", _moves_copies("copies", "peak_slots"), _no_growth),
-        Figure("batches", _at("batches"), _no_batches),
+        Figure("copied_blocks", _moves_copies("copies", "blocks"), _why("no_blocks")),
+        Figure(
+            "copied_slots",
+            _moves_copies("copies", "grown_slots"),
+            _why("no_growth"),
+            metric="grown_slots",
+        ),
+        Figure("copy_peak_slots", _moves_copies("copies", "peak_slots"), _why("no_growth")),
+        Figure("batches", _at("batches"), _why("no_batches")),
     ),
     "sharing": (
         Figure("sharing_saved_share", _paged_only("sharing", "share"), _no_sharing, metric="saved"),

@@ -110,7 +110,6 @@ def _summary(results: Results, arm: ArmResult) -> dict[str, Any]:
         **{
             _COLUMNS.get(metric.name, metric.name): metric.read(results, arm)
             for metric in ARM_METRICS.values()
-            if metric.read is not None
         },
         "problems": len(arm.problems),
         **{column: facts[name] for name, column in _FACTS.items()},

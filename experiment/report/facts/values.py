@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from statistics import median
 from typing import Any
 
@@ -57,19 +57,23 @@ def seconds(value: float | None) -> str | None:
 
 def written(value: Number | None, unit: Unit) -> str:
     """A value in its unit; unknown is a dash."""
-    if value is None:
-        return DASH
-    if unit == "share":
-        # A share below one in a hundred would be left with a single digit, or with none.
-        return f"{value * 100:,.{2 if 0 < abs(value) < 0.01 else 1}f} %"
-    if unit == "bytes":
-        return format_bytes(value)
-    if unit == "seconds":
-        return format_seconds(value)
-    if unit == "count":
-        return f"{value:,.0f}"
-    # Means and rates: three digits are as much as they can tell.
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.{1 if abs(value) >= 100 else 2}f}"
+    return DASH if value is None else _WRITERS[unit](value)
+
+
+def _digits(value: float) -> int:
+    """Behind the point, so that there are three digits: as many as a mean or a rate can tell."""
+    return 0 if abs(value) >= 1000 else 1 if abs(value) >= 100 else 2
+
+
+_WRITERS: Mapping[Unit, Callable[[Number], str]] = {
+    # A share below one in a hundred would be left with a single digit, or with none.
+    "share": lambda value: f"{value * 100:,.{2 if 0 < abs(value) < 0.01 else 1}f} %",
+    "bytes": format_bytes,
+    "seconds": format_seconds,
+    "count": lambda value: f"{value:,.0f}",
+    "mean": lambda value: f"{value:,.{_digits(value)}f}",
+    "rate": lambda value: f"{value:,.{_digits(value)}f}",
+}
 
 
 def fixed(value: float | None, digits: int, unit: str = "") -> str | None:
