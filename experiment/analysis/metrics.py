@@ -273,6 +273,16 @@ _IN_ARENAS = (
     "refused_steps", "steps", "running_peak", "running_over_steps", "first_step", "free",
     "largest", "needed",
 )  # fmt: skip
+# What a row of a benchmark has besides.
+_BENCHMARKS = (
+    Metric("useful_tokens_per_s", "rate", "time", "more"),
+    Metric("prefill_s", "seconds", "time", "less"),
+    Metric("prefill_share", "share", "time", "more"),
+    Metric("decode_share", "share", "time", "more"),
+    Metric("decode_requests", "count", "count"),
+    Metric("allocated_peak_bytes", "bytes", "count", named=statistic("most", _term("allocated"))),
+    Metric("running_while_waiting", "mean", "time", "more"),
+)
 # What a contiguous arena beside the paged arm has.
 _ARENAS = (
     Metric(f"{arena}_{metric.name}", metric.unit, metric.kind, metric.better, named=statistic(
@@ -319,7 +329,7 @@ _SIMULATIONS = (
     Metric("busy_s", "seconds", "time"),
 )  # fmt: skip
 METRICS: dict[str, Metric] = {
-    metric.name: metric for metric in (*_RUN, *_EXPERIMENTS, *_ARENAS, *_SIMULATIONS)
+    metric.name: metric for metric in (*_RUN, *_EXPERIMENTS, *_ARENAS, *_SIMULATIONS, *_BENCHMARKS)
 }
 # Those of an ordinary run.
 ARM_METRICS = {metric.name: metric for metric in _RUN}
