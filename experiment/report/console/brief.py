@@ -13,7 +13,7 @@ from typing import Any
 from rich.text import Text
 
 from experiment.analysis.metrics import METRICS
-from experiment.analysis.results import ArmResult, Claim, Results
+from experiment.analysis.results import Claim, Results
 from experiment.config.schema import expand_arms
 from experiment.events import (
     ArmFinished,
@@ -199,7 +199,7 @@ class BriefReporter(ConsoleReporter):
 
     def _show_arms(self, results: Results) -> None:
         arms = results.arms
-        sizes = [[_bytes(arm, name) for name in _SIZES] for arm in arms]
+        sizes = [[getattr(arm.peak_bytes, name, None) for name in _SIZES] for arm in arms]
         unit, scale = _unit(max((size for row in sizes for size in row if size), default=0))
         heads = [
             self.t("console.arm"),
@@ -261,10 +261,6 @@ def _line(claim: Claim) -> Message:
     if not key.startswith("claim."):
         return Message(key=f"brief.{claim.id}_reason", params={"reason": claim.text.model_dump()})
     return Message(key=_NOT_FASTER.get(key, f"brief.{claim.id}_untested"), params={})
-
-
-def _bytes(arm: ArmResult, name: str) -> int | None:
-    return arm.bytes_of(getattr(arm.peak, name)) if arm.peak else None
 
 
 def _number(size: int | None, scale: int) -> str:

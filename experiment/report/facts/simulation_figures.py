@@ -159,13 +159,9 @@ def _no_pieces(result: Result) -> str:
     return "blocks_fit_anywhere" if policy_of(result) not in CONTIGUOUS else "no_pieces"
 
 
-def _moves_copies(*path: str) -> Field:
-    """A count that only policies of one kind have: blocks are copied, or rows that grow."""
-    return _paged_only(*path) if path[-1] == "blocks" else Field(path, applies=_grows)
-
-
-def _grows(result: Result) -> bool:
-    return policy_of(result) == "growing"
+def _growing_only(*path: str) -> Field:
+    """Of rows that are copied as they grow."""
+    return Field(path, applies=lambda result: policy_of(result) == "growing")
 
 
 def _paged_only(*path: str) -> Field:
@@ -235,14 +231,14 @@ GROUPS: Mapping[str, tuple[Figure, ...]] = {
         Figure(
             "swapped_bytes", _paged_only("preemptions", "swapped_bytes"), _why("never_preempts")
         ),
-        Figure("copied_blocks", _moves_copies("copies", "blocks"), _why("no_blocks")),
+        Figure("copied_blocks", _paged_only("copies", "blocks"), _why("no_blocks")),
         Figure(
             "copied_slots",
-            _moves_copies("copies", "grown_slots"),
+            _growing_only("copies", "grown_slots"),
             _why("no_growth"),
             metric="grown_slots",
         ),
-        Figure("copy_peak_slots", _moves_copies("copies", "peak_slots"), _why("no_growth")),
+        Figure("copy_peak_slots", _growing_only("copies", "peak_slots"), _why("no_growth")),
         Figure("batches", _at("batches"), _why("no_batches")),
     ),
     "sharing": (
