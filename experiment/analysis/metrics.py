@@ -10,9 +10,9 @@
 
 How the repeats of an experiment and kvsim's predictions have it is in
 :mod:`experiment.experiments.figures`, how a simulation has it in
-:mod:`experiment.report.facts.simulation_figures`: both name metrics of this table. A direction is
-named only where nobody could want the other one: reserved bytes are equal by design, and more is
-allocated where more requests run.
+:mod:`experiment.report.facts.simulation_figures`, a benchmark in :mod:`experiment.bench.rows`: they
+name metrics of this table. A direction is named only where nobody could want the other one:
+reserved bytes are equal by design, and more is allocated where more requests run.
 """
 
 from __future__ import annotations
@@ -224,9 +224,7 @@ _EXPERIMENTS = (
     Metric("usable_slots", "count", "count"),
     _over_steps("unshared_slots", _noun("unshared_slots")),
     _over_steps("held_slots", _noun("held_slots")),
-    Metric(
-        "shared_slots", "count", "count", named=statistic("most", _noun("shared_slots"))
-    ),
+    Metric("shared_slots", "count", "count", named=statistic("most", _noun("shared_slots"))),
     Metric("saved", "share", "count", "more"),
     Metric("copied_slots", "count", "count", "less"),
     Metric("recomputed_tokens", "count", "count", "less"),
@@ -269,10 +267,6 @@ _EXPERIMENTS = (
     Metric("urgent_first_s", "seconds", "time", "less"),
     Metric("patient_first_s", "seconds", "time", "less"),
 )  # fmt: skip
-_IN_ARENAS = (
-    "refused_steps", "steps", "running_peak", "running_over_steps", "first_step", "free",
-    "largest", "needed",
-)  # fmt: skip
 # What a row of a benchmark has besides.
 _BENCHMARKS = (
     Metric("useful_tokens_per_s", "rate", "time", "more"),
@@ -283,8 +277,12 @@ _BENCHMARKS = (
     Metric("allocated_peak_bytes", "bytes", "count", named=statistic("most", _term("allocated"))),
     Metric("running_while_waiting", "mean", "time", "more"),
 )
+_IN_ARENAS = (
+    "refused_steps", "steps", "running_peak", "running_over_steps", "first_step", "free",
+    "largest", "needed",
+)  # fmt: skip
 # What a contiguous arena beside the paged arm has.
-_ARENAS = (
+_ARENAS = tuple(
     Metric(f"{arena}_{metric.name}", metric.unit, metric.kind, metric.better, named=statistic(
         "arena", metric.label, arena=message(f"experiments.arena.{arena}").model_dump()))
     for arena in FITS for metric in (*_RUN, *_EXPERIMENTS) if metric.name in _IN_ARENAS
