@@ -12,11 +12,9 @@ from catalogue_use import Sources, value_of
 
 import experiment
 import kvsim
-from experiment.compare.metrics import METRICS
-from experiment.experiments import figures as experiments
-from experiment.experiments.labels import figure_label
+from experiment.analysis.metrics import METRICS
 from experiment.files.shipped import CONFIGS
-from experiment.report.facts.simulation_figures import FIGURES, GROUPS
+from experiment.report.facts.simulation_figures import GROUPS
 from experiment.report.facts.simulation_sweeps import EVICTIONS, PREEMPTIONS
 from experiment.text import (
     DASH,
@@ -105,22 +103,14 @@ def test_no_text_is_left_unused(sources: Sources) -> None:
     assert not [key for key in left if not sources.asks_for(key)]
 
 
-def named(figure: str) -> list[str]:
-    """What the name of an experiment's figure is made of."""
-    return re.findall(r"experiments\.figure\.(\w+)", figure_label(figure).model_dump_json())
-
-
 def exactly_asked_for() -> dict[str, set[str]]:
     """Under each of these there is a text for what code has, and for nothing else."""
-    figures = {figure.name for figure in FIGURES if figure.state is None}
-    states = {figure.state for figure in FIGURES if figure.state is not None}
+    labels = " ".join(metric.label.model_dump_json() for metric in METRICS.values())
     sweeps = ("block_sizes", "preemption", "budgets", "samples", "prefixes")
     texts = {f"{sweep}.{part}" for sweep in sweeps for part in ("title", "axis", "about")}
     return {
-        "compare.metric.": {*METRICS},
-        "experiments.figure.": {name for figure in experiments.FIGURES for name in named(figure)},
-        "sim.figure.": figures | {"state_mean", "state_peak"},
-        "sim.state.": states,
+        "metric.": set(re.findall(r"\"metric\.([\w.]+)", labels)),
+        "state.": set(re.findall(r"\"state\.(\w+)", labels)),
         "sim.policy.": {policy.replace("+", "_") for policy in SIM_POLICIES},
         "sim.eviction.": {*EVICTIONS, "bound"},
         "sim.preemption.": set(PREEMPTIONS),

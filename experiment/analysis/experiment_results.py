@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from experiment.config.arm_order import in_order
+from experiment.config.arms import in_order
 from experiment.text.messages import Message
 
 Number = int | float

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import experiment
+from experiment.config.arms import ARMS
 from experiment.config.kv_dtype import ENGINE_ARMS
 from experiment.config.schema import Config
 from experiment.events import ModelPrepared, WorkloadReady
@@ -81,8 +82,8 @@ def plan_launch(
     why = skip_reason(arm, config, device, prepared.model.head_dim)
     if why is not None:
         return why
-    if arm == TRANSFORMERS_PAGED and not _ends_by_length(prepared.workload):
-        return message("skip.no_stops")
+    if (why := ARMS[arm].refuses(prepared.workload)) is not None:
+        return why
     size = prepared.workload.block_size
     if arm == TRANSFORMERS_PAGED and size < TRANSFORMERS_LEAST:
         return message("skip.transformers_block", size=size, least=TRANSFORMERS_LEAST)
@@ -123,11 +124,6 @@ def skip_reason(
         sizes = ", ".join(map(str, CPU_HEAD_SIZES))
         return message("skip.vllm_head_size", size=head_dim, choices=sizes)
     return None
-
-
-def _ends_by_length(workload: WorkloadReady) -> bool:
-    """Whether requests end only at their length or at the end-of-text token."""
-    return not workload.sampling.stop_token_ids and not workload.sampling.min_new_tokens
 
 
 def find_vllm(device: str = "cpu") -> str | Message:

@@ -1,20 +1,18 @@
-"""All arms by their names in ``--arms``."""
+"""The function of every arm, under the name that ``--arms`` takes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 
 from experiment.arms.base import ArmRun
-from experiment.arms.contiguous import run_batch, run_growing, run_sequential
-from experiment.arms.paged import run_paged, run_slabs
-from experiment.arms.transformers_paged import run_transformers_paged
+from experiment.config import arms
 
-ARMS: dict[str, Callable[[ArmRun], None]] = {
-    "contiguous.sequential": run_sequential,
-    "contiguous.batch": run_batch,
-    "contiguous.compiled": run_batch,
-    "contiguous.growing": run_growing,
-    "slabs": run_slabs,
-    "paged": run_paged,
-    "transformers_paged": run_transformers_paged,
-}
+
+def _function(place: str) -> Callable[[ArmRun], None]:
+    module, _, name = place.rpartition(".")
+    found: Callable[[ArmRun], None] = getattr(import_module(f"experiment.arms.{module}"), name)
+    return found
+
+
+ARMS = {name: _function(arm.run) for name, arm in arms.ARMS.items() if arm.run is not None}

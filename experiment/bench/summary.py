@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from experiment.bench.rows import Row
-from experiment.config.arm_order import by_ladder
+from experiment.config.arms import by_ladder
 
 OURS = "paged"
 # In half precision the order of summation decides near ties, and all later tokens depend on them.

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from experiment.arms.launch import adapt_block_size, check_capacity, skip_reason
+from experiment.config.arms import ARMS
 from experiment.config.kv_dtype import Capability, cache_geometry, check_kv_dtype
 from experiment.config.schema import Config, expand_arms, group_of
 from experiment.events import (
@@ -47,9 +48,7 @@ from experiment.workload.requests import (
 )
 from kvsim.sizing.geometry import KVGeometry, geometry_from_config
 
-# Arms that need all requests before they begin; currently none.
-ALL_AT_ONCE: tuple[str, ...] = ()
-# Groups of arms without priorities; Transformers' schedulers do not support them.
+# Groups of arms that serve in order of arrival alone; Transformers' schedulers know no priorities.
 IN_ORDER = ("contiguous", "transformers_paged")
 
 
@@ -163,7 +162,7 @@ def _check_arm(config: Config, arm: str) -> None:
     Raises:
         UserError: the workload requires them.
     """
-    if arm in ALL_AT_ONCE and (config.workload.arrivals or config.workload.priorities):
+    if ARMS[arm].at_once and (config.workload.arrivals or config.workload.priorities):
         raise user_error("error.workload.all_at_once", arm=arm)
     by_priority = config.engine.policy == "priority" and len(set(config.workload.priorities)) > 1
     if group_of(arm) in IN_ORDER and by_priority:

@@ -14,9 +14,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from experiment.analysis.experiment_results import Number
 from experiment.compare.facts import read_side
 from experiment.compare.names import named
-from experiment.compare.results import Figure, Number, Side
+from experiment.compare.results import Figure, Side
 from experiment.compare.sides import check_config, is_finite
 from experiment.config.reading import MAX_CONFIG_BYTES
 from experiment.events import UtcOffset, WallNs

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from experiment.analysis.experiment_results import CellArm, ExperimentResult
+from experiment.analysis.metrics import ARM_METRICS
 from experiment.analysis.results import ArmResult, Results
-from experiment.compare.metrics import METRICS
 from experiment.compare.results import Figure
 from experiment.text.messages import Message, message
 
@@ -36,8 +36,8 @@ def place_of(name: str, values: Mapping[str, object]) -> str:
 
 
 def _of_arm(results: Results, arm: ArmResult, timed: bool) -> Iterator[Figure]:
-    for metric in METRICS.values():
-        value = metric.value(results, arm) if arm.status == "finished" else None
+    for metric in ARM_METRICS.values():
+        value = metric.read(results, arm) if arm.status == "finished" else None
         chance = timed and metric.kind == "count" and metric.name not in SETTLED
         if chance and value is not None:
             value, why = None, message("compare.reason.wall")

@@ -18,8 +18,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
+from experiment.analysis.experiment_results import Number
 from experiment.compare.names import named
-from experiment.compare.results import Figure, Number, Side
+from experiment.compare.results import Figure, Side
 from experiment.compare.sides import is_finite, same, why_not_comparable
 from experiment.config.reading import read_toml
 from experiment.text.errors import shown, unknown, user_error

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from experiment.compare.metrics import METRICS
-from experiment.compare.results import Better, Kind, Unit
+from experiment.analysis.experiment_results import Better, Kind, Unit
+from experiment.analysis.metrics import ARM_METRICS
 from experiment.experiments.figures import FIGURES
 from experiment.text.errors import unknown, user_error
 
@@ -39,8 +39,8 @@ def named(figure_id: str) -> Named:
     if len(parts) not in (_PARTS, _CELL_PARTS) or not all(parts):
         raise user_error("error.compare.id", id=figure_id)
     *place, arm, metric = parts
-    known: Collection[str] = FIGURES if place else METRICS
+    known: Collection[str] = FIGURES if place else ARM_METRICS
     if metric not in known:
         raise unknown("metric", metric, sorted(known))
-    found = FIGURES[metric].info if place else METRICS[metric]
+    found = FIGURES[metric].about if place else ARM_METRICS[metric]
     return Named("/".join(place), arm, metric, found.unit, found.kind, found.better)

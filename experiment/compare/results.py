@@ -12,14 +12,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from experiment.analysis.experiment_results import Better, Kind, Number, Unit
 from experiment.text.messages import Message
 
-Number = int | float
-Unit = Literal["count", "mean", "share", "bytes", "seconds", "rate"]
-Better = Literal["more", "less"]
-# A count is decided by lengths and settings, and by the model's scores where these decide which
-# tokens, which beams or where a request ends; the others depend on the machine in any case.
-Kind = Literal["count", "time", "measured"]
 Verdict = Literal[
     "better", "worse", "differs", "same", "unclear", "busy", "single", "once", "not_comparable",
     "unknown",

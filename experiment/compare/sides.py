@@ -17,13 +17,13 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
+from experiment.analysis.experiment_results import Number
 from experiment.compare.figures import SETTLED
 from experiment.compare.results import (
     Comparison,
     Difference,
     Figure,
     Group,
-    Number,
     Row,
     Side,
     Verdict,

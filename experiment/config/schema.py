@@ -17,22 +17,13 @@ from pydantic import (
     ValidationError,
 )
 
+from experiment.config.arms import ARM_GROUPS, ARMS
 from experiment.events.sampling import ConfigSection, SamplingConfig, Value
 from experiment.text.errors import UserError, shown, unknown, user_error
 from experiment.text.messages import message
 from experiment.text.sizes import parse_bytes, size_error
 
-ARM_GROUPS = {
-    "contiguous": ("contiguous.sequential", "contiguous.batch", "contiguous.growing"),
-    "slabs": ("slabs",),
-    "paged": ("paged",),
-    "transformers_paged": ("transformers_paged",),
-    "vllm": ("vllm",),
-}
-# Arms that run only by their own name, and their group.
-SINGLE_ARMS = {"contiguous.compiled": "contiguous"}
-KNOWN_ARMS = frozenset((*(arm for arms in ARM_GROUPS.values() for arm in arms), *SINGLE_ARMS))
-# Lower temperatures make Transformers' logits infinite in half precision.
+# Below it, Transformers' logits divided by it are infinite in half precision.
 MIN_TEMPERATURE = 0.01
 
 
@@ -270,8 +261,8 @@ def expand_arms(names: Iterable[str]) -> tuple[str, ...]:
     """
     arms: list[str] = []
     for name in names:
-        if name not in ARM_GROUPS and name not in KNOWN_ARMS:
-            raise unknown("arm", name, sorted({*ARM_GROUPS, *KNOWN_ARMS}))
+        if name not in ARM_GROUPS and name not in ARMS:
+            raise unknown("arm", name, sorted({*ARM_GROUPS, *ARMS}))
         arms += [arm for arm in ARM_GROUPS.get(name, (name,)) if arm not in arms]
     if not arms:
         raise user_error("error.no_arms")
@@ -279,9 +270,8 @@ def expand_arms(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def group_of(arm: str) -> str:
-    """The group of an arm."""
-    grouped = {arm: group for group, arms in ARM_GROUPS.items() for arm in arms}
-    return (grouped | SINGLE_ARMS)[arm]
+    """The group that a single arm belongs to."""
+    return ARMS[arm].group or arm
 
 
 def make_config(data: Mapping[str, Any]) -> Config:

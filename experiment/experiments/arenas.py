@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from experiment.analysis.experiment_results import Better, Number
+from experiment.analysis.experiment_results import Number
 from experiment.experiments.measured import Measured
 from kvsim.sim.arena import ArenaCounts
 
 Measure = Callable[[Measured], Number | None]
-
-# At its peak paging holds requests that give way a little later, so more of it is no gain.
-ARENA_COUNTS: dict[str, Better | None] = {
-    "refused_steps": "less", "steps": "less", "running_peak": None,
-}  # fmt: skip
 
 
 def hole(allocator: str, name: str, bytes_each: bool = False) -> Measure:

@@ -9,7 +9,8 @@ from statistics import fmean
 from typing import Any, Literal
 
 from experiment.analysis.experiment_results import CellResult, Finding
-from experiment.config.schema import ARM_GROUPS, Config, make_config, merge_tables
+from experiment.config.arms import ARM_GROUPS
+from experiment.config.schema import Config, make_config, merge_tables
 from experiment.experiments.cells import Cell, CellEvents
 from experiment.experiments.found import Found
 from experiment.files.shipped import CONFIGS

@@ -21,7 +21,8 @@ from experiment.analysis.experiment_results import (
 from experiment.analysis.finding_text import answer
 from experiment.analysis.gains import gains
 from experiment.analysis.results import Results
-from experiment.config.schema import ARM_GROUPS, Config, expand_arms, make_config
+from experiment.config.arms import ARM_GROUPS
+from experiment.config.schema import Config, expand_arms, make_config
 from experiment.events import ModelPrepared, RunFinished, WorkloadReady
 from experiment.experiments.arenas import ArenaPrediction
 from experiment.experiments.base import Experiment, ascending
@@ -214,17 +215,17 @@ def _value(figure: Figure, arm: ArmMeasured, said: Said) -> FigureValue:
     if figure.arms is not None and arm.result.arm not in figure.arms:
         return FigureValue(value=None, reason=message("experiments.reason.other_arm"))
     if arm.repeats and not counted(figure, arm.repeats[0]):
-        clock = "wall" if figure.kind == "count" else "steps"
+        clock = "wall" if figure.about.kind == "count" else "steps"
         return FigureValue(value=None, reason=message(f"experiments.reason.{clock}"))
     values = [v for one in arm.repeats if (v := figure.measure(one)) is not None]
     value: Number | None = None
     if values:
-        value = median(values) if figure.kind == "time" else values[0]
+        value = median(values) if figure.about.kind == "time" else values[0]
     foretold, why = _foretold(figure, said)
     reason = None if values else _why_nothing(figure, arm)
     return FigureValue(
         value=value,
-        values=values if figure.kind == "time" else [],
+        values=values if figure.about.kind == "time" else [],
         reason=reason,
         foretold=foretold,
         unforetold=why,
@@ -238,15 +239,15 @@ def counted(figure: Figure, one: Measured) -> bool:
     nothing on a clock of steps.
     """
     workload = one.config.workload
-    if figure.kind == "count":
+    if figure.about.kind == "count":
         return not workload.timed
-    if figure.kind == "measured":
+    if figure.about.kind == "measured":
         return True
     return workload.timed or not workload.arrivals or figure.on_steps
 
 
 def _foretold(figure: Figure, said: Said) -> tuple[Number | None, Message | None]:
-    if figure.kind != "count":
+    if figure.about.kind != "count":
         return None, None
     if isinstance(said, Message):
         return None, said
@@ -291,7 +292,7 @@ def _arm_problems(figures: Sequence[Figure], arm: ArmMeasured) -> list[Message]:
     problems += [one.problem for one in arm.repeats if one.problem is not None]
     for figure in figures:
         if (
-            figure.kind != "count"
+            figure.about.kind != "count"
             or not counted(figure, arm.warm_up)
             or (figure.arms and arm.result.arm not in figure.arms)
         ):
@@ -396,6 +397,6 @@ def _other_machines(name: str, cells: Sequence[CellEvents]) -> list[Message]:
     text = message(f"experiments.{name.replace('-', '_')}.gpu").model_dump()
     scores = any(decided_by_scores(cell.config) is not None for cell in cells)
     first = "cpu_scores" if scores else "cpu"
-    if any(FIGURES[each].kind == "measured" for each in find_experiment(name).figures):
+    if any(FIGURES[each].about.kind == "measured" for each in find_experiment(name).figures):
         first = "cpu_scores_errors" if scores else "cpu_errors"
     return [message(f"experiments.note.{first}"), message("experiments.note.gpu", text=text)]

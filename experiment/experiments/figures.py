@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from experiment.analysis.experiment_results import Better, FigureInfo, Kind, Number, Unit
+from experiment.analysis.experiment_results import FigureInfo, Number
+from experiment.analysis.metrics import METRICS, PERCENTILES, Metric
 from experiment.analysis.percentiles import percentile
 from experiment.events import RequestFinished
 from experiment.experiments.arenas import (
-    ARENA_COUNTS,
     ForetellArena,
     Measure,
     arena,
@@ -52,31 +52,35 @@ class Figure:
     Attributes:
         measure: of one repeat; None where this arm has none.
         predict: of a simulation, or of the arithmetic of an arena; None: kvsim does not say it.
-        better: which direction is better, if either is.
         arms: that can have it; None: all.
         absent: the reason, under ``experiments.reason``, where a finished repeat has none.
         arena: of the contiguous arena beside the arm, which is foretold by itself: its allocator.
         on_steps: of a time, whether it means something where arrivals are counted in steps.
         stretched: of a time that is neither in seconds nor a rate, how much must be added for what
             a slower process makes so many times as long; None: it leaves the figure as it is.
+        metric: the name of its metric, where that is another one.
     """
 
     name: str
-    unit: Unit
-    kind: Kind
     measure: Measure
     predict: Foretell | ForetellArena | None = None
-    better: Better | None = None
     arms: tuple[str, ...] | None = None
     absent: str | None = None
     on_steps: bool = False
     arena: Fit | None = None
     stretched: Number | None = None
+    metric: str | None = None
+
+    @property
+    def about(self) -> Metric:
+        """Its unit, kind, direction and label."""
+        return METRICS[self.metric or self.name]
 
     @property
     def info(self) -> FigureInfo:
         """What a report needs to know of it."""
-        return FigureInfo(figure=self.name, unit=self.unit, kind=self.kind, better=self.better)
+        about = self.about
+        return FigureInfo(figure=self.name, unit=about.unit, kind=about.kind, better=about.better)
 
 
 def _over_steps(value: Callable[[StepRow], float]) -> Measure:
@@ -252,129 +256,105 @@ def _first_token(request: RequestFinished) -> float | None:
 FIGURES: dict[str, Figure] = {
     figure.name: figure
     for figure in (
-        Figure("blocks", "count", "count", lambda m: m.pool.blocks,
+        Figure("blocks", lambda m: m.pool.blocks,
                lambda s: s.pool_slots // s.block_size, arms=ENGINE_ARMS),
         # What the engine keeps for itself is none of them.
-        Figure("usable_blocks", "count", "count", lambda m: m.pool.blocks - m.pool.engine_blocks,
+        Figure("usable_blocks", lambda m: m.pool.blocks - m.pool.engine_blocks,
                lambda s: s.pool_slots // s.block_size, arms=PAGED_ARMS),
-        Figure("budget_bytes", "bytes", "count", lambda m: m.workload.budget_bytes),
-        Figure("pool_bytes", "bytes", "count", lambda m: m.pool.tensor_bytes),
-        Figure("fits", "count", "count", lambda m: m.fits, better="more"),
-        Figure("steps", "count", "count", lambda m: len(m.rows), lambda s: round(s.busy_s), "less"),
-        Figure("running_peak", "count", "count", _most(lambda r: r.running),
-               lambda s: s.running.max),
-        Figure("running_mean", "mean", "count", _over_steps(lambda r: r.running),
-               lambda s: s.running.busy_mean, "more"),
-        # Of requests that come at a rate, more at a time are slower ones: no direction is right.
-        Figure("running_at_rate", "mean", "count", _over_steps(lambda r: r.running),
-               lambda s: s.running.busy_mean),
-        Figure("live_peak", "count", "count", _most(lambda r: r.live),
-               lambda s: s.states["live"].peak_slots),
-        Figure("allocated_mean", "mean", "count", _over_steps(lambda r: r.allocated),
-               _allocated_mean),
-        Figure("waste", "share", "count", _waste, _foretold_waste, "less"),
-        Figure("pool_used", "share", "count", _pool_used,
-               lambda s: s.states["live"].mean_slots / s.pool_slots, "more", arms=PAGED_ARMS),
-        Figure("reserved_swing", "share", "count", _reserved_swing, better="less"),
-        Figure("table_entries", "mean", "count", _over_steps(lambda r: r.table_entries),
+        Figure("budget_bytes", lambda m: m.workload.budget_bytes),
+        Figure("pool_bytes", lambda m: m.pool.tensor_bytes, metric="kv_bytes"),
+        Figure("fits", lambda m: m.fits),
+        Figure("steps", lambda m: len(m.rows), lambda s: round(s.busy_s)),
+        Figure("running_peak", _most(lambda r: r.running), lambda s: s.running.max),
+        Figure("running_mean", _over_steps(lambda r: r.running),
+               lambda s: s.running.busy_mean, metric="running_over_steps"),
+        Figure("running_at_rate", _over_steps(lambda r: r.running), lambda s: s.running.busy_mean),
+        Figure("live_peak", _most(lambda r: r.live), lambda s: s.states["live"].peak_slots),
+        Figure("allocated_mean", _over_steps(lambda r: r.allocated), _allocated_mean),
+        Figure("waste", _waste, _foretold_waste),
+        Figure("pool_used", _pool_used, lambda s: s.states["live"].mean_slots / s.pool_slots,
+               arms=PAGED_ARMS, metric="live_of_pool"),
+        Figure("reserved_swing", _reserved_swing),
+        Figure("table_entries", _over_steps(lambda r: r.table_entries),
                lambda s: s.sharing.unshared / s.busy_s if s.sharing else None,
                arms=PAGED_ARMS),
         # In slots where arms with blocks of different sizes stand in one row.
-        Figure("block_slots", "count", "count", lambda m: m.pool.block_size,
-               lambda s: s.block_size, arms=PAGED_ARMS),
-        Figure("usable_slots", "count", "count",
-               lambda m: (m.pool.blocks - m.pool.engine_blocks) * m.pool.block_size,
+        Figure("block_slots", lambda m: m.pool.block_size,
+               lambda s: s.block_size, arms=PAGED_ARMS, metric="block_size"),
+        Figure("usable_slots", lambda m: (m.pool.blocks - m.pool.engine_blocks) * m.pool.block_size,
                lambda s: s.pool_slots, arms=PAGED_ARMS),
-        Figure("unshared_slots", "mean", "count",
-               _in_slots(_over_steps(lambda r: r.table_entries)),
+        Figure("unshared_slots", _in_slots(_over_steps(lambda r: r.table_entries)),
                lambda s: s.sharing.unshared * s.block_size / s.busy_s if s.sharing else None,
                arms=PAGED_ARMS),
-        Figure("held_slots", "mean", "count", _in_slots(_over_steps(lambda r: r.held_blocks)),
+        Figure("held_slots", _in_slots(_over_steps(lambda r: r.held_blocks)),
                lambda s: s.sharing.held * s.block_size / s.busy_s if s.sharing else None,
                arms=PAGED_ARMS),
-        Figure("shared_slots", "count", "count", _in_slots(_most(lambda r: r.shared)),
-               arms=PAGED_ARMS),
-        Figure("saved", "share", "count", _saved,
-               lambda s: s.sharing.share if s.sharing else None, "more", arms=PAGED_ARMS),
-        Figure("copied_slots", "count", "count", _in_slots(_total(lambda r: r.copied)),
-               lambda s: s.copies.blocks * s.block_size, "less",
+        Figure("shared_slots", _in_slots(_most(lambda r: r.shared)), arms=PAGED_ARMS),
+        Figure("saved", _saved, lambda s: s.sharing.share if s.sharing else None, arms=PAGED_ARMS),
+        Figure("copied_slots", _in_slots(_total(lambda r: r.copied)),
+               lambda s: s.copies.blocks * s.block_size,
                arms=(*ENGINE_ARMS, "transformers_paged")),
-        Figure("preemptions", "count", "count", _total(lambda r: r.preempted),
-               lambda s: s.preemptions.total, "less", arms=PAGED_ARMS),
-        Figure("recomputed", "count", "count", _recomputed, lambda s: s.tokens.recomputed, "less",
-               arms=PAGED_ARMS),
-        Figure("swapped_blocks", "count", "count", _total(lambda r: r.swapped),
+        Figure("preemptions", _total(lambda r: r.preempted),
+               lambda s: s.preemptions.total, arms=PAGED_ARMS),
+        Figure("recomputed", _recomputed, lambda s: s.tokens.recomputed,
+               arms=PAGED_ARMS, metric="recomputed_tokens"),
+        Figure("swapped_blocks", _total(lambda r: r.swapped),
                lambda s: s.preemptions.swapped_out_blocks + s.preemptions.swapped_in_blocks,
-               "less", arms=ENGINE_ARMS),
-        Figure("computed", "count", "count", _total(lambda r: r.tokens),
-               lambda s: s.tokens.computed - s.tokens.pads, "less"),
-        Figure("block_bytes", "bytes", "count", lambda m: m.pool.block_bytes, better="less",
                arms=ENGINE_ARMS),
-        Figure("attention_error", "share", "measured", _error("attention"), better="less",
-               arms=ENGINE_ARMS, absent="own_precision"),
-        Figure("logit_error", "share", "measured", _logit_error, better="less",
-               arms=ENGINE_ARMS, absent="own_precision"),
-        Figure("same_token", "share", "measured", _same_token, better="more",
-               arms=ENGINE_ARMS, absent="own_precision"),
-        Figure("error_positions", "count", "measured", _error("positions"),
-               arms=ENGINE_ARMS, absent="own_precision"),
-        Figure("generate_s", "seconds", "time", lambda m: m.generate_s, better="less"),
-        Figure("tokens_per_s", "rate", "time", _rate, better="more"),
-        Figure("step_s", "seconds", "time",
-               lambda m: m.generate_s / len(m.rows) if m.rows else None, better="less"),
-        Figure("decode_step_s", "seconds", "time", _decode_step, better="less",
-               arms=ENGINE_ARMS),
-        Figure("first_token_s", "seconds", "time",
-               _of_requests(lambda m: (r.first_token_s for r in m.requests)), better="less"),
-        Figure("latency_s", "seconds", "time",
-               _of_requests(lambda m: (r.latency_s for r in m.requests)), better="less"),
-        *(Figure(f"{name}_p{percent}_s", "seconds", "time", _percentile(seconds, percent),
-                 better="less", absent="few_requests")
+        Figure("computed", _total(lambda r: r.tokens), lambda s: s.tokens.computed - s.tokens.pads),
+        Figure("block_bytes", lambda m: m.pool.block_bytes, arms=ENGINE_ARMS),
+        Figure("attention_error", _error("attention"), arms=ENGINE_ARMS, absent="own_precision"),
+        Figure("logit_error", _logit_error,
+               arms=ENGINE_ARMS, absent="own_precision", metric="logit_error_share"),
+        Figure("same_token", _same_token, arms=ENGINE_ARMS, absent="own_precision"),
+        Figure("error_positions", _error("positions"), arms=ENGINE_ARMS, absent="own_precision"),
+        Figure("generate_s", lambda m: m.generate_s),
+        Figure("tokens_per_s", _rate),
+        Figure("step_s", lambda m: m.generate_s / len(m.rows) if m.rows else None),
+        Figure("decode_step_s", _decode_step, arms=ENGINE_ARMS),
+        Figure("first_token_s", _of_requests(lambda m: (r.first_token_s for r in m.requests))),
+        Figure("latency_s", _of_requests(lambda m: (r.latency_s for r in m.requests))),
+        *(Figure(f"{name}_p{percent}_s", _percentile(seconds, percent), absent="few_requests")
           for name, seconds in (
               ("latency", _latency), ("first_token", _first_token), ("per_token", _per_token)
           )
-          for percent in (50, 90, 95, 99)),
-        Figure("loop_latency_s", "seconds", "time", loop_latency(at_a_time), better="less",
-               absent="no_loop"),
-        Figure("loop_latency_most_s", "seconds", "time", loop_latency(most_at_a_time),
-               better="less", arms=ONE_BY_ONE, absent="no_loop"),
-        Figure("per_token_s", "seconds", "time",
-               _of_requests(lambda m: map(_per_token, m.requests)), better="less"),
-        Figure("requests_per_s", "rate", "time",
-               lambda m: len(m.requests) / m.generate_s if m.generate_s else None, better="more"),
-        Figure("succeeded", "share", "time", in_time, better="more", absent="not_limited"),
-        # Of neither is more or less than one better: both say whether a queue grows.
-        Figure("kept_up", "share", "time", kept_up),
-        Figure("later_tokens", "mean", "time", later_tokens),
+          for percent in PERCENTILES),
+        Figure("loop_latency_s", loop_latency(at_a_time), absent="no_loop"),
+        Figure("loop_latency_most_s", loop_latency(most_at_a_time),
+               arms=ONE_BY_ONE, absent="no_loop"),
+        Figure("per_token_s", _of_requests(lambda m: map(_per_token, m.requests))),
+        Figure("requests_per_s",
+               lambda m: len(m.requests) / m.generate_s if m.generate_s else None),
+        Figure("succeeded", in_time, absent="not_limited"),
+        Figure("kept_up", kept_up),
+        Figure("later_tokens", later_tokens),
         # Of seconds over those of all arrivals; behind these the rest counts.
-        Figure("rest", "mean", "time", rest, better="less", stretched=1),
-        Figure("slowest", "mean", "time", slowest, better="less", stretched=0),
-        Figure("first_ttft_s", "seconds", "time", _first_ttft, better="less"),
-        Figure("later_ttft_s", "seconds", "time", _later_ttft, better="less"),
-        Figure("prefix_hits", "count", "count", _prefix_hits, _foretold_hits, "more",
-               arms=PAGED_ARMS, absent="no_cache"),
-        *(Figure(f"lookup_{name}_s", "seconds", "time", _lookup(f"{name}_s"), better="less",
+        Figure("rest", rest, stretched=1),
+        Figure("slowest", slowest, stretched=0),
+        Figure("first_ttft_s", _first_ttft),
+        Figure("later_ttft_s", _later_ttft),
+        Figure("prefix_hits", _prefix_hits, _foretold_hits,
+               arms=PAGED_ARMS, absent="no_cache", metric="prefix_found"),
+        *(Figure(f"lookup_{name}_s", _lookup(f"{name}_s"),
                  arms=("paged",)) for name in ("contiguous", "ordered", "scattered")),
-        Figure("lookup_share", "share", "time", _table_share, better="less", arms=("paged",)),
-        Figure("lookup_of_step", "share", "time", _table_of_step, better="less",
-               arms=("paged",)),
-        *(Figure(f"{kind}_{name}", "count", "count", hole(kind, name), arena(name),
-                 better, arms=("paged",), absent="no_hole", arena=kind)
-          for kind in FITS for name, better in ARENA_COUNTS.items()),
-        *(Figure(f"{kind}_running_mean", "mean", "count", arena_mean(kind), arena("running_mean"),
-                 "more", arms=("paged",), absent="no_hole", arena=kind) for kind in FITS),
-        Figure("first_fit_first_step", "count", "count", hole("first_fit", "first_step"),
+        Figure("lookup_share", _table_share, arms=("paged",)),
+        Figure("lookup_of_step", _table_of_step, arms=("paged",)),
+        *(Figure(f"{kind}_{name}", hole(kind, name), arena(name),
+                 arms=("paged",), absent="no_hole", arena=kind)
+          for kind in FITS for name in ("refused_steps", "steps", "running_peak")),
+        *(Figure(f"{kind}_running_mean", arena_mean(kind), arena("running_mean"),
+                 arms=("paged",), absent="no_hole", arena=kind,
+                 metric=f"{kind}_running_over_steps") for kind in FITS),
+        Figure("first_fit_first_step", hole("first_fit", "first_step"),
                arena("first_step"), arms=("paged",), absent="no_hole", arena="first_fit"),
-        *(Figure(f"first_fit_{name}", "bytes", "count", hole("first_fit", name, bytes_each=True),
+        *(Figure(f"first_fit_{name}", hole("first_fit", name, bytes_each=True),
                  arena_bytes(name), arms=("paged",), absent="no_hole", arena="first_fit")
           for name in ("free", "largest", "needed")),
-        Figure("urgent_first_steps", "mean", "count", of_class(True, steps_to_first),
-               foretold_steps(True), "less", arms=(*ENGINE_ARMS, "vllm")),
-        Figure("patient_first_steps", "mean", "count", of_class(False, steps_to_first),
-               foretold_steps(False), "less", arms=(*ENGINE_ARMS, "vllm")),
-        Figure("urgent_first_s", "seconds", "time", of_class(True, _first_token),
-               better="less", on_steps=True),
-        Figure("patient_first_s", "seconds", "time", of_class(False, _first_token),
-               better="less", on_steps=True),
+        Figure("urgent_first_steps", of_class(True, steps_to_first),
+               foretold_steps(True), arms=(*ENGINE_ARMS, "vllm")),
+        Figure("patient_first_steps", of_class(False, steps_to_first),
+               foretold_steps(False), arms=(*ENGINE_ARMS, "vllm")),
+        Figure("urgent_first_s", of_class(True, _first_token), on_steps=True),
+        Figure("patient_first_s", of_class(False, _first_token), on_steps=True),
     )
 }  # fmt: skip

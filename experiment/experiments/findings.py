@@ -56,7 +56,7 @@ def unit_of(figure: str) -> str:
     """The format that a figure is written in."""
     if figure in _FINE:
         return "fine_percent"
-    return "ratio" if figure in _RATIOS else _UNITS[FIGURES[figure].unit]
+    return "ratio" if figure in _RATIOS else _UNITS[FIGURES[figure].about.unit]
 
 
 def side(label: Message | str, figure: str, value: FigureValue | Number | None) -> Side:
@@ -98,7 +98,7 @@ def versus(found: Found, one: Place, base: Place, *axes: str) -> Beside:
         at=cell_place(cell, axes or named),
         sides=[side(labels[0], figure, first.value), side(labels[1], other_figure, second.value)],
     )
-    factor, is_timed = found.compared(one, base), FIGURES[figure].kind == "time"
+    factor, is_timed = found.compared(one, base), FIGURES[figure].about.kind == "time"
     if factor is None or not first.value:
         return row
     return row.model_copy(update=seen_as(factor, is_timed=is_timed))

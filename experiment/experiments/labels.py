@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from experiment.analysis.experiment_results import CellResult
 from experiment.analysis.finding_text import listed
+from experiment.experiments.figures import FIGURES
 from experiment.text.messages import Message, arm_message, message
 
 # Shapes of ``lengths`` that have a name in the catalogues.
 SHAPES = ("short", "mixed", "long")
-_PARTS = re.compile(
-    r"(?P<arena>first_fit|buddy)_(?P<of>\w+)"
-    r"|(?P<time>latency|first_token|per_token)(?:_p(?P<percent>\d+))?_s"
-)
 _SHORT = ("slabs", "paged", "contiguous.batch", "contiguous.sequential", "contiguous.growing")
 
 
@@ -93,14 +89,5 @@ def rate_label(rate: float) -> Message:
 
 
 def figure_label(name: str) -> Message:
-    """Name of a figure; one of an arena, a mean or a percentile is made of the name of the rest."""
-    parts = _PARTS.fullmatch(name)
-    if parts is None:
-        return message(f"experiments.figure.{name}")
-    of = message(f"experiments.figure.{parts['of'] or parts['time']}").model_dump()
-    if parts["arena"]:
-        arena = message(f"experiments.arena.{parts['arena']}").model_dump()
-        return message("experiments.found.arena", arena=arena, figure=of)
-    if parts["percent"]:
-        return message("experiments.found.percentile", figure=of, n=parts["percent"])
-    return message("experiments.found.mean", figure=of)
+    """Name of a figure."""
+    return FIGURES[name].about.label

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from experiment.analysis.experiment_results import CellResult
+from experiment.config.arms import ARMS
 from experiment.config.kv_dtype import cache_geometry
 from experiment.config.schema import Config
 from experiment.events import ModelPrepared, WorkloadReady
@@ -24,7 +25,7 @@ from experiment.experiments.cells import Cell, CellEvents
 from experiment.experiments.found import Simulate
 from experiment.text.errors import UserError
 from experiment.text.messages import Message, message
-from experiment.workload.requests import GROWING, cannot_grow, random_requests
+from experiment.workload.requests import cannot_grow, random_requests
 from kvsim.latency.roofline import LinearLatency
 from kvsim.sim.arena import Fit, replay_arena
 from kvsim.sim.config import SimConfig, SimulationError
@@ -36,10 +37,7 @@ from kvsim.traces.types import NANOSECONDS, TraceInfo, TraceRequest
 _ONE_SECOND = LinearLatency(fixed_s=1.0)
 # The simulator's reason where a pool holds no slab, or none of the requests.
 REFUSED = "experiments.unforetold.refused"
-OTHER_ENGINES = ("vllm", "transformers_paged")
-_GROWING = (GROWING,)
-_PADDED = ("contiguous.batch", "contiguous.compiled")
-_SIMULATED = frozenset({"slabs", "paged", "contiguous.sequential", *_PADDED, *_GROWING})
+OTHER_ENGINES = tuple(name for name, arm in ARMS.items() if arm.simulated is None)
 
 
 def decided_by_scores(config: Config) -> Literal["stops", "beams"] | None:
@@ -63,17 +61,18 @@ def predict(
     arm: str, config: Config, model: ModelPrepared, workload: WorkloadReady
 ) -> SimResult | Message:
     """The simulation of an arm's requests, or why there is none."""
+    if arm not in ARMS:
+        return message("experiments.unforetold.unknown_arm")
     if arm in OTHER_ENGINES:
         return message("experiments.unforetold.other_engine")
-    if arm not in _SIMULATED:
-        return message("experiments.unforetold.unknown_arm")
     if (scores := decided_by_scores(config)) is not None:
         return message(f"experiments.unforetold.{scores}")
     if config.workload.timed:
         return message("experiments.unforetold.wall")
-    if arm in _GROWING and (why := cannot_grow(arm, workload, model.slot_bytes)) is not None:
+    kind = ARMS[arm].simulated
+    if kind == "growing" and (why := cannot_grow(arm, workload, model.slot_bytes)) is not None:
         return why
-    paged = arm in ("slabs", "paged")
+    paged = kind in ("slabs", "paged")
     requests = _requests(config, workload, paged, _block_size(arm, workload))
     return _simulated(requests, lambda: _sim_config(arm, config, model, workload))
 
@@ -144,12 +143,13 @@ def _simulated(requests: list[TraceRequest], asked: Callable[[], SimConfig]) -> 
 
 
 def _block_size(arm: str, workload: WorkloadReady) -> int:
-    return workload.max_length if arm == "slabs" else workload.block_size
+    return workload.max_length if ARMS[arm].simulated == "slabs" else workload.block_size
 
 
 def _sim_config(
     arm: str, config: Config, model: ModelPrepared, workload: WorkloadReady
 ) -> SimConfig:
+    kind = ARMS[arm].simulated
     shape = KVGeometry(model.layers, model.kv_heads, model.head_dim, model.element_bytes)
     slot = shape.bytes_per_token
     widest = max(map(len, workload.samples()))
@@ -157,18 +157,18 @@ def _sim_config(
     room = 3 * widest * workload.max_length * slot
     base = SimConfig(
         policy="paged",
-        budget_bytes=room if arm in _GROWING else workload.budget_bytes,
+        budget_bytes=room if kind == "growing" else workload.budget_bytes,
         slot_bytes=slot,
         max_length=workload.max_length,
         latency=_ONE_SECOND,
     )
-    if arm in ("slabs", "paged"):
+    if kind in ("slabs", "paged"):
         return _paged(base, config, shape, workload, _block_size(arm, workload))
     slabs = workload.budget_bytes // (workload.max_length * slot)
     rows = min(slabs, len(workload.requests), config.engine.max_num_seqs)
-    if arm in _PADDED:
+    if kind == "padded":
         return replace(base, policy="static", max_num_seqs=rows)
-    if arm == "contiguous.sequential":
+    if kind == "one_by_one":
         return replace(base, policy="static", max_num_seqs=min(rows, widest))
     return replace(base, policy="growing", max_num_seqs=widest)
 

@@ -34,6 +34,6 @@ def _tells(name: str, value: FigureValue) -> bool:
     A share may be next to nothing, and no spread is small beside that: one that comes of times does
     where all of its repeats are more than nothing. What is counted says nothing of times.
     """
-    if FIGURES[name].unit != "share":
+    if FIGURES[name].about.unit != "share":
         return True
-    return FIGURES[name].kind == "time" and min(value.values) > 0
+    return FIGURES[name].about.kind == "time" and min(value.values) > 0

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from experiment.config.schema import KNOWN_ARMS, expand_arms
+from experiment.config.arms import ARMS
+from experiment.config.schema import expand_arms
 from experiment.events import (
     ArmFailed,
     ArmSkipped,
@@ -88,7 +89,7 @@ class _Scope:
         for arm in sorted(self.attempts, key=lambda arm: _place(arm, order)):
             tries = self.attempts[arm]
             ran = [number for number, events in tries.items() if _is_attempt(events)]
-            if arm not in KNOWN_ARMS:  # a stage of the preparation: only the last one counts
+            if arm not in ARMS:  # a stage of the preparation: only the last one stands
                 yield from tries.get(last, ())
                 continue
             chosen = max(ran, default=max(tries))

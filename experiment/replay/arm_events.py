@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from experiment.config.arm_order import by_ladder
+from experiment.config.arms import by_ladder
 from experiment.events import (
     ArmFailed,
     ArmFinished,

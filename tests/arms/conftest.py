@@ -8,7 +8,8 @@ import pytest
 from arm_runs import Run, make_config, run_arms, run_arms_here, with_requests
 from arms_here import prepare_here
 
-from experiment.config.schema import ARM_GROUPS, Config
+from experiment.config.arms import ARM_GROUPS
+from experiment.config.schema import Config
 from experiment.machine.environment import Environment
 from experiment.workload.prepared import Prepared
 from experiment.workload.requests import DEFAULT_PROMPTS

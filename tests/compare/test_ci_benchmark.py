@@ -29,6 +29,6 @@ def test_benchmark_actions_see_memory_grow_and_units_that_can_be_read(tmp_path: 
 def test_blocks_and_tables_that_grow_raise_an_alert() -> None:
     """Of neither is less better in a comparison: both grow with the requests at a time."""
     names = ("held_slots", "unshared_slots", "table_entries")
-    seen = [figure(name, 2.0, unit="mean", better=FIGURES[name].better) for name in names]
+    seen = [figure(name, 2.0, unit="mean", better=FIGURES[name].about.better) for name in names]
     listed = [entry["name"] for entry in json.loads(benchmark_json(seen, "less"))]
     assert listed == [each.id for each in seen]

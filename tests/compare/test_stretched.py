@@ -25,7 +25,7 @@ def test_what_is_told_of_a_fixed_span_is_stretched_by_a_slow_process_too(
     name: str, times: float, verdict: str
 ) -> None:
     """Seconds over those of all arrivals, which come as they were asked to on either side."""
-    about = FIGURES[name]
+    about = FIGURES[name].about
     left, right = (
         side(figure(name, *seen, unit=about.unit, kind=about.kind, better=about.better))
         for seen in ((0.99, 1.0, 1.01), (0.99 * times, times, 1.01 * times))

@@ -18,6 +18,7 @@ from experiment.analysis.experiment_results import (
 from experiment.analysis.finding_text import answer, whole
 from experiment.config.reading import load_config
 from experiment.events import CellStarted, Notice
+from experiment.experiments.figures import FIGURES
 from experiment.experiments.found import Found
 from experiment.experiments.registry import find_experiment
 from experiment.files.shipped import CONFIGS
@@ -109,10 +110,16 @@ def sides(row: Compared) -> dict[str, Number | None]:
 
 
 def codes(text: object) -> list[str]:
-    """Last parts of a message's key and of those within it; names are as they are."""
+    """Last parts of a message's key and of those within it; names are as they are.
+
+    The label of a figure is that figure's name.
+    """
     data = text.model_dump() if isinstance(text, Message) else text
     if not isinstance(data, dict):
         return [str(data)]
+    labels = ((name, one.about.label.model_dump()) for name, one in FIGURES.items())
+    if name := next((name for name, label in labels if label == data), None):
+        return [name]
     inner = [code for value in data["params"].values() for code in codes(value)]
     return [data["key"].rpartition(".")[2], *inner]
 

@@ -50,7 +50,7 @@ def test_two_runs_of_an_experiment_are_compared_cell_by_cell(
     assert main(words) == ExitCode.OK
     printed, t = " ".join(capsys.readouterr().out.split()), Translator(lang)
     assert t("experiments.axis.shape") in printed
-    assert t("experiments.figure.waste") in printed
+    assert t("metric.waste") in printed
     assert "{" not in printed
     rows = {row.id.rpartition("/")[2]: row for row in read(tmp_path).rows}
     assert rows["waste"].id == "lengths/shape=short/paged/waste"
@@ -63,8 +63,8 @@ def test_two_runs_of_an_experiment_are_compared_cell_by_cell(
     told = [(d.name, d.left, d.right) for d in read(tmp_path).differences]
     assert told == [("cache.block_size", 8, 4)]
     page = (tmp_path / "compare.html").read_text(encoding="utf-8")
-    assert Translator("en")("experiments.figure.waste") in page
-    assert Translator("zh")("experiments.figure.waste") in page
+    assert Translator("en")("metric.waste") in page
+    assert Translator("zh")("metric.waste") in page
 
 
 def test_other_experiments_have_nothing_in_common_and_that_is_said(

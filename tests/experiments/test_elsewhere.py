@@ -40,5 +40,7 @@ def test_errors_are_measured_once_and_are_no_counts() -> None:
     """They are rounding of floats, by the kernels of a machine: no gate may hold by them."""
     for name in ("attention_error", "logit_error", "same_token", "error_positions"):
         assert (
-            FIGURES[name].kind == named(f"quantised/kv_dtype=int8/paged/{name}").kind == "measured"
+            FIGURES[name].about.kind
+            == named(f"quantised/kv_dtype=int8/paged/{name}").kind
+            == "measured"
         )

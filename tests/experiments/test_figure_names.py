@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from experiment.analysis.metrics import METRICS
 from experiment.compare.results import Figure
 from experiment.experiments.registry import EXPERIMENTS, figure_name
 from experiment.report.facts.compare import title
@@ -13,7 +14,7 @@ from experiment.text import LANGUAGES, Translator, catalogue
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_what_runs_in_beam_search_are_sequences_and_elsewhere_requests(lang: str) -> None:
     t = Translator(lang)
-    own, usual = t("experiments.beam.running_peak"), t("experiments.figure.running_peak")
+    own, usual = t("experiments.beam.running_peak"), t.message(METRICS["running_peak"].label)
     assert own != usual
     for name, spec in EXPERIMENTS.items():
         assert spec.renamed <= set(spec.figures)

@@ -7,7 +7,7 @@ from in_process import Ran, run, tiny_config
 from made_up import cell
 
 from experiment.analysis.experiment_results import ExperimentResult, FigureValue
-from experiment.config.schema import KNOWN_ARMS
+from experiment.config.arms import ARMS
 from experiment.events import ModelPrepared, WorkloadReady
 from experiment.experiments.evaluate import _problems
 from experiment.experiments.figures import FIGURES
@@ -40,7 +40,7 @@ def said(ran: Ran, arm: str) -> SimResult | Message:
 def test_a_compiled_batch_is_foretold_as_a_batch_and_not_as_a_growing_cache(ran: Ran) -> None:
     """It is the same padded batch with its decoding step compiled."""
     seen = {}
-    for arm in sorted(KNOWN_ARMS):
+    for arm in sorted(ARMS):
         found = said(ran, arm)
         if isinstance(found, SimResult):
             seen[arm] = (round(found.busy_s), found.running.max)

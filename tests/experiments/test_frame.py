@@ -10,8 +10,9 @@ from in_process import CONFIGS, Ran, run, tiny_config
 
 from experiment.analysis.conclusions import evaluate
 from experiment.analysis.experiment_results import FigureValue
+from experiment.config.arms import ARM_GROUPS
 from experiment.config.reading import load_config
-from experiment.config.schema import ARM_GROUPS, ROUNDS_ENOUGH, expand_arms
+from experiment.config.schema import ROUNDS_ENOUGH, expand_arms
 from experiment.events import RepeatFinished, RequestFinished, Step
 from experiment.experiments.base import cell_config
 from experiment.experiments.evaluate import picture
@@ -260,7 +261,7 @@ def test_every_file_is_written_and_holds_the_experiment(capacity: Ran) -> None:
     page = (directory / "report.html").read_text(encoding="utf-8")
     for lang in LANGUAGES:
         assert Translator(lang)("experiments.capacity.title") in page
-        assert Translator(lang)("experiments.figure.running_peak") in page
+        assert Translator(lang).message(figure_label("running_peak")) in page
     assert 'id="experiment-running-mean-wide"' in page
 
 
@@ -310,7 +311,7 @@ def test_the_summary_of_a_job_has_a_section_of_the_experiment(capacity: Ran, lan
     many = capacity.cell(requests=10)
     mean = capacity.figure(many, "paged", "running_mean")
     drawn = f"{mean.value:.2f} ({t('experiments.kvsim', value=f'{mean.foretold:.2f}')})"
-    label = t("experiments.figure.running_mean")
+    label = t.message(figure_label("running_mean"))
     row = next(r for r in table if r[0] == f"| {label}: 10")
     assert drawn in row[capacity.result.arms.index("paged") + 1]
     exact, of = capacity.result.foretold

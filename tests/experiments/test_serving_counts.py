@@ -52,7 +52,7 @@ def test_the_first_token_is_judged_beside_latency() -> None:
     assert list(seen)[:3] == ["paging", "first_token", "first_token_p95"]
     assert [seen[name].verdict for name in list(seen)[:3]] == ["not_shown", "shown", "shown"]
     assert sides(seen["first_token"]) == {"slabs": 5.7e-3, "paged": 2.9e-3}
-    over = "over slabs paged mean first_token"
+    over = "over slabs paged first_token_s"
     assert [*sides(beside(seen["first_token"])[over])] == ["8", "40"]
     late = seen["first_token_p95"]
     assert late.estimate == pytest.approx(25.7 / 4.0)

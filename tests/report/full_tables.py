@@ -149,7 +149,7 @@ def full_experiment(name: str, size: str) -> ExperimentResult:
     """The shipped cells of an experiment, each arm with figures of some size."""
     config = load_config(CONFIGS / f"{name}.toml", {"experiment.size": size})
     spec = EXPERIMENTS[name]
-    figures = [FIGURES[figure] for figure in spec.charts]
+    figures = [FIGURES[figure].info for figure in spec.charts]
     cells = [
         CellResult(
             index=index, values=dict(cell.values), requests=4, max_length=64, block_size=4,
@@ -158,7 +158,7 @@ def full_experiment(name: str, size: str) -> ExperimentResult:
                 CellArm(
                     arm=arm, status="finished", reason=None, repeats=3,
                     figures={
-                        one.name: FigureValue(value=LARGE[one.unit] * (index + 1) / (place + 1))
+                        one.figure: FigureValue(value=LARGE[one.unit] * (index + 1) / (place + 1))
                         for one in figures
                     },
                 )
@@ -169,7 +169,7 @@ def full_experiment(name: str, size: str) -> ExperimentResult:
     ]  # fmt: skip
     return ExperimentResult(
         name=name, size=config.experiment.size, repeats=3, cells_planned=len(cells), focus=0,
-        figures=[one.info for one in figures], charts=list(spec.charts), cells=cells, findings=[],
+        figures=figures, charts=list(spec.charts), cells=cells, findings=[],
         problems=[], notes=[], without=[],
     )  # fmt: skip
 

@@ -78,13 +78,13 @@ def test_a_summary_says_why_a_count_is_missing(
     t = Translator(lang)
     _, results = run(tmp_path, arms, preemptions=3)
     said = markdown(results, lang)
-    line = next(each for each in said.splitlines() if t("console.preemptions") in each)
+    line = next(each for each in said.splitlines() if t("metric.preemptions") in each)
     assert re.findall(r"—|\d+", line) == cells
     assert (t("report.no_blocks") in said) == ("—" in cells)
     out, text = ConsoleReporter(lang, False), io.StringIO()
     out.console = Console(file=text, width=200)
     show_results(out, results, [])
     shown = text.getvalue()
-    line = next(each for each in shown.splitlines() if t("console.preemptions") in each)
+    line = next(each for each in shown.splitlines() if t("metric.preemptions") in each)
     assert re.findall(r"—|\d+", line) == cells
     assert (t("report.no_blocks") in shown) == ("—" in cells)

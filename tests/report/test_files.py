@@ -9,6 +9,7 @@ import pytest
 from sample import BLOCK, LENGTHS, MAX_LENGTH, NEW, SLOT_BYTES, make_record
 
 from experiment.analysis.conclusions import evaluate
+from experiment.analysis.metrics import METRICS
 from experiment.report.facts.series import all_series
 from experiment.report.facts.tables import timeline_csv
 from experiment.report.files import write as files
@@ -75,16 +76,16 @@ def test_timeline_has_each_step_and_states_that_sum_to_the_pool(report: Path) ->
 def test_columns_name_their_units(report: Path) -> None:
     plain = {
         "arm", "status", "reason", "problems", "step", "stage", "request", "channel", "scope",
-        "unknown_because", "wall_clock", "blocks", "preemptions", "steps", "witnessed_steps",
-        "threads", "device_name", "requests_that_fit_in_budget", "tokens", "running", "waiting",
-        "preempted", "kv_dtype", "new_tokens", "tokens_per_s", "process_variation_channel",
-            "kv_channels_agree", "kv_channels_judged",
-            "swapped_blocks", "copied_blocks", "shared_blocks_peak",
+        "unknown_because", "wall_clock", "witnessed_steps", "threads", "device_name",
+        "requests_that_fit_in_budget", "tokens", "running", "waiting", "preempted", "kv_dtype",
+        "process_variation_channel", "kv_channels_agree", "kv_channels_judged",
+            "shared_blocks_peak",
             "process_peak_channel", "device_settled_before", "device_channel", "cpu_cores_busy",
             "cpu_cores_of_others", "cpu_cores_usable",
             "gpu_processes_of_others_before", "gpu_processes_of_others_after",
             "watching_share_of_usable_cores",
     }  # fmt: skip
+    plain |= {name for name, each in METRICS.items() if each.unit in ("count", "mean")}
     for name in ("summary.csv", "timeline.csv", "readings.csv"):
         for column in rows(report / name)[0]:
             assert column in plain or column.endswith(("_slots", "_bytes", "_s", "_ns", "_share"))

@@ -6,11 +6,13 @@ import pytest
 from sample import make_record
 
 from experiment.analysis.conclusions import evaluate
+from experiment.analysis.metrics import METRICS
 from experiment.analysis.results import ArmResult, Results
 from experiment.record.log import Record
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.page.latency import curves, latency_rows
 from experiment.report.page.parts import Cell
+from experiment.text.messages import Message
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +34,9 @@ def with_requests(results: Results, count: int) -> Results:
     return results.model_copy(update={"arms": [arm.model_copy(update={"requests": requests})]})
 
 
-def row_of(made: tuple[Record, Results], label: str, count: int) -> Cell:
+def row_of(made: tuple[Record, Results], label: Message, count: int) -> Cell:
     results = with_requests(made[1], count)
-    (found,) = (row for row in latency_rows(results) if row.label == f"latency.{label}")
+    (found,) = (row for row in latency_rows(results) if row.label == label)
     return found.cells[0]
 
 
@@ -42,13 +44,14 @@ def row_of(made: tuple[Record, Results], label: str, count: int) -> Cell:
 def test_few_requests_have_no_95th_percentile_but_a_longest(
     made: tuple[Record, Results], name: str
 ) -> None:
-    few = row_of(made, f"{name}_p95", 19)
+    p95 = METRICS[f"{name}_p95_s"].label
+    few = row_of(made, p95, 19)
     assert few.main is None
     assert few.reason is not None
     assert few.reason.key == "experiments.reason.few_requests"
-    assert row_of(made, f"{name}_p95", 20).main is not None
+    assert row_of(made, p95, 20).main is not None
     longest = {"wait": "2.38 s", "first_token": "4.75 s", "latency": "9.50 s"}[name]
-    assert row_of(made, f"{name}_max", 19).main == longest
+    assert row_of(made, METRICS[f"{name}_max_s"].label, 19).main == longest
 
 
 def test_the_table_of_the_curve_keeps_the_same_rule(made: tuple[Record, Results]) -> None:

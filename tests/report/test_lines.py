@@ -7,10 +7,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from experiment.analysis.experiment_results import Unit
 from experiment.report.facts.bilingual import Bilingual
-from experiment.report.facts.simulation_figures import Unit
-from experiment.report.facts.simulation_values import written
-from experiment.report.facts.values import percent
+from experiment.report.facts.values import percent, written
 from experiment.report.html.lines import LineChart, line_chart, line_swatch
 from experiment.text import Translator
 from experiment.text.messages import message
@@ -24,7 +23,7 @@ def drawn(
     spans: list[tuple[float, float] | None] | None = None,
     joined: bool = True,
 ) -> ElementTree.Element:
-    title = message("experiments.figure.waste")
+    title = message("metric.waste")
     chart = LineChart(
         name="test", table="test-data", title=title, about=title, axis=title,
         points=[str(v) for v in values],
@@ -63,7 +62,7 @@ def test_numbers_below_nothing_stand_on_the_axis() -> None:
 
 
 def test_equal_values_of_words_stand_side_by_side_within_their_column() -> None:
-    title = message("experiments.figure.waste")
+    title = message("metric.waste")
     chart = LineChart(
         name="test", table="test-data", title=title, about=title, axis=title, points=["a", "b"],
         lines=[[1.0, 2.0], [None, None], [1.0, 3.0]], unit="mean", joined=False,
@@ -88,7 +87,7 @@ def test_words_are_not_joined(joined: bool) -> None:
 
 
 def test_the_line_on_top_is_last_dashed_and_open_so_that_an_equal_one_is_seen() -> None:
-    title = message("experiments.figure.waste")
+    title = message("metric.waste")
     chart = LineChart(
         name="test", table="test-data", title=title, about=title, axis=title, points=["a", "b"],
         lines=[[1.0, 2.0], [1.0, 2.0]], unit="mean", top=0,

@@ -139,8 +139,8 @@ def test_a_ci_job_gets_what_the_page_says(
 
 def side(value: float) -> Side:
     figure = Figure.model_validate(
-        {"id": "paged/live", "arm": "paged", "metric": "live", "unit": "count", "kind": "count",
-         "better": "more", "value": value}
+        {"id": "paged/live_slots", "arm": "paged", "metric": "live_slots", "unit": "count",
+         "kind": "count", "better": "more", "value": value}
     )  # fmt: skip
     return Side(
         name=f"run-{value:g}", kind="run", schema_version=1, version="1", wall_ns=10**18,

@@ -16,7 +16,7 @@ from pages import wide_tables
 from experiment.record.simulation import read_simulation
 from experiment.report.facts.simulation_cells import cells_of, spoken
 from experiment.report.facts.simulation_figures import GROUPS
-from experiment.report.facts.simulation_values import written
+from experiment.report.facts.values import written
 from experiment.text import LANGUAGES, Translator
 
 
@@ -29,9 +29,9 @@ def test_it_is_valid_and_holds_every_figure_in_both_languages(drawn: Path) -> No
         t = Translator(lang)
         for group in GROUPS.values():
             for figure in spoken(group, cells):
-                assert f'<span lang="{lang}">{t.message(figure.label)}</span>' in page
+                assert f'<span lang="{lang}">{t.message(figure.about.label)}</span>' in page
                 for cell in cells:
-                    assert written(cell.value(figure), figure.unit) in page
+                    assert written(cell.value(figure), figure.about.unit) in page
 
 
 def test_only_what_the_run_has_is_drawn(drawn: Path, hashed: Path) -> None:

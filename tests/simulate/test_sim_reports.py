@@ -16,7 +16,7 @@ from experiment.commands.main import main
 from experiment.report.facts.simulation_cells import cells_of, dashes, spoken
 from experiment.report.facts.simulation_figures import FIGURES, GROUPS, STATES
 from experiment.report.facts.simulation_sweeps import sweeps_of
-from experiment.report.facts.simulation_values import written
+from experiment.report.facts.values import written
 from experiment.text import Translator
 from experiment.text.errors import ExitCode
 from kvsim.latency.roofline import Roofline
@@ -74,10 +74,10 @@ def test_console_csv_and_record_hold_the_same_numbers(
         for figure in group:
             values = [cell.value(figure) for cell in cells]
             for cell, value in zip(cells, values, strict=True):
-                assert rows[cell.policy][figure.column] == ("" if value is None else str(value))
+                assert rows[cell.policy][figure.name] == ("" if value is None else str(value))
             if figure in spoken(group, cells):
-                assert_row(printed, t(f"sim.group.{name}"), t.message(figure.label),
-                           [written(value, figure.unit) for value in values])  # fmt: skip
+                assert_row(printed, t(f"sim.group.{name}"), t.message(figure.about.label),
+                           [written(value, figure.about.unit) for value in values])  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["summary.csv", "timeline.csv", "sweeps.csv"])
@@ -131,7 +131,7 @@ def test_the_timeline_adds_up_to_the_totals(drawn: Path) -> None:
 @pytest.mark.parametrize(("part", "least"), [("p50", 2), ("p90", 10), ("p99", 100)])
 def test_a_percentile_of_too_few_requests_is_a_dash(part: str, least: int) -> None:
     """As everywhere: it would be the longest of them under another name."""
-    (figure,) = (figure for figure in FIGURES if figure.name == f"latency_{part}")
+    (figure,) = (figure for figure in FIGURES if figure.name == f"latency_{part}_s")
 
     def of(count: int) -> dict[str, Any]:
         return {"latency_s": {"count": count, part: 1.5}}
@@ -156,7 +156,7 @@ def test_every_dash_has_a_reason(drawn: Path, capsys: pytest.CaptureFixture[str]
             assert dash.reason.key != "sim.reason.nothing_ran"
     for row in table(drawn, "summary.csv"):
         because = {part.partition("=")[0] for part in row["unknown_because"].split("; ")}
-        assert because == {figure.column for figure in FIGURES if row[figure.column] == ""}
+        assert because == {figure.name for figure in FIGURES if row[figure.name] == ""}
 
 
 def test_sweeps_change_one_thing(drawn: Path, hashed: Path) -> None:
@@ -166,7 +166,7 @@ def test_sweeps_change_one_thing(drawn: Path, hashed: Path) -> None:
     assert waste[0] == 0
     assert waste[1] < waste[2]  # type: ignore[operator]
     own = next(c for c in cells_of(record(drawn)) if c.policy == "paged")
-    figure = next(f for f in FIGURES if f.name == "waste_of_allocated")
+    figure = next(f for f in FIGURES if f.name == "waste_of_allocated_share")
     assert waste[1] == own.value(figure)
     # A smaller block is more copies, so that swapping is dearer, most of all with blocks of one.
     assert (preemption.name, preemption.axis, preemption.mark) == ("preemption", (1, 16, 64), 16)

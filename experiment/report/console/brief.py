@@ -7,13 +7,13 @@ stands in the report.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from rich.text import Text
 
-from experiment.analysis.results import ArmResult, Claim, Results
+from experiment.analysis.metrics import METRICS
+from experiment.analysis.results import Claim, Results
 from experiment.config.schema import expand_arms
 from experiment.events import (
     ArmFinished,
@@ -35,6 +35,7 @@ from experiment.report.console.experiment import show_ended_badly
 from experiment.report.console.experiment_brief import show_brief
 from experiment.report.console.reporter import ConsoleReporter
 from experiment.report.console.results import show_missing, show_tokens
+from experiment.report.facts.arm_figures import figure
 from experiment.report.facts.texts import arm_name
 from experiment.text import DASH, format_bytes
 from experiment.text.messages import Message
@@ -98,7 +99,7 @@ class BriefReporter(ConsoleReporter):
         elif results.experiment is not None:
             show_ended_badly(self, results.experiment)
         elif results.arms:
-            self._show_arms(results.arms)
+            self._show_arms(results)
         self._show_problems(results)
         headline = self.t.message(_headline(results.headline))
         if self.quiet:
@@ -196,8 +197,9 @@ class BriefReporter(ConsoleReporter):
             table.add_row(Text(self.t(f"brief.{name}_name"), "bold"), text)
         self.console.print(table)
 
-    def _show_arms(self, arms: list[ArmResult]) -> None:
-        sizes = [[_bytes(arm, name) for name in _SIZES] for arm in arms]
+    def _show_arms(self, results: Results) -> None:
+        arms = results.arms
+        sizes = [[getattr(arm.peak_bytes, name, None) for name in _SIZES] for arm in arms]
         unit, scale = _unit(max((size for row in sizes for size in row if size), default=0))
         heads = [
             self.t("console.arm"),
@@ -207,7 +209,7 @@ class BriefReporter(ConsoleReporter):
         table = self.table(*heads, right=range(1, len(heads)))
         for arm, row in zip(arms, sizes, strict=True):
             written = (_number(size, scale) for size in row)
-            figures = (write(arm) for write in _FIGURES.values())
+            figures = (figure(METRICS[name], results, arm) or DASH for name in _FIGURES)
             table.add_row(arm_name(self.t, arm.arm), *written, *figures)
         self.console.print(table)
         self.line(self.t("brief.terms"), "dim")
@@ -261,10 +263,6 @@ def _line(claim: Claim) -> Message:
     return Message(key=_NOT_FASTER.get(key, f"brief.{claim.id}_untested"), params={})
 
 
-def _bytes(arm: ArmResult, name: str) -> int | None:
-    return arm.bytes_of(getattr(arm.peak, name)) if arm.peak else None
-
-
 def _number(size: int | None, scale: int) -> str:
     if size is None:
         return DASH
@@ -277,14 +275,5 @@ def _unit(largest: int) -> tuple[str, int]:
     return unit, {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10}.get(unit, 1)
 
 
-def _share(arm: ArmResult) -> str:
-    share = arm.peak.utilisation if arm.peak else None
-    return DASH if share is None else f"{share * 100:.1f} %"
-
-
 _SIZES = ("reserved", "allocated", "live")
-_FIGURES: dict[str, Callable[[ArmResult], str]] = {
-    "live_share": _share,
-    "fits": lambda arm: DASH if arm.fits is None else f"{arm.fits:,}",
-    "tokens_per_s": lambda arm: DASH if arm.tokens_per_s is None else f"{arm.tokens_per_s:,.1f}",
-}
+_FIGURES = ("live_share", "fits", "tokens_per_s")

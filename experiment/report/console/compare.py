@@ -8,8 +8,9 @@ from pathlib import Path
 
 from rich.text import Text
 
+from experiment.analysis.experiment_results import Unit
 from experiment.compare.gate import Judged, tally
-from experiment.compare.results import Comparison, Difference, Figure, Row, Side, Unit
+from experiment.compare.results import Comparison, Difference, Figure, Row, Side
 from experiment.report.console.parts import PartsConsole
 from experiment.report.console.table import Table
 from experiment.report.facts.compare import (
@@ -21,9 +22,8 @@ from experiment.report.facts.compare import (
     title,
     verdict,
 )
-from experiment.report.facts.simulation_values import written
 from experiment.report.facts.texts import arm_name, preview
-from experiment.report.facts.values import setting
+from experiment.report.facts.values import setting, written
 from experiment.text import DASH
 from experiment.text.messages import Message
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from experiment.analysis.metrics import METRICS
 from experiment.report.console.simulation import SimulationConsole
 from experiment.report.facts.simulation import memory_facts, trace_facts
 from experiment.report.facts.simulation_figures import rounding_note
-from experiment.report.facts.simulation_values import written
+from experiment.report.facts.values import written
 from experiment.simulate.names import DEFAULT_POLICIES
 from experiment.text import format_bytes
 from experiment.text.messages import Message, message
@@ -84,14 +85,17 @@ def _show_policies(out: SimulationConsole, data: Data) -> None:
     names = sorted(policies, key=DEFAULT_POLICIES.index)
     paged = policies["paged"]["running"]
     rows = [
-        (t("plan.row.running"), [written(policies[n]["running"], "mean") for n in names]),
+        (t("metric.running"), [written(policies[n]["running"], "mean") for n in names]),
         (t("plan.row.guaranteed"), [written(policies[n]["guaranteed"], "count") for n in names]),
         (t("plan.row.request"), [format_bytes(policies[n]["request_bytes"]) for n in names]),
         (
             t("plan.row.needed"),
             [format_bytes(policies[n]["request_bytes"] * paged) for n in names],
         ),
-        (t("plan.row.live"), [written(policies[n]["live"], "share") for n in names]),
+        (
+            t.message(METRICS["live_of_pool"].label),
+            [written(policies[n]["live"], "share") for n in names],
+        ),
         (t("plan.row.rounding"), [written(_rounding(policies[n], plan), "share") for n in names]),
     ]
     out.figures(t("plan.title"), names, rows)
@@ -123,8 +127,8 @@ def _show_block_sizes(out: SimulationConsole, data: Data) -> None:
         )
         for demand in plan["block_sizes"]
     ]
-    heads = [t("plan.block.waste"), t("plan.block.blocks")]
-    out.figures(t("plan.block.size"), heads, rows)
+    heads = [t("metric.waste"), t("plan.block.blocks")]
+    out.figures(t("metric.block_size"), heads, rows)
     out.line(t("plan.block.about"), "dim")
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rich.text import Text
 
+from experiment.analysis.metrics import Metric
 from experiment.analysis.reconcile import ALLOWED
 from experiment.analysis.results import (
     ArmResult,
@@ -18,7 +19,14 @@ from experiment.analysis.results import (
     TokenComparison,
 )
 from experiment.report.console.lines import Console
-from experiment.report.facts.block_events import counted, happened, has_blocks
+from experiment.report.facts.arm_figures import (
+    GAINS,
+    OF_BLOCKS,
+    figure,
+    has_blocks,
+    shown,
+    slots,
+)
 from experiment.report.facts.engine import engine_facts, margin_text
 from experiment.report.facts.sharing import explanations
 from experiment.report.facts.texts import arm_name
@@ -78,17 +86,21 @@ def show_missing(out: Console, results: Results) -> None:
 
 def _show_comparison(out: Console, results: Results) -> None:
     """A column for each arm, a row for each figure; slots at the peak of live slots."""
+    rows = shown(results)
     lines = [
-        _row(out.t(f"console.{key}"), *(write(arm) for arm in results.arms))
-        for key, write in _FIGURES.items()
+        _row(out.t.message(metric.label), *(_cell(metric, results, arm) for arm in results.arms))
+        for metric in rows
     ]
-    events = happened(results)
-    for key in events:
-        counts = [counted(arm, key) for arm in results.arms]
-        lines.append(_row(out.t(f"console.{key}"), *map(_count, counts)))
     out.figures(out.t("console.figure"), _names(out, results.arms), lines)
-    if events and not all(has_blocks(arm.arm) for arm in results.arms):
+    unable = not all(has_blocks(arm.arm) for arm in results.arms)
+    if unable and any(metric.name in OF_BLOCKS for metric in rows):
         out.line(out.t("report.no_blocks"), "dim")
+
+
+def _cell(metric: Metric, results: Results, arm: ArmResult) -> str:
+    """A figure; beneath bytes at the peak, the slots that they are."""
+    text, of = figure(metric, results, arm) or DASH, slots(metric, results, arm)
+    return text if of is None else f"{text}\n({of:,})"
 
 
 def _row(label: str, *cells: str) -> _Row:
@@ -103,8 +115,8 @@ def _show_gains(out: Console, results: Results) -> None:
     """The arms as rungs: each against the one below, and what differs between the two."""
     if not results.gains or out.quiet:
         return
-    heads = ("arm", "tokens_per_s", "running", "factor", "step")
-    table = out.table(*(out.t(f"gains.{head}") for head in heads), right=(1, 2, 3))
+    heads = (out.t.message(head) for head in GAINS.values())
+    table = out.table(out.t("console.arm"), *heads, right=(1, 2, 3))
     for gain in results.gains:
         table.add_row(arm_name(out.t, gain.arm), *_gain_cells(out, gain))
     out.console.print(table)
@@ -318,47 +330,3 @@ def _explain(out: Console, results: Results) -> None:
         out.line(out.t(f"explain.{name}.text"), indent=2)
         for text in seen:
             out.line(out.t.message(text), indent=2)
-
-
-def _slots(name: str) -> Callable[[ArmResult], str]:
-    """Writer of a slot figure: bytes, and the slots that they are."""
-
-    def write(arm: ArmResult) -> str:
-        if arm.peak is None:
-            return DASH
-        slots = getattr(arm.peak, name)
-        return f"{format_bytes(arm.bytes_of(slots))}\n({slots:,.0f})"
-
-    return write
-
-
-def _live_share(arm: ArmResult) -> str:
-    return _percent(arm.peak.utilisation if arm.peak else None)
-
-
-def _percent(share: float | None) -> str:
-    return DASH if share is None else f"{share * 100:.1f} %"
-
-
-def _count(value: float | None) -> str:
-    return DASH if value is None else f"{value:,.0f}"
-
-
-def _seconds(value: float | None) -> str:
-    return DASH if value is None else f"{value:.2f} s"
-
-
-_FIGURES: dict[str, Callable[[ArmResult], str]] = {
-    "reserved": _slots("reserved"),
-    "allocated": _slots("allocated"),
-    "live": _slots("live"),
-    "wasted": _slots("wasted"),
-    "live_share": _live_share,
-    "fits": lambda arm: _count(arm.fits),
-    "tensor_bytes": lambda arm: format_bytes(arm.tensor_bytes),
-    "process_peak": lambda arm: format_bytes(arm.process_peak),
-    "load_time": lambda arm: _seconds(arm.load_s),
-    "generate_time": lambda arm: _seconds(arm.generate_s),
-    "mean_time": lambda arm: _seconds(arm.mean_request_s),
-    "tokens_per_s": lambda arm: DASH if arm.tokens_per_s is None else f"{arm.tokens_per_s:,.1f}",
-}

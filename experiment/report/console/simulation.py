@@ -22,7 +22,7 @@ from experiment.report.facts.simulation_cells import Cell, Dash, cells_of, dashe
 from experiment.report.facts.simulation_figures import GROUPS, Figure, rounding_note
 from experiment.report.facts.simulation_headline import headline
 from experiment.report.facts.simulation_sweeps import Sweep, sweeps_of
-from experiment.report.facts.simulation_values import written
+from experiment.report.facts.values import written
 from experiment.text import DASH, Translator
 from experiment.text.messages import Message
 
@@ -33,8 +33,8 @@ _EVERY = 64
 # What is printed without ``--details``: facts by their keys, figures by their names.
 _FACTS = ("rows", "arrivals", "unit_doubt", "edit", "rejected", "ignored", "tokens", "blocks",
           "max_length")  # fmt: skip
-_FIGURES = ("running_mean", "waste_of_allocated", "preemptions", "hits_first", "first_token_p50",
-            "per_output_token_p50", "throughput_tokens")  # fmt: skip
+_FIGURES = ("running_mean", "waste_of_allocated_share", "preemptions", "hits_first_share",
+            "first_token_p50_s", "per_output_token_p50_s", "throughput_tokens_per_s")  # fmt: skip
 
 
 class SimulationConsole(ConsoleReporter):
@@ -109,10 +109,10 @@ class SimulationConsole(ConsoleReporter):
             return
         every = {each.name: each for group in GROUPS.values() for each in group}
         figures = spoken(tuple(every[name] for name in _FIGURES), list(cells))
-        heads = (self.t.message(each.label) for each in figures)
+        heads = (self.t.message(each.about.label) for each in figures)
         table = self.table(self.t("sim.page.policy"), *heads, right=range(1, len(figures) + 1))
         for cell in cells:
-            table.add_row(cell.policy, *(written(cell.value(f), f.unit) for f in figures))
+            table.add_row(cell.policy, *(written(cell.value(f), f.about.unit) for f in figures))
         self.console.print(table)
         if note := rounding_note(cell.policy for cell in cells):
             self.line(self.t.message(note), "dim")
@@ -132,7 +132,10 @@ class SimulationConsole(ConsoleReporter):
     def _group(self, name: str, figures: tuple[Figure, ...], cells: list[Cell]) -> None:
         shown = spoken(figures, cells)
         rows = [
-            (self.t.message(f.label), [written(cell.value(f), f.unit) for cell in cells])
+            (
+                self.t.message(f.about.label),
+                [written(cell.value(f), f.about.unit) for cell in cells],
+            )
             for f in shown
         ]
         heads = [cell.policy for cell in cells]
@@ -146,7 +149,7 @@ class SimulationConsole(ConsoleReporter):
 
     def _dash(self, dash: Dash, rows: int) -> None:
         """Every dash of a table has its reason below it."""
-        names = self.t("sim.listed").join(self.t.message(each.label) for each in dash.figures)
+        names = self.t("sim.listed").join(self.t.message(each.about.label) for each in dash.figures)
         if len(dash.figures) >= rows:
             names = self.t("sim.all_figures")
         self.line(self.t("sim.dash", policy=", ".join(dash.policies), names=names,

@@ -14,8 +14,9 @@ from rich.text import Text
 from experiment.report.console.parts import Advance, PartsConsole
 from experiment.report.console.table import Table
 from experiment.report.facts.simulation_figures import rounding_note
+from experiment.report.facts.values import fixed
 from experiment.report.files.sweep import write_sweep
-from experiment.report.pages.sweep import Row, counted, refusal, sweep_data, varied
+from experiment.report.pages.sweep import MEASURES, Row, counted, refusal, sweep_data, varied
 from experiment.report.pages.sweep_chart import setting
 from experiment.text import DASH
 
@@ -71,7 +72,7 @@ class SweepConsole(PartsConsole):
 
     def _table(self, rows: Sequence[Row]) -> Table:
         differ = varied(rows)
-        names = ("settings", "live", "running", "preemptions", "latency", "rate")
+        names = ("settings", *MEASURES)
         heads = (self.t(f"sweep.column_{name}") for name in names)
         table = Table(self.t, *heads, right=range(1, len(names)))
         for row in rows:
@@ -82,14 +83,8 @@ class SweepConsole(PartsConsole):
             if row["error"] is not None:
                 table.add_row(what, Text(self.t.message(refusal(row)), style="yellow"))
                 continue
-            table.add_row(
-                what,
-                _value(row["live_percent"], 1, " %"),
-                _value(row["running_busy_mean"], 2),
-                _value(row["preemptions"], 0),
-                _value(row["latency_p50_s"], 2, " s"),
-                _value(row["requests_per_s"], 2),
-            )
+            forms = MEASURES.values()
+            table.add_row(what, *(fixed(row[n], digits, unit) or DASH for n, digits, unit in forms))
         return table
 
 
@@ -110,7 +105,3 @@ class _Lines:
         self._spoke = now
         left = (now - self._began) / self._done * (self._total - self._done)
         self._console.print(self._t("sweep.line", done=self._done, total=self._total, time=left))
-
-
-def _value(value: float | None, digits: int, suffix: str = "") -> str:
-    return DASH if value is None else f"{value:,.{digits}f}{suffix}"

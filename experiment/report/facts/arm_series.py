@@ -10,16 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import cycle, islice
 
-from experiment.config.arm_order import LADDER
+from experiment.config.arms import ARMS
 
 # Classes ``s0``, ``s1``, … of the style sheet, which have as many marks and dashes.
 SERIES = 10
-# The two arms of most charts, and the accent of a page, have the colours furthest apart.
-_NUMBERS = {
-    "paged": 0, "slabs": 1, "contiguous.batch": 2, "contiguous.sequential": 3,
-    "contiguous.growing": 4, "transformers_paged": 5, "vllm": 6, "contiguous.compiled": 7,
-}  # fmt: skip
-assert _NUMBERS.keys() == set(LADDER)
+_NUMBERS = {name: arm.series for name, arm in ARMS.items() if arm.series is not None}
 
 
 def arm_series(names: Iterable[str]) -> Mapping[str, int]:

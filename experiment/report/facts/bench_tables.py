@@ -9,19 +9,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+from experiment.analysis.metrics import METRICS
 from experiment.bench.data import BenchData
 from experiment.bench.rows import Row
 from experiment.bench.summary import OURS, Line, lines
+from experiment.report.facts.arm_figures import has_blocks
 from experiment.report.facts.bench import mode_words, trials, workload_names
-from experiment.report.facts.block_events import has_blocks
 from experiment.report.facts.texts import arm_name
 from experiment.report.facts.values import fixed, ranged
 from experiment.text import DASH, Translator, format_bytes
 from experiment.text.messages import Message
 
-_SPEED = ("arm", "rate", "factor", "first_token", "rounds")
-_TIMES = ("arm", "prompts", "prefill", "decode_step", "decode_requests", "decode")
-_MEMORY = ("arm", "kv", "allocated", "process", "running", "preempted", "recomputed")
+# Columns behind the arm: metrics, and what is none.
+_SPEED = ("useful_tokens_per_s", "factor", "first_token_median_s", "rounds")
+_TIMES = ("prefill_s", "prefill_share", "decode_step_s", "decode_requests", "decode_share")
+_MEMORY = (
+    "kv_bytes", "allocated_peak_bytes", "process_peak", "running_while_waiting", "preemptions",
+    "recomputed_tokens",
+)  # fmt: skip
 _ALIKE = {
     "bench.note_tokens": "equal_requests", "bench.note_first_tokens": "equal_first_tokens"
 }  # fmt: skip
@@ -78,11 +83,20 @@ def _speed(t: Translator, name: str, mine: Sequence[Line]) -> Cells:
     requests = max(row.requests or 0 for line in mine for row in line.rows) or None
     return Cells(
         t("bench.title_speed", name=name, n=requests),
-        [t(f"bench.column.{column}") for column in _SPEED],
+        _heads(t, _SPEED),
         [[arm_name(t, line.arm), *_speed_cells(line)] for line in mine],
         styles=_bold(mine),
         notes=[*_about(t, name), *_references(t, mine), *_problems(t, mine)],
     )
+
+
+def _heads(t: Translator, columns: Sequence[str]) -> list[str]:
+    """Of the arm and of each column: a metric's label, or a text of the benchmark's own."""
+    heads = (
+        t.message(METRICS[name].label) if name in METRICS else t(f"bench.column.{name}")
+        for name in columns
+    )
+    return [t("bench.column.arm"), *heads]
 
 
 def _about(t: Translator, workload: str) -> list[str]:
@@ -110,19 +124,15 @@ def _middle(line: Line, name: str) -> float | None:
 
 
 def _size(line: Line, name: str) -> str:
-    value = _middle(line, name)
-    return format_bytes(None if value is None else round(value))
+    return format_bytes(_middle(line, name))
 
 
 def _speed_cells(line: Line) -> list[str]:
-    rounds = f"{len(line.finished):,}"
-    if not line.finished:
-        return [*[DASH] * (len(_SPEED) - 2), rounds]
     return [
         _spread(line, "useful_tokens_per_s", 1),
         ranged(line.factors, 2) or DASH,
         _spread(line, "first_token_median_s", 2, " s"),
-        rounds,
+        f"{len(line.finished):,}",
     ]
 
 
@@ -131,7 +141,7 @@ def _times(t: Translator, name: str, mine: Sequence[Line]) -> Cells:
     done = [line for line in mine if line.finished]
     return Cells(
         t("bench.title_times", name=name),
-        [t(f"bench.column.{column}") for column in _TIMES],
+        _heads(t, _TIMES),
         [[arm_name(t, line.arm), *_times_cells(line)] for line in done],
         styles=_bold(done),
         notes=[t("bench.note_times"), *_over(t, mine)] if done else [],
@@ -159,7 +169,7 @@ def _memory(t: Translator, name: str, mine: Sequence[Line]) -> Cells:
     }
     return Cells(
         t("bench.title_memory", name=name),
-        [t(f"bench.column.{column}") for column in _MEMORY],
+        _heads(t, _MEMORY),
         [[arm_name(t, line.arm), *_memory_cells(line)] for line in done],
         styles=_bold(done),
         notes=[t(f"bench.note_{name}") for name, holds in told.items() if holds],

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import get_args
 
-from experiment.compare.results import Comparison, Figure, Number, Row, Side, Unit, Verdict
+from experiment.analysis.experiment_results import Number, Unit
+from experiment.analysis.metrics import METRICS
+from experiment.compare.results import Comparison, Figure, Row, Side, Verdict
 from experiment.experiments.found import param
 from experiment.experiments.registry import figure_name
 from experiment.report.facts.experiment import cell_label, cell_name
@@ -17,7 +19,7 @@ def title(figure: Figure) -> Message:
     """Name of a figure."""
     if figure.place:
         return figure_name(figure.place.partition("/")[0], figure.metric)
-    return message(f"compare.metric.{figure.metric}")
+    return METRICS[figure.metric].label
 
 
 def place_words(figure: Figure) -> Words:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from experiment.analysis.results import EngineResult, Margin
+from experiment.report.facts.values import written
 from experiment.text import DASH, format_bytes
 from experiment.text.messages import Message, message
 
@@ -28,8 +29,8 @@ def engine_facts(engine: EngineResult) -> Iterator[Fact]:
     yield Fact(message("console.engine_ranks"), ranks)
     yield Fact(
         message("console.engine_capacity"),
-        _count(engine.tokens),
-        message("console.engine_foretold", value=_count(engine.foretold_tokens)),
+        written(engine.tokens, "count"),
+        message("console.engine_foretold", value=written(engine.foretold_tokens, "count")),
     )
     yield Fact(
         message("console.engine_concurrency", length=engine.max_length),
@@ -70,10 +71,6 @@ def margin_text(margin: Margin) -> Message:
     if margin.dtype == "float32":
         return said
     return message("console.tokens_half", said=said, dtype=margin.dtype)
-
-
-def _count(value: int | None) -> str:
-    return DASH if value is None else f"{value:,}"
 
 
 def _ratio(value: float | None) -> str:

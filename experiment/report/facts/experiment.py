@@ -18,8 +18,8 @@ from experiment.analysis.experiment_results import (
 from experiment.experiments.found import listed, param
 from experiment.experiments.labels import axis_label as axis_label
 from experiment.experiments.labels import value_label as value_label
-from experiment.report.facts.simulation_values import written
 from experiment.report.facts.texts import Words
+from experiment.report.facts.values import written
 from experiment.text.messages import Message, message
 
 Values = Mapping[str, int | float | str]

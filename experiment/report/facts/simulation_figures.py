@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from experiment.analysis.experiment_results import Number
+from experiment.analysis.metrics import METRICS, Metric
 from experiment.analysis.percentiles import is_enough
 from experiment.text.messages import Message, message
 from kvsim.accounting.slots import ALLOCATED_STATES, OTHER_STATES, SlotState
@@ -19,8 +21,7 @@ from kvsim.contiguous.reservation import POLICIES
 from kvsim.sim.config import CONTIGUOUS
 
 Result = Mapping[str, Any]
-Unit = Literal["share", "count", "mean", "bytes", "seconds", "rate"]
-Value = int | float | None
+Value = Number | None
 STATES = tuple(state.value for state in SlotState)
 ALLOCATED = tuple(state.value for state in ALLOCATED_STATES)
 OTHER = tuple(state.value for state in OTHER_STATES)
@@ -31,37 +32,28 @@ class Figure:
     """One row of the comparison.
 
     Attributes:
-        name: of its column in summary.csv, less the unit; its label is ``sim.figure.<name>``.
+        name: of its column in summary.csv.
         value: None where the policy has none.
         reason: of a result without the figure; the key of a text under ``sim.reason``.
-        state: for the figures of a slot state, its name: the label is that of the state.
+        state: for the figures of a slot state, its name.
+        metric: the name of its metric, where that is another one.
     """
 
     name: str
-    unit: Unit
     value: Callable[[Result], Value]
     reason: Callable[[Result], str] = lambda _: "nothing_ran"
     state: str | None = None
+    metric: str | None = None
 
     @property
-    def label(self) -> Message:
-        """What the figure is."""
-        if self.state is None:
-            return message(f"sim.figure.{self.name}")
-        kind = "mean" if self.name.endswith("_mean") else "peak"
-        of = message(f"sim.state.{self.state}").model_dump()
-        return message(f"sim.figure.state_{kind}", state=of)
+    def about(self) -> Metric:
+        """Its unit and label."""
+        return METRICS[self.metric or self.name]
 
     @property
     def key(self) -> str | None:
         """Where it stands in a result; None of what is worked out of several values."""
         return ".".join(self.value.path) if isinstance(self.value, Field) else None
-
-    @property
-    def column(self) -> str:
-        """Name of its column, with the unit."""
-        unit = {"share": "_share", "bytes": "_bytes", "seconds": "_s", "rate": "_per_s"}
-        return self.name + unit.get(self.unit, "")
 
 
 def rounding_note(policies: Iterable[str]) -> Message | None:
@@ -131,22 +123,20 @@ def _percent(*path: str) -> Field:
     return Field(path, 100)
 
 
+def _why(key: str) -> Callable[[Result], str]:
+    """A reason that is the same for every result."""
+    return lambda _: key
+
+
 def _figures_of_states() -> Iterator[Figure]:
     for name in STATES:
-        yield Figure(
-            f"{name}_mean", "share", _percent("states", name, "mean_percent"), _no_state, name
-        )
-        yield Figure(
-            f"{name}_peak", "share", _percent("states", name, "peak_percent"), _no_state, name
-        )
+        for part in ("mean", "peak"):
+            share = _percent("states", name, f"{part}_percent")
+            yield Figure(f"{name}_{part}_share", share, _why("no_such_state"), name)
         if name == "unwritten":
             for part in ("written_later", "never_written"):
                 mean = _percent("unwritten", part, "mean_percent")
-                yield Figure(f"{part}_mean", "share", mean, _no_reservation, part)
-
-
-def _no_state(_: Result) -> str:
-    return "no_such_state"
+                yield Figure(f"{part}_mean_share", mean, _no_reservation, part)
 
 
 def _no_reservation(result: Result) -> str:
@@ -169,33 +159,13 @@ def _no_pieces(result: Result) -> str:
     return "blocks_fit_anywhere" if policy_of(result) not in CONTIGUOUS else "no_pieces"
 
 
-def _no_batches(_: Result) -> str:
-    return "no_batches"
-
-
-def _moves_copies(*path: str) -> Field:
-    """A count that only policies of one kind have: blocks are copied, or rows that grow."""
-    return _paged_only(*path) if path[-1] == "blocks" else Field(path, applies=_grows)
-
-
-def _grows(result: Result) -> bool:
-    return policy_of(result) == "growing"
+def _growing_only(*path: str) -> Field:
+    """Of rows that are copied as they grow."""
+    return Field(path, applies=lambda result: policy_of(result) == "growing")
 
 
 def _paged_only(*path: str) -> Field:
     return Field(path, applies=lambda result: policy_of(result) not in CONTIGUOUS)
-
-
-def _keeps_all(_: Result) -> str:
-    return "never_preempts"
-
-
-def _no_blocks(_: Result) -> str:
-    return "no_blocks"
-
-
-def _no_growth(_: Result) -> str:
-    return "no_growth"
 
 
 def _refused(result: Result) -> int:
@@ -203,17 +173,16 @@ def _refused(result: Result) -> int:
 
 
 def _counts(name: str) -> Iterator[Figure]:
-    for part, unit in (
-        ("mean", "mean"), ("busy_mean", "mean"), ("p50", "count"), ("p99", "count"),
-        ("max", "count"),
-    ):  # fmt: skip
-        yield Figure(f"{name}_{part}", _UNITS[unit], _at(name, part))
+    for part in ("mean", "busy_mean", "p50", "p99"):
+        yield Figure(f"{name}_{part}", _at(name, part))
+    yield Figure(f"{name}_max", _at(name, "max"), metric=f"{name}_peak")
 
 
-def _percentiles(name: str, *parts: str) -> Iterator[Figure]:
+def _percentiles(name: str, metric: str, *parts: str) -> Iterator[Figure]:
     for part in parts:
-        value = _enough(f"{name}_s", part) if part.startswith("p") else _at(f"{name}_s", part)
-        yield Figure(f"{name}_{part}", "seconds", value, _few(f"{name}_s"))
+        value = _at(f"{name}_s", part) if part == "mean" else _enough(f"{name}_s", part)
+        named = f"{metric}_s" if part == "mean" else f"{metric}_{part}_s"
+        yield Figure(f"{name}_{part}_s", value, _few(f"{name}_s"), metric=named)
 
 
 def _enough(name: str, part: str) -> Field:
@@ -227,62 +196,70 @@ def _few(name: str) -> Callable[[Result], str]:
     return lambda result: "few_requests" if count(result) else "nothing_ended"
 
 
-_UNITS: dict[str, Unit] = {"mean": "mean", "count": "count"}
 GROUPS: Mapping[str, tuple[Figure, ...]] = {
     "pool": (
-        Figure("pool_bytes", "bytes", _at("pool_bytes")),
-        Figure("pool_slots", "count", _at("pool_slots")),
-        Figure("allocated_mean", "share", _of_pool(allocated_mean)),
-        Figure("used_mean", "share", _of_pool(live_mean)),
+        Figure("pool_bytes_bytes", _at("pool_bytes"), metric="pool"),
+        Figure("pool_slots", _at("pool_slots")),
+        Figure("allocated_mean_share", _of_pool(allocated_mean), metric="allocated_of_pool"),
+        Figure("used_mean_share", _of_pool(live_mean), metric="live_of_pool"),
         Figure(
-            "wasted_mean",
-            "share",
+            "wasted_mean_share",
             _of_pool(lambda result: allocated_mean(result) - live_mean(result)),
+            metric="wasted_of_pool",
         ),
-        Figure("waste_of_allocated", "share", waste_share, lambda _: "nothing_held"),
+        Figure("waste_of_allocated_share", waste_share, _why("nothing_held"), metric="waste"),
     ),
     "states": tuple(_figures_of_states()),
     "requests": (
-        Figure("arrived", "count", _at("requests", "arrived")),
-        Figure("finished_requests", "count", _at("requests", "finished")),
-        Figure("refused", "count", _refused),
+        Figure("arrived", _at("requests", "arrived")),
+        Figure("finished_requests", _at("requests", "finished"), metric="requests"),
+        Figure("refused", _refused),
         *_counts("running"),
         *_counts("waiting"),
     ),
     "work": (
-        Figure("preemptions", "count", _paged_only("preemptions", "total"), _keeps_all),
-        Figure("preempted_requests", "count", _paged_only("preemptions", "requests"), _keeps_all),
-        Figure("preempted_most", "count", _paged_only("preemptions", "max_of_one"), _keeps_all),
-        Figure("output_tokens", "count", _at("tokens", "output")),
-        Figure("computed_tokens", "count", _at("tokens", "computed")),
-        Figure("recomputed_tokens", "count", _paged_only("tokens", "recomputed"), _keeps_all),
-        Figure("pad_tokens", "count", _at("tokens", "pads")),
-        Figure("ended_tokens", "count", _at("tokens", "ended")),
-        Figure("swapped", "bytes", _paged_only("preemptions", "swapped_bytes"), _keeps_all),
-        Figure("copied_blocks", "count", _moves_copies("copies", "blocks"), _no_blocks),
-        Figure("copied_slots", "count", _moves_copies("copies", "grown_slots"), _no_growth),
-        Figure("copy_peak_slots", "count", _moves_copies("copies", "peak_slots"), _no_growth),
-        Figure("batches", "count", _at("batches"), _no_batches),
+        Figure("preemptions", _paged_only("preemptions", "total"), _why("never_preempts")),
+        Figure(
+            "preempted_requests", _paged_only("preemptions", "requests"), _why("never_preempts")
+        ),
+        Figure("preempted_most", _paged_only("preemptions", "max_of_one"), _why("never_preempts")),
+        Figure("output_tokens", _at("tokens", "output"), metric="new_tokens"),
+        Figure("computed_tokens", _at("tokens", "computed")),
+        Figure("recomputed_tokens", _paged_only("tokens", "recomputed"), _why("never_preempts")),
+        Figure("pad_tokens", _at("tokens", "pads")),
+        Figure("ended_tokens", _at("tokens", "ended")),
+        Figure(
+            "swapped_bytes", _paged_only("preemptions", "swapped_bytes"), _why("never_preempts")
+        ),
+        Figure("copied_blocks", _paged_only("copies", "blocks"), _why("no_blocks")),
+        Figure(
+            "copied_slots",
+            _growing_only("copies", "grown_slots"),
+            _why("no_growth"),
+            metric="grown_slots",
+        ),
+        Figure("copy_peak_slots", _growing_only("copies", "peak_slots"), _why("no_growth")),
+        Figure("batches", _at("batches"), _why("no_batches")),
     ),
     "sharing": (
-        Figure("sharing_saved", "share", _paged_only("sharing", "share"), _no_sharing),
-        Figure("hits_first", "share", _at("prefix", "share_of_first"), _no_hits),
-        Figure("hits_own", "share", _at("prefix", "share_own_of_again"), _no_hits),
-        Figure("orphaned", "count", _at("prefix", "orphaned_blocks"), _no_hits),
-        Figure("free_run_mean", "count", _at("free_run", "mean_slots"), _no_pieces),
-        Figure("free_run_least", "count", _at("free_run", "low_slots"), _no_pieces),
-        Figure("fragmentation", "share", _at("free_run", "external_fragmentation"), _no_pieces),
+        Figure("sharing_saved_share", _paged_only("sharing", "share"), _no_sharing, metric="saved"),
+        Figure("hits_first_share", _at("prefix", "share_of_first"), _no_hits),
+        Figure("hits_own_share", _at("prefix", "share_own_of_again"), _no_hits),
+        Figure("orphaned", _at("prefix", "orphaned_blocks"), _no_hits),
+        Figure("free_run_mean", _at("free_run", "mean_slots"), _no_pieces),
+        Figure("free_run_least", _at("free_run", "low_slots"), _no_pieces),
+        Figure("fragmentation_share", _at("free_run", "external_fragmentation"), _no_pieces),
     ),
     "time": (
-        *_percentiles("queue_wait", "mean", "p50", "p99"),
-        *_percentiles("first_token", "mean", "p50", "p90", "p99"),
-        *_percentiles("latency", "mean", "p50", "p90", "p99"),
-        *_percentiles("per_output_token", "p50", "p99"),
-        Figure("throughput_requests", "rate", _at("requests_per_s")),
-        Figure("throughput_tokens", "rate", _at("output_tokens_per_s")),
-        Figure("span", "seconds", _at("span_s")),
-        Figure("busy", "seconds", _at("busy_s")),
-        Figure("steps", "count", _at("steps")),
+        *_percentiles("queue_wait", "wait", "mean", "p50", "p99"),
+        *_percentiles("first_token", "first_token", "mean", "p50", "p90", "p99"),
+        *_percentiles("latency", "latency", "mean", "p50", "p90", "p99"),
+        *_percentiles("per_output_token", "per_token", "p50", "p99"),
+        Figure("throughput_requests_per_s", _at("requests_per_s"), metric="requests_per_s"),
+        Figure("throughput_tokens_per_s", _at("output_tokens_per_s"), metric="tokens_per_s"),
+        Figure("span_s", _at("span_s")),
+        Figure("busy_s", _at("busy_s")),
+        Figure("steps", _at("steps")),
     ),
 }
 FIGURES: tuple[Figure, ...] = tuple(figure for group in GROUPS.values() for figure in group)

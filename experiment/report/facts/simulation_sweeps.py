@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from experiment.report.facts.simulation_figures import Result, Unit, Value, waste_share
+from experiment.analysis.experiment_results import Unit
+from experiment.report.facts.simulation_figures import Result, Value, waste_share
 from experiment.text.messages import Message, message
 
 Data = Mapping[str, Any]

@@ -16,12 +16,12 @@ Data = Mapping[str, Any]
 
 def summary_csv(data: Data) -> str:
     """A row a policy."""
-    heads = ["policy", "error", *(figure.column for figure in FIGURES), "unknown_because"]
+    heads = ["policy", "error", *(figure.name for figure in FIGURES), "unknown_because"]
     rows = []
     for cell in cells_of(data):
         values = [cell.value(figure) for figure in FIGURES]
         reasons = [
-            f"{figure.column}={cell.reason(figure).key}"
+            f"{figure.name}={cell.reason(figure).key}"
             for figure, value in zip(FIGURES, values, strict=True)
             if value is None
         ]

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, get_args
 
-from experiment.analysis.results import ArmResult, PartName, Results
+from experiment.analysis.metrics import ARM_METRICS
+from experiment.analysis.results import ArmResult, PartName, PeakBytes, Results
 from experiment.events import RunStarted
 from experiment.record.log import Record
 from experiment.replay.step_rows import SlotFigures, StepRow
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SLOT_FIELDS = tuple(SlotFigures.model_fields)
-_SUMMARY_BYTES = ("reserved", "allocated", "live", "wasted")
 _NOT_SLOTS = {
     "step", "t_ns", "started_ns", "tokens", "running", "waiting", "preempted", "witness",
     "written", "never_written",
@@ -38,7 +38,7 @@ _CLOCK = {
 
 def summary_frame(results: Results) -> pd.DataFrame:
     """One row per arm."""
-    return _frame([_summary(arm) for arm in results.arms])
+    return _frame([_summary(results, arm) for arm in results.arms])
 
 
 def timeline_csv(record: Record, arms: Sequence[Series]) -> str:
@@ -101,24 +101,20 @@ def wall_clock(started: RunStarted, t_ns: int) -> datetime:
     return datetime.fromtimestamp(0, zone) + timedelta(microseconds=micros)
 
 
-def _summary(arm: ArmResult) -> dict[str, Any]:
-    peak, mean = arm.peak, arm.mean
-    row: dict[str, Any] = {
+def _summary(results: Results, arm: ArmResult) -> dict[str, Any]:
+    facts = arm.model_dump(include=set(_FACTS))
+    return {
         "arm": arm.arm,
         "status": arm.status,
         "reason": arm.reason.key if arm.reason else None,
+        **{
+            _COLUMNS.get(metric.name, metric.name): metric.read(results, arm)
+            for metric in ARM_METRICS.values()
+        },
         "problems": len(arm.problems),
+        **{column: facts[name] for name, column in _FACTS.items()},
+        **_memory(arm),
     }
-    for name in _SUMMARY_BYTES:
-        row[f"peak_{name}_bytes"] = arm.bytes_of(getattr(peak, name)) if peak else None
-    for name in _SLOT_FIELDS:
-        row[f"peak_{name}_slots"] = round(getattr(peak, name)) if peak else None
-    row["peak_live_share"] = peak.utilisation if peak else None
-    for name in _SUMMARY_BYTES:
-        row[f"mean_{name}_slots"] = getattr(mean, name) if mean else None
-    fields = arm.model_dump(include=set(_SUMMARY_FIELDS))
-    row |= {column: fields[name] for name, column in _SUMMARY_FIELDS.items()}
-    return row | _memory(arm)
 
 
 def _memory(arm: ArmResult) -> dict[str, Any]:
@@ -129,7 +125,6 @@ def _memory(arm: ArmResult) -> dict[str, Any]:
         "kv_formula_bytes": found.expected_bytes if found else None,
         "kv_channels_agree": found.agree if found else None,
         "kv_channels_judged": sum(r.agrees is not None for r in found.rows) if found else None,
-        "process_peak_bytes": arm.process_peak,
         "process_peak_loading_bytes": arm.process_peak_loading,
         "process_peak_channel": arm.process_peak_channel,
         **{f"process_{part}_bytes": parts.get(part) for part in get_args(PartName)},
@@ -172,31 +167,29 @@ _WATCH_FIELDS = {
 }
 
 
-_SUMMARY_FIELDS = {
-    "kv_dtype": "kv_dtype",
-    "slot_bytes": "slot_bytes",
-    "scale_bytes": "block_scale_bytes",
-    "block_size": "block_slots",
-    "blocks": "blocks",
-    "tensor_bytes": "kv_tensor_bytes",
-    "budget_bytes": "budget_bytes",
+# Columns of metrics that have another name than theirs.
+_COLUMNS = {
+    **{f"{name}_bytes": f"peak_{name}_bytes" for name in PeakBytes.model_fields},
+    **{f"{name}_slots": f"peak_{name}_slots" for name in _SLOT_FIELDS},
+    **{f"{name}_slots_mean": f"mean_{name}_slots" for name in PeakBytes.model_fields},
+    "live_share": "peak_live_share",
+    "live_share_mean": "mean_live_share",
     "fits": "requests_that_fit_in_budget",
+    "block_size": "block_slots",
+    "kv_bytes": "kv_tensor_bytes",
+    "shared_peak": "shared_blocks_peak",
+    "process_peak": "process_peak_bytes",
+    "equal_tokens": "equal_tokens_share",
+    "attention_error": "attention_error_share",
+}
+# What is no metric: fields of an arm, and their columns.
+_FACTS = {
+    "kv_dtype": "kv_dtype",
+    "scale_bytes": "block_scale_bytes",
     "reserved_variation": "reserved_variation_share",
     "allocated_variation": "allocated_variation_share",
     "process_variation": "process_variation_share",
     "process_variation_channel": "process_variation_channel",
-    "new_tokens": "new_tokens",
-    "import_s": "import_s",
-    "load_s": "load_s",
-    "generate_s": "generate_s",
-    "tokens_per_s": "tokens_per_s",
-    "mean_request_s": "mean_request_s",
-    "moved_bytes": "moved_bytes",
-    "preemptions": "preemptions",
-    "swapped_blocks": "swapped_blocks",
-    "copied_blocks": "copied_blocks",
-    "shared_peak": "shared_blocks_peak",
-    "steps": "steps",
     "witnessed_steps": "witnessed_steps",
     "threads": "threads",
     "device_name": "device_name",

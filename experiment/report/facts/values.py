@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import shlex
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from statistics import median
 from typing import Any
 
+from experiment.analysis.experiment_results import Number, Unit
 from experiment.text import DASH, STEERING, format_bytes, format_seconds
 
 _MOST_TEXT = 300
@@ -52,6 +53,27 @@ def rate(value: float | None) -> str | None:
 def seconds(value: float | None) -> str | None:
     """A time."""
     return None if value is None else format_seconds(value)
+
+
+def written(value: Number | None, unit: Unit) -> str:
+    """A value in its unit; unknown is a dash."""
+    return DASH if value is None else _WRITERS[unit](value)
+
+
+def _digits(value: float) -> int:
+    """Behind the point, so that there are three digits: as many as a mean or a rate can tell."""
+    return 0 if abs(value) >= 1000 else 1 if abs(value) >= 100 else 2
+
+
+_WRITERS: Mapping[Unit, Callable[[Number], str]] = {
+    # A share below one in a hundred would be left with a single digit, or with none.
+    "share": lambda value: f"{value * 100:,.{2 if 0 < abs(value) < 0.01 else 1}f} %",
+    "bytes": format_bytes,
+    "seconds": format_seconds,
+    "count": lambda value: f"{value:,.0f}",
+    "mean": lambda value: f"{value:,.{_digits(value)}f}",
+    "rate": lambda value: f"{value:,.{_digits(value)}f}",
+}
 
 
 def fixed(value: float | None, digits: int, unit: str = "") -> str | None:

@@ -15,7 +15,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from experiment.compare.results import Better, Figure, Unit
+from experiment.analysis.experiment_results import Better, Unit
+from experiment.compare.results import Figure
 
 FILES: dict[Better, str] = {
     "less": "benchmark-smaller-is-better.json",

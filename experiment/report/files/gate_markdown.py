@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from experiment.analysis.experiment_results import Unit
 from experiment.compare.gate import Judged, tally
-from experiment.compare.results import Unit
 from experiment.report.facts.compare import exact
 from experiment.report.files.markdown import plain
 from experiment.text import Translator

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from experiment.analysis.experiment_results import ExperimentResult
-from experiment.analysis.results import ArmResult, Results
+from experiment.analysis.metrics import METRICS, SUMMARY
+from experiment.analysis.results import Results
 from experiment.files.os_errors import os_reason
-from experiment.report.facts import values
-from experiment.report.facts.block_events import counted, has_blocks
+from experiment.report.facts.arm_figures import figure, has_blocks
 from experiment.report.facts.texts import arm_name
 from experiment.report.files.experiment_markdown import experiment_markdown
 from experiment.report.page.experiment import focus_message
@@ -29,16 +28,6 @@ _ESCAPED = str.maketrans(
 )
 # GitHub links addresses, @names and #numbers, unless a zero-width space divides them.
 _LINKED = re.compile(r"(?<=[@#])(?=\w)|(?<=:)(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
-_ROWS: Mapping[str, Callable[[ArmResult], str | None]] = {
-    "term.reserved.name": lambda arm: values.size(_bytes(arm, "reserved")),
-    "term.allocated.name": lambda arm: values.size(_bytes(arm, "allocated")),
-    "term.live.name": lambda arm: values.size(_bytes(arm, "live")),
-    "term.wasted.name": lambda arm: values.size(_bytes(arm, "wasted")),
-    "report.compare.share": lambda arm: values.percent(arm.peak.utilisation if arm.peak else None),
-    "report.compare.fits": lambda arm: values.count(arm.fits),
-    "report.compare.rate": lambda arm: values.rate(arm.tokens_per_s),
-    "console.preemptions": lambda arm: values.count(counted(arm, "preemptions")),
-}
 
 
 def markdown(results: Results, lang: str) -> str:
@@ -107,7 +96,9 @@ def _table(t: Translator, results: Results) -> str:
     if not results.arms:
         return ""
     rows = [["", *(arm_name(t, arm.arm) for arm in results.arms)]]
-    rows += [[t(label), *(of(arm) or DASH for arm in results.arms)] for label, of in _ROWS.items()]
+    for metric in map(METRICS.__getitem__, SUMMARY):
+        figures = (figure(metric, results, arm) or DASH for arm in results.arms)
+        rows.append([t.message(metric.label), *figures])
     lines = ["| " + " | ".join(plain(cell) for cell in row) + " |" for row in rows]
     rule = "| --- |" + " ---: |" * len(results.arms)
     unable = not all(has_blocks(arm.arm) for arm in results.arms)
@@ -127,10 +118,6 @@ def _tokens(t: Translator, results: Results) -> str:
         for one in results.compared
         if not one.equal
     )
-
-
-def _bytes(arm: ArmResult, name: str) -> int | None:
-    return arm.bytes_of(getattr(arm.peak, name)) if arm.peak else None
 
 
 def _text(t: Translator, text: Message) -> str:

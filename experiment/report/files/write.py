@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from functools import cache, partial, reduce
 from pathlib import Path
 
+from experiment.analysis.experiment_results import Better
 from experiment.analysis.results import Results
 from experiment.compare.figures import figures_of
-from experiment.compare.results import Better, Figure
+from experiment.compare.results import Figure
 from experiment.files.bounded_reading import check_inside
 from experiment.files.os_errors import os_reason
 from experiment.record.log import Record, write_atomic

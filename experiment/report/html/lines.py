@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from experiment.analysis.experiment_results import Unit
 from experiment.report.facts.bilingual import Bilingual
-from experiment.report.facts.simulation_figures import Unit, Value
-from experiment.report.facts.simulation_values import written
+from experiment.report.facts.simulation_figures import Value
+from experiment.report.facts.values import written
 from experiment.report.html.charts import NARROW, WIDE, Width
 from experiment.report.html.line_labels import HEIGHT, point_labels, text_pixels
 from experiment.report.html.svg import Label, Scale, decimal_ticks, drawing, line, path, tag, text

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.simulation_figures import ALLOCATED, OTHER, Result, policy_of
-from experiment.report.facts.simulation_values import written
+from experiment.report.facts.values import written
 from experiment.report.html.charts import Width, both_widths, slots
 from experiment.report.html.svg import (
     Scale,
@@ -198,7 +198,7 @@ def load_chart(b: Bilingual, results: Sequence[Result]) -> Markup:
     return both_widths(lambda width: _load(b, results, width))
 
 
-_KINDS = ("running", "waiting", "preempted")
+_KINDS = {"running": "running", "waiting": "waiting", "preempted": "preemptions"}
 
 
 def preempted(results: Sequence[Result]) -> bool:
@@ -221,7 +221,7 @@ def _load(b: Bilingual, results: Sequence[Result], width: Width) -> Markup:
         x0 = left + (0 if width.narrow else index * (room + gap)) + gap - 8
         y = bottom + 14 if width.narrow else 14.0
         x = Scale(span, x0, x0 + room)
-        parts.append(text(b, x0, y, message(f"sim.chart.load.{kind}"), class_="t strong"))
+        parts.append(text(b, x0, y, message(f"metric.{_KINDS[kind]}"), class_="t strong"))
         top = max((value for each in results for value in _values(each, kind)), default=0) or 1
         for each in results:
             parts += _row(b, each, kind, (x, Scale(top, y + 22 + _ROW, y + 22)), width, index)

@@ -12,6 +12,7 @@ from statistics import median
 
 from markupsafe import Markup
 
+from experiment.analysis.metrics import METRICS
 from experiment.analysis.percentiles import percentile
 from experiment.analysis.results import ArmResult, RequestResult, Results
 from experiment.report.facts.arm_series import arm_series
@@ -37,7 +38,7 @@ def latency_rows(results: Results) -> list[Row]:
     if not any(len(arm.requests) > 1 for arm in results.arms):
         return []
     return [
-        Row(f"latency.{name}_{part}", [_cell(arm, name, of) for arm in results.arms])
+        Row(METRICS[f"{name}_{part}_s"].label, [_cell(arm, name, of) for arm in results.arms])
         for name in ("wait", "first_token", "latency")
         for part, of in _PARTS.items()
     ]

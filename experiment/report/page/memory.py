@@ -13,11 +13,13 @@ from experiment.text.messages import Message, message
 def channels(results: Results) -> list[Row]:
     """A row per channel that has to do with this device; the formula first."""
     arms = results.arms
-    rows = [Row("channel.formula", [_expected(arm) for arm in arms])]
+    rows = [Row(message("channel.formula"), [_expected(arm) for arm in arms])]
     names = dict.fromkeys(
         row.channel for arm in arms if arm.reconciliation for row in arm.reconciliation.rows
     )
-    rows += [Row(f"channel.{name}", [_figure(arm, name) for arm in arms]) for name in names]
+    rows += [
+        Row(message(f"channel.{name}"), [_figure(arm, name) for arm in arms]) for name in names
+    ]
     return rows
 
 
@@ -25,12 +27,18 @@ def parts(results: Results) -> list[Row]:
     """A row per part of the process's memory."""
     found = [arm.reconciliation for arm in results.arms if arm.reconciliation]
     names = dict.fromkeys(part.part for one in found for part in one.parts)
-    return [Row(f"reconcile.{name}", [_part(arm, name) for arm in results.arms]) for name in names]
+    return [
+        Row(message(f"reconcile.{name}"), [_part(arm, name) for arm in results.arms])
+        for name in names
+    ]
 
 
 def watched(results: Results) -> list[Row]:
     """How much memory varied, how busy the machine was, what watching cost; unknown rows stay."""
-    return [Row(f"watch.{key}", [_watched(arm, key) for arm in results.arms]) for key in WATCHED]
+    return [
+        Row(message(f"watch.{key}"), [_watched(arm, key) for arm in results.arms])
+        for key in WATCHED
+    ]
 
 
 def _watched(arm: ArmResult, key: str) -> Cell:

@@ -28,8 +28,8 @@ from experiment.record.log import Record
 from experiment.replay.step_rows import StepRow
 from experiment.report.facts import experiment as words
 from experiment.report.facts import values
+from experiment.report.facts.arm_figures import GAINS, has_blocks
 from experiment.report.facts.bilingual import Bilingual, unbroken
-from experiment.report.facts.block_events import has_blocks
 from experiment.report.facts.engine import engine_facts, margin_text
 from experiment.report.facts.lifelines import PHASES, lifelines
 from experiment.report.facts.series import MARKED_STAGES, Series, all_series, picture
@@ -54,11 +54,10 @@ from experiment.report.page.slotmap import MapOf, map_of, slot_map, states_of
 from experiment.report.player.stage import MOST_BYTES as MOST_FILMS
 from experiment.report.player.stage import stage
 from experiment.text import format_bytes, readable
-from experiment.text.messages import Message, arm_message, message
+from experiment.text.messages import Message, arm_message
 from kvsim.accounting.slots import ALLOCATED_STATES, OTHER_STATES
 
 _NOTHING = Markup("")
-_GAINS = ("tokens_per_s", "running", "factor", "step")
 # A page that can be sent on. Beyond it, what is embedded is thinned, and the page says so.
 _MOST_PAGE = 1_480_000
 _MOST_TRIES = 6
@@ -126,7 +125,7 @@ def _context(
                 b,
                 first=words.cell_name(cells[0].values) if cells else None,
                 arm=[arm_message(arm.arm) for arm in results.arms],
-                gain=[message(f"gains.{name}") for name in _GAINS],
+                gain=[*GAINS.values()],
             ),
         ),
         "sections": sections(results),
@@ -382,7 +381,7 @@ def _tables(record: Record, results: Results, series: list[Series]) -> dict[str,
         "config": values.config_text(resolved_config(record)),
         "command": parts.repeat_command(record.started.command),
         "numbered": values.unseen(record.started.command),
-        "gain_columns": _GAINS,
+        "gain_columns": GAINS,
     }
 
 

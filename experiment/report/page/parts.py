@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import reduce
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
+from experiment.analysis.metrics import Metric
 from experiment.analysis.results import ArmResult, Claim, RequestResult, Results
 from experiment.events import ModelPrepared, RunStarted, WorkloadReady, WorkloadRequest
 from experiment.files.shipped import program
 from experiment.record.log import Record
-from experiment.report.facts.block_events import NO_BLOCKS, happened, has_blocks
+from experiment.report.facts.arm_figures import figure, path, shown, slots, why_missing
 from experiment.report.facts.data_key import Keyed, keyed
 from experiment.report.facts.sharing import sampling_message
 from experiment.report.facts.tables import wall_clock
@@ -24,7 +23,6 @@ from experiment.report.facts.values import (
     shell_text,
     shortened,
     size,
-    whole,
 )
 from experiment.text import DASH
 from experiment.text.messages import Message, arm_message, message
@@ -35,6 +33,7 @@ MOST_STAGES = 12
 _PROMPT_CHARACTERS = 90
 _TEXT_CHARACTERS = 120
 _MOST_COMMAND = 20_000
+_STRONG = ("live_share", "fits")
 
 
 Shown = str | Message | Keyed
@@ -53,26 +52,20 @@ class Cell:
 class Row:
     """A row of a table: its label and a cell per arm."""
 
-    label: str
+    label: Message
     cells: list[Cell]
     strong: bool = False
 
 
 def comparison(results: Results) -> list[Row]:
     """The comparison table, arms side by side."""
-    arms = results.arms
     return [
-        *(_slots_row(arms, name) for name in ("reserved", "allocated", "live", "wasted")),
-        _row(arms, "report.compare.share", "peak.utilisation", percent, strong=True),
-        _row(arms, "report.compare.mean_share", "mean.utilisation", percent),
-        _row(arms, "report.compare.fits", "fits", count, strong=True),
-        _row(arms, "report.compare.tensors", "tensor_bytes", size),
-        _row(arms, "report.compare.generate", "generate_s", seconds),
-        _row(arms, "report.compare.rate", "tokens_per_s", rate),
-        _row(arms, "report.compare.mean_request", "mean_request_s", seconds),
-        _row(arms, "report.compare.load", "load_s", seconds),
-        _row(arms, "report.compare.moved", "moved_bytes", size, _why_not_moved),
-        *(_row(arms, f"console.{name}", name, count, _why_no_event) for name in happened(results)),
+        Row(
+            metric.label,
+            [_cell(metric, results, arm) for arm in results.arms],
+            strong=metric.name in _STRONG,
+        )
+        for metric in shown(results)
     ]
 
 
@@ -81,49 +74,14 @@ def at(arm: ArmResult, path: str) -> str:
     return f"results.arms[{arm.arm}].{path}"
 
 
-def _slots_row(arms: Sequence[ArmResult], name: str) -> Row:
-    row = _row(arms, f"term.{name}.name", f"peak_bytes.{name}", size)
-    cells = [
-        replace(cell, sub=message("report.slots", n=whole(getattr(arm.peak, name))))
-        if cell.main
-        else cell
-        for arm, cell in zip(arms, row.cells, strict=True)
-    ]
-    return replace(row, cells=cells)
-
-
-def _row(
-    arms: Sequence[ArmResult],
-    label: str,
-    path: str,
-    write: Callable[[Any], str | None],
-    why: Callable[[ArmResult], Message | None] = lambda _: None,
-    strong: bool = False,
-) -> Row:
-    """A field of the arms' results; ``why`` it does not apply to an arm, where it does not."""
-    cells = []
-    for arm in arms:
-        reason = why(arm)
-        value = None if reason else reduce(_field, path.split("."), arm)
-        cells.append(Cell(keyed(write(value), at(arm, path)), reason=reason or why_unknown(arm)))
-    return Row(label, cells, strong)
-
-
-def _field(value: Any, name: str) -> Any:
-    return None if value is None else getattr(value, name)
-
-
-def _why_no_event(arm: ArmResult) -> Message | None:
-    """Only blocks can be lost, swapped or copied."""
-    if has_blocks(arm.arm):
-        return None
-    return NO_BLOCKS if arm.status == "finished" else why_unknown(arm)
-
-
-def _why_not_moved(arm: ArmResult) -> Message | None:
-    """Only a cache that grows copies itself; the others have nothing to count."""
-    grows = arm.elastic or arm.status != "finished"
-    return None if grows else message("report.unknown.does_not_grow")
+def _cell(metric: Metric, results: Results, arm: ArmResult) -> Cell:
+    """A figure with its path; beneath bytes at the peak, the slots that they are."""
+    of = slots(metric, results, arm)
+    return Cell(
+        keyed(figure(metric, results, arm), at(arm, path(metric))),
+        sub=None if of is None else message("report.slots", n=of),
+        reason=why_missing(metric, arm),
+    )
 
 
 def one_reason(row: Row) -> Message | None:

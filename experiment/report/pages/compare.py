@@ -17,9 +17,8 @@ from experiment.report.facts.compare import (
     verdict,
 )
 from experiment.report.facts.csv_text import csv_text
-from experiment.report.facts.simulation_values import written
 from experiment.report.facts.texts import Words
-from experiment.report.facts.values import setting, whole
+from experiment.report.facts.values import setting, whole, written
 from experiment.report.html.embed import packed, safe_json
 from experiment.report.page.page import column_heads, page_assets, templates
 from experiment.text.messages import Message, message

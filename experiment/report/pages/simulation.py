@@ -19,9 +19,8 @@ from experiment.report.facts.simulation_cells import Cell, cells_of, dashes, spo
 from experiment.report.facts.simulation_figures import GROUPS, Figure, policy_of, rounding_note
 from experiment.report.facts.simulation_headline import compared, headline, used_share
 from experiment.report.facts.simulation_sweeps import Sweep, sweeps_of
-from experiment.report.facts.simulation_values import written
 from experiment.report.facts.texts import date_text
-from experiment.report.facts.values import shell_text, unseen
+from experiment.report.facts.values import shell_text, unseen, written
 from experiment.report.html import simulation_charts as charts
 from experiment.report.html.embed import packed, safe_json
 from experiment.report.html.svg import patterns
@@ -144,14 +143,14 @@ Row = tuple[Message, list[str | Keyed | None]]
 
 def _rows(figures: Sequence[Figure], cells: Sequence[Cell]) -> list[Row]:
     """A label and the value of each policy."""
-    return [(figure.label, [_value(cell, figure) for cell in cells]) for figure in figures]
+    return [(figure.about.label, [_value(cell, figure) for cell in cells]) for figure in figures]
 
 
 def _value(cell: Cell, figure: Figure) -> str | Keyed | None:
     value = cell.value(figure)
     if value is None:
         return None
-    text = written(value, figure.unit)
+    text = written(value, figure.about.unit)
     if figure.key is None:
         return text
     return Keyed(text, f"cells[{cell.policy}].result.{figure.key}")

@@ -6,7 +6,7 @@ from markupsafe import Markup
 
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.simulation_sweeps import Sweep
-from experiment.report.facts.simulation_values import written
+from experiment.report.facts.values import written
 from experiment.report.html.lines import LineChart, line_chart, line_swatch
 from experiment.text.messages import message
 

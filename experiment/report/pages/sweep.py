@@ -31,7 +31,7 @@ MOST_CELLS = 400
 _OPEN_ROWS = 24
 _MOST_TABLE = 400_000  # of the packed table
 # Of each measure the column, digits behind the point, and what stands behind them.
-_MEASURES = {
+MEASURES = {
     "live": ("live_percent", 1, " %"),
     "running": ("running_busy_mean", 2, ""),
     "preemptions": ("preemptions", 0, ""),
@@ -102,7 +102,7 @@ def sweep_html(data: Mapping[str, Any], table: str, lang: str) -> str:
     """The page of what ``summary.json`` holds; ``table`` is offered for download with it."""
     made = packed(table)
     tables = {TABLE: made} if len(made) <= _MOST_TABLE else {}
-    forms = {name: (digits, unit) for name, (_, digits, unit) in _MEASURES.items()}
+    forms = {name: (digits, unit) for name, (_, digits, unit) in MEASURES.items()}
     return tables_html(
         lambda t: _told(t, data), lang, FILE, data, tables, lambda b: sweep_charts(b, data, forms)
     )
@@ -135,7 +135,7 @@ def _told(t: Translator, data: Mapping[str, Any]) -> Told:
     table = Cells(
         t("sweep.cells"),
         [_head(t.message(axis_name(name))) for name in axes]
-        + [t(f"sweep.column_{name}") for name in _MEASURES],
+        + [t(f"sweep.column_{name}") for name in MEASURES],
         [_row(t, axes, row) for row in cells],
         left=tuple(range(len(axes))),
         notes=[t("sweep.more", n=more, path=TABLE)] if more else [],
@@ -171,5 +171,5 @@ def _row(t: Translator, axes: Sequence[str], row: Row) -> list[str]:
         return [*given, cell("why", t.message(Message.model_validate(row["why"])))]
     return [
         *given,
-        *[cell(n, fixed(row[n], digits, unit)) for n, digits, unit in _MEASURES.values()],
+        *[cell(n, fixed(row[n], digits, unit)) for n, digits, unit in MEASURES.values()],
     ]

@@ -11,9 +11,10 @@ from typing import Any
 
 from markupsafe import Markup
 
+from experiment.analysis.experiment_results import Unit
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.data_key import Keyed
-from experiment.report.facts.simulation_figures import Unit, rounding_note
+from experiment.report.facts.simulation_figures import rounding_note
 from experiment.report.facts.values import fixed
 from experiment.report.html.charts import Width
 from experiment.report.html.lines import LineChart, line_chart
