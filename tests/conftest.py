@@ -30,11 +30,16 @@ _WORTH_A_SUMMARY_S = 60
 
 @pytest.fixture(scope="session", autouse=True)
 def model_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Built models and compiled loops go to a directory of this session, not the user's cache."""
-    path = tmp_path_factory.mktemp("cache")
+    """Built models and compiled loops go to a directory of this session, not the user's cache.
+
+    Workers share the loops, which take half a minute to compile.
+    """
+    path, loops = tmp_path_factory.mktemp("cache"), tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        loops = loops.parent
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PAGEDKV_CACHE", str(path))
-        patch.setenv("NUMBA_CACHE_DIR", str(path / "numba"))
+        patch.setenv("NUMBA_CACHE_DIR", str(loops / "numba"))
         yield path
 
 

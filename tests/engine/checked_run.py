@@ -40,7 +40,7 @@ class CheckedRun:
     def to_the_end(
         self, before: Callable[[int], None] | None = None, least: int = 0
     ) -> list[StepPlan]:
-        """Take ``least`` steps and go on until nothing is left; ``before`` gets each one's number."""
+        """Step until nothing is left, ``least`` times at least; ``before`` gets the step."""
         while self.engine.scheduler.has_work or len(self.plans) < least:
             assert len(self.plans) < 3000, "no progress"
             if before is not None:

@@ -17,7 +17,7 @@ from experiment.engine.engine import Engine
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.quantized import KV_DTYPES
-from experiment.engine.swap import CudaStreams, StreamTransfers, Transfers, transfers_for
+from experiment.engine.swap import CudaStreams, StreamTransfers, Transfers
 from experiment.gpucheck.tiny_models import POSITIONS, VOCABULARY, geometry, solo, tiny
 from kvsim.core.scheduler import SchedulerConfig
 from kvsim.core.step import BlockOp, OpKind, StepPlan
@@ -105,16 +105,6 @@ def test_a_block_comes_back_as_it_went_though_its_place_was_given_away(dtype: st
         assert torch.equal(now[:, :, 3], old[:, :, 1])
 
 
-def test_streams_wait_for_each_other_where_they_must() -> None:
-    streams, transfers = lazy()
-    pool = make_pool(transfers)
-    pool.apply(StepPlan(0, ops=(BlockOp(OpKind.ALLOCATE, 0, (1,)),)))
-    pool.apply(swap(OpKind.SWAP_OUT, (1,), (2,)))
-    assert streams.log == ["after compute", "copy", "keep"]
-    pool.apply(swap(OpKind.SWAP_IN, (0,), (2,)))
-    assert streams.log[3:] == ["copy", "settle", "keep"]
-
-
 def test_host_memory_is_read_after_its_copies() -> None:
     _, transfers = lazy()
     pool = make_pool(transfers)
@@ -126,13 +116,6 @@ def test_host_memory_is_read_after_its_copies() -> None:
     assert (pool.host[:, :, 2] == 7.0).all()
     assert pool.host.shape == (2, 2, 3, 2, 4, 8)
     assert pool.host[:, :, :2].isnan().all()
-
-
-def test_each_block_is_one_piece_of_pinned_memory() -> None:
-    _, transfers = lazy()
-    pool = make_pool(transfers)
-    assert pool.host is not None
-    assert pool.host[:, :, 1].is_contiguous()
 
 
 @pytest.mark.parametrize("code", [0, 2])
@@ -162,10 +145,6 @@ def test_host_memory_is_pinned_to_the_byte_as_long_as_it_is_there(
     assert calls[2:] == []  # a part of it is there yet
     del block
     assert calls[2:] == ([] if code else [("wait",), ("unpin", address)])
-
-
-def test_on_the_cpu_nothing_is_put_off() -> None:
-    assert type(transfers_for(CPU)) is Transfers
 
 
 @pytest.mark.parametrize("kv_dtype", ["auto", "int8"])

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent.parent), str(HERE.parent), str(HERE)]
 
 import event_makers  # noqa: E402
+import jinja2  # noqa: E402
 
 from experiment.arms.launch import Launch  # noqa: E402
 from experiment.commands import run as walkthrough  # noqa: E402
@@ -88,6 +91,8 @@ def arrange(told: dict[str, Any]) -> None:
     raises(told["signal_in"], "the last process", "close")
     files.draw_plots = lambda *_: iter(())  # type: ignore[assignment] # seconds for each run
     walkthrough._import_late = lambda: None
+    kept = jinja2.FileSystemBytecodeCache(os.environ["PAGEDKV_CACHE"])
+    jinja2.Environment = partial(jinja2.Environment, bytecode_cache=kept)  # type: ignore[misc, assignment]
     runner.crowded = thread_variables.crowded = lambda: False  # type: ignore[assignment]
     settle.PAUSE_S, settle.LIMIT_S = 0.01, 0.1
     runner.Session._start_ahead = lambda *_: None  # type: ignore[method-assign]

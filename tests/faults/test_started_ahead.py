@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -115,9 +116,23 @@ def test_loops_are_compiled_while_a_run_is_prepared_and_once_on_a_machine(
     kept = {path.name.partition(".")[0] for path in tmp_path.rglob("*.nbc")}
     assert {"attention_kernel", "layer_step", "write"} <= kept
     session.start_compiling(["paged"], CONFIG, "cpu")
-    session.finish_compiling()
     assert ahead(session) == []
     assert read_record(session.directory).of(ArmFailed) == []
+    done = subprocess.run(
+        [sys.executable, "-c", WARM_UP], capture_output=True, encoding="utf-8", check=True
+    )
+    assert done.stdout == "1\n"
+
+
+# What an arm does before its first step; how often it found compiled code.
+WARM_UP = """
+import sys, torch
+from experiment.engine.attention import kernels
+assert "numba" not in sys.modules
+kernels.warm_up("numba", torch.device("cpu"), torch.float32)
+from experiment.engine.cpu import attention_kernel
+print(sum(attention_kernel._attend.stats.cache_hits.values()))
+"""
 
 
 def test_loops_that_cannot_be_compiled_are_the_arms_to_tell_of(

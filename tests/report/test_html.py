@@ -169,13 +169,6 @@ def test_foreign_text_stays_text(tmp_path: Path, hostile: str) -> None:
     assert not any(node.get("onerror") or node.get("onload") for node in parsed.iter())
 
 
-def test_a_huge_prompt_does_not_make_a_huge_page(tmp_path: Path) -> None:
-    page = render(tmp_path, prompts=("W" * 1_000_000, *PROMPTS[1:]))
-    assert len(page) < 600_000
-    assert "1,000,000" in page
-    assert "W" * 3000 not in page
-
-
 def test_embedded_data_cannot_end_its_element() -> None:
     data = {"text": "</script><!--&\u2028\u2029"}
     written = safe_json(data)
@@ -216,24 +209,6 @@ def test_every_chart_has_a_name_a_description_and_a_table(page: str, busy: Recor
     named = {chart.get("id").removesuffix("-wide") for chart in charts_of(parsed)}
     assert {"peak", "over-time", "over-steps", "map", "mapping", "life", "claim-waste"} <= named
     assert untold(body((busy.directory / "report.html").read_text(encoding="utf-8"))) == []
-
-
-@pytest.mark.parametrize(
-    ("was", "becomes", "missing"),
-    [
-        ('aria-details="peak-data"', "", ["peak-wide: table", "peak-narrow: table"]),
-        ('id="life-data"', "", ["life-wide: table", "life-narrow: table"]),
-        ('<svg id="map-wide"', '<svg aria-hidden="true" id="map-wide"', ["map-wide: is no image"]),
-        ('<desc id="life-wide-desc-zh"', "<desc", ["life-wide: desc in zh"]),
-    ],
-)
-def test_a_chart_without_one_of_them_is_found(
-    page: str, was: str, becomes: str, missing: list[str]
-) -> None:
-    changed = page.replace(was, becomes)
-    if becomes == "<desc":
-        changed = changed.replace('<desc lang="zh">', '<desc lang="en">', 1)
-    assert untold(html5lib.parse(changed, namespaceHTMLElements=False).find("body")) == missing
 
 
 def test_steps_that_compute_prompts_are_shaded(busy: Record) -> None:

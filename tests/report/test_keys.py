@@ -41,19 +41,6 @@ def test_every_key_of_the_page_is_a_path_to_a_value_of_run_json(page: str, recor
     assert_keys_lead(body_of(page), run_json(record, conclude(record)), least=60)
 
 
-@pytest.mark.parametrize(
-    "other",
-    ["results.arms[paged].peak.lives", "results.arms[paged].peak.reserved", "sum results.arms.*"],
-)
-def test_a_key_that_leads_nowhere_or_elsewhere_is_noticed(
-    page: str, record: Record, other: str
-) -> None:
-    changed = body_of(page.replace('"results.arms[paged].peak.live"', f'"{other}"'))
-    data = run_json(record, conclude(record))
-    with pytest.raises((AssertionError, KeyError)):
-        assert_keys_lead(changed, data, least=50)
-
-
 def test_the_page_shows_the_worked_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Prompts of 2, 13, 110 and 2 tokens, 50 new ones each, 512 slots a slab, blocks of 16."""
     example = {"LENGTHS": (2, 13, 110, 2), "NEW": 50, "MAX_LENGTH": 512, "BLOCK": 16}
