@@ -202,19 +202,3 @@ def test_a_stale_read_is_an_error_and_no_token() -> None:
     engine.pool.poison([engine.blocks.table(0)[0]])
     with pytest.raises(InvalidLogitsError):
         engine.step()
-
-
-def test_the_step_knows_which_blocks_it_writes() -> None:
-    chunks = (Chunk(0, 3, 6, samples=True), Chunk(1, 4, 1, samples=True))
-    tokens = {0: [0] * 9, 1: [0] * 5}
-    inputs = build_inputs(StepPlan(0, chunks=chunks), tokens, {0: [8, 3, 5], 1: [1, 9]}, 4, CPU)
-    blocks, which = inputs.touched
-    assert blocks.tolist() == [3, 5, 8, 9]
-    assert blocks[which].tolist() == inputs.slot_blocks.tolist()
-
-
-def test_a_pool_without_numbers_of_its_own_is_not_quantized() -> None:
-    for dtype in (torch.float32, torch.bfloat16):
-        pool = KVPool(geometry("gpt2"), 2, 4, dtype, CPU)
-        assert (pool.quantized, pool.scales) == (False, None)
-        assert pool.tensors == [pool.kv]

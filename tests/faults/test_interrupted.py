@@ -130,6 +130,7 @@ def test_a_signal_at_either_end_of_the_log_waits_until_it_is_whole(
     assert (program.out / "report.html").exists()
 
 
+@full
 def test_a_signal_at_the_gate_ends_the_run_in_order(start: Starter) -> None:
     """While it waits for somebody to press Enter."""
     program, terminal = in_a_terminal(start, "--ascii")
