@@ -61,7 +61,7 @@ def test_a_kernel_gives_the_reference(kernel: Kernel, case: Case) -> None:
 
 
 @pytest.mark.parametrize("block_size", [1, 7, 16, 512] if FULL else [7, 16])
-@pytest.mark.parametrize("dim", [8, 16, 64, 80])
+@pytest.mark.parametrize("dim", [8, 16, 32, 64, 80, 96, 128])
 @pytest.mark.parametrize("group", range(1, 9) if FULL else (1, 4, 7))
 def test_every_shape_of_heads_gives_the_reference(group: int, dim: int, block_size: int) -> None:
     sequences = ((140, 1), (0, 1), (15, 2), (0, 18), (7, 1))
@@ -70,6 +70,18 @@ def test_every_shape_of_heads_gives_the_reference(group: int, dim: int, block_si
     for kernel in OTHERS.values():
         ours = kernel(step.q, step.kv, step.inputs, step.scale)
         torch.testing.assert_close(ours, expected, atol=TOLERANCE, rtol=0)
+
+
+@pytest.mark.parametrize("dim", [64, 72])
+def test_no_bit_depends_on_how_slots_are_divided_into_blocks(dim: int) -> None:
+    sequences = ((37, 1), (200, 1), (15, 1))
+    slabs, blocks = (make_step(Case(sequences, size, 4, 2, dim)) for size in (512, 3))
+    for slab, table in zip(slabs.inputs.sequences, blocks.inputs.sequences, strict=True):
+        for at in range(slab.context):
+            blocks.kv[:, table.table[at // 3], :, at % 3] = slabs.kv[:, slab.table[0], :, at]
+    blocks.q.copy_(slabs.q)
+    first, second = (numba_alone(one.q, one.kv, one.inputs, one.scale) for one in (slabs, blocks))
+    assert torch.equal(first, second)
 
 
 @pytest.mark.parametrize("size", [1e-4, 30.0, 1000.0])

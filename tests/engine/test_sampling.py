@@ -23,7 +23,7 @@ from experiment.engine.sampling import (
 )
 
 VOCABULARY = 40
-POINTS = 20_000
+POINTS = 5_000
 CASES = [
     SamplingParams(temperature, top_k, top_p)
     for temperature in (0.3, 1.0, 2.5)
