@@ -83,7 +83,7 @@ def test_a_run_is_told_in_forty_lines(lang: str) -> None:
     assert "\x1b" not in text
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(width=st.integers(60, 200), lang=st.sampled_from(LANGUAGES), ascii_only=st.booleans())
 @example(width=60, lang="zh", ascii_only=True)
 def test_it_fits_any_width(width: int, lang: str, ascii_only: bool) -> None:

@@ -151,6 +151,13 @@ def test_unknown_is_a_dash_with_its_reason(page: str) -> None:
     assert "PyTorch has no allocator statistics on the CPU." in visible(page, "en")
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The elements of the page of an arm alone."""
+    page = render(tmp_path_factory.mktemp("plain"), arms=("paged",))
+    return [node.tag for node in tree(page).iter()]
+
+
 @pytest.mark.parametrize(
     "hostile",
     [
@@ -162,11 +169,10 @@ def test_unknown_is_a_dash_with_its_reason(page: str) -> None:
         "'\"><svg onload=alert(1)>",
     ],
 )
-def test_foreign_text_stays_text(tmp_path: Path, hostile: str) -> None:
-    plain = tree(render(tmp_path / "plain", arms=("paged",)))
-    page = render(tmp_path / "hostile", prompts=(hostile, *PROMPTS[1:]), arms=("paged",))
+def test_foreign_text_stays_text(tmp_path: Path, hostile: str, plain: list[str]) -> None:
+    page = render(tmp_path, prompts=(hostile, *PROMPTS[1:]), arms=("paged",))
     parsed = tree(page)
-    assert [n.tag for n in parsed.iter()] == [n.tag for n in plain.iter()]
+    assert [node.tag for node in parsed.iter()] == plain
     assert "\u2028" not in page.split('id="run-data"')[1].split("</script>")[0]
     data = next(n for n in parsed.iter("script") if n.get("id") == "run-data")
     assert json.loads(data.text)["workload"]["requests"][0]["prompt"] == hostile
@@ -419,21 +425,16 @@ def test_long_prompts_of_a_config_and_a_command_are_cut_and_the_page_says_so(
     assert ", ".join(said) in ["".join(node.itertext()) for node in body.iter("code")]
 
 
-@pytest.mark.parametrize(
-    "word",
-    [
-        "\u202ecod\u202c",
-        "a\u200bb",
-        "\u061c",
-        "\x1b[2J\r",
-        "\U000e0041 it's",
-        "\\\u2066\n",
-        "\udcff1",
-    ],
-)
-def test_a_command_is_pasted_as_it_is_read(tmp_path: Path, word: str) -> None:
+# Words of a command whose signs a page may not show as they are.
+WORDS = (
+    "\u202ecod\u202c", "a\u200bb", "\u061c", "\x1b[2J\r", "\U000e0041 it's", "\\\u2066\n",
+    "\udcff1",
+)  # fmt: skip
+
+
+def test_a_command_is_pasted_as_it_is_read(tmp_path: Path) -> None:
     record = make_record(tmp_path)
-    given = ["--prompt", word, "it's\nplain", "--yes"]
+    given = ["--prompt", *WORDS, "it's\nplain", "--yes"]
     started = record.started.model_copy(update={"command": given})
     shown = code(drawn(replace(record, events=(started, *record.events[1:]))), "command")
     assert all(sign.isprintable() or sign == "\n" for sign in shown)

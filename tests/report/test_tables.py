@@ -207,7 +207,7 @@ def random_tables(draw: st.DrawFn) -> Table:
     return table
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(table=random_tables(), width=st.integers(40, 200))
 def test_any_table_fits_and_is_whole(table: Table, width: int) -> None:
     check(table, width)
