@@ -121,6 +121,7 @@ def test_a_directory_or_a_pipe_in_the_place_of_a_file_is_one_line(
         {"vocab_size": -1}, {"vocab_size": 10**30}, {"architectures": 5}, {"architectures": [5]},
         {"n_positions": "many"}, {"n_head": 0}, {"sliding_window": "wide"},
         {"layer_types": 3}, {"activation_function": "none such"}, {"model_type": ["gpt2"]},
+        {"text_config": [{"x_implementation": "evil/kernel"}]},
     ],
 )  # fmt: skip
 def test_a_config_that_makes_no_sense_is_one_line(
