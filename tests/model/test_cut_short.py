@@ -121,7 +121,6 @@ def test_a_directory_or_a_pipe_in_the_place_of_a_file_is_one_line(
         {"vocab_size": -1}, {"vocab_size": 10**30}, {"architectures": 5}, {"architectures": [5]},
         {"n_positions": "many"}, {"n_head": 0}, {"sliding_window": "wide"},
         {"layer_types": 3}, {"activation_function": "none such"}, {"model_type": ["gpt2"]},
-        {"text_config": [{"x_implementation": "evil/kernel"}]},
     ],
 )  # fmt: skip
 def test_a_config_that_makes_no_sense_is_one_line(
@@ -130,6 +129,13 @@ def test_a_config_that_makes_no_sense_is_one_line(
     config = json.loads((whole / "config.json").read_text("utf-8"))
     replace(model / "config.json", json.dumps(config | values).encode())
     assert refusal(model).startswith("error.model.")
+
+
+def test_no_part_of_a_config_chooses_an_implementation(whole: Path, model: Path) -> None:
+    config = json.loads((whole / "config.json").read_text("utf-8"))
+    config["text_config"] = [{"x_implementation": "evil/kernel"}]
+    replace(model / "config.json", json.dumps(config).encode())
+    assert refusal(model) == "error.model.implementation"
 
 
 def test_a_config_that_takes_gibibytes_is_one_line(
