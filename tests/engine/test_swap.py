@@ -105,6 +105,16 @@ def test_a_block_comes_back_as_it_went_though_its_place_was_given_away(dtype: st
         assert torch.equal(now[:, :, 3], old[:, :, 1])
 
 
+def test_streams_wait_for_each_other_where_they_must() -> None:
+    streams, transfers = lazy()
+    pool = make_pool(transfers)
+    pool.apply(StepPlan(0, ops=(BlockOp(OpKind.ALLOCATE, 0, (1,)),)))
+    pool.apply(swap(OpKind.SWAP_OUT, (1,), (2,)))
+    assert streams.log == ["after compute", "copy", "keep"]
+    pool.apply(swap(OpKind.SWAP_IN, (0,), (2,)))
+    assert streams.log[3:] == ["copy", "settle", "keep"]
+
+
 def test_host_memory_is_read_after_its_copies() -> None:
     _, transfers = lazy()
     pool = make_pool(transfers)

@@ -425,6 +425,15 @@ def test_long_prompts_of_a_config_and_a_command_are_cut_and_the_page_says_so(
     assert ", ".join(said) in ["".join(node.itertext()) for node in body.iter("code")]
 
 
+def test_no_sign_of_a_prompt_changes_how_the_config_around_it_reads(tmp_path: Path) -> None:
+    signs = "\u202e\u2066\u061c\x85\u2029\ufdd0"
+    hostile = f"</pre>{signs}\x00"
+    record = make_record(tmp_path, prompts=(hostile, *PROMPTS[1:]))
+    shown = code(drawn(record), "config")
+    assert not set(signs) & set(shown)
+    assert json.loads(shown)["workload"]["prompts"][0] == hostile
+
+
 # Words of a command whose signs a page may not show as they are.
 WORDS = (
     "\u202ecod\u202c", "a\u200bb", "\u061c", "\x1b[2J\r", "\U000e0041 it's", "\\\u2066\n",
