@@ -77,11 +77,10 @@ FULL_experiments-3 := $(EXPERIMENTS) -k "not ($(FIRST) or $(SECOND))"
 FULL_commands := tests/full/test_documented_commands.py tests/full/test_gpucheck.py
 FULL_leaks := tests/full/test_leaks.py
 FULL_load := tests/full/test_load.py tests/safety/test_long_logs.py
-FULL_faults := tests/faults/test_broken_arms.py
-FULL_faults += tests/vllm_arm/test_vllm_killed.py tests/vllm_arm/test_real.py tests/test_selfcheck.py
+FULL_faults := tests/faults tests/vllm_arm/test_vllm_killed.py tests/vllm_arm/test_real.py tests/test_selfcheck.py
 FULL_surroundings := tests/full/test_other_machines.py tests/full/test_container.py
-FULL_fuzz := tests/fuzz/test_fuzz.py
-FULL_kernels := tests/engine/test_triton_compile.py
+FULL_fuzz := tests/fuzz/test_fuzz.py tests/kvsim
+FULL_kernels := tests/engine
 .PHONY: test-full
 test-full: $(VENV)/.ready-dev
 	@failed=; $(foreach part,$(PART),echo "$(part)"; \

@@ -31,7 +31,7 @@ from experiment.text.errors import ExitCode
 from experiment.text.messages import message
 
 MODULE = "scripted_child"
-LONG, SHORT = 60.0, 1.0
+LONG, SHORT = 60.0, 0.5
 
 
 @pytest.fixture(autouse=True)

@@ -37,9 +37,11 @@ class CheckedRun:
         engine.blocks.check_integrity()
         return outcome
 
-    def to_the_end(self, before: Callable[[int], None] | None = None) -> list[StepPlan]:
-        """Step until nothing is left; ``before`` is told the number of each step."""
-        while self.engine.scheduler.has_work:
+    def to_the_end(
+        self, before: Callable[[int], None] | None = None, least: int = 0
+    ) -> list[StepPlan]:
+        """Step until nothing is left, ``least`` times at least; ``before`` gets the step."""
+        while self.engine.scheduler.has_work or len(self.plans) < least:
             assert len(self.plans) < 3000, "no progress"
             if before is not None:
                 before(len(self.plans))

@@ -17,7 +17,6 @@ from experiment.engine.engine import FIRST_BEAM_ID, Engine
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
 from experiment.gpucheck.tiny_models import CONFIGS, FAMILIES, VOCABULARY, build, geometry, solo
-from kvsim.accounting.ledger import Ledger
 from kvsim.core.group import most_blocks
 from kvsim.core.scheduler import Request, RequestRefusedError, SchedulerConfig
 from kvsim.core.step import Finish, FinishReason, OpKind
@@ -306,36 +305,3 @@ def test_what_the_caller_may_not_ask() -> None:
     engine.add_beam_search(1, [1], 2, BeamParams(2))
     with pytest.raises(ValueError, match="already"):
         engine.add_beam_search(1, [1], 2, BeamParams(2))
-
-
-def test_beams_share_more_than_parallel_samples() -> None:
-    shares = []
-    for beams in (True, False):
-        engine = engine_for("llama", PEAKED, 100, 4)
-        prompt = list(range(3, 16))
-        if beams:
-            engine.add_beam_search(0, prompt, 16, BeamParams(4))
-        else:
-            engine.add(0, prompt, 16, children=(1, 2, 3))
-        run = CheckedRun(engine)
-        ledger, entries, blocks = Ledger(run.shape), 0, 0
-        for plan in run.to_the_end():
-            ledger.apply(plan)
-            entries += ledger.table_entries
-            blocks += ledger.owned_blocks
-        shares.append(1 - blocks / entries)
-    assert shares[0] > shares[1] > 0
-
-
-def test_each_rule_of_ending_is_that_of_transformers() -> None:
-    search = Search(searches(2)[0].prompt, 14)
-    eos = some_eos("gpt2", PEAKED, search, 3)
-    found = set()
-    for early_stopping in (False, True, "never"):
-        params = BeamParams(3, early_stopping=early_stopping)  # type: ignore[arg-type]
-        engine = engine_for("gpt2", PEAKED, 60, 4, eos)
-        engine.add_beam_search(0, search.prompt, search.new, params)
-        CheckedRun(engine).to_the_end()
-        assert_as_transformers(engine, "gpt2", PEAKED, [search], params)
-        found.add(tuple(h.tokens for h in engine.hypotheses(0)))
-    assert len(found) == 3  # the rules do differ here

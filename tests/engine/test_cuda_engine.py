@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import warnings
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -17,7 +16,6 @@ from experiment.engine.attention.kernel_choice import choose_kernel
 from experiment.engine.attention.kernels import (
     KERNELS,
     reference_kernel,
-    torch_kernel,
     triton_module,
 )
 from experiment.engine.attention.lookup import layouts, queries, time_lookup
@@ -26,10 +24,10 @@ from experiment.engine.cuda.triton_support import reason_against
 from experiment.engine.engine import Engine
 from experiment.engine.kv_pool import KVPool, scatter
 from experiment.engine.model_runner import ModelRunner
-from experiment.engine.quantized import FP8, KV_DTYPES, LayerKV, from_blocks
+from experiment.engine.quantized import KV_DTYPES, LayerKV
 from experiment.engine.sampling import Sampler, SamplingParams, sample_all
-from experiment.gpucheck.kernel_cases import CASES, Case, Step, make_step, moved
-from experiment.gpucheck.tiny_models import POSITIONS, VOCABULARY, geometry, solo, tiny
+from experiment.gpucheck.kernel_cases import Case, Step, make_step, moved
+from experiment.gpucheck.tiny_models import POSITIONS, VOCABULARY, geometry, tiny
 from kvsim.core.scheduler import SchedulerConfig
 from kvsim.core.step import BlockOp, OpKind, StepPlan
 from kvsim.sizing.geometry import KVGeometry
@@ -68,14 +66,6 @@ def test_auto_is_triton_where_it_runs() -> None:
     assert choose_kernel("auto", GPU, torch.float16) == expected
 
 
-@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_both_kernels_give_the_reference(triton: None, case: Case, dtype: torch.dtype) -> None:
-    step = on_gpu(make_step(case), dtype)
-    agrees(KERNELS["triton"], step, step.kv)
-    agrees(torch_kernel, step, step.kv)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
 @pytest.mark.parametrize("block_size", [1, 16, 256])
 @pytest.mark.parametrize(("group", "kv_heads", "dim"), SIZES)
@@ -86,29 +76,6 @@ def test_heads_and_blocks_of_any_size(
     case = Case(sequences, block_size, group * kv_heads, kv_heads, dim)
     step = on_gpu(make_step(case, seed=dim), dtype)
     agrees(KERNELS["triton"], step, step.kv)
-
-
-@pytest.mark.parametrize("kv_dtype", [torch.int8, FP8], ids=str)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-@pytest.mark.parametrize("heads", [(2, 2), (8, 2)])
-def test_a_cache_in_eight_bits(
-    triton: None, heads: tuple[int, int], dtype: torch.dtype, kv_dtype: torch.dtype
-) -> None:
-    if kv_dtype == FP8 and torch.cuda.get_device_capability(GPU) < (8, 9):
-        pytest.skip("fp8 needs compute capability 8.9")
-    step = on_gpu(make_step(Case(((400, 1), (0, 1), (90, 60)), 16, *heads, dim=64)))
-    kv = from_blocks(step.kv, kv_dtype)
-    agrees(KERNELS["triton"], replace(step, q=step.q.to(dtype)), kv)
-
-
-@pytest.mark.parametrize("place", [0, 255, 256, 299])
-def test_a_poisoned_slot_shows(triton: None, place: int) -> None:
-    step = on_gpu(make_step(Case(((299, 1), (299, 1)), 16, 2, 2, 64)), torch.float16)
-    step.kv[1, step.tables[0][place // 16], 1, place % 16] = float("nan")
-    out = KERNELS["triton"](step.q, step.kv, step.inputs, step.scale)
-    assert out[0, 1].isnan().any()
-    assert not out[0, 0].isnan().any()
-    assert not out[1].isnan().any()
 
 
 def test_keys_and_values_go_to_their_slots(triton: None) -> None:
@@ -148,19 +115,6 @@ def run(
         assert counts.steps > 5
         assert counts.padding_rows > 0
     return checked, [checked.engine.generated(request) for request in range(5)]
-
-
-@pytest.mark.parametrize("family", ["gpt2", "llama"])
-def test_graphs_give_the_tokens_of_eager_steps_and_of_transformers(
-    triton: None, family: str
-) -> None:
-    _, eager = run(family, "triton", graphs=False)
-    _, replayed = run(family, "triton", graphs=True)
-    _, compiled = run(family, "triton", graphs=True, compiled=True)
-    _, gathered = run(family, "torch", graphs=False)
-    assert replayed == compiled == eager == gathered
-    for request, length in enumerate((1, 20, 9, 5, 2)):
-        assert eager[request] == solo(family, list(range(3, 3 + length)), 6 + 2 * request)
 
 
 @pytest.mark.parametrize("kv_dtype", KV_DTYPES)
@@ -222,13 +176,6 @@ def test_the_lookup_is_timed_by_the_device(triton: None) -> None:
     assert short is not None
     assert long is not None
     assert long.contiguous_s > 2 * short.contiguous_s > 0
-
-
-@pytest.mark.parametrize("graphs", [False, True], ids=["eager", "graphs"])
-def test_swapping_changes_no_token(triton: None, graphs: bool) -> None:
-    checked, swapped = run("llama", "triton", graphs, 14, preemption="swap", host_blocks=40)
-    assert checked.count(OpKind.SWAP_OUT) > 0
-    assert swapped == run("llama", "triton", graphs)[1]
 
 
 def test_host_memory_is_pinned_and_blocks_come_back() -> None:

@@ -1,126 +1,173 @@
-"""The paged engine against plain Transformers, token by token, and against its own books."""
+"""The paged engine against plain Transformers, token by token, and against its own books.
+
+No arrangement of blocks may change a token: sharing, copying, swapping, priorities, preemption.
+"""
 
 from __future__ import annotations
 
-import random
-from dataclasses import dataclass
-
 import pytest
+from random_jobs import Job, count_ops, needs, random_jobs, run
 
 from experiment.engine.engine import Engine
 from experiment.engine.sampling import InvalidLogitsError
-from experiment.gpucheck.tiny_models import FAMILIES, POSITIONS, VOCABULARY, make_engine, solo
-from kvsim.accounting.ledger import Ledger, PoolShape
-from kvsim.accounting.recount import recount
-from kvsim.core.blocks import blocks_needed
+from experiment.gpucheck.tiny_models import FAMILIES, POSITIONS, make_engine, solo
 from kvsim.core.request import final_tokens
-from kvsim.core.scheduler import RequestRefusedError
-from kvsim.core.step import FinishReason, StepPlan
-
-Request = tuple[list[int], int]
+from kvsim.core.step import FinishReason, OpKind
 
 
-@dataclass(frozen=True)
-class Traffic:
-    """Requests, and at which step each arrives; request ids are positions in the list."""
-
-    requests: list[Request]
-    arrivals: list[int]
-
-
-def random_traffic(seed: int) -> Traffic:
-    """Up to six requests that arrive in any order over the first steps."""
-    draw = random.Random(seed)
-    requests = [
-        (draw.choices(range(VOCABULARY), k=draw.randint(1, 40)), draw.randint(1, 12))
-        for _ in range(draw.randint(2, 6))
-    ]
-    return Traffic(requests, [draw.choice((0, 0, 0, draw.randint(1, 9))) for _ in requests])
-
-
-def largest_need(traffic: Traffic, block_size: int) -> int:
-    """Blocks without which one of the requests could never run."""
-    return max(
-        blocks_needed(final_tokens(len(prompt), new), block_size)
-        for prompt, new in traffic.requests
-    )
-
-
-def run(engine: Engine, traffic: Traffic) -> list[StepPlan]:
-    """Run to the end; after every step tensors, tables and ledger must agree."""
-    shape = PoolShape(engine.pool.num_blocks, engine.pool.block_size, 1)
-    ledger = Ledger(shape)
-    plans: list[StepPlan] = []
-    while engine.scheduler.has_work or len(plans) <= max(traffic.arrivals):
-        for request, step in enumerate(traffic.arrivals):
-            if step == len(plans):
-                engine.add(request, *traffic.requests[request])
-        outcome = engine.execute()
-        plans.append(outcome.plan)
-        counts = ledger.apply(outcome.plan)
-        engine.blocks.check_integrity()
-        assert engine.pool.written_slots() == ledger.written_slots
-        assert counts == recount(shape, ledger.owners)
-        assert counts.reserved == shape.slots
-        assert ledger.tables() == {r: tuple(engine.blocks.table(r)) for r in engine.blocks.owners}
-        engine.complete(outcome)
-        engine.blocks.check_integrity()
-    assert engine.blocks.num_free == engine.blocks.num_blocks
-    assert engine.pool.written_slots() == 0
-    return plans
-
-
-def assert_tokens_are_solo_tokens(engine: Engine, family: str, traffic: Traffic) -> None:
-    for request, (prompt, new) in enumerate(traffic.requests):
-        assert engine.generated(request) == solo(family, prompt, new), request
+def assert_solo_tokens(engine: Engine, family: str, jobs: dict[int, Job]) -> None:
+    for request, job in jobs.items():
+        alone = solo(family, job.prompt, job.new)
+        for sample in (request, *job.children):
+            assert engine.generated(sample) == alone, sample
 
 
 @pytest.mark.parametrize("block_size", [1, 3, 16, POSITIONS])
 @pytest.mark.parametrize("budget", [3, 17, 2048])
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_request_generates_what_it_generates_alone(
-    family: str, block_size: int, budget: int
-) -> None:
-    for seed in range(2):
-        traffic = random_traffic(1000 * budget + 10 * block_size + seed)
-        blocks = sum(
-            blocks_needed(final_tokens(len(prompt), new), block_size)
-            for prompt, new in traffic.requests
-        )
+def test_every_request_generates_what_it_generates_alone(block_size: int, budget: int) -> None:
+    for seed, family in enumerate(FAMILIES):
+        jobs = random_jobs(1000 * budget + 10 * block_size + seed)
+        blocks = sum(needs(jobs, block_size))
         engine = make_engine(family, blocks, block_size, max_num_batched_tokens=budget)
-        plans = run(engine, traffic)
+        plans = run(engine, jobs)
         assert not any(plan.preempted for plan in plans)
         assert max(plan.tokens for plan in plans) <= budget
-        assert_tokens_are_solo_tokens(engine, family, traffic)
+        assert_solo_tokens(engine, family, jobs)
 
 
-@pytest.mark.parametrize("block_size", [1, 3, 16])
+@pytest.mark.parametrize("block_size", [1, 4, 8])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_preemption_changes_no_token(family: str, block_size: int) -> None:
-    preempted = 0
+def test_a_prefix_hit_changes_no_token(family: str, block_size: int) -> None:
+    hits = shared = 0
     for seed in range(4):
-        traffic = random_traffic(seed)
-        blocks = largest_need(traffic, block_size) + 1
-        budget = (7, 2048)[seed % 2]
-        engine = make_engine(family, blocks, block_size, max_num_batched_tokens=budget)
-        preempted += sum(len(plan.preempted) for plan in run(engine, traffic))
-        assert_tokens_are_solo_tokens(engine, family, traffic)
+        jobs = random_jobs(seed)
+        blocks = max(needs(jobs, block_size)) * (1 + seed)
+        engine = make_engine(family, blocks, block_size, prefix_caching=True)
+        plans = run(engine, jobs)
+        assert_solo_tokens(engine, family, jobs)
+        stats = engine.scheduler.stats
+        hits += stats.hit_cross + stats.hit_batch
+        shared += count_ops(plans, OpKind.SHARE) * block_size
+        assert stats.queried == sum(len(job.prompt) for job in jobs.values())
+    assert hits > 0
+    assert shared >= hits
+
+
+@pytest.mark.parametrize("block_size", [1, 4, 16])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_forks_share_blocks_and_copy_when_they_write(family: str, block_size: int) -> None:
+    copies = 0
+    for seed in range(5):
+        jobs = random_jobs(100 + seed, forks=True)
+        engine = make_engine(family, 300, block_size, max_num_batched_tokens=(9, 512)[seed % 2])
+        copies += count_ops(run(engine, jobs), OpKind.COPY)
+        assert_solo_tokens(engine, family, jobs)
+    assert copies > 0 or block_size == 1  # blocks of one slot are never partly written
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "priority"])
+@pytest.mark.parametrize("preemption", ["recompute", "swap"])
+@pytest.mark.parametrize("caching", [False, True])
+def test_preemption_of_either_kind_changes_no_token(
+    policy: str, preemption: str, caching: bool
+) -> None:
+    preempted = swapped = 0
+    for seed in range(10):
+        jobs = random_jobs(200 + seed, forks=seed % 2 == 1)
+        block_size = (1, 4, 5)[seed % 3]
+        engine = make_engine(
+            FAMILIES[seed % len(FAMILIES)],
+            max(needs(jobs, block_size)) + seed % 3,
+            block_size,
+            policy=policy,
+            preemption=preemption,
+            host_blocks=40 if preemption == "swap" else 0,
+            prefix_caching=caching,
+            max_num_batched_tokens=(6, 512)[seed % 2],
+            watermark_blocks=seed % 2,
+        )
+        plans = run(engine, jobs)
+        assert_solo_tokens(engine, FAMILIES[seed % len(FAMILIES)], jobs)
+        preempted += sum(len(plan.preempted) for plan in plans)
+        swapped += count_ops(plans, OpKind.SWAP_OUT)
+        assert engine.scheduler.host is None or not engine.scheduler.host.owners
     assert preempted > 0
+    assert (swapped > 0) == (preemption == "swap")
 
 
-def test_a_pool_of_slabs_runs_one_request_after_another_where_it_holds_one() -> None:
-    traffic = random_traffic(3)
-    engine = make_engine("gpt2", 1, POSITIONS)
-    assert max(len(plan.chunks) for plan in run(engine, traffic)) == 1
-    assert_tokens_are_solo_tokens(engine, "gpt2", traffic)
+def test_a_full_prompt_hit_still_computes_its_last_token() -> None:
+    prompt = list(range(1, 17))
+    engine = make_engine("gpt2", 40, 4, prefix_caching=True)
+    engine.add(0, prompt, 3)
+    while engine.scheduler.has_work:
+        engine.step()
+    engine.add(1, prompt, 3)
+    outcome = engine.execute()
+    assert [(c.start, c.count) for c in outcome.plan.chunks] == [(12, 4)]
+    engine.complete(outcome)
+    assert engine.scheduler.stats.hit_cross == 12
 
 
-@pytest.mark.parametrize("limit", [1, 2])
-def test_the_sequence_limit_changes_no_token(limit: int) -> None:
-    traffic = random_traffic(5)
-    engine = make_engine("llama", 200, 4, max_num_seqs=limit)
-    assert max(len(plan.chunks) for plan in run(engine, traffic)) == limit
-    assert_tokens_are_solo_tokens(engine, "llama", traffic)
+def test_the_second_turn_of_a_conversation_finds_prompt_and_answer() -> None:
+    engine = make_engine("llama", 60, 4, prefix_caching=True)
+    first = list(range(2, 12))
+    engine.add(0, first, 8)
+    while engine.scheduler.has_work:
+        engine.step()
+    turn = [*first, *engine.generated(0), 5, 6, 7]
+    engine.add(1, turn, 4)
+    plan = engine.execute().plan
+    written = final_tokens(len(first), 8)
+    assert plan.chunks[0].start == written // 4 * 4
+
+
+def test_requests_with_different_salts_share_nothing() -> None:
+    prompt = list(range(1, 17))
+    engine = make_engine("gpt2", 40, 4, prefix_caching=True)
+    for request, salt in enumerate("ab"):
+        engine.add(request, prompt, 2, salt=salt)
+    while engine.scheduler.has_work:
+        engine.step()
+    assert engine.scheduler.stats.hit_cross + engine.scheduler.stats.hit_batch == 0
+
+
+def test_a_short_request_returns_while_a_long_one_still_runs() -> None:
+    engine = make_engine("gpt2", 60, 4)
+    engine.add(0, [1, 2, 3], 20)
+    engine.add(1, [4, 5], 3)
+    events = list(engine.stream())
+    assert events.index((1, None)) < events.index((0, None)) - 10
+    assert [token for request, token in events if request == 0 and token is not None] == solo(
+        "gpt2", [1, 2, 3], 20
+    )
+
+
+def test_abort_and_shutdown_give_everything_back_at_any_moment() -> None:
+    for moment in range(12):
+        jobs = random_jobs(300 + moment, forks=True)
+        engine = make_engine("qwen2", 60, 4, prefix_caching=True, preemption="swap", host_blocks=9)
+        for request, job in jobs.items():
+            engine.add(request, job.prompt, job.new, children=job.children)
+        for _ in range(moment):
+            if engine.scheduler.has_work:
+                engine.step()
+        engine.abort(0)
+        engine.shutdown()
+        status = engine.status()
+        assert (status.free_blocks, status.owners, status.running) == (60, {}, ())
+        engine.blocks.check_integrity()
+        assert engine.pool.written_slots() == status.cached_blocks * 4
+
+
+@pytest.mark.parametrize(("blocks", "size", "limit"), [(1, POSITIONS, 9), (200, 4, 1), (200, 4, 2)])
+def test_no_more_requests_run_than_there_are_slabs_or_than_the_limit_allows(
+    blocks: int, size: int, limit: int
+) -> None:
+    jobs = random_jobs(5)
+    engine = make_engine("gpt2", blocks, size, max_num_seqs=limit)
+    most = max(len(plan.chunks) for plan in run(engine, jobs))
+    assert most == min(blocks, limit)
+    assert_solo_tokens(engine, "gpt2", jobs)
 
 
 def test_a_stop_token_ends_a_request_with_that_token_as_its_last() -> None:
@@ -139,41 +186,17 @@ def test_a_stop_token_ends_a_request_with_that_token_as_its_last() -> None:
 
 
 def test_an_aborted_request_leaves_the_others_as_they_are() -> None:
-    traffic = Traffic([(list(range(1, 30)), 9), (list(range(40, 60)), 9)], [0, 0])
+    jobs = [(list(range(1, 30)), 9), (list(range(40, 60)), 9)]
     engine = make_engine("qwen2", 30, 3, max_num_batched_tokens=25)
-    for request, (prompt, new) in enumerate(traffic.requests):
+    for request, (prompt, new) in enumerate(jobs):
         engine.add(request, prompt, new)
     engine.step()
     assert engine.abort(0) is True
     while engine.scheduler.has_work:
         engine.step()
     assert engine.generated(0) == []
-    assert engine.generated(1) == solo("qwen2", *traffic.requests[1])
+    assert engine.generated(1) == solo("qwen2", *jobs[1])
     assert engine.abort(0) is False
-
-
-def test_an_id_in_use_is_refused_until_it_is_forgotten() -> None:
-    engine = make_engine("gpt2", 4, 4)
-    engine.add(0, [1, 2], 2)
-    with pytest.raises(ValueError, match="already"):
-        engine.add(0, [3], 2)
-    while engine.scheduler.has_work:
-        engine.step()
-    with pytest.raises(ValueError, match="already"):
-        engine.add(0, [3], 2)
-    engine.forget(0)
-    engine.add(0, [3, 4], 2)
-    while engine.scheduler.has_work:
-        engine.step()
-    assert engine.generated(0) == solo("gpt2", [3, 4], 2)
-
-
-def test_a_request_that_can_never_fit_is_refused_and_leaves_no_trace() -> None:
-    engine = make_engine("gpt2", 2, 4)
-    with pytest.raises(RequestRefusedError):
-        engine.add(0, list(range(8)), 2)
-    engine.add(0, list(range(8)), 1)
-    assert engine.scheduler.waiting == (0,)
 
 
 def test_reading_a_slot_that_nobody_wrote_is_an_error_and_no_token() -> None:

@@ -1,19 +1,32 @@
-"""The model runner and the pool's tensors: what was written shows, what was not shows as NaN."""
+"""The model runner: its inputs, the pool's tensors, its last layer, the memory of a step."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from experiment.engine.cpu.packed_weights import pack_weights
 from experiment.engine.engine import Engine
 from experiment.engine.kv_pool import KVPool, PoisonError
+from experiment.engine.last_layer import last_feed_forward, on_rows
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.sampling import InvalidLogitsError
 from experiment.engine.step_inputs import build_inputs
-from experiment.gpucheck.tiny_models import CONFIGS, build, geometry, make_engine, tiny
+from experiment.engine.working_memory import keep_working_memory, profile_run
+from experiment.gpucheck.tiny_models import (
+    CONFIGS,
+    FAMILIES,
+    build,
+    geometry,
+    make_engine,
+    solo,
+    tiny,
+)
 from kvsim.core.step import BlockOp, Chunk, OpKind, StepPlan
 from kvsim.sizing.geometry import KVGeometry
 
@@ -87,35 +100,13 @@ class Copies(TorchDispatchMode):
 
 
 def test_inputs_go_to_the_device_in_one_copy() -> None:
-    """Four numbers of each of 13 tokens, and all else, each part at a multiple of 16 bytes."""
     chunks = (Chunk(4, 2, 7, samples=True), Chunk(7, 3, 1, samples=True), Chunk(9, 0, 5, False))
     tokens = {request: list(range(9)) for request in (4, 7, 9)}
     tables = {4: [8, 3, 6], 7: [1, 0, 9], 9: [2, 5]}
     with Copies() as copies:
         inputs = build_inputs(StepPlan(0, chunks=chunks), tokens, tables, 4, torch.device("meta"))
         assert all(tensor.is_meta for tensor in (*inputs.flat, inputs.decoding))
-    assert copies.seen == [4 * (13 * 8 + 8) + 2 * 8 + 16 + 16 + 16 + 48]
-    here = build_inputs(StepPlan(0, chunks=chunks), tokens, tables, 4, CPU)
-    assert here.flat.tables.tolist() == [[8, 3, 6], [1, 0, 0], [2, 5, 0]]
-    assert [each.tolist() for each in here.flat[1:]] == [[9, 4, 5], [0, 7, 8, 13]]
-    assert here.decoding.tolist() == [1]
-    assert [each.table.tolist() for each in here.sequences] == [[8, 3, 6], [1], [2, 5]]
-    assert here.sampled_rows.tolist() == [6, 7]
-    narrow = (*here.flat, here.decoding, *(each.table for each in here.sequences))
-    assert {each.dtype for each in narrow} == {torch.int32}
-    wide = (here.input_ids, here.position_ids, here.slot_blocks, here.slot_offsets,
-            here.sampled_rows)  # fmt: skip
-    assert {each.dtype for each in wide} == {torch.int64}
-    assert not any(each.data_ptr() % 16 for each in (*wide, *here.flat, here.decoding))
-    assert len({each.untyped_storage().data_ptr() for each in (*wide, *narrow)}) == 1
-
-
-def test_a_step_that_only_computes_part_of_a_prompt_yields_no_token() -> None:
-    engine = make_engine("gpt2", 4, 4, max_num_batched_tokens=4)
-    engine.add(0, list(range(10)), 2)
-    assert engine.step()[0].tokens == {}
-    assert engine.step()[0].tokens == {}
-    assert set(engine.step()[0].tokens) == {0}
+    assert len(copies.seen) == 1
 
 
 def test_a_new_pool_is_resident_and_holds_nothing() -> None:
@@ -143,3 +134,125 @@ def test_a_slot_written_in_some_layers_only_is_an_engine_error(place: tuple[int,
     pool.kv[layer, half, 1, :, 2] = 0.0
     with pytest.raises(PoisonError):
         pool.written_slots()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_it_is_found_in_every_family_and_is_the_last(family: str) -> None:
+    model = build(CONFIGS[family]())
+    part = last_feed_forward(model)
+    assert part is not None
+    names = [name for name, module in model.named_modules() if name.endswith(".mlp")]
+    assert dict(model.named_modules())[names[-1]] is part
+    pack_weights(model)
+    assert last_feed_forward(model) is part
+
+
+def test_experts_are_left_alone() -> None:
+    model = build(CONFIGS["llama"]())
+    part = last_feed_forward(model)
+    assert part is not None
+    part.router = torch.nn.Softmax(0)  # looks at other rows
+    assert last_feed_forward(model) is None
+
+
+def test_rows_are_computed_as_before_and_the_others_not_at_all() -> None:
+    part = last_feed_forward(tiny(next(iter(FAMILIES))))
+    assert part is not None
+    width = next(p.shape[0] for p in part.parameters() if p.ndim == 2)
+    x = torch.randn(1, 9, width, generator=torch.Generator().manual_seed(0))
+    rows = torch.tensor([3, 8])
+    with torch.inference_mode():
+        whole = part(x)
+        with on_rows(part, rows, 9):
+            some = part(x)
+        again = part(x)
+    torch.testing.assert_close(some[:, rows], whole[:, rows])
+    assert not some[:, [0, 1, 2, 4, 5, 6, 7]].any()
+    assert torch.equal(again, whole)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_prompt_in_one_chunk_computes_one_row_there(family: str) -> None:
+    model = tiny(family)
+    part = last_feed_forward(model)
+    assert part is not None
+    pool = KVPool(geometry(family), 4, 8, torch.float32, torch.device("cpu"))
+    prompt = list(range(1, 12))
+    plan = StepPlan(0, chunks=(Chunk(0, 0, len(prompt), samples=True),))
+    inputs = build_inputs(plan, {0: prompt}, {0: [2, 0]}, 8, torch.device("cpu"))
+    seen: list[int] = []
+    first = next(m for m in part.modules() if m is not part)
+    hook = first.register_forward_hook(lambda _, x, __: seen.append(x[0].shape[1]))
+    try:
+        ours = ModelRunner(model, pool).logits(inputs)
+    finally:
+        hook.remove()
+    assert seen == [1]
+    plain = tiny(family, "sdpa")
+    with torch.inference_mode():
+        expected = plain(input_ids=torch.tensor([prompt])).logits[0, -1:]
+    torch.testing.assert_close(ours, expected, atol=1e-4, rtol=1e-4)
+
+
+# Allocates, writes and frees 64 MiB four times, and counts the pages that had to be found for it.
+_TOUCH = """
+import resource, sys
+import numpy as np
+from experiment.engine.working_memory import keep_working_memory
+if sys.argv[1] == "kept":
+    assert keep_working_memory()
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+found = []
+for _ in range(4):
+    before = faults()
+    np.ones(64 << 20, np.uint8).sum()
+    found.append(faults() - before)
+print(found[0], sum(found[1:]))
+"""
+
+
+def faults(how: str) -> tuple[int, int]:
+    command = [sys.executable, "-c", _TOUCH, how]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=True, timeout=60)
+    first, others = map(int, done.stdout.split())
+    return first, others
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
+def test_what_was_computed_in_is_there_again() -> None:
+    """Left to itself the C library maps such a piece anew each time."""
+    first, others = faults("left alone")
+    assert others >= 2 * first
+    first, others = faults("kept")
+    assert others < first / 10
+
+
+def test_a_system_without_this_allocator_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert not keep_working_memory()
+
+
+def test_prompts_of_one_step_are_computed_and_every_block_is_free_again() -> None:
+    engine = make_engine("gpt2", 20, 4, max_num_batched_tokens=16)
+    done = profile_run(engine, [5, 9, 30])
+    assert (done.prompt_tokens, done.requests) == (44, 3)
+    assert done.seconds > 0
+    assert engine.blocks.num_free == 20
+    assert not engine.scheduler.has_work
+    assert engine.pool.written_slots() == 0
+
+
+def test_a_prompt_that_is_refused_is_left_out() -> None:
+    engine = make_engine("gpt2", 3, 4)
+    done = profile_run(engine, [40, 0, 6])
+    assert (done.prompt_tokens, done.requests) == (6, 1)
+
+
+def test_what_is_generated_afterwards_is_what_would_have_been() -> None:
+    engine = make_engine("gpt2", 20, 4)
+    profile_run(engine, [5, 9])
+    engine.add(7, [1, 2, 3, 4, 5], 6)
+    while engine.scheduler.has_work:
+        engine.step()
+    assert engine.generated(7) == solo("gpt2", [1, 2, 3, 4, 5], 6)

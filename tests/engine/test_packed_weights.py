@@ -108,11 +108,10 @@ def test_logits_of_a_packed_model_are_those_of_the_plain_one(family: str) -> Non
             torch.testing.assert_close(ours, expected, atol=limit, rtol=0)
 
 
-@pytest.mark.parametrize("kernel", ["torch", "numba"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_tokens_of_a_packed_model_are_those_of_transformers(family: str, kernel: str) -> None:
+def test_tokens_of_a_packed_model_are_those_of_transformers(family: str) -> None:
     pool = KVPool(geometry(family), 40, 4, torch.float32, CPU)
-    engine = Engine(ModelRunner(packed_model(family), pool, kernel))
+    engine = Engine(ModelRunner(packed_model(family), pool, "numba"))
     prompts = [list(range(3, 3 + length)) for length in (1, 40, 16, 5)]
     for request, prompt in enumerate(prompts):
         engine.add(request, prompt, 12)
@@ -325,7 +324,7 @@ def test_what_was_packed_and_how_long_it_took_is_told() -> None:
 def test_no_more_than_the_weight_at_hand_is_held_twice(tmp_path: Path) -> None:
     """The mark of a fresh process, on a model of which no weight is large beside the whole."""
     config = LlamaConfig(
-        **GROUPED | {"hidden_size": 384, "intermediate_size": 1536, "num_hidden_layers": 12}
+        **GROUPED | {"hidden_size": 320, "intermediate_size": 1280, "num_hidden_layers": 12}
     )
     build(config, "sdpa").save_pretrained(tmp_path)
     done = subprocess.run(
@@ -336,7 +335,7 @@ def test_no_more_than_the_weight_at_hand_is_held_twice(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     size, above = map(int, done.stdout.split())
-    assert size > 100 << 20
+    assert size > 60 << 20
     assert above < size // 4, f"{above >> 20} MiB above {size >> 20} MiB of weights"
 
 

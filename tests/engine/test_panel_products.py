@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own spelling
+from sweeps import full
 
 from experiment.engine.attention import kernels
 from experiment.engine.attention.kernels import few_rows_module
@@ -42,6 +43,7 @@ def numbers(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
 
 
+@full
 @pytest.mark.skipif(
     MODULE is not None and MODULE.LANES == 8, reason="what the others test here already"
 )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from test_sharing import Job, largest_need, random_jobs, run
+from random_jobs import Job, needs, random_jobs, run
 
 from experiment.engine.beam_search import BeamParams
 from experiment.engine.engine import Engine
@@ -70,7 +70,7 @@ def test_random_runs_of_the_engine_replay_without_a_difference(limits: dict[str,
     seen: set[OpKind] = set()
     for seed in range(6):
         jobs = random_jobs(seed, forks=True)
-        blocks = largest_need(jobs, SIZE) + seed % 3
+        blocks = max(needs(jobs, SIZE)) + seed % 3
         engine = make_engine("gpt2", blocks, SIZE, **limits)
         plans = run(engine, jobs)
         seen |= kinds(plans)
@@ -119,7 +119,7 @@ def test_aborts_are_taken_from_the_record() -> None:
 
 def test_a_difference_is_found_and_named() -> None:
     jobs = random_jobs(2)
-    engine = make_engine("gpt2", largest_need(jobs, SIZE) + 2, SIZE)
+    engine = make_engine("gpt2", max(needs(jobs, SIZE)) + 2, SIZE)
     plans = run(engine, jobs)
     step = next(plan for plan in plans if any(op.kind is OpKind.ALLOCATE for op in plan.ops))
     (op, *others) = step.ops

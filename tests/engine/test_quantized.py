@@ -11,10 +11,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_kernels import CASES, numba_alone
+from test_kernels import CASES
 
 from experiment.config.kv_dtype import cache_geometry
-from experiment.engine.attention.kernels import KERNELS, READS_QUANTIZED, Kernel, warm_up
+from experiment.engine.attention.kernels import KERNELS, READS_QUANTIZED, Kernel
 from experiment.engine.kv_pool import KVPool, PoisonError, scatter
 from experiment.engine.quantized import (
     FP8,
@@ -267,18 +267,6 @@ def test_numbers_do_not_depend_on_threads(monkeypatch: pytest.MonkeyPatch) -> No
             "experiment.engine.cpu.compiled._threads", lambda threads=threads: threads
         )
         assert torch.equal(int8_alone(step.q, kv, step), alone)
-
-
-def test_the_path_in_full_precision_knows_nothing_of_it() -> None:
-    step = make_step(Case(((140, 1), (3, 2)), 16))
-    full = numba_alone(step.q, step.kv, step.inputs, step.scale)
-    assert torch.equal(full, KERNELS["numba"](step.q, step.kv, step.inputs, step.scale))
-
-
-@pytest.mark.parametrize("kv_dtype", SMALL)
-@pytest.mark.parametrize("kernel", READERS)
-def test_a_kernel_can_be_warmed_up_for_it(kernel: str, kv_dtype: str) -> None:
-    warm_up(kernel, CPU, torch.float32, KV_DTYPES[kv_dtype])
 
 
 # -- the pool ------------------------------------------------------------------------------------

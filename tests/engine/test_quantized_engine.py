@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_sharing import Job, count_ops, largest_need, random_jobs, run
+from random_jobs import Job, count_ops, needs, random_jobs, run
 
 from experiment.config.kv_dtype import cache_geometry
 from experiment.engine import kv_error
@@ -70,7 +70,7 @@ def test_swapping_out_and_in_changes_no_token(block_size: int, kind: str) -> Non
         family = FAMILIES[seed % 4]
         jobs = random_jobs(200 + seed)
         engine = make_engine(
-            family, largest_need(jobs, block_size) + 1, block_size, kv_dtype=kind,
+            family, max(needs(jobs, block_size)) + 1, block_size, kv_dtype=kind,
             preemption="swap", host_blocks=200,
         )  # fmt: skip
         swapped += count_ops(run(engine, jobs), OpKind.SWAP_OUT)
@@ -87,7 +87,7 @@ def test_tensors_tables_and_ledger_agree_at_every_step(preemption: str, caching:
         jobs = random_jobs(200 + seed, forks=seed % 2 == 1)
         block_size = (1, 4, 5)[seed % 3]
         engine = make_engine(
-            FAMILIES[seed % 4], largest_need(jobs, block_size) + seed % 3, block_size,
+            FAMILIES[seed % 4], max(needs(jobs, block_size)) + seed % 3, block_size,
             kv_dtype="int8", preemption=preemption, prefix_caching=caching,
             host_blocks=40 if preemption == "swap" else 0,
             max_num_batched_tokens=(6, 512)[seed % 2],
@@ -202,19 +202,3 @@ def test_a_stale_read_is_an_error_and_no_token() -> None:
     engine.pool.poison([engine.blocks.table(0)[0]])
     with pytest.raises(InvalidLogitsError):
         engine.step()
-
-
-def test_the_step_knows_which_blocks_it_writes() -> None:
-    chunks = (Chunk(0, 3, 6, samples=True), Chunk(1, 4, 1, samples=True))
-    tokens = {0: [0] * 9, 1: [0] * 5}
-    inputs = build_inputs(StepPlan(0, chunks=chunks), tokens, {0: [8, 3, 5], 1: [1, 9]}, 4, CPU)
-    blocks, which = inputs.touched
-    assert blocks.tolist() == [3, 5, 8, 9]
-    assert blocks[which].tolist() == inputs.slot_blocks.tolist()
-
-
-def test_a_pool_without_numbers_of_its_own_is_not_quantized() -> None:
-    for dtype in (torch.float32, torch.bfloat16):
-        pool = KVPool(geometry("gpt2"), 2, 4, dtype, CPU)
-        assert (pool.quantized, pool.scales) == (False, None)
-        assert pool.tensors == [pool.kv]

@@ -17,7 +17,7 @@ from experiment.engine.engine import Engine
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.quantized import KV_DTYPES
-from experiment.engine.swap import CudaStreams, StreamTransfers, Transfers, transfers_for
+from experiment.engine.swap import CudaStreams, StreamTransfers, Transfers
 from experiment.gpucheck.tiny_models import POSITIONS, VOCABULARY, geometry, solo, tiny
 from kvsim.core.scheduler import SchedulerConfig
 from kvsim.core.step import BlockOp, OpKind, StepPlan
@@ -128,13 +128,6 @@ def test_host_memory_is_read_after_its_copies() -> None:
     assert pool.host[:, :, :2].isnan().all()
 
 
-def test_each_block_is_one_piece_of_pinned_memory() -> None:
-    _, transfers = lazy()
-    pool = make_pool(transfers)
-    assert pool.host is not None
-    assert pool.host[:, :, 1].is_contiguous()
-
-
 @pytest.mark.parametrize("code", [0, 2])
 def test_host_memory_is_pinned_to_the_byte_as_long_as_it_is_there(
     code: int, monkeypatch: pytest.MonkeyPatch
@@ -162,10 +155,6 @@ def test_host_memory_is_pinned_to_the_byte_as_long_as_it_is_there(
     assert calls[2:] == []  # a part of it is there yet
     del block
     assert calls[2:] == ([] if code else [("wait",), ("unpin", address)])
-
-
-def test_on_the_cpu_nothing_is_put_off() -> None:
-    assert type(transfers_for(CPU)) is Transfers
 
 
 @pytest.mark.parametrize("kv_dtype", ["auto", "int8"])

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from experiment.engine.cpu import torch_threads
-from experiment.engine.cpu.compiled import even_pieces, run_job
+from experiment.engine.cpu.compiled import run_job
 from experiment.engine.cpu.torch_threads import (
     BROKEN,
     LONGEST,
@@ -53,23 +53,6 @@ def test_every_task_is_done_once(
         counts = torch.zeros(TASKS, dtype=torch.int64)
         run_job(_count, make_job(pieces, TASKS, [], [entry(counts)]), threads)
         assert counts.eq(1).all()
-
-
-def _ends_after(tasks: int, threads: int, pieces: int) -> int:
-    """Tasks of the busiest thread, where all take as long and who is free takes the next piece."""
-    taken = [0] * threads
-    for piece in range(pieces):
-        free = taken.index(min(taken))
-        taken[free] += tasks * (piece + 1) // pieces - tasks * piece // pieces
-    return max(taken)
-
-
-@pytest.mark.parametrize("threads", [1, 2, 3, 8])
-@pytest.mark.parametrize("tasks", [12, 36, 48, 785, 786])
-def test_no_thread_is_left_alone_with_a_long_piece(tasks: int, threads: int) -> None:
-    """As long as an even share, or a hundredth more: the panels of GPT-2 are such tasks."""
-    pieces = even_pieces(tasks, threads, min(tasks, 4 * threads))
-    assert _ends_after(tasks, threads, pieces) <= 1.01 * -(-tasks // threads)
 
 
 @numba.cfunc("void(CPointer(int64))")  # type: ignore[untyped-decorator]

@@ -13,6 +13,7 @@ import pytest
 from programs import Starter
 
 from experiment.machine.environment import Environment
+from experiment.report.files import write as files
 
 # What runs an experiment without its processes serves here as well.
 sys.path.append(str(Path(__file__).parents[1] / "experiments"))
@@ -20,6 +21,11 @@ sys.path.append(str(Path(__file__).parents[1] / "experiments"))
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FOREVER = "import time; time.sleep(600)"
+
+
+@pytest.fixture(autouse=True)
+def _no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "draw_plots", lambda *_: iter(()))  # seconds for each report
 
 
 @pytest.fixture

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +22,16 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent.parent), str(HERE.parent), str(HERE)]
 
 import event_makers  # noqa: E402
+import jinja2  # noqa: E402
 
 from experiment.arms.launch import Launch  # noqa: E402
 from experiment.commands import run as walkthrough  # noqa: E402
 from experiment.commands.main import main  # noqa: E402
 from experiment.events import EnvironmentProbed  # noqa: E402
 from experiment.machine import background_load as noise  # noqa: E402
+from experiment.machine import thread_variables  # noqa: E402
 from experiment.machine.environment import Environment  # noqa: E402
+from experiment.memory import settle  # noqa: E402
 from experiment.report.files import write as files  # noqa: E402
 from experiment.runner import session as runner  # noqa: E402
 from experiment.workload.prepared import Prepared  # noqa: E402
@@ -85,6 +90,11 @@ def arrange(told: dict[str, Any]) -> None:
     raises(told["signal_in"], "the first line", "emit")
     raises(told["signal_in"], "the last process", "close")
     files.draw_plots = lambda *_: iter(())  # type: ignore[assignment] # seconds for each run
+    walkthrough._import_late = lambda: None
+    kept = jinja2.FileSystemBytecodeCache(os.environ["PAGEDKV_CACHE"])
+    jinja2.Environment = partial(jinja2.Environment, bytecode_cache=kept)  # type: ignore[misc, assignment]
+    runner.has_background_load = thread_variables.has_background_load = lambda: False  # type: ignore[assignment]
+    settle.PAUSE_S, settle.LIMIT_S = 0.01, 0.1
     runner.Session._start_ahead = lambda *_: None  # type: ignore[method-assign]
     runner.Session.probe_environment = probe  # type: ignore[method-assign]
     runner.Session.prepare = prepare  # type: ignore[method-assign, assignment]

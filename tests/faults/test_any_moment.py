@@ -25,7 +25,6 @@ from experiment.events import (
 )
 from experiment.machine.environment import Environment
 from experiment.record.log import EVENTS_FILE, read_record
-from experiment.report.files import write as files
 from experiment.text.errors import ExitCode
 
 
@@ -52,12 +51,6 @@ def moments(events: list[Event]) -> Iterator[int]:
         seen.add(kind)
 
 
-@pytest.fixture
-def _no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "draw_plots", lambda *_: iter(()))  # seconds for each
-
-
-@pytest.mark.usefixtures("_no_plots")
 @pytest.mark.parametrize("ended", [False, True])
 def test_a_run_that_breaks_off_anywhere_is_drawn_with_what_it_has(
     ended: bool, whole: list[Event], tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from programs import Starter, in_a_terminal, read_until
+from sweeps import full
 
 from experiment.text.errors import ExitCode
 
@@ -34,7 +35,7 @@ def notes(out: Path) -> list[str]:
     return [note["key"] for note in told if "busy" in note["key"]]
 
 
-@pytest.mark.parametrize("words", [("--yes",), CAPACITY])
+@pytest.mark.parametrize("words", [pytest.param(("--yes",), marks=full), CAPACITY])
 def test_a_run_says_it_once_and_its_report_in_one_sentence(
     start: Starter, words: tuple[str, ...]
 ) -> None:

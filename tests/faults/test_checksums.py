@@ -16,7 +16,6 @@ from experiment.files.locks import lock
 from experiment.record import checksums
 from experiment.record.checksums import changed_files
 from experiment.record.log import EVENTS_FILE, RUN_FILE, read_record
-from experiment.report.files import write as files
 from experiment.text.errors import ExitCode
 from kvsim.files import file_sha256
 
@@ -169,7 +168,6 @@ def test_logs_of_a_killed_run_are_cleaned_before_their_sums_are_taken(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who cleans a log when its process has ended was killed with it."""
-    monkeypatch.setattr(files, "draw_plots", lambda *_: iter(()))
     monkeypatch.setenv("HOME", "/home/zqmarker")
     log = run / "logs" / "paged.log"
     text = "File /home/zqmarker/lab/x.py\n"
@@ -184,11 +182,9 @@ def test_logs_of_a_killed_run_are_cleaned_before_their_sums_are_taken(
 
 @pytest.mark.parametrize("what", ["cut short", "a pipe"])
 def test_a_damaged_summary_is_said_and_nothing_is_judged_by_its_run(
-    run: Path, tmp_path: Path, what: str, capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    run: Path, tmp_path: Path, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """It has the sums of all others, so that nobody knows whether those are as they were."""
-    monkeypatch.setattr(files, "draw_plots", lambda *_: iter(()))  # seconds for each
     summary, gate = run / RUN_FILE, tmp_path / "gate.toml"
     gate.write_text(GATE, encoding="utf-8")
     text = summary.read_text(encoding="utf-8")

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from programs import ARMS, Starter, arm_steps, in_a_terminal, read_until, take_interrupts
+from sweeps import full
 
 from experiment.analysis.conclusions import evaluate
 from experiment.commands import main as cli
@@ -32,7 +33,7 @@ FIRST, _ = ARMS
 FULL = Path("/dev/full")
 
 
-@pytest.mark.parametrize("where", ["an arm", "the gate"])
+@pytest.mark.parametrize("where", ["an arm", pytest.param("the gate", marks=full)])
 def test_a_terminal_that_closes_ends_the_run_in_order(where: str, start: Starter) -> None:
     words = ["--yes", "--details"] if where == "an arm" else ["--ascii"]
     program, terminal = in_a_terminal(start, *words, pause_s=0.2)

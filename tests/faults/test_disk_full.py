@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from programs import ARMS, Starter, arm_ended, arm_steps
+from sweeps import full
 
 from experiment.analysis.conclusions import evaluate
 from experiment.commands import render as rendering
@@ -68,6 +69,7 @@ def closed(tmp_path: Path) -> Iterator[Path]:
     ask("chattr", "-i", str(out))
 
 
+@full
 def test_a_directory_that_is_closed_while_it_is_written(start: Starter, closed: Path) -> None:
     program = start(pause_s=0.2, out=closed)
     program.wait_for(arm_ended(FIRST))
@@ -97,6 +99,7 @@ def small(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
 MID_RUN, WHILE_DRAWING = 16, 40
 
 
+@full
 @pytest.mark.parametrize("small", [MID_RUN, WHILE_DRAWING], indirect=True)
 def test_a_disk_that_fills_up(start: Starter, small: Path, request: pytest.FixtureRequest) -> None:
     measured = request.node.callspec.params["small"] == WHILE_DRAWING

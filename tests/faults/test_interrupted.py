@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from programs import ARMS, Starter, arm_ended, arm_steps, in_a_terminal, read_until
 from real_parts import is_gone
+from sweeps import full
 
 from experiment.analysis.conclusions import evaluate
 from experiment.commands.main import main
@@ -67,7 +68,9 @@ STAGES: dict[str, tuple[dict[str, Any], Callable[[list[Event]], bool], tuple[str
 }
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize(
+    "stage", ["preparation", *(pytest.param(stage, marks=full) for stage in list(STAGES)[1:])]
+)
 def test_ctrl_c_at_any_stage_closes_the_record(stage: str, start: Starter) -> None:
     options, seen, arms = STAGES[stage]
     program = start(**options)
@@ -108,7 +111,10 @@ def test_ctrl_c_while_the_report_is_drawn_leaves_it_undrawn(start: Starter) -> N
 
 @pytest.mark.parametrize(
     ("moment", "status", "arms"),
-    [("the first line", "interrupted", ()), ("the last process", "complete", ARMS)],
+    [
+        pytest.param("the first line", "interrupted", (), marks=full),
+        ("the last process", "complete", ARMS),
+    ],
 )
 def test_a_signal_at_either_end_of_the_log_waits_until_it_is_whole(
     moment: str, status: str, arms: tuple[str, ...], start: Starter
@@ -124,6 +130,7 @@ def test_a_signal_at_either_end_of_the_log_waits_until_it_is_whole(
     assert (program.out / "report.html").exists()
 
 
+@full
 def test_a_signal_at_the_gate_ends_the_run_in_order(start: Starter) -> None:
     """While it waits for somebody to press Enter."""
     program, terminal = in_a_terminal(start, "--ascii")

@@ -30,6 +30,7 @@ from programs import (
     take_the_terminal,
 )
 from real_parts import is_gone
+from sweeps import full
 
 from experiment.bench.data import read_data
 from experiment.commands.main import main
@@ -96,7 +97,7 @@ def parts_in(directory: Path) -> list[str]:
     return [path.name for path in directory.rglob(f"*{PART}")]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGHUP, marks=full)])
 def test_a_simulation_that_is_ended_keeps_the_policies_that_are_done(
     begin: Begin, number: signal.Signals, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -118,7 +119,7 @@ def grid(requests: str) -> list[str]:
     return [word for name, value in axes.items() for word in ("--set", f"{name}={value}")]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=full), signal.SIGKILL])
 def test_a_sweep_that_is_ended_keeps_its_cells_and_goes_on(
     begin: Begin, number: signal.Signals, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -193,6 +194,7 @@ def test_claims_that_are_ended_close_the_run_that_was_going(start: Starter, tmp_
     assert parts_in(out) == []
 
 
+@full
 def test_a_terminal_that_closes_ends_a_benchmark_in_order(start: Starter, tmp_path: Path) -> None:
     out = tmp_path / "out"
     asked = ("--quick", "--arms", ",".join(ARMS), "--workloads", "A", "--out", str(out))

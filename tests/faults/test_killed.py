@@ -50,7 +50,9 @@ def test_nothing_that_an_arm_started_outlives_the_arm(start: Starter) -> None:
     others = json.loads(start.note.read_text(encoding="utf-8"))
     assert all(is_gone(pid) for pid in others["pids"])
     assert not (SHM / others["shared"]).exists()
-    assert [arm.status for arm in evaluate(read_record(program.out)).arms] == ["failed", "finished"]
+    first, second = evaluate(read_record(program.out)).arms
+    assert (first.reason and first.reason.key, second.status) == ("failure.killed", "finished")
+    assert "Killed from outside (SIGKILL)" in (program.out / "report.html").read_text("utf-8")
 
 
 def test_a_program_that_is_killed_leaves_a_record_that_can_be_drawn(

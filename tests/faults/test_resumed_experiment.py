@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from in_process import run as run_in_process
 from programs import Starter, real
+from sweeps import full
 
 from experiment.analysis.experiment_results import ExperimentResult
 from experiment.commands import main as cli
@@ -130,6 +131,7 @@ def test_what_had_ended_is_not_run_again_and_the_rest_is(killed: Path) -> None:
     assert "interrupted and resumed" in (killed / "report.html").read_text(encoding="utf-8")
 
 
+@full
 def test_arms_that_took_turns_run_again_and_count_as_where_nothing_was_killed(
     whole: ExperimentResult, tmp_path: Path
 ) -> None:

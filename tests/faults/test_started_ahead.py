@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import psutil
 import pytest
 from event_makers import head
 from real_parts import is_gone, session_in
+from sweeps import full
 
 from experiment.config.schema import Config
 from experiment.events import (
@@ -22,6 +24,7 @@ from experiment.events import (
     Reading,
     Stage,
 )
+from experiment.files.code_cache import numba_cache
 from experiment.machine.environment import Environment
 from experiment.memory.monitor import Monitor
 from experiment.process.child_end import ChildEnd
@@ -100,34 +103,68 @@ def test_the_process_that_was_started_ahead_is_the_one_that_runs(session: Sessio
     assert not (session.logs / "scripted.log").exists()
 
 
-def test_loops_are_compiled_while_a_run_is_prepared_and_once_on_a_machine(
-    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where compiled loops are kept, when there are none."""
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    place = numba_cache()
+    place.mkdir()
+    return place
+
+
+def test_loops_are_compiled_ahead_where_an_arm_needs_them_and_they_never_were(
+    session: Session, empty_cache: Path
+) -> None:
     session.start_compiling(["contiguous.batch"], CONFIG, "cpu")
     session.start_compiling(["paged"], CONFIG, "cuda")
     assert ahead(session) == []
     session.start_compiling(["contiguous.batch", "paged"], CONFIG, "cpu")
     (pid,) = ahead(session)
+    session.close()
+    assert is_gone(pid)
+    (empty_cache / "compiled.nbc").touch()
+    session.start_compiling(["paged"], CONFIG, "cpu")
+    assert ahead(session) == []
+
+
+@full
+def test_loops_are_compiled_while_a_run_is_prepared_and_once_on_a_machine(
+    session: Session, empty_cache: Path
+) -> None:
+    session.start_compiling(["paged"], CONFIG, "cpu")
+    (pid,) = ahead(session)
     session.finish_compiling()
     assert is_gone(pid)
-    kept = {path.name.partition(".")[0] for path in tmp_path.rglob("*.nbc")}
+    kept = {path.name.partition(".")[0] for path in empty_cache.rglob("*.nbc")}
     assert {"attention_kernel", "layer_step", "write"} <= kept
     session.start_compiling(["paged"], CONFIG, "cpu")
-    session.finish_compiling()
     assert ahead(session) == []
     assert read_record(session.directory).of(ArmFailed) == []
+    done = subprocess.run(
+        [sys.executable, "-c", WARM_UP], capture_output=True, encoding="utf-8", check=True
+    )
+    assert done.stdout == "1\n"
 
 
+# What an arm does before its first step; how often it found compiled code.
+WARM_UP = """
+import sys, torch
+from experiment.engine.attention import kernels
+assert "numba" not in sys.modules
+kernels.warm_up("numba", torch.device("cpu"), torch.float32)
+from experiment.engine.cpu import attention_kernel
+print(sum(attention_kernel._attend.stats.cache_hits.values()))
+"""
+
+
+@pytest.mark.usefixtures("empty_cache")
 def test_loops_that_cannot_be_compiled_are_the_arms_to_tell_of(
     session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = tmp_path / "numba"
     broken.mkdir()
     (broken / "__init__.py").write_text("raise ImportError('no LLVM')", encoding="utf-8")
-    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     session.start_compiling(["paged"], CONFIG, "cpu")
     session.finish_compiling()

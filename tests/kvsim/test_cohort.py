@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sweeps import TIMES
 
 from kvsim.accounting.ledger import Ledger
 from kvsim.accounting.slots import PoolShape, SlotState
@@ -168,7 +169,7 @@ def same_pools(plain: Scheduler, fast: Scheduler) -> None:
         assert pool.cached == other.cached
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=100 * TIMES, deadline=None)
 @given(cases())
 def test_the_cohort_does_what_stepping_does(case: Case) -> None:
     both(case)

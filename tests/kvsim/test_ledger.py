@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scheduling import Workload, workloads
+from sweeps import TIMES
 
 from kvsim.accounting.ledger import Ledger, PoolShape, SlotState, replay
 from kvsim.accounting.recount import recount
@@ -51,7 +52,7 @@ def test_the_worked_example_in_blocks_of_16() -> None:
     assert ledger.apply(scheduler.schedule()).states == {SlotState.FREE: 2048}
 
 
-@settings(max_examples=200)
+@settings(max_examples=50 * TIMES)
 @given(workloads())
 def test_at_every_step_the_states_sum_to_the_pool_and_equal_the_recount(workload: Workload) -> None:
     watermark = workload.config.watermark_blocks

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from sweeps import TIMES
 
 from kvsim.core.blocks import BlockPool, Key, PoolError
 from kvsim.core.request import Keys
@@ -150,7 +151,7 @@ class BothPools(RuleBasedStateMachine):
 
 
 TestBothPools = BothPools.TestCase
-TestBothPools.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestBothPools.settings = settings(max_examples=50 * TIMES, stateful_step_count=40, deadline=None)
 
 
 def pool_in_use() -> RunPool:

@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from shadow_memory import ShadowMemory
+from sweeps import TIMES
 
 from kvsim.accounting.ledger import Ledger, PoolShape, replay
 from kvsim.accounting.recount import recount
@@ -284,7 +285,9 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 
 TestSchedulerMachine = SchedulerMachine.TestCase
-TestSchedulerMachine.settings = settings(max_examples=400, stateful_step_count=30, deadline=None)
+TestSchedulerMachine.settings = settings(
+    max_examples=100 * TIMES, stateful_step_count=30, deadline=None
+)
 
 
 def test_the_machine_has_met_everything() -> None:

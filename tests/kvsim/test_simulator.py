@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from streams import Listed, Seen, watched
+from sweeps import TIMES
 
 from kvsim.accounting.ledger import Ledger
 from kvsim.accounting.slots import PoolShape, SlotState
@@ -186,7 +187,7 @@ def result_of(stream: Listed, config: SimConfig, jump: bool) -> SimResult | Simu
         return error
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40 * TIMES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(streams(), st.data())
 def test_a_run_in_blocks_is_that_of_the_scheduler(stream: Listed, data: st.DataObject) -> None:
     config = data.draw(configs(data.draw(st.sampled_from(["slabs", "paged", "paged+prefix"]))))
@@ -211,7 +212,7 @@ def test_a_run_in_blocks_is_that_of_the_scheduler(stream: Listed, data: st.DataO
     )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=75 * TIMES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(streams(), st.data())
 def test_jumping_changes_nothing(stream: Listed, data: st.DataObject) -> None:
     config = data.draw(configs(data.draw(st.sampled_from(SIM_POLICIES))))
@@ -228,7 +229,7 @@ def test_jumping_changes_nothing(stream: Listed, data: st.DataObject) -> None:
     assert total == pytest.approx(jumped.pool_slots if jumped.span_s else 0.0)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=25 * TIMES, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 9), st.integers(1, 7)), min_size=1, max_size=4),
     st.integers(0, 2),
@@ -336,7 +337,7 @@ def reserve_by_hand(stream: Listed, config: SimConfig) -> list[Seen]:
     return out
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40 * TIMES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(streams(), st.data())
 def test_reservations_are_those_of_a_pool_that_is_told_of_every_token(
     stream: Listed, data: st.DataObject

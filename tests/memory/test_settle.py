@@ -15,7 +15,7 @@ from experiment.events import Baseline, Channel, Event, ForeignProcesses, Notice
 from experiment.machine.environment import NvmlFacts
 from experiment.memory import settle as module
 from experiment.memory.figure import MemoryFigure, missing
-from experiment.memory.settle import LIMIT_S, PAUSE_S, DeviceWatch, settle
+from experiment.memory.settle import LIMIT_S, DeviceWatch, settle
 from experiment.text import LANGUAGES, Translator
 from experiment.text.messages import message
 
@@ -57,7 +57,7 @@ def settled(values: Iterator[int | None], tolerance: int = 8) -> tuple[int | Non
     ],
 )
 def test_three_like_readings_are_enough(values: list[int | None], size: int, pauses: int) -> None:
-    assert settled(iter(values)) == (size, True, pauses * PAUSE_S)
+    assert settled(iter(values)) == (size, True, pauses * module.PAUSE_S)
 
 
 def test_a_slow_drift_is_not_settled_by_being_slow() -> None:
@@ -69,7 +69,7 @@ def test_a_slow_drift_is_not_settled_by_being_slow() -> None:
 
 
 def test_a_device_that_cannot_be_read_is_not_waited_for() -> None:
-    assert settled(iter([50, None])) == (None, False, PAUSE_S)
+    assert settled(iter([50, None])) == (None, False, module.PAUSE_S)
 
 
 class Watched:

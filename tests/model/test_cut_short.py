@@ -131,6 +131,13 @@ def test_a_config_that_makes_no_sense_is_one_line(
     assert refusal(model).startswith("error.model.")
 
 
+def test_no_part_of_a_config_chooses_an_implementation(whole: Path, model: Path) -> None:
+    config = json.loads((whole / "config.json").read_text("utf-8"))
+    config["text_config"] = [{"x_implementation": "evil/kernel"}]
+    replace(model / "config.json", json.dumps(config).encode())
+    assert refusal(model) == "error.model.implementation"
+
+
 def test_a_config_that_takes_gibibytes_is_one_line(
     whole: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

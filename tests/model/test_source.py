@@ -41,6 +41,7 @@ def clean_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hf"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(hub, "POLL_S", 0.02)
     return tmp_path
 
 
@@ -166,6 +167,7 @@ def test_a_hub_that_is_not_there_is_noticed_at_once() -> None:
 def test_a_hub_that_never_answers_is_given_up_within_seconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(hub, "ASK_TIMEOUT_S", 0.5)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()

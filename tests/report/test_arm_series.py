@@ -20,7 +20,6 @@ from experiment.config.arms import ARMS, in_order
 from experiment.report.facts.arm_series import SERIES, arm_series
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.experiment import ARENAS
-from experiment.report.html import lines
 from experiment.report.page.experiment import experiment_context
 
 CSS = (resources.files("experiment.report") / "templates/report.css").read_text("utf-8")
@@ -46,16 +45,6 @@ def test_arms_of_ones_own_get_what_is_left(known: tuple[str, ...]) -> None:
     # More than there are colours share one, and none of them with an arm of the ladder here.
     more = arm_series([*names, "own.last"])
     assert known == LADDER or more["own.last"] not in {more[arm] for arm in known}
-
-
-def test_every_number_has_a_colour_a_mark_and_dashes_of_its_own() -> None:
-    for rule in (r"\.s%d \{ stroke: var\(--line-%d\)", r"\.point\.s%d \{"):
-        for number in range(SERIES):
-            asked = rule % ((number,) * rule.count("%d"))
-            assert re.search(asked, CSS), asked
-    dashes = re.findall(r"\.dash(\d) \{ stroke-dasharray: ([\d ]+); \}", CSS)
-    assert len({drawn for _, drawn in dashes}) == len(dashes) == SERIES - 1
-    assert len(set(lines._MARKS)) == len(lines._MARKS) == SERIES
 
 
 def _light(colour: str) -> float:

@@ -1,19 +1,27 @@
-"""The player's film holds exactly what the log says, thinned or not."""
+"""The player's film and the maps of slots hold exactly what the log says; one pass makes them."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-from busy_run import make_run, paged_plans, slab_plans
+from busy_run import MAX_LENGTH, make_run, paged_plans, slab_plans
 
-from experiment.record.log import Record
+import experiment.events
+from experiment.commands.render import render
+from experiment.events import Step
+from experiment.record.log import Record, read_record
 from experiment.replay.arm_events import split_by_arm
+from experiment.replay.step_rows import StepRow
+from experiment.replay.timeline import timeline
+from experiment.report.facts.series import picture
+from experiment.report.page.slotmap import MapOf, map_of, states_of
 from experiment.report.player import film as film_module
 from experiment.report.player.film import film, pack
-from kvsim.accounting.ledger import Ledger, PoolShape
+from kvsim.accounting.ledger import Ledger, PoolShape, SlotCounts
 from kvsim.core.step import BlockOp, Chunk, OpKind, StepPlan
 
 
@@ -139,11 +147,11 @@ def test_pictures_are_what_the_changes_come_to(
     data = film_of(record, "paged")
     states = played(data)
     assert len(data["keys"]) == len(data["frames"]) // 5
-    for index, picture in data["keys"].items():
+    for index, key in data["keys"].items():
         state = states[int(index)]
-        assert {h[0]: unpack(h[1]) for h in picture["h"]} == state["tables"]
-        assert {h[0]: h[2] for h in picture["h"]} == state["written"]
-        assert set(unpack(picture["k"])) == state["cached"]
+        assert {h[0]: unpack(h[1]) for h in key["h"]} == state["tables"]
+        assert {h[0]: h[2] for h in key["h"]} == state["written"]
+        assert set(unpack(key["k"])) == state["cached"]
 
 
 def test_counts_of_events_are_those_of_the_plans(record: Record) -> None:
@@ -166,3 +174,64 @@ def test_counts_of_events_are_those_of_the_plans(record: Record) -> None:
 @pytest.mark.parametrize("blocks", [[], [0], [3, 4], [3, 4, 5], [9, 1, 2, 3, 7, 6], [0, 1, 2]])
 def test_packed_blocks_come_back(blocks: list[int]) -> None:
     assert unpack(pack(blocks)) == blocks
+
+
+def rows_of(busy: Record, arm: str) -> list[StepRow]:
+    """Counts of the ledger after each step of an arm."""
+    return timeline(next(events for events in split_by_arm(busy) if events.arm == arm))[0]
+
+
+def drawn(busy: Record, arm: str, step: int) -> MapOf:
+    """The map of an arm after a step."""
+    seen = picture(busy, arm, step)
+    assert seen is not None
+    one = map_of(arm, seen, MAX_LENGTH)
+    assert one is not None
+    return one
+
+
+@pytest.mark.parametrize("arm", ["slabs", "paged"])
+def test_the_map_paints_as_many_slots_of_each_state_as_the_ledger_counts(
+    busy: Record, arm: str
+) -> None:
+    seen: set[str] = set()
+    for row in rows_of(busy, arm)[::3]:
+        painted: Counter[str] = Counter()
+        for piece in drawn(busy, arm, row.step).pieces:
+            painted[piece.state.value] += piece.count
+        wanted = {state: getattr(row, state) for state in ("live", "unwritten", "cached", "free")}
+        assert painted == {state: count for state, count in wanted.items() if count}, row.step
+        seen |= painted.keys()
+    assert seen == {"live", "unwritten", "free"} | ({"cached"} if arm == "paged" else set())
+
+
+def test_the_legend_of_the_map_has_what_is_painted_and_nothing_else(busy: Record) -> None:
+    rows = [row for row in rows_of(busy, "paged") if row.live and row.unwritten and row.free]
+    with_cached = next(row for row in rows if row.cached)
+    without = next(row for row in rows if not row.cached)
+    assert states_of([drawn(busy, "paged", without.step)]) == ["live", "unwritten", "free"]
+    both = [drawn(busy, "paged", row.step) for row in (without, with_cached)]
+    assert states_of(both) == ["live", "unwritten", "cached", "free"]
+
+
+def test_a_step_is_decoded_and_replayed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(tmp_path, paged_plans(), slab_plans())
+    steps = len(read_record(tmp_path).of(Step))
+    counted: Counter[str] = Counter()
+    decode, apply = experiment.events.plan_from_json, Ledger.apply
+
+    def decoded(data: Any) -> StepPlan:
+        counted["decoded"] += 1
+        return decode(data)
+
+    def applied(ledger: Ledger, plan: StepPlan) -> SlotCounts:
+        counted["applied"] += 1
+        return apply(ledger, plan)
+
+    monkeypatch.setattr(experiment.events, "plan_from_json", decoded)
+    monkeypatch.setattr(Ledger, "apply", applied)
+    assert render(tmp_path, "en", True) == 0
+    assert counted["decoded"] == steps > 40
+    assert steps <= counted["applied"] <= 1.1 * steps

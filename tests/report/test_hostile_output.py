@@ -73,10 +73,8 @@ def is_event(line: str) -> bool:
         return False
 
 
-@pytest.fixture
-def hostile(tmp_path: Path) -> Path:
+def write_hostile(directory: Path) -> Path:
     """A run in which every text is hostile that may be any, and each arm has hostile lines too."""
-    directory = tmp_path / "reports" / "run"
     lines = []
     for event in make_record(directory).events:
         line = encode(event)
@@ -89,6 +87,11 @@ def hostile(tmp_path: Path) -> Path:
         lines.append(line)
     (directory / EVENTS_FILE).write_text("\n".join(lines) + "\n", encoding="utf-8")
     return directory
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    return write_hostile(tmp_path / "reports" / "run")
 
 
 def test_every_kind_of_event_refuses_a_hostile_arm(hostile: Path) -> None:
@@ -150,12 +153,12 @@ def output_of(show: Callable[[], None], terminal: bool) -> str:
     return read.decode().replace("\r\n", "\n")
 
 
-@pytest.fixture
-def report(hostile: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The hostile run with every file of its report."""
-    assert main(["render", str(hostile), "--lang", "en"]) == ExitCode.OK
-    capsys.readouterr()
-    return hostile
+    directory = write_hostile(tmp_path_factory.mktemp("hostile") / "reports" / "run")
+    assert main(["render", str(directory), "--lang", "en"]) == ExitCode.OK
+    return directory
 
 
 def test_no_file_of_a_report_has_control_characters(report: Path) -> None:
@@ -226,18 +229,17 @@ def test_markdown_makes_no_link_and_no_mention(text: str) -> None:
     assert made.replace("\u200b", "").replace("\\", "") == f"see {text}"
 
 
-@pytest.mark.parametrize("lang", LANGUAGES)
 def test_an_index_of_somebody_else_stays(
-    hostile: Path, lang: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    hostile: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("experiment.report.files.write.draw_plots", lambda *_: ())
     index = hostile.parent / "index.html"
     index.write_text("<h1>MINE</h1>", encoding="utf-8")
-    words = ["render", str(hostile), "--lang", lang]
+    words = ["render", str(hostile), "--lang", "en"]
     assert main(words) == ExitCode.OK
     assert index.read_text(encoding="utf-8") == "<h1>MINE</h1>"
     said = capsys.readouterr().err
-    assert said == Translator(lang)("note.index_kept", path=str(index)) + "\n"
+    assert said == Translator("en")("note.index_kept", path=str(index)) + "\n"
     index.unlink()
     for _ in ("new", "of an earlier run"):
         assert main(words) == ExitCode.OK

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import html5lib
 import pytest
+import sample
 from chart_checks import charts_of, untold
-from sample import PROMPTS, make_record
+from data_keys import assert_keys_lead, body_of, keyed_nodes
+from sample import BUDGET, PROMPTS, make_record
 
 from experiment.analysis.conclusions import evaluate
-from experiment.analysis.results import Results
+from experiment.analysis.results import ArmResult, Results
+from experiment.commands.render import _summary
+from experiment.events import EnvironmentProbed
 from experiment.record.log import Record
 from experiment.replay.arm_events import split_by_arm
-from experiment.report.html.embed import safe_json
 from experiment.report.page.page import report_html
+from experiment.text import Translator
+from experiment.text.messages import message
 
 HAN = re.compile(r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
 SENTENCE = re.compile(r"[A-Za-z']+(?: [A-Za-z']+){3,}")
@@ -143,6 +151,13 @@ def test_unknown_is_a_dash_with_its_reason(page: str) -> None:
     assert "PyTorch has no allocator statistics on the CPU." in visible(page, "en")
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The elements of the page of an arm alone."""
+    page = render(tmp_path_factory.mktemp("plain"), arms=("paged",))
+    return [node.tag for node in tree(page).iter()]
+
+
 @pytest.mark.parametrize(
     "hostile",
     [
@@ -154,11 +169,10 @@ def test_unknown_is_a_dash_with_its_reason(page: str) -> None:
         "'\"><svg onload=alert(1)>",
     ],
 )
-def test_foreign_text_stays_text(tmp_path: Path, hostile: str) -> None:
-    plain = tree(render(tmp_path / "plain", arms=("paged",)))
-    page = render(tmp_path / "hostile", prompts=(hostile, *PROMPTS[1:]), arms=("paged",))
+def test_foreign_text_stays_text(tmp_path: Path, hostile: str, plain: list[str]) -> None:
+    page = render(tmp_path, prompts=(hostile, *PROMPTS[1:]), arms=("paged",))
     parsed = tree(page)
-    assert [n.tag for n in parsed.iter()] == [n.tag for n in plain.iter()]
+    assert [node.tag for node in parsed.iter()] == plain
     assert "\u2028" not in page.split('id="run-data"')[1].split("</script>")[0]
     data = next(n for n in parsed.iter("script") if n.get("id") == "run-data")
     assert json.loads(data.text)["workload"]["requests"][0]["prompt"] == hostile
@@ -167,20 +181,6 @@ def test_foreign_text_stays_text(tmp_path: Path, hostile: str) -> None:
     shown = "".join(quoted[0].itertext())
     assert not re.search(r"[\x00-\x1f\x7f-\x9f]", shown)
     assert not any(node.get("onerror") or node.get("onload") for node in parsed.iter())
-
-
-def test_a_huge_prompt_does_not_make_a_huge_page(tmp_path: Path) -> None:
-    page = render(tmp_path, prompts=("W" * 1_000_000, *PROMPTS[1:]))
-    assert len(page) < 600_000
-    assert "1,000,000" in page
-    assert "W" * 3000 not in page
-
-
-def test_embedded_data_cannot_end_its_element() -> None:
-    data = {"text": "</script><!--&\u2028\u2029"}
-    written = safe_json(data)
-    assert not re.search("[<>&\u2028\u2029]", written)
-    assert json.loads(written) == data
 
 
 def test_the_command_can_be_pasted(page: str) -> None:
@@ -218,24 +218,6 @@ def test_every_chart_has_a_name_a_description_and_a_table(page: str, busy: Recor
     assert untold(body((busy.directory / "report.html").read_text(encoding="utf-8"))) == []
 
 
-@pytest.mark.parametrize(
-    ("was", "becomes", "missing"),
-    [
-        ('aria-details="peak-data"', "", ["peak-wide: table", "peak-narrow: table"]),
-        ('id="life-data"', "", ["life-wide: table", "life-narrow: table"]),
-        ('<svg id="map-wide"', '<svg aria-hidden="true" id="map-wide"', ["map-wide: is no image"]),
-        ('<desc id="life-wide-desc-zh"', "<desc", ["life-wide: desc in zh"]),
-    ],
-)
-def test_a_chart_without_one_of_them_is_found(
-    page: str, was: str, becomes: str, missing: list[str]
-) -> None:
-    changed = page.replace(was, becomes)
-    if becomes == "<desc":
-        changed = changed.replace('<desc lang="zh">', '<desc lang="en">', 1)
-    assert untold(html5lib.parse(changed, namespaceHTMLElements=False).find("body")) == missing
-
-
 def test_steps_that_compute_prompts_are_shaded(busy: Record) -> None:
     """In a step that begins at position 0; not in one that only goes on with the last one's."""
     page = (busy.directory / "report.html").read_text(encoding="utf-8")
@@ -257,3 +239,237 @@ def test_steps_that_compute_prompts_are_shaded(busy: Record) -> None:
             seen = {chunk.request for chunk in chunks}
         assert {begins for begins, _ in found} == {True, False}
         assert all(begins == dark for begins, dark in found)
+
+
+@pytest.fixture(scope="module", params=["sample", "busy"])
+def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Record:
+    if request.param == "busy":
+        found: Record = request.getfixturevalue("busy")
+        return found
+    return make_record(tmp_path_factory.mktemp("keys"))
+
+
+@pytest.fixture(scope="module")
+def kept_page(kept: Record) -> str:
+    return report_html(kept, evaluate(kept), "en")
+
+
+def run_json(record: Record, results: Results) -> Any:
+    return json.loads(json.dumps(_summary(results, record)))
+
+
+def test_every_key_of_the_page_is_a_path_to_a_value_of_run_json(
+    kept_page: str, kept: Record
+) -> None:
+    assert_keys_lead(body_of(kept_page), run_json(kept, evaluate(kept)), least=60)
+
+
+def test_the_page_shows_the_worked_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prompts of 2, 13, 110 and 2 tokens, 50 new ones each, 512 slots a slab, blocks of 16."""
+    example = {"LENGTHS": (2, 13, 110, 2), "NEW": 50, "MAX_LENGTH": 512, "BLOCK": 16}
+    for name, value in (example | {"BUDGET": 4 * 512 * sample.SLOT_BYTES}).items():
+        monkeypatch.setattr(sample, name, value)
+    record = make_record(tmp_path, "abcd", arms=("contiguous.batch", "paged"))
+    body = body_of(report_html(record, evaluate(record), "en"))
+    peak = rows_of(body, "peak-data")
+    assert peak["Reserved"] == ["2,048", "2,048"]
+    assert peak["Allocated"] == ["2,048", "352"]
+    assert peak["Live"] == ["323", "323"]
+    assert peak["Wasted"] == ["1,725", "29"]
+    padding, unwritten = (next(n for n in peak if n.startswith(w)) for w in ("padding", "unwri"))
+    assert (peak[padding], peak[unwritten]) == (["313", "0"], ["1,412", "29"])
+    table = rows_of(next(n for n in body.iter("table") if "by-arm" in n.get("class", "")))
+    assert table["Allocated"] == ["2 MiB2,048 slots", "352 KiB352 slots"]
+    assert table["Live"] == ["323 KiB323 slots"] * 2
+    assert table["Live ÷ allocated, at the peak"] == ["15.8 %", "91.8 %"]
+    keyed = {node.get("data-key"): english(node) for node in keyed_nodes(body)}
+    assert keyed["results.arms[paged].peak.unwritten"] == "29"
+    assert keyed["results.arms[paged].peak_bytes.wasted"] == "29 KiB"
+    assert keyed["results.arms[contiguous.batch].peak.padding"] == "313"
+
+
+def rows_of(node: Any, name: str | None = None) -> dict[str, list[str]]:
+    """Head and cells of each row; of the table with arms in its rows, of each column."""
+    if name is None:
+        heads = [(tr.find("th"), tr.findall("td")) for tr in node.find("tbody")]
+        return {english(head): [english(cell) for cell in cells] for head, cells in heads}
+    table = next(n for n in node.iter("details") if n.get("id") == name)
+    lines = [[english(cell) for cell in tr] for tr in table.iter("tr")]
+    return {head: list(cells) for head, *cells in zip(*lines, strict=True)}
+
+
+def english(node: Any) -> str:
+    """What a reader of English sees of an element."""
+    if node.get("lang") == "zh":
+        return ""
+    inner = [node.text or "", *(english(child) + (child.tail or "") for child in node)]
+    return "".join(inner).replace("\u00a0", " ").strip()
+
+
+def test_the_map_says_how_many_requests_share_a_block(kept_page: str, kept: Record) -> None:
+    drawn = next(node for node in body_of(kept_page).iter() if node.get("id") == "map-wide")
+    shared = any(arm.shared_peak for arm in evaluate(kept).arms)
+    assert any((node.text or "").startswith("×") for node in drawn.iter()) == shared
+
+
+def changed_arm(results: Results, **change: object) -> Results:
+    """Results in which the first arm that has channels to compare is another one."""
+    place, arm = _reconciled(results)
+    arms = [*results.arms[:place], arm.model_copy(update=change), *results.arms[place + 1 :]]
+    return results.model_copy(update={"arms": arms})
+
+
+def _reconciled(results: Results) -> tuple[int, ArmResult]:
+    return next((at, arm) for at, arm in enumerate(results.arms) if arm.reconciliation)
+
+
+def test_reasons_are_shown_with_their_numbers(tmp_path: Path) -> None:
+    record = make_record(tmp_path)
+    results = evaluate(record)
+    code = message("memory.nvml_error", code=999)
+    small = message("reconcile.too_small", limit=8 << 20)
+    _, arm = _reconciled(results)
+    assert arm.reconciliation is not None
+    memory = [
+        row.model_copy(update={"reason": code}) if row.bytes is None else row for row in arm.memory
+    ]
+    assert code in [row.reason for row in memory]
+    rows = [
+        row.model_copy(update={"reason": small, "bytes": None, "difference": None})
+        for row in arm.reconciliation.rows
+    ]
+    told = arm.reconciliation.model_copy(update={"rows": rows})
+    results = changed_arm(results, memory=memory, reconciliation=told)
+    body = body_of(report_html(record, results, "en"))
+    assert_keys_lead(body, run_json(record, results), least=60)
+    shown = "".join(body.itertext()).replace("\u00a0", " ")
+    assert all(Translator("en").message(reason) in shown for reason in (code, small))
+
+
+@pytest.mark.parametrize("agree", [True, False])
+def test_channels_that_disagree_are_named_on_the_first_screen(agree: bool, tmp_path: Path) -> None:
+    record = make_record(tmp_path)
+    results = evaluate(record)
+    _, arm = _reconciled(results)
+    assert arm.reconciliation is not None
+    channel = message("channel.process.rss").model_dump()
+    differ = message("reconcile.differ", channel=channel, off=0.0227, allowed=12 << 20)
+    told = arm.reconciliation.model_copy(
+        update={"agree": agree, "text": arm.reconciliation.text if agree else differ}
+    )
+    body = body_of(report_html(record, changed_arm(results, reconciliation=told), "en"))
+    first = next(body.iter("section"))
+    alarms = [p for p in first.iter("p") if "alarm" in (p.get("class") or "")]
+    notes = ["".join(p.itertext()) for p in alarms]
+    assert any("The channels disagree" in note for note in notes) != agree
+
+
+ASKED: dict[str, Any] = {
+    "model": {"dtype": "auto"}, "cache": {"budget": "auto"}, "run": {"device": "auto"},
+}  # fmt: skip
+LONG = "W" * 1_000_000
+
+
+def drawn(record: Record) -> Any:
+    """The body of the page of a run."""
+    return body_of(report_html(record, evaluate(record), "en"))
+
+
+def code(body: Any, key: str) -> str:
+    """What stands in the block with this key."""
+    (found,) = [node for node in body.iter("pre") if node.get("data-key") == key]
+    return "".join(found.itertext())
+
+
+def inside(body: Any) -> dict[str, Any]:
+    """The data that the page carries."""
+    script = next(node for node in body.iter("script") if node.get("id") == "run-data")
+    return dict(json.loads(script.text))
+
+
+def test_the_config_on_the_page_is_that_of_run_json_without_what_was_left_open(
+    tmp_path: Path,
+) -> None:
+    record = make_record(tmp_path, config=ASKED)
+    shown = json.loads(code(drawn(record), "config"))
+    assert shown == _summary(evaluate(record), record)["config"]
+    assert shown["model"]["dtype"] == "float32"
+    assert shown["run"]["device"] == "cpu"
+    assert shown["cache"]["budget"] == BUDGET
+    assert shown["workload"]["prompts"] == list(PROMPTS)
+
+
+def test_the_data_inside_a_page_has_the_fields_of_run_json(tmp_path: Path) -> None:
+    record = make_record(tmp_path, config=ASKED)
+    held, written = inside(drawn(record)), _summary(evaluate(record), record)
+    assert {name: held[name] for name in written} == written
+    assert held["left_out"] == ["workload.requests.*.token_ids"]
+
+
+def test_long_prompts_of_a_config_and_a_command_are_cut_and_the_page_says_so(
+    tmp_path: Path,
+) -> None:
+    record = make_record(tmp_path, prompts=(LONG, *PROMPTS[1:]))
+    started = record.started.model_copy(update={"command": ["--prompt", LONG, "--yes"]})
+    record = replace(record, events=(started, *record.events[1:]))
+    page = report_html(record, evaluate(record), "en")
+    assert len(page) < 600_000
+    assert LONG[:3000] not in page
+    body = body_of(page)
+    (first, *others) = json.loads(code(body, "config"))["workload"]["prompts"]
+    assert first == LONG[:1000] + "…"
+    assert others == list(PROMPTS[1:])
+    assert code(body, "command").endswith(LONG[:1000] + "…' --yes")
+    said = ["command", "config", "workload.requests.*.token_ids", "workload.requests.*.prompt"]
+    assert inside(body)["left_out"] == said
+    assert ", ".join(said) in ["".join(node.itertext()) for node in body.iter("code")]
+
+
+def test_no_sign_of_a_prompt_changes_how_the_config_around_it_reads(tmp_path: Path) -> None:
+    signs = "\u202e\u2066\u061c\x85\u2029\ufdd0"
+    hostile = f"</pre>{signs}\x00"
+    record = make_record(tmp_path, prompts=(hostile, *PROMPTS[1:]))
+    shown = code(drawn(record), "config")
+    assert not set(signs) & set(shown)
+    assert json.loads(shown)["workload"]["prompts"][0] == hostile
+
+
+# Words of a command whose signs a page may not show as they are.
+WORDS = (
+    "\u202ecod\u202c", "a\u200bb", "\u061c", "\x1b[2J\r", "\U000e0041 it's", "\\\u2066\n",
+    "\udcff1",
+)  # fmt: skip
+
+
+def test_a_command_is_pasted_as_it_is_read(tmp_path: Path) -> None:
+    record = make_record(tmp_path)
+    given = ["--prompt", *WORDS, "it's\nplain", "--yes"]
+    started = record.started.model_copy(update={"command": given})
+    shown = code(drawn(replace(record, events=(started, *record.events[1:]))), "command")
+    assert all(sign.isprintable() or sign == "\n" for sign in shown)
+    words = shown[shown.index(" --prompt ") :]
+    done = subprocess.run(
+        ["bash", "-c", "printf '%s\\0'" + words],
+        env={"LC_ALL": "C.UTF-8"}, capture_output=True, check=True,
+    )  # fmt: skip
+    assert [os.fsdecode(each) for each in done.stdout.split(b"\0")[:-1]] == given
+
+
+def test_what_was_withheld_from_a_copy_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    record = make_record(tmp_path)
+    machine = {"system": {"os": "Linux", "kernel": None, "machine": "x86_64"}, "cpu": {}}
+    rows = {}
+    for withheld in ([], ["cpu.model", "system.kernel"]):
+        probed = EnvironmentProbed(environment=machine | {"withheld": withheld})
+        copy = replace(record, events=(record.events[0], probed, *record.events[2:]))
+        texts = ("".join(node.itertext()) for node in drawn(copy).iter("dl"))
+        rows[len(withheld)] = " ".join(" ".join(texts).split())
+    assert "Processor处理器— not found未找到" in rows[0]
+    assert "Linux x86_64Python" in rows[0]
+    whole, part = (
+        "".join(Translator(lang)(f"report.environment.{name}") for lang in ("en", "zh"))
+        for name in ("withheld", "partly_withheld")
+    )
+    assert f"Processor处理器— {whole}" in rows[2]
+    assert f"Linux x86_64 {part}Python" in rows[2]
+    assert "GPU driverGPU 驱动— not found未找到" in rows[2]

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import re
+from importlib import resources
+from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from full_tables import full_experiment
+from pages import Opened
 
 from experiment.analysis.experiment_results import Unit
+from experiment.experiments.registry import EXPERIMENTS
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.values import percent, written
 from experiment.report.html.lines import LineChart, line_chart, line_swatch
-from experiment.text import Translator
+from experiment.report.page.experiment import experiment_context
+from experiment.text import LANGUAGES, Translator
 from experiment.text.messages import message
 
 _HEIGHT = 230
@@ -108,3 +115,52 @@ def test_large_shares_are_written_as_other_large_numbers_are() -> None:
     assert written(14.08, "share") == percent(14.08) == "1,408.0 %"
     assert Translator("en")("claims.figure_share", value=14.08) == "1,408.0 %"
     assert "2,000 %" in {"".join(n.itertext()) for n in drawn([3.0, 20.0]).iter("text")}
+
+
+CSS = (resources.files("experiment.report") / "templates/report.css").read_text("utf-8")
+# Texts of a drawing that leave it, and pairs of them that lie on each other. A letter's box is
+# higher than the letter: a pixel of it may lie on another one.
+LOST = """svg => {
+  const frame = svg.getBoundingClientRect();
+  const texts = [...svg.querySelectorAll('text')].filter(one => one.getClientRects().length);
+  const boxes = texts.map(one => [one.textContent, one.getBoundingClientRect()]);
+  const out = boxes.filter(([, box]) => box.left < frame.left - 1 || box.right > frame.right + 1
+    || box.top < frame.top - 1 || box.bottom > frame.bottom + 1).map(([said]) => said);
+  const over = [];
+  boxes.forEach(([one, a], at) => boxes.slice(at + 1).forEach(([other, b]) => {
+    const across = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+    const down = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+    if (across > 1 && down > 2) over.push(`${one} | ${other}`);
+  }));
+  return [boxes.length, out, over];
+}"""
+
+
+def page_of(name: str, size: str) -> str:
+    charts = experiment_context(Bilingual("en"), full_experiment(name, size))["experiment_charts"]
+    assert charts
+    drawn = "".join(f"<figure>{chart.picture}</figure>" for chart in charts)
+    return f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>{name}</title>
+    <meta name="viewport" content="width=device-width"><style>{CSS}</style>
+    <main><section>{drawn}</section></main></html>"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("size", ["full", "quick"])
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_labels_lie_within_their_chart_and_not_on_each_other(
+    browser: Any, tmp_path: Path, name: str, size: str, width: int
+) -> None:
+    file = tmp_path / "charts.html"
+    file.write_text(page_of(name, size), encoding="utf-8")
+    one = Opened(browser, file, viewport={"width": width, "height": 844})
+    for lang in LANGUAGES:
+        one.page.evaluate("lang => document.documentElement.lang = lang", lang)
+        seen = one.page.eval_on_selector_all(
+            "svg.chart", f"nodes => nodes.filter(n => n.getClientRects().length).map({LOST})"
+        )
+        assert seen
+        for texts, out, over in seen:
+            assert texts > 4
+            assert (out, over) == ([], []), lang
+    one.context.close()

