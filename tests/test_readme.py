@@ -10,11 +10,11 @@ from guide_pages import TRANSLATED, WITH_COMMANDS, commands, program_words, read
 from parsed_commands import parsed
 
 from experiment.commands import main as cli
-from experiment.commands.sweep import _expand, _grid
 from experiment.config.reading import load_config
 from experiment.config.schema import Config, config_keys
 from experiment.files.shipped import CONFIGS, config_names, find_config
 from experiment.simulate.names import gpu_of, model_of, policies_of
+from experiment.simulate.sweep import make_cells, read_grid
 from experiment.text.errors import ExitCode, UserError
 
 MAKEFILE = read("Makefile")
@@ -46,7 +46,7 @@ def test_the_program_takes_every_documented_command(given: list[str]) -> None:
         assert gpu_of(options.gpu)
         assert policies_of(getattr(options, "policy", None))
     elif command == "sweep" and options.config != "CONFIG":
-        assert _expand(_grid(options.config, options.set or ()))
+        assert make_cells(read_grid(options.config, options.set or ()))
 
 
 def test_every_option_and_key_within_lines_exists() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from experiment.commands.checks import Checks, judge_gate, read_checks, write_comparison
+from experiment.commands.checks import judge_gate, show_comparison
 from experiment.commands.parser import make_parser, parse
 from experiment.compare.baseline import KIND, read_any, read_baseline, write_baseline
+from experiment.compare.checks import Checks, read_checks
 from experiment.compare.results import Side
 from experiment.compare.sides import compare_sides
 from experiment.files.bounded_reading import check_replaceable
@@ -37,12 +38,9 @@ def compare(words: list[str], t: Translator) -> int:
     left = _left(paths, checks, new, console)
     if left is not None:
         comparison = compare_sides(left, right)
-        console.show(comparison)
         out = Path(options.out) if options.out else make_run_directory(None, "compare-")
-        console.written(write_comparison(out, comparison, t.lang))
-    code: int = ExitCode.OK
-    if checks.limits is not None:
-        code = judge_gate(Checks(checks.baseline or left, checks.limits), right, console)
+        show_comparison(out, comparison, console)
+    code = judge_gate(Checks(checks.baseline or left, checks.limits), right, console)
     if new is not None:
         _renew(new, right, code, console)
     return code
@@ -82,8 +80,7 @@ def _replaced(new: Path, console: CompareConsole) -> Side | None:
     try:
         return read_baseline(new)
     except UserError as error:
-        text = console.t.message(error.text)
-        console.note(message("compare.unreadable_left", text=text))
+        console.note(message("compare.unreadable_left", text=console.t.message(error.text)))
         return None
 
 

@@ -32,8 +32,8 @@ Command = Callable[[list[str], Translator], int]
 # Where each command is done; a module is imported when its command is given.
 _COMMANDS = {
     "run": "experiment.commands.main:_run",
-    "render": "experiment.commands.main:_render",
-    "selfcheck": "experiment.commands.main:_selfcheck",
+    "render": "experiment.commands.render:render",
+    "selfcheck": "experiment.commands.selfcheck:selfcheck",
     "simulate": "experiment.commands.simulate:simulate",
     "plan": "experiment.commands.plan:plan",
     "paper": "experiment.commands.paper:paper",
@@ -141,9 +141,9 @@ def _dispatch(words: list[str], t: Translator) -> int:
 def _run(words: list[str], t: Translator) -> int:
     options = parse(_run_parser(t), words, (*COMMANDS, *config_names()))
     from experiment.arms.launch import VLLM_PYTHON
-    from experiment.commands.checks import read_checks
     from experiment.commands.menu import choose, list_experiments
     from experiment.commands.run import RunOptions, resume, run
+    from experiment.compare.checks import read_checks
 
     if options.list_experiments:
         list_experiments(t)
@@ -191,31 +191,6 @@ def _asked_for_nothing(options: argparse.Namespace, overrides: dict[str, Any]) -
     said = said or options.resume or options.vllm_python
     at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     return not said and at_terminal and not os.environ.get("CI")
-
-
-def _render(words: list[str], t: Translator) -> int:
-    parser = make_parser(t, "render")
-    parser.add_argument("run", nargs="?", metavar="RUN", help=t("help.run_directory"))
-    parser.add_argument("--details", action="store_true", help=t("help.details"))
-    options = parse(parser, words, COMMANDS)
-    if not options.run:
-        raise user_error("error.needs_run", command="render")
-    from experiment.record.simulation import SIM_FILE
-
-    if (Path(options.run) / SIM_FILE).exists():
-        from experiment.commands.simulate import render_simulation
-
-        return render_simulation(Path(options.run), t.lang, options.ascii, options.details)
-    from experiment.commands.render import render
-
-    return render(Path(options.run), t.lang, options.ascii, options.details)
-
-
-def _selfcheck(words: list[str], t: Translator) -> int:
-    options = parse(make_parser(t, "selfcheck"), words, COMMANDS)
-    from experiment.commands.selfcheck import selfcheck
-
-    return selfcheck(t.lang, options.ascii)
 
 
 def _overrides(options: argparse.Namespace) -> dict[str, Any]:

@@ -23,11 +23,11 @@ from typing import Any
 from experiment import __version__
 from experiment.arms.launch import refuse
 from experiment.commands.background_load import may_ask, others_before
-from experiment.commands.checks import NO_CHECKS, Checks, check_run
+from experiment.commands.checks import check_run
 from experiment.commands.experiment import check_experiment, lead
-from experiment.commands.render import draw
 from experiment.commands.resume import Resumption, read_resumption
 from experiment.commands.token_margins import explain_differences
+from experiment.compare.checks import NO_CHECKS, Checks
 from experiment.compare.facts import read_side, side_of
 from experiment.config.reading import as_recorded
 from experiment.config.schema import Config, group_of
@@ -43,8 +43,9 @@ from experiment.record.checksums import LOGS
 from experiment.record.directories import make_run_directory
 from experiment.record.log import EVENTS_FILE, EventLog
 from experiment.replay.arm_events import PREPARATION
-from experiment.report.console.brief import BriefReporter
+from experiment.report.console.brief import run_console
 from experiment.report.console.reporter import ConsoleReporter
+from experiment.report.render import render_ended
 from experiment.runner.session import Session
 from experiment.text.errors import ExitCode, UserError
 from experiment.text.messages import message
@@ -107,7 +108,7 @@ def run(config: Config, options: RunOptions, resumption: Resumption | None = Non
             if not _is_there(directory):
                 gone = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
                 raise unwritable(directory, gone)
-            agrees = draw(directory, console, options.lang, summarise=True, ended=True)
+            results = render_ended(directory, options.lang, console.show_results)
         except KeyboardInterrupt:
             # Another one: a signal in the middle of a print leaves a console that prints no more.
             anew = _console(options)
@@ -118,7 +119,8 @@ def run(config: Config, options: RunOptions, resumption: Resumption | None = Non
                 raise
             console.warn(error.text)  # whoever runs this has to end, whatever drawing says
             return interrupts.exit_code
-    code = code if agrees or code != ExitCode.OK else ExitCode.INCOMPLETE
+    if code == ExitCode.OK and results.experiment and results.experiment.problems:
+        code = ExitCode.INCOMPLETE
     if not options.checks.any:
         return code
     side = read_side(directory, own=True)
@@ -126,8 +128,7 @@ def run(config: Config, options: RunOptions, resumption: Resumption | None = Non
 
 
 def _console(options: RunOptions) -> ConsoleReporter:
-    kind = ConsoleReporter if options.details else BriefReporter
-    return kind(options.lang, options.ascii, options.quiet)
+    return run_console(options.lang, options.ascii, options.quiet, options.details)
 
 
 def _measure(

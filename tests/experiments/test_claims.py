@@ -17,18 +17,16 @@ import pytest
 from in_process import Ran, run, tiny_config
 from rich.console import Console
 
-from experiment.commands.claims import (
+from experiment.commands.claims import _judge_all, _parser, _write
+from experiment.commands.parser import parse
+from experiment.experiments.claim_runs import (
     Kept,
     Reader,
-    _judge_all,
-    _parser,
-    _write,
     find_place,
     notes_on,
     read_found,
     why_not,
 )
-from experiment.commands.parser import parse
 from experiment.experiments.claims import CLAIMS, judge, needed
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.record.log import EVENTS_FILE, RUN_FILE, Record
@@ -52,7 +50,7 @@ def test_every_claim_has_an_experiment_that_there_is() -> None:
 @pytest.fixture(autouse=True)
 def same_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the version that ran them were this one."""
-    monkeypatch.setattr("experiment.commands.claims.__version__", "test")
+    monkeypatch.setattr("experiment.experiments.claim_runs.__version__", "test")
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +93,9 @@ def test_claims_of_a_real_capacity_run(capacity: Ran, tmp_path: Path) -> None:
     assert judged["steadier"].reason == message("claims.why.reserved")
     others = {name for name, one in judged.items() if one.verdict == "untested"}
     assert others == set(judged) - {"at_once", "saved", "wasted", "used", "steadier"}
-    data, page = _write(tmp_path, list(judged.values()), places, [message("claims.quick")], "en")
+    data, page = _write(
+        tmp_path, list(judged.values()), places, [message("claims.quick")], Translator("en")
+    )
     rows = json.loads(data.read_text(encoding="utf-8"))["claims"]
     assert [row["claim"] for row in rows] == [claim.name for claim in CLAIMS]
     beams = next(row for row in rows if row["claim"] == "beams")

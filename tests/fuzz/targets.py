@@ -20,7 +20,6 @@ from pathlib import Path
 import seeds
 
 from experiment.commands.main import main
-from experiment.commands.sweep import _expand, _grid
 from experiment.compare.baseline import read_baseline
 from experiment.compare.facts import read_side
 from experiment.compare.gate import judge, read_gate
@@ -29,6 +28,7 @@ from experiment.config.reading import load_config, parse_assignment
 from experiment.files.parse_memory import memory_limit
 from experiment.report.console.compare import CompareConsole
 from experiment.simulate.latency_file import read_latency
+from experiment.simulate.sweep import make_cells, read_grid
 from experiment.text import LANGUAGES, Translator
 from experiment.text.errors import ExitCode, UserError
 from experiment.workload.kvsim_errors import said
@@ -112,10 +112,10 @@ def _nothing_heavy() -> Iterator[None]:
     import experiment.commands.main
     import experiment.commands.run
     import experiment.commands.selfcheck
-    import experiment.commands.sweep
     import experiment.gpucheck.run
     import experiment.report.files.write
     import experiment.simulate.run
+    import experiment.simulate.sweep
     import kvsim.paper.parts
 
     def run(config: object, options: object) -> int:
@@ -128,7 +128,7 @@ def _nothing_heavy() -> Iterator[None]:
         (experiment.bench.run.Bench, "run", lambda _: None),
         (experiment.gpucheck.run.Examination, "run", lambda _: None),
         (experiment.report.files.write, "draw_plots", lambda *_: ()),
-        (experiment.commands.sweep, "_computed", lambda *_: ()),
+        (experiment.simulate.sweep, "_computed", lambda *_: ()),
         (kvsim.paper.parts, "each_part", lambda _: iter(())),
     )
     before = [(holder, name, getattr(holder, name)) for holder, name, _ in replaced]
@@ -238,7 +238,7 @@ def _latency(data: bytes, place: Path) -> None:
 
 
 def _sweep(data: bytes, place: Path) -> None:
-    _expand(_grid(str(_file(place, data)), ()))
+    make_cells(read_grid(str(_file(place, data)), ()))
 
 
 def _prompts(data: bytes, place: Path) -> None:

@@ -14,10 +14,10 @@ from data_keys import body_of
 from sample import BUDGET, PROMPTS, make_record
 
 from experiment.analysis.conclusions import evaluate
-from experiment.commands.render import _summary
 from experiment.events import EnvironmentProbed
 from experiment.record.log import Record
 from experiment.report.page.page import report_html
+from experiment.report.render import _summary
 from experiment.text import LANGUAGES, Translator
 
 ASKED: dict[str, Any] = {

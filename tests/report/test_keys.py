@@ -13,9 +13,9 @@ from sample import make_record
 
 from experiment.analysis.conclusions import evaluate as conclude
 from experiment.analysis.results import ArmResult, Results
-from experiment.commands.render import _summary
 from experiment.record.log import Record
 from experiment.report.page.page import report_html
+from experiment.report.render import _summary
 from experiment.text import Translator
 from experiment.text.messages import message
 

@@ -26,7 +26,6 @@ from test_engine_facts import engine, step
 import experiment
 from experiment.analysis.conclusions import evaluate
 from experiment.commands.main import main
-from experiment.commands.selfcheck import show_checks
 from experiment.events import Check, RunFinished
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.record.log import Record
@@ -35,6 +34,7 @@ from experiment.report.console.claims import ClaimsConsole
 from experiment.report.console.environment import show_environment
 from experiment.report.console.paper import PaperConsole
 from experiment.report.console.reporter import ConsoleReporter
+from experiment.report.console.selfcheck import show_checks
 from experiment.report.console.sweep import SweepConsole
 from experiment.report.console.table import Table
 from experiment.report.facts.texts import ASCII, AsciiFile

@@ -12,9 +12,9 @@ import pytest
 from event_makers import whole_run
 
 from experiment.commands.main import main
-from experiment.commands.plan import running_at
 from experiment.record.log import EventLog
 from experiment.simulate.latency_file import read_latency
+from experiment.simulate.plan import running_at
 from experiment.simulate.recorded import step_records
 from experiment.text.errors import ExitCode
 from kvsim.core.request import final_tokens

@@ -54,6 +54,13 @@ _SILENT = (PoolReserved, Reading, RequestFinished, StageEntered, TokenMapping)
 _SAID = ("requirement.quiet", "requirement.quiet_now")
 
 
+def run_console(
+    lang: str, ascii_only: bool, quiet: bool = False, details: bool = False
+) -> ConsoleReporter:
+    """The console of a run, of forty lines, or with every figure."""
+    return (ConsoleReporter if details else BriefReporter)(lang, ascii_only, quiet)
+
+
 class BriefReporter(ConsoleReporter):
     """Prints a run in forty lines of 80 columns, an experiment in 25; with ``quiet`` in one."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from operator import itemgetter
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from rich.text import Text
 
 from experiment.compare.gate import Judged, tally
 from experiment.compare.results import Comparison, Difference, Figure, Row, Side, Unit
-from experiment.report.console.parts import PartsConsole
+from experiment.report.console.lines import Console
 from experiment.report.console.table import Table
 from experiment.report.facts.compare import (
     change_text,
@@ -35,7 +35,7 @@ _SPOKEN = ("worse", "better", "differs")
 _MOST_DIFFERENCES, _MOST_ROWS, _MOST_REASONS = 2, 3, 1
 
 
-class CompareConsole(PartsConsole):
+class CompareConsole(Console):
     """Prints a comparison in fifteen lines; with ``details`` every figure."""
 
     def __init__(self, lang: str, ascii_only: bool = False, details: bool = False) -> None:
@@ -83,11 +83,9 @@ class CompareConsole(PartsConsole):
         )
         self.console.print(Text(text, style="bold red" if bad else "bold green"))
 
-    def written(self, paths: Iterable[Path]) -> None:
-        """Where everything was written."""
-        for path in paths:
-            if self.details or path.suffix == ".html":
-                self.console.print(self.t("compare.written", path=str(path)), soft_wrap=True)
+    def written(self, *paths: Path) -> None:
+        """Where the page was written; with ``details`` all files."""
+        super().written(*(path for path in paths if self.details or path.suffix == ".html"))
 
     def baseline_written(self, path: Path, figures: int) -> None:
         """A baseline was made."""

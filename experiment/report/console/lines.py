@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
+from experiment.report.console.display import Advance, showing
 from experiment.report.console.table import Table
 from experiment.report.console.terminal import terminal
 from experiment.report.console.wrap import fold
@@ -54,6 +58,26 @@ class Console:
     def path(self, name: str) -> None:
         """Print a path whole, whatever the width: a terminal that folds it lets it be copied."""
         self.console.print(Text(f"  {name}"), soft_wrap=True)
+
+    def written(self, *paths: Path) -> None:
+        """Where files were written."""
+        for path in paths:
+            self.console.print(self.t("console.written", path=str(path)), soft_wrap=True)
+
+    @contextmanager
+    def bar(self, text: str, total: int) -> Iterator[Advance]:
+        """How many parts are done, and the time left, on a terminal; call it for each part."""
+        if not self.console.is_terminal:
+            yield lambda: None
+            return
+        columns = (
+            TextColumn("{task.description}", markup=False), BarColumn(bar_width=24),
+            TextColumn("{task.completed}/{task.total}"), TimeElapsedColumn(), TimeRemainingColumn(),
+        )  # fmt: skip
+        progress = Progress(*columns, console=self.console, transient=True)
+        with showing(progress):
+            task = progress.add_task(text, total=total)
+            yield lambda: progress.advance(task)
 
     def table(self, *headers: str, right: Container[int] = ()) -> Table:
         """An empty table; columns in ``right`` hold numbers."""

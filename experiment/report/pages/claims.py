@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
 from experiment.experiments.claims import Judged, Part
+from experiment.report import Reports
 from experiment.report.facts.bench_tables import Cells
 from experiment.report.facts.data_key import KeyedText
 from experiment.report.facts.values import whole
@@ -17,6 +19,20 @@ from experiment.text.messages import Message, message
 
 PAGE = "claims.html"
 _COLUMNS = ("claim", "here", "verdict", "from")
+
+
+def claims_reports(
+    judged: Sequence[Judged],
+    notes: Sequence[Message],
+    runs: Mapping[str, str],
+    data: Any,
+    lang: str,
+) -> Reports:
+    """Data and page of the claims, as :func:`claims_html` takes them."""
+    return {
+        "claims.json": json.dumps(data, indent=1) + "\n",
+        PAGE: claims_html(judged, notes, runs, data, lang),
+    }
 
 
 def claims_html(
