@@ -7,7 +7,6 @@ from pathlib import Path
 
 import torch
 
-from experiment.commands.token_margins import explain_differences, find_differences
 from experiment.config.schema import Config
 from experiment.events import (
     ArmFinished,
@@ -19,6 +18,7 @@ from experiment.events import (
     TokenMargin,
 )
 from experiment.machine.environment import Environment
+from experiment.measure.token_margins import explain_differences, find_differences
 from experiment.model.load import load_model
 from experiment.record.log import EventLog, read_record
 from experiment.runner.session import Session

@@ -1,14 +1,37 @@
-"""How ``generate`` chooses tokens: the same filters, in the same order, as in our own sampler."""
+"""What arms share that are not our engine: first prompts off the clock, how tokens are chosen.
+
+The filters are those of our own sampler, in the same order.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from transformers import LogitsProcessor, LogitsProcessorList
 
+from experiment.arms.base import ArmRun
+from experiment.events import ProfileRun
 from experiment.events.sampling import SamplingConfig
+
+
+@contextmanager
+def first_run(run: ArmRun, prompts: Sequence[int]) -> Iterator[None]:
+    """Stop the clock while first prompts are computed, and tell what was and how long it took.
+
+    Args:
+        prompts: their lengths, in tokens.
+    """
+    began = time.perf_counter()
+    with run.paused():
+        yield
+        run.synchronize()
+    seconds = time.perf_counter() - began
+    done = {"prompt_tokens": sum(prompts), "requests": len(prompts), "seconds": seconds}
+    run.emit(ProfileRun(arm=run.task.arm, kept=False, **done))
 
 
 def choice(sampling: SamplingConfig, stops: Collection[int], prompt_tokens: int) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from transformers import (
 
 from experiment.arms.arrivals import Batches, as_they_come, clock_of, fitting, in_order
 from experiment.arms.base import ArmRun
-from experiment.arms.choice import choice
+from experiment.arms.choice import choice, first_run
 from experiment.arms.contiguous_hooks import (
     UNWRITTEN,
     GrowingHook,
@@ -39,7 +39,6 @@ from experiment.arms.contiguous_hooks import (
     StaticHook,
     cache_tensors,
 )
-from experiment.arms.first_run import first_run
 from experiment.events import CacheMoved, ModelCompiled, WorkloadRequest
 from experiment.workload.first_prompts import NEW_TOKENS
 from kvsim.accounting.ledger import PoolShape

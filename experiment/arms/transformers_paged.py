@@ -24,8 +24,7 @@ from torch import Tensor
 
 from experiment.arms.arrivals import clock_of
 from experiment.arms.base import ArmRun
-from experiment.arms.choice import choice
-from experiment.arms.first_run import first_run
+from experiment.arms.choice import choice, first_run
 from experiment.events import (
     Channel,
     PrefixCacheUsed,

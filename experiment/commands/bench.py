@@ -41,11 +41,11 @@ def bench(words: list[str], t: Translator) -> int:
     out = Path(asked.out) if asked.out else OUT
     kept = Path(asked.show) if asked.show else out
     if asked.markdown is not None:
-        from experiment.report.files.bench_markdown import write_page
+        from experiment.report.files.page_markdown import write_bench
 
         data = read_data(kept)
         with evaluating(kept):
-            write_page(Path(asked.markdown), data)
+            write_bench(Path(asked.markdown), data)
         console.written(Path(asked.markdown))
         return ExitCode.OK
     if asked.show is not None:

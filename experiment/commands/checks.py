@@ -52,8 +52,8 @@ def judge_gate(checks: Checks, side: Side, console: CompareConsole) -> int:
         UserError: a file of either run was changed after it was written, or the summary of the CI
             job cannot be written.
     """
-    from experiment.report.files.gate_markdown import gate_markdown
-    from experiment.report.files.markdown import summarise_job
+    from experiment.report.files.markup import summarise_job
+    from experiment.report.files.tables_markdown import gate_markdown
 
     if checks.limits is None:
         return ExitCode.OK

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from experiment.commands.background_load import may_ask, others_before
 from experiment.commands.parser import make_parser, parse
 from experiment.config.reading import load_config, parse_assignment
 from experiment.config.schema import Config
@@ -23,6 +22,7 @@ from experiment.experiments.claims import Judged, needed
 from experiment.files.shipped import CONFIGS
 from experiment.files.user_cache import cache_notice
 from experiment.machine.packages import check_installed
+from experiment.measure.watcher import may_ask, others_before
 from experiment.record.directories import place_of_now, shared_directory
 from experiment.text import Translator
 from experiment.text.errors import ExitCode, UserError

@@ -24,7 +24,8 @@ from experiment.files.os_errors import unwritable
 from experiment.record.checksums import checksums, is_measured, measured_files
 from experiment.record.log import EVENTS_FILE, Record, read_record, remove_parts, write_summary
 from experiment.record.simulation import SIM_FILE, read_simulation
-from experiment.report.files.markdown import markdown, write_step_summary
+from experiment.report.files.markdown import markdown
+from experiment.report.files.markup import write_step_summary
 from experiment.report.files.write import run_reports, write_files, write_listed
 from experiment.report.pages.index import write_index
 from experiment.report.pages.simulation import simulation_reports

@@ -20,7 +20,6 @@ from experiment.arms.launch import plan_launch
 from experiment.arms.registry import ARMS
 from experiment.arms.task import ArmTask
 from experiment.children.prepare import main as prepare
-from experiment.commands.experiment import opening
 from experiment.config.reading import load_config
 from experiment.config.schema import Config
 from experiment.events import (
@@ -35,6 +34,7 @@ from experiment.events import (
 from experiment.experiments.base import cell_config, planned_cells
 from experiment.experiments.evaluate import picture
 from experiment.experiments.registry import find_experiment
+from experiment.measure.cells import opening
 from experiment.record.log import EventLog, Record, read_record
 from experiment.text.messages import Message
 from experiment.workload.prepared import Prepared

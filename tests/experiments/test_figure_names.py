@@ -12,6 +12,7 @@ from experiment.experiments.registry import EXPERIMENTS, figure_name
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.compare import title
 from experiment.report.files.experiment_markdown import experiment_markdown
+from experiment.report.files.markup import plain
 from experiment.report.page.experiment import experiment_context
 from experiment.text import LANGUAGES, Translator, catalogue
 
@@ -52,6 +53,6 @@ def test_its_page_its_summary_and_its_problems_call_it_so() -> None:
     context = experiment_context(Bilingual("en"), result)
     assert t.message(context["experiment_charts"][0].title) == own
     assert t.message(context["figure_label"]("running_peak")) == own
-    assert own in "\n".join(experiment_markdown(t, result, str))
+    assert plain(own) in "\n".join(experiment_markdown(t, result))
     (problem,) = _problems("beam", result.cells)
     assert own in t.message(problem)

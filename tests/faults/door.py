@@ -22,11 +22,11 @@ sys.path[:0] = [str(HERE.parent.parent), str(HERE.parent), str(HERE)]
 import event_makers  # noqa: E402
 
 from experiment.arms.launch import Launch  # noqa: E402
-from experiment.commands import run as walkthrough  # noqa: E402
 from experiment.commands.main import main  # noqa: E402
 from experiment.events import EnvironmentProbed  # noqa: E402
 from experiment.machine import background_load as noise  # noqa: E402
 from experiment.machine.environment import Environment  # noqa: E402
+from experiment.measure import run as measuring  # noqa: E402
 from experiment.report.files import write as files  # noqa: E402
 from experiment.runner import session as runner  # noqa: E402
 from experiment.workload.prepared import Prepared  # noqa: E402
@@ -80,7 +80,7 @@ def arrange(told: dict[str, Any]) -> None:
             setattr(runner.Session, method, and_ends)
 
     if told["hang_in"] == "between":
-        walkthrough._gate = lambda *_: time.sleep(600)
+        measuring._gate = lambda *_: time.sleep(600)
 
     raises(told["signal_in"], "the first line", "emit")
     raises(told["signal_in"], "the last process", "close")

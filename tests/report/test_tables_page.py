@@ -22,7 +22,7 @@ from experiment.compare.sides import compare_sides
 from experiment.experiments.claim_runs import claim_row
 from experiment.experiments.claims import CLAIMS, Judged, judge
 from experiment.report.facts.bench_tables import all_tables
-from experiment.report.files.markdown import plain
+from experiment.report.files.markup import plain
 from experiment.report.files.tables_markdown import summarise
 from experiment.report.files.write import write_listed
 from experiment.report.pages.bench import bench_html

@@ -80,9 +80,10 @@ class BriefReporter(ConsoleReporter):
     def section(self, key: str, **params: Any) -> None:
         """Without headings, what there is is short enough."""
 
-    def announce(self, key: str) -> None:
+    def announce(self, key: str | None) -> None:
         """What comes next and what to look at, before a person is asked to go on."""
-        if self.t.has(key):
+        super().announce(key)
+        if key is not None and self.t.has(key):
             self.paragraph(self.t("brief.next", text=self.t(key)), "dim")
 
     def warn(self, text: Message, *, always: bool = False) -> None:

@@ -13,9 +13,11 @@ from experiment.compare.results import Comparison, Difference, Figure, Row, Side
 from experiment.report.console.lines import Console
 from experiment.report.console.table import Table
 from experiment.report.facts.compare import (
+    GATE_COLUMNS,
     change_text,
     counted,
-    exact,
+    gate_headline,
+    limit_cells,
     moment,
     place_words,
     title,
@@ -63,25 +65,14 @@ class CompareConsole(Console):
         t = self.t
         self.console.print()
         self.console.print(Text(t("compare.gate.title"), style="bold cyan"))
-        names = ("figure", "limit", "allowed", "value", "verdict")
-        table = Table(t, *(t(f"compare.gate.column_{name}") for name in names))
+        table = Table(t, *(t(f"compare.gate.column_{name}") for name in GATE_COLUMNS))
         for one in judged:
-            unit: Unit = one.figure.unit if one.figure else "count"
-            text = t(f"compare.gate.{one.verdict}")
-            if one.reason is not None:
-                text = t("compare.gate.because", verdict=text, reason=t.message(one.reason))
-            bound = t(f"compare.gate.bound_{one.limit.bound}", value=one.limit.text)
-            table.add_row(
-                one.id, bound,
-                exact(one.allowed, unit), exact(one.figure.value if one.figure else None, unit),
-                Text(text, style=_STYLES[one.verdict]),
-            )  # fmt: skip
+            *cells, told = limit_cells(t, one)
+            table.add_row(*cells, Text(told, style=_STYLES[one.verdict]))
         self.console.print(table)
-        bad, limits = tally(judged)
-        text = (
-            t("compare.gate.broken", n=bad, of=limits) if bad else t("compare.gate.held", n=limits)
-        )
-        self.console.print(Text(text, style="bold red" if bad else "bold green"))
+        bad, _ = tally(judged)
+        style = "bold red" if bad else "bold green"
+        self.console.print(Text(t.message(gate_headline(judged)), style=style))
 
     def written(self, *paths: Path) -> None:
         """Where the page was written; with ``details`` all files."""

@@ -2,21 +2,47 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, cast
 
+from rich.console import Console as RichConsole
+from rich.console import ConsoleOptions, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.segment import Segment
 from rich.text import Text
 
+from experiment.process.interrupts import answer
 from experiment.report.console.display import Advance, showing
 from experiment.report.console.table import Table
-from experiment.report.console.terminal import terminal
 from experiment.report.console.wrap import fold
-from experiment.report.facts.texts import translator
-from experiment.text import Translator
+from experiment.report.facts.texts import AsciiFile, translator
+from experiment.text import Translator, readable
 from experiment.text.messages import Message
+
+_WIDEST = 1000  # COLUMNS may be any number, and lines are filled up to it
+
+
+class Terminal(RichConsole):
+    """A console on which control characters of any text are escaped; its own stay."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
+        """Render as rich does."""
+        for part in super().render(renderable, options):
+            yield part if part.control else Segment(readable(part.text), part.style)
+
+
+def terminal(ascii_only: bool) -> RichConsole:
+    """Standard output: our texts are no markup; in ASCII alone where that is asked for."""
+    stream = cast("TextIO", AsciiFile(sys.stdout)) if ascii_only else None
+    console = Terminal(file=stream, highlight=False, safe_box=True, emoji=False, markup=False)
+    if console.width > _WIDEST:
+        console.width = _WIDEST
+    return console
 
 
 class Console:
@@ -100,6 +126,7 @@ class Console:
         if always or not self.quiet:
             self.paragraph(self.t("console.note", text=self.t.message(text)), "yellow")
 
-    def ask(self, question: Message) -> None:
-        """Print a question; the answer is typed behind it."""
+    def ask(self, question: Message) -> str:
+        """Print a question; the answer that is typed behind it, in small letters."""
         self.console.print(self.t.message(question), end=" ")
+        return answer(input).strip().lower()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from markupsafe import Markup
+
 from experiment.files.shipped import program
 from experiment.record.simulation import SIM_FILE
 from experiment.report import Reports
@@ -26,11 +28,33 @@ from experiment.report.facts.texts import date_text
 from experiment.report.facts.values import shell_text, unseen
 from experiment.report.html import simulation_charts as charts
 from experiment.report.html.embed import packed, safe_json
+from experiment.report.html.lines import LineChart, line_chart, line_swatch
 from experiment.report.html.svg import patterns
 from experiment.report.page.page import column_heads, page_assets, templates
-from experiment.report.pages.simulation_lines import line_swatch, sweep_chart
 from experiment.simulate.names import policy_message
-from experiment.text.messages import Message
+from experiment.text.messages import Message, message
+
+__all__ = ["line_swatch", "sweep_chart"]
+
+
+def sweep_chart(b: Bilingual, sweep: Sweep) -> Markup:
+    """All lines of a sweep in one drawing."""
+    texts = f"sim.sweep.{sweep.name}"
+    return line_chart(
+        b,
+        LineChart(
+            name=f"sweep-{sweep.name.replace('_', '-')}",
+            table=f"sweep-{sweep.name}-data",
+            title=message(f"{texts}.title"),
+            about=message(f"{texts}.about"),
+            axis=message(f"{texts}.axis"),
+            points=[written(point, sweep.axis_unit) for point in sweep.axis],
+            lines=list(sweep.lines.values()),
+            unit=sweep.unit,
+            mark=sweep.axis.index(sweep.mark) if sweep.mark in sweep.axis else None,
+        ),
+    )
+
 
 Data = Mapping[str, Any]
 _MOST_TABLE = 400_000  # of a packed table, several of which stand in the page
