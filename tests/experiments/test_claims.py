@@ -331,10 +331,10 @@ def test_the_table_names_every_claim_and_what_its_figure_is_made_of(
 ) -> None:
     console = ClaimsConsole(lang, ascii_only=False)
     out = io.StringIO()
-    console._out.console = Console(file=out, width=200)
+    console.console = Console(file=out, width=200)
     found, _ = read_found({"capacity": capacity.record.directory}, Reader())
     console.show(judge(found), [message("claims.quick")])
-    t = console._out.t
+    t = console.t
     said = [t(f"claims.{claim.name}")[:12] for claim in CLAIMS]
     assert all(text in out.getvalue() for text in said)
     assert t("claims.part.swing_paged", value="0.0 %") in out.getvalue()

@@ -87,7 +87,7 @@ def printed(lang: str, folder: Path) -> Iterator[Callable[[], object]]:
     yield lambda: PaperConsole(lang).show(full_paper())
     yield lambda: BenchConsole(lang).show(full_bench())
     (folder / "sweep").mkdir()
-    yield lambda: SweepConsole(lang).show(full_sweep(), folder / "sweep")
+    yield lambda: SweepConsole(lang).show(full_sweep(), [folder / "sweep"])
     checks = [Check(check="c", passed=p, text=message("failure.out_of_memory"))
               for p in (True, False, None)]  # fmt: skip
     yield lambda: show_checks(out, checks)
