@@ -10,16 +10,16 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from experiment.arms.picture import Picture, keyframe_of
 from experiment.arms.task import ArmTask
 from experiment.events import (
     ArmFinished,
     ArmStarted,
     Channel,
+    Keyframe,
     PoolReserved,
     Progress,
     Reading,
@@ -32,7 +32,7 @@ from experiment.events import (
     WorkloadRequest,
 )
 from experiment.events.arm_clock import Clock
-from experiment.events.pace import MAX_REQUEST_MARKS
+from experiment.events.pace import KEYFRAME_EVERY, MAX_REQUEST_MARKS
 from experiment.machine.thread_record import thread_facts, usable_cores
 from experiment.memory.tensors import (
     reset_torch_peaks,
@@ -48,6 +48,32 @@ from experiment.workload.first_prompts import are_due
 from experiment.workload.request_times import RequestTimes
 from kvsim.accounting.ledger import PoolShape
 from kvsim.core.step import StepPlan
+
+
+class Picture(NamedTuple):
+    """``written_slots`` as counted from the tensors; None where nobody counted."""
+
+    written_slots: int | None = None
+    keyframe: Keyframe | None = None
+
+
+def keyframe_of(
+    arm: str,
+    step: int,
+    tables: Callable[[], Mapping[int, Sequence[int]]],
+    written: Callable[[], Mapping[int, int]],
+) -> Keyframe | None:
+    """A whole picture where it is its turn, every :data:`KEYFRAME_EVERY` steps.
+
+    Args:
+        tables: the block table of each request.
+        written: the slots of each that are written.
+    """
+    if step % KEYFRAME_EVERY:
+        return None
+    pairs = tables().items()
+    found = {request: list(table) for request, table in pairs}
+    return Keyframe(arm=arm, step=step, tables=found, written=dict(written()))
 
 
 class ArmRun:

@@ -12,7 +12,7 @@ import torch
 
 from experiment.arms.arrivals import clock_of
 from experiment.arms.asides import measure_asides
-from experiment.arms.base import ArmRun
+from experiment.arms.base import ArmRun, Picture
 from experiment.arms.engine_setup import (
     announce_kernel,
     announce_use,
@@ -21,7 +21,6 @@ from experiment.arms.engine_setup import (
     compute_before,
     kernel_of,
 )
-from experiment.arms.picture import Picture
 from experiment.arms.second_part import run_second_part, sampling_of
 from experiment.arms.step_profile import StepProfiler, step_profiler
 from experiment.config.kv_dtype import check_kernel

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,12 +46,7 @@ def _check(directory: Path, minutes: float, console: GpuCheckConsole) -> int:
     from experiment.report.files.write import write_listed
     from experiment.report.pages.gpucheck import gpucheck_reports
 
-    try:
-        data = check_gpu(directory, minutes, console.progress)
-    except KeyboardInterrupt:
-        with contextlib.suppress(OSError):
-            directory.rmdir()  # what it holds is not of this command
-        raise
+    data = check_gpu(directory, minutes, console.progress)
     with shielded():  # it took minutes
         drawing()
         reports = gpucheck_reports(data, console.t.lang)

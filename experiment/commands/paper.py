@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,12 +44,7 @@ def _check(seeds: tuple[int, ...], directory: Path, console: PaperConsole) -> in
     from kvsim.paper.parts import check_paper
 
     lang = console.t.lang
-    try:
-        result = check_paper(seeds, partial(console.bar, console.t("paper.running")))
-    except KeyboardInterrupt:
-        with contextlib.suppress(OSError):
-            directory.rmdir()  # what it holds is not of this command
-        raise
+    result = check_paper(seeds, partial(console.bar, console.t("paper.running")))
     with shielded():  # it took minutes
         drawing()
         data = {"program": __version__} | result.to_json()

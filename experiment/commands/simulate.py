@@ -16,7 +16,7 @@ from experiment.record.directories import run_directory
 from experiment.record.simulation import write_simulation
 from experiment.simulate.run import Found, Question, ask, parts_of, recorded, run, start
 from experiment.text import Translator
-from experiment.text.errors import ExitCode, UserError
+from experiment.text.errors import ExitCode
 from experiment.text.messages import message
 from experiment.text.redaction import without_private
 
@@ -47,13 +47,8 @@ def _measure(question: Question, head: dict[str, Any], directory: Path, console:
             run(question, watcher, found)
     except KeyboardInterrupt:
         if not found.cells:
-            directory.rmdir()
             raise
-    try:
-        data = recorded(head, found)
-    except (KeyboardInterrupt, UserError):
-        directory.rmdir()
-        raise
+    data = recorded(head, found)
     try:
         with shielded(), writing(directory, ExitCode.UNWRITABLE):  # it may have taken an hour
             write_simulation(directory, data)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -37,6 +37,8 @@ def make_run_directory(out: Path | None, prefix: str = "") -> Path:
 def run_directory(out: Path | None, prefix: str = "") -> Iterator[Path]:
     """The directory that :func:`make_run_directory` makes; nobody else writes there meanwhile.
 
+    Where an error leaves it empty, it goes.
+
     Raises:
         UserError: as there, or another process is about to write into it.
     """
@@ -44,20 +46,33 @@ def run_directory(out: Path | None, prefix: str = "") -> Iterator[Path]:
     with held(path):
         with writing(path):
             _check_empty(path)  # of two that begin at once the second one sees what the first wrote
-        yield path
+        with _kept_if_filled(path):
+            yield path
 
 
 @contextmanager
 def shared_directory(path: Path) -> Iterator[None]:
     """Make a directory where there is none; nobody else writes into it meanwhile.
 
+    Where an error leaves it empty, it goes.
+
     Raises:
         UserError: it cannot be made, or another process is writing into it.
     """
     with writing(path):
         path.mkdir(parents=True, exist_ok=True)
-    with held(path):
+    with held(path), _kept_if_filled(path):
         yield
+
+
+@contextmanager
+def _kept_if_filled(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            path.rmdir()  # what it holds is not of this command, or not to be lost
+        raise
 
 
 def _check_empty(path: Path) -> None:

@@ -29,8 +29,7 @@ from experiment.events import (
 from experiment.experiments.base import cell_config
 from experiment.experiments.measured import cells_of
 from experiment.experiments.registry import EXPERIMENTS
-from experiment.record.cells import cell_at
-from experiment.record.log import Record, read_record
+from experiment.record.log import Record, cell_at, read_record
 from experiment.report.console.experiment_live import ExperimentConsole
 from experiment.report.console.reporter import ConsoleReporter
 from experiment.text import LANGUAGES, Translator, catalogue
