@@ -33,7 +33,7 @@ def bench(words: list[str], t: Translator) -> int:
     Raises:
         UserError: something in the command, the model or the device must be mended.
     """
-    asked = parse(_parser(t), words, ())
+    asked = parse(_parser(t), words)
     from experiment.bench.data import read_data
     from experiment.report.console.bench import BenchConsole
 

@@ -23,7 +23,7 @@ def calibrate(arguments: list[str], t: Translator) -> int:
     Raises:
         UserError: a word does not fit, or there is no record to fit to.
     """
-    options = parse(_parser(t), arguments, ())
+    options = parse(_parser(t), arguments)
     if words.shows_list(options, t):
         return ExitCode.OK
     if not options.source:

@@ -40,7 +40,7 @@ def claims(words: list[str], t: Translator) -> int:
     Raises:
         UserError: a value that does not fit, or a directory that cannot be written.
     """
-    options = parse(_parser(t), words, ())
+    options = parse(_parser(t), words)
     directory = Path(options.out) if options.out else place_of_now("claims-")
     from experiment.report.console.claims import ClaimsConsole
 
@@ -104,14 +104,14 @@ def _config(name: str, options: argparse.Namespace) -> Config:
 
 def _run(config: Config, out: Path, options: argparse.Namespace, t: Translator) -> int:
     """One experiment into its own directory; returns its exit code."""
-    from experiment.commands.run import RunOptions, run
+    from experiment.commands.lead import RunOptions, lead
 
     how = RunOptions(
         lang=t.lang, yes=True, quiet=True, ascii=options.ascii, out=out,
         command=tuple(sys.argv[1:]), nested=True,
     )  # fmt: skip
     try:
-        return run(config, how)
+        return lead(config, how)
     except UserError as error:
         print(t("error.prefix") + t.message(error.text), file=sys.stderr)
         return error.exit_code

@@ -27,7 +27,7 @@ def compare(words: list[str], t: Translator) -> int:
     Raises:
         UserError: the words do not name what can be compared.
     """
-    options = parse(_parser(t), words, ())
+    options = parse(_parser(t), words)
     paths = [Path(word) for word in options.run]
     _check_words(options, paths)
     check_replaceable(options.write_baseline, KIND, "--write-baseline")

@@ -28,7 +28,7 @@ def gpucheck(words: list[str], t: Translator) -> int:
     Raises:
         UserError: a value that does not fit, or files that cannot be read or written.
     """
-    options = parse(_parser(t), words, ())
+    options = parse(_parser(t), words)
     from experiment.report.console.gpucheck import GpuCheckConsole
 
     console = GpuCheckConsole(t.lang, options.ascii)

@@ -28,7 +28,7 @@ def paper(words: list[str], t: Translator) -> int:
     Raises:
         UserError: seeds that are none, or files that cannot be written.
     """
-    options = parse(_parser(t), words, ())
+    options = parse(_parser(t), words)
     seeds = parse_seeds(options.seeds)
     directory = Path(options.out) if options.out else place_of_now("paper-")
     from experiment.report.console.paper import PaperConsole

@@ -14,10 +14,16 @@ from rich.cells import cell_len
 
 import experiment
 from experiment.config.schema import config_keys
-from experiment.files.shipped import program
+from experiment.files.shipped import config_names, program
 from experiment.report.console.wrap import wrap
 from experiment.text import Translator
 from experiment.text.errors import unknown, user_error
+
+# Each is a function in a module of its name.
+COMMANDS = (
+    "run", "render", "selfcheck", "simulate", "plan", "paper", "calibrate", "sweep", "claims",
+    "bench", "compare", "gpucheck",
+)  # fmt: skip
 
 
 def make_parser(t: Translator, command: str) -> argparse.ArgumentParser:
@@ -101,9 +107,7 @@ _VLLM = {
 }
 
 
-def parse(
-    parser: argparse.ArgumentParser, words: Sequence[str], commands: Sequence[str]
-) -> argparse.Namespace:
+def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
     """Options of a command.
 
     Raises:
@@ -125,7 +129,7 @@ def parse(
                 ours += [f"--set {key}=..." for key in keys]
             near = ours[:1] or None
             raise unknown("option", word, flags, near=near, see="--help")
-        if rest[0] in commands:
+        if rest[0] in (*COMMANDS, *config_names()):
             raise user_error("error.command_first", program=_program(), word=rest[0])
         raise user_error("error.stray_word", word=rest[0])
     return options

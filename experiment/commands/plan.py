@@ -25,7 +25,7 @@ def plan(arguments: list[str], t: Translator) -> int:
     Raises:
         UserError: a word does not fit, or nothing does.
     """
-    options = parse(_parser(t), arguments, ())
+    options = parse(_parser(t), arguments)
     if words.shows_list(options, t):
         return ExitCode.OK
     check_replaceable(options.out, "plan", "--out")

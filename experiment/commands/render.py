@@ -17,7 +17,7 @@ def render(words: list[str], t: Translator) -> int:
     Raises:
         UserError: there is no run, it contradicts itself, or its files cannot be written.
     """
-    options = parse(_parser(t), words, ())
+    options = parse(_parser(t), words)
     if not options.run:
         raise user_error("error.needs_run", command="render")
     directory = Path(options.run)

@@ -1,126 +1,127 @@
-"""``run``: leads a person through a run, draws it, and holds it against what it is checked by."""
+"""``run``: the words of a run → a Config and how it is shown."""
 
 from __future__ import annotations
 
-import contextlib
-import errno
+import argparse
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import partial
+import sys
 from pathlib import Path
 from typing import Any
 
-from experiment.commands.checks import check_run
-from experiment.compare.checks import NO_CHECKS, Checks
-from experiment.compare.facts import read_side, side_of
-from experiment.config.schema import Config
-from experiment.experiments.evaluate import picture
-from experiment.files.os_errors import unwritable
-from experiment.measure.resume import Resumption, read_resumption
-from experiment.measure.run import Showing, check, is_begun, is_there, measure
-from experiment.measure.watcher import may_ask
-from experiment.process.interrupts import Interrupts
-from experiment.record.directories import make_run_directory
-from experiment.report.console.brief import run_console
-from experiment.report.console.experiment_live import ExperimentConsole
-from experiment.report.console.reporter import ConsoleReporter
-from experiment.report.render import render_ended
-from experiment.text.errors import ExitCode, UserError
+from experiment.commands.parser import attribute, make_parser, parse
+from experiment.config.reading import load_config, parse_assignment
+from experiment.files.shipped import find_config
+from experiment.text import Translator
+from experiment.text.errors import ExitCode, UserError, user_error
 from experiment.text.messages import message
 
-
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """How a run is shown and where it is written; nothing here changes what is measured.
-
-    ``nested``: by a command that has said already whether other programs keep cores busy.
-    """
-
-    lang: str
-    yes: bool
-    quiet: bool
-    ascii: bool
-    out: Path | None
-    command: tuple[str, ...]
-    checks: Checks = NO_CHECKS
-    nested: bool = False
-    details: bool = False
-
-    def console(self) -> ConsoleReporter:
-        """A console that shows it so."""
-        return run_console(self.lang, self.ascii, self.quiet, self.details)
+# Flags that set one key of the config.
+_CONFIG_FLAGS = {
+    "--device": ("run.device", "auto|cpu|cuda"),
+    "--model": ("model.name", "NAME|DIR"),
+    "--dtype": ("model.dtype", "TYPE"),
+    "--prompts": ("workload.prompts_file", "FILE"),
+    "--max-new-tokens": ("workload.max_new_tokens", "N"),
+    "--max-length": ("cache.max_length", "N"),
+    "--block-size": ("cache.block_size", "N"),
+    "--kv-budget": ("cache.budget", "SIZE"),
+    "--seed": ("run.seed", "N"),
+    "--threads": ("run.threads", "N"),
+}
 
 
-def run(config: Config, options: RunOptions, resumption: Resumption | None = None) -> int:
-    """Lead a person through a whole run, or what is missing of one; returns the exit code.
+def run(words: list[str], t: Translator) -> int:
+    """Measure and show a run, or what is missing of one; returns the exit code.
 
     Raises:
-        UserError: before anything was measured; afterwards errors are part of the record.
+        UserError: something is wrong before anything was measured, or a file cannot be written.
     """
-    prompts = check(config)
-    directory = resumption.directory if resumption else make_run_directory(options.out)
-    console = options.console()
-    showing = Showing(
-        console, partial(ExperimentConsole, console), options.lang, options.command,
-        may_ask(options.yes), options.nested,
-    )  # fmt: skip
-    with Interrupts() as interrupts:
-        try:
-            measured = measure(config, directory, showing, resumption, interrupts, prompts)
-            if measured is None:
-                return interrupts.exit_code or ExitCode.OK
-            code = measured
-        except KeyboardInterrupt:  # between what is measured and the end of the log
-            if not is_begun(directory, resumption):
-                with contextlib.suppress(OSError):
-                    directory.rmdir()  # that of a run to go on with holds its log
-                raise
-            code = interrupts.exit_code or ExitCode.INTERRUPTED
-        try:
-            interrupts.draws()
-            if not is_there(directory):
-                gone = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-                raise unwritable(directory, gone)
-            results = render_ended(directory, options.lang, console.show_results)
-        except KeyboardInterrupt:
-            # Another one: a signal in the middle of a print leaves a console that prints no more.
-            options.console().warn(message("note.not_drawn", path=str(directory)))
-            return interrupts.exit_code or ExitCode.INTERRUPTED
-        except UserError as error:
-            if interrupts.exit_code is None:
-                raise
-            console.warn(error.text)  # whoever runs this has to end, whatever drawing says
-            return interrupts.exit_code
-    if code == ExitCode.OK and results.experiment and results.experiment.problems:
-        code = ExitCode.INCOMPLETE
-    if not options.checks.any:
-        return code
-    side = read_side(directory, own=True)
-    return check_run(directory, side, options.checks, code, options.lang, options.ascii)
+    options = parse(_parser(t), words)
+    from experiment.arms.launch import VLLM_PYTHON
+    from experiment.commands.lead import RunOptions, lead, resume
+    from experiment.commands.menu import list_experiments
+    from experiment.compare.checks import read_checks
+
+    if options.list_experiments:
+        list_experiments(t)
+        return ExitCode.OK
+    path = find_config(options.config) if options.config else None
+    overrides = _overrides(options)
+    if options.vllm_python:
+        os.environ[VLLM_PYTHON] = options.vllm_python
+    how = RunOptions(
+        lang=t.lang,
+        yes=options.yes,
+        quiet=options.quiet,
+        ascii=options.ascii,
+        out=Path(options.out) if options.out else None,
+        command=tuple(sys.argv[1:]),
+        checks=read_checks(options.baseline, options.gate),
+        details=options.details,
+    )
+    try:
+        config = load_config(path, overrides)
+    except UserError as error:
+        raise _as_typed(error, options) from error
+    if options.quick and config.experiment.name is None:
+        raise user_error("error.quick_alone")
+    if options.resume is None:
+        return lead(config, how)
+    if options.out:
+        raise user_error("error.resume.out")
+    return resume(Path(options.resume), config if path else None, overrides, how)
 
 
-def resume(
-    directory: Path, given: Config | None, overrides: Mapping[str, Any], options: RunOptions
-) -> int:
-    """Run what is missing of a run that broke off; returns the exit code.
+def _overrides(options: argparse.Namespace) -> dict[str, Any]:
+    """Dotted keys of the config: first ``--set``, then the flags."""
+    values: dict[str, Any] = dict(parse_assignment(text) for text in options.set or ())
+    if options.quick:
+        values["experiment.size"] = "quick"
+    for flag, (key, _) in _CONFIG_FLAGS.items():
+        value = getattr(options, attribute(flag))
+        if value is not None:
+            values[key] = value
+    if options.prompt is not None and options.prompts is not None:
+        raise user_error("error.both_prompts")
+    if options.prompt is not None:
+        values |= {"workload.prompts": options.prompt, "workload.prompts_file": None}
+    if options.arms is not None:
+        values["run.arms"] = [arm.strip() for arm in options.arms.split(",") if arm.strip()]
+    if options.offline:
+        values["model.offline"] = True
+    if options.profile:
+        values["run.profile"] = True
+    return values
 
-    Where nothing is, that is the one with which the run ended. ``given`` and ``overrides`` are as
-    :func:`read_resumption` takes them.
 
-    Raises:
-        UserError: there is no such run, it contradicts itself, or it cannot go on here.
-    """
-    resumption = read_resumption(directory, given, overrides)
-    if not resumption.complete:
-        return run(resumption.config, options, resumption)
-    console = ConsoleReporter(options.lang, options.ascii)
-    console.warn(message("note.resume_complete", path=str(directory)))
-    _, results = picture(resumption.record)
-    for problem in results.experiment.problems if results.experiment else ():
-        console.warn(problem)
-    code = ExitCode.OK if results.status == "complete" else ExitCode.INCOMPLETE
-    if not options.checks.any:
-        return code
-    side = side_of(resumption.record, results)
-    return check_run(directory, side, options.checks, code, options.lang, options.ascii)
+def _as_typed(error: UserError, options: argparse.Namespace) -> UserError:
+    """The error with the flag that was given in place of the key that it sets."""
+    params = error.text.params
+    for flag, (key, _) in _CONFIG_FLAGS.items():
+        if params.get("config_key") == key and getattr(options, attribute(flag)) is not None:
+            return UserError(message(error.text.key, **{**params, "config_key": flag}))
+    return error
+
+
+def _parser(t: Translator) -> argparse.ArgumentParser:
+    parser = make_parser(t, "run")
+    add = parser.add_argument
+    add("--yes", "-y", action="store_true", help=t("help.yes"))
+    add("--config", metavar="FILE", help=t("help.config"))
+    add("--quick", action="store_true", help=t("help.quick"))
+    add("--list-experiments", action="store_true", help=t("help.list_experiments"))
+    add("--set", action="append", metavar="KEY=VALUE", help=t("help.set"))
+    add("--arms", metavar="ARM,...", help=t("help.arms"))
+    add("--prompt", action="append", metavar="TEXT", help=t("help.prompt"))
+    for flag, (_, metavar) in _CONFIG_FLAGS.items():
+        add(flag, metavar=metavar, help=t("help." + attribute(flag)))
+    add("--vllm-python", metavar="PATH", help=t("help.vllm_python"))
+    add("--offline", action="store_true", help=t("help.offline"))
+    add("--profile", action="store_true", help=t("help.profile"))
+    add("--out", metavar="DIR", help=t("help.out"))
+    add("--resume", metavar="RUN", help=t("help.resume"))
+    add("--baseline", metavar="RUN|FILE", help=t("help.baseline"))
+    add("--gate", metavar="FILE", help=t("help.gate"))
+    add("--details", action="store_true", help=t("help.details"))
+    add("--quiet", "-q", action="store_true", help=t("help.quiet"))
+    return parser

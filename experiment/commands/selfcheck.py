@@ -14,7 +14,7 @@ def selfcheck(words: list[str], t: Translator) -> int:
     Raises:
         UserError: the checks could not be made at all.
     """
-    options = parse(make_parser(t, "selfcheck"), words, ())
+    options = parse(make_parser(t, "selfcheck"), words)
     check_installed()
     from experiment.report.console.lines import Console
     from experiment.report.console.selfcheck import show_checks

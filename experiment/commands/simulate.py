@@ -27,7 +27,7 @@ def simulate(arguments: list[str], t: Translator) -> int:
     Raises:
         UserError: a word, the trace, the model or the memory does not fit.
     """
-    options = parse(_parser(t), arguments, ())
+    options = parse(_parser(t), arguments)
     if words.shows_list(options, t):
         return ExitCode.OK
     question = _question(options)

@@ -35,7 +35,7 @@ def sweep(words: list[str], t: Translator) -> int:
     Raises:
         UserError: the grid does not make cells, or nobody can compute them.
     """
-    options = parse(_parser(t), words, ())
+    options = parse(_parser(t), words)
     if shows_list(options, t):
         return ExitCode.OK
     if options.config is None and not options.set:

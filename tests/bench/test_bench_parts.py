@@ -117,7 +117,7 @@ def test_a_round_that_would_end_too_late_is_not_begun() -> None:
 def test_an_arm_that_is_no_default_runs_where_it_is_named() -> None:
     growing = "contiguous.growing"
     assert growing not in options(usual=True).on("cuda").arms
-    asked = parse(_parser(Translator("en")), ["--arms", f"{growing},paged"], ())
+    asked = parse(_parser(Translator("en")), ["--arms", f"{growing},paged"])
     assert options_of(asked, Path("none")).arms_of("C", 0) == [growing, "paged"]
 
 

@@ -39,7 +39,7 @@ SLOT = 1024
 
 def test_the_command_takes_a_yes_as_others_do() -> None:
     for word in ("--yes", "-y"):
-        assert parse(_parser(Translator("en")), [word, "--quick"], ()).quick
+        assert parse(_parser(Translator("en")), [word, "--quick"]).quick
 
 
 def test_every_claim_has_an_experiment_that_there_is() -> None:

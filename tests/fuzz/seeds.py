@@ -48,7 +48,7 @@ def simulation() -> dict[str, Any]:
     words += ["--gpu", "a100-80gb", "--policy", "max,paged", "--block-sizes", "8"]
     words += ["--budgets", "1GiB"]
     parser = command._parser(Translator("en"))
-    return simulate_trace(command._question(parse(parser, words, ())))
+    return simulate_trace(command._question(parse(parser, words)))
 
 
 def configs() -> list[bytes]:
