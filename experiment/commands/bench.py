@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 
 OUT = Path("reports/bench")
 _DTYPES = ("auto", "float32", "float16", "bfloat16")
+OPTIONS = {
+    "--workloads": "A,B,C,D", "--arms": "ARM,...", "--rounds": "N", "--minutes": "N",
+    "--threads": "N", "--device": "auto|cpu|cuda", "--dtype": "TYPE", "--model": "NAME|DIR",
+    "--vllm-python": "PATH", "--vllm-mode": "auto|eager|compiled", "--quick": None,
+    "--profile": None, "--out": "DIR", "--show": "FILE", "--markdown": "FILE",
+}  # fmt: skip
 
 
 def bench(words: list[str], t: Translator) -> int:
@@ -33,7 +39,7 @@ def bench(words: list[str], t: Translator) -> int:
     Raises:
         UserError: something in the command, the model or the device must be mended.
     """
-    asked = parse(_parser(t), words)
+    asked = parse(make_parser(t, "bench", OPTIONS), words)
     from experiment.bench.data import read_data
     from experiment.report.console.bench import BenchConsole
 
@@ -121,24 +127,3 @@ def _workloads(text: str | None) -> tuple[str, ...] | None:
 
 def _parts(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _parser(t: Translator) -> argparse.ArgumentParser:
-    parser = make_parser(t, "bench")
-    add = parser.add_argument
-    add("--workloads", metavar="A,B,C,D", help=t("help.bench_workloads"))
-    add("--arms", metavar="ARM,...", help=t("help.bench_arms"))
-    add("--rounds", metavar="N", help=t("help.bench_rounds"))
-    add("--minutes", metavar="N", help=t("help.bench_minutes"))
-    add("--threads", metavar="N", help=t("help.bench_threads"))
-    add("--device", metavar="auto|cpu|cuda", help=t("help.device"))
-    add("--dtype", metavar="TYPE", help=t("help.dtype"))
-    add("--model", metavar="NAME|DIR", help=t("help.bench_model"))
-    add("--vllm-python", metavar="PATH", help=t("help.vllm_python"))
-    add("--vllm-mode", metavar="auto|eager|compiled", help=t("help.vllm_mode"))
-    add("--quick", action="store_true", help=t("help.bench_quick"))
-    add("--profile", action="store_true", help=t("help.bench_profile"))
-    add("--out", metavar="DIR", help=t("help.bench_out"))
-    add("--show", metavar="FILE", help=t("help.bench_show"))
-    add("--markdown", metavar="FILE", help=t("help.bench_markdown"))
-    return parser

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 from experiment.commands import simulation_options as words
@@ -15,6 +14,11 @@ from experiment.text import Translator
 from experiment.text.errors import ExitCode, user_error
 
 _FOLDS = 5
+_MODEL = ("--model", "--gpu", "--gpus", "--dtype")
+OPTIONS = {
+    "source": "RUN|FILE", **{flag: words.MODEL[flag] for flag in (*_MODEL, "--list")},
+    "--arm": "ARM", "--folds": "N", "--out": "FILE",
+}  # fmt: skip
 
 
 def calibrate(arguments: list[str], t: Translator) -> int:
@@ -23,7 +27,7 @@ def calibrate(arguments: list[str], t: Translator) -> int:
     Raises:
         UserError: a word does not fit, or there is no record to fit to.
     """
-    options = parse(_parser(t), arguments)
+    options = parse(make_parser(t, "calibrate", OPTIONS), arguments)
     if words.shows_list(options, t):
         return ExitCode.OK
     if not options.source:
@@ -44,17 +48,3 @@ def calibrate(arguments: list[str], t: Translator) -> int:
     if options.out:
         write_latency(Path(options.out), data)
     return ExitCode.OK
-
-
-def _parser(t: Translator) -> argparse.ArgumentParser:
-    parser = make_parser(t, "calibrate")
-    parser.add_argument(
-        "source", nargs="?", metavar="RUN|FILE", help=t("help.sim.calibrate_source")
-    )
-    words.add(parser, t, {flag: words.MODEL[flag] for flag in (*_MODEL, "--list")})
-    words.add(parser, t, {"--arm": "ARM", "--folds": "N"})
-    parser.add_argument("--out", metavar="FILE", help=t("help.sim.calibrate_out"))
-    return parser
-
-
-_MODEL = ("--model", "--gpu", "--gpus", "--dtype")

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from experiment.report.console.claims import ClaimsConsole
 
 _Told = TypeVar("_Told", Config, Message)
+OPTIONS = {"--quick": None, "--yes": None, "--set+": "KEY=VALUE", "--out": "DIR"}
 
 
 def claims(words: list[str], t: Translator) -> int:
@@ -40,7 +41,7 @@ def claims(words: list[str], t: Translator) -> int:
     Raises:
         UserError: a value that does not fit, or a directory that cannot be written.
     """
-    options = parse(_parser(t), words)
+    options = parse(make_parser(t, "claims", OPTIONS), words)
     directory = Path(options.out) if options.out else place_of_now("claims-")
     from experiment.report.console.claims import ClaimsConsole
 
@@ -133,12 +134,3 @@ def _write(
     files = write_listed(directory, claims_reports(judged, notes, runs, data, t.lang), t.lang)
     summarise(claims_told(t, judged, notes, runs))
     return files
-
-
-def _parser(t: Translator) -> argparse.ArgumentParser:
-    parser = make_parser(t, "claims")
-    parser.add_argument("--quick", action="store_true", help=t("help.quick"))
-    parser.add_argument("--yes", "-y", action="store_true", help=t("help.claims_yes"))
-    parser.add_argument("--set", action="append", metavar="KEY=VALUE", help=t("help.set"))
-    parser.add_argument("--out", metavar="DIR", help=t("help.claims_out"))
-    return parser

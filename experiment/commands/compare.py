@@ -19,6 +19,10 @@ from experiment.text.errors import ExitCode, UserError, user_error
 from experiment.text.messages import message
 
 _TWO = 2
+OPTIONS = {
+    "run*": "RUN", "--baseline": "RUN|FILE", "--gate": "FILE", "--write-baseline": "FILE",
+    "--details": None, "--out": "DIR",
+}  # fmt: skip
 
 
 def compare(words: list[str], t: Translator) -> int:
@@ -27,7 +31,7 @@ def compare(words: list[str], t: Translator) -> int:
     Raises:
         UserError: the words do not name what can be compared.
     """
-    options = parse(_parser(t), words)
+    options = parse(make_parser(t, "compare", OPTIONS), words)
     paths = [Path(word) for word in options.run]
     _check_words(options, paths)
     check_replaceable(options.write_baseline, KIND, "--write-baseline")
@@ -82,15 +86,3 @@ def _replaced(new: Path, console: CompareConsole) -> Side | None:
     except UserError as error:
         console.note(message("compare.unreadable_left", text=console.t.message(error.text)))
         return None
-
-
-def _parser(t: Translator) -> argparse.ArgumentParser:
-    parser = make_parser(t, "compare")
-    add = parser.add_argument
-    add("run", nargs="*", metavar="RUN", help=t("help.compare_run"))
-    add("--baseline", metavar="RUN|FILE", help=t("help.baseline"))
-    add("--gate", metavar="FILE", help=t("help.gate"))
-    add("--write-baseline", metavar="FILE", help=t("help.write_baseline"))
-    add("--details", action="store_true", help=t("help.details"))
-    add("--out", metavar="DIR", help=t("help.compare_out"))
-    return parser

@@ -17,7 +17,8 @@ from experiment.text.errors import ExitCode, user_error
 if TYPE_CHECKING:
     from experiment.report.console.gpucheck import GpuCheckConsole
 
-MINUTES, _MOST_MINUTES = "8", 60
+MINUTES, _MOST_MINUTES = 8.0, 60
+OPTIONS = {"--out": "DIR", "--minutes": "N", "--markdown": "FILE"}
 
 
 def gpucheck(words: list[str], t: Translator) -> int:
@@ -28,16 +29,16 @@ def gpucheck(words: list[str], t: Translator) -> int:
     Raises:
         UserError: a value that does not fit, or files that cannot be read or written.
     """
-    options = parse(_parser(t), words)
+    options = parse(make_parser(t, "gpucheck", OPTIONS), words)
     from experiment.report.console.gpucheck import GpuCheckConsole
 
     console = GpuCheckConsole(t.lang, options.ascii)
     if options.markdown is not None:
         return _list_gpu(options, console)
-    minutes = number("--minutes", options.minutes, above=0, most=_MOST_MINUTES) or 0
+    minutes = number("--minutes", options.minutes, above=0, most=_MOST_MINUTES)
     check_installed()
     with run_directory(Path(options.out) if options.out else None, "gpucheck-") as directory:
-        return _check(directory, minutes, console)
+        return _check(directory, minutes or MINUTES, console)
 
 
 def _check(directory: Path, minutes: float, console: GpuCheckConsole) -> int:
@@ -68,12 +69,3 @@ def _list_gpu(options: argparse.Namespace, console: GpuCheckConsole) -> int:
     write_gpus(page, read_result(Path(options.out)))
     console.written(page)
     return ExitCode.OK
-
-
-def _parser(t: Translator) -> argparse.ArgumentParser:
-    parser = make_parser(t, "gpucheck")
-    add = parser.add_argument
-    add("--out", metavar="DIR", help=t("help.gpucheck_out"))
-    add("--minutes", metavar="N", default=MINUTES, help=t("help.gpucheck_minutes"))
-    add("--markdown", metavar="FILE", help=t("help.gpucheck_markdown"))
-    return parser

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from experiment.report.console.paper import PaperConsole
 
 DEFAULT_SEEDS = "5"
+OPTIONS = {"--seeds": "N|A,B,...", "--out": "DIR"}
 
 
 def paper(words: list[str], t: Translator) -> int:
@@ -28,8 +28,8 @@ def paper(words: list[str], t: Translator) -> int:
     Raises:
         UserError: seeds that are none, or files that cannot be written.
     """
-    options = parse(_parser(t), words)
-    seeds = parse_seeds(options.seeds)
+    options = parse(make_parser(t, "paper", OPTIONS), words)
+    seeds = parse_seeds(options.seeds or DEFAULT_SEEDS)
     directory = Path(options.out) if options.out else place_of_now("paper-")
     from experiment.report.console.paper import PaperConsole
 
@@ -76,10 +76,3 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     if not 1 <= numbers[0] <= 1000:
         raise user_error("error.paper.seeds", value=text)
     return tuple(range(numbers[0]))
-
-
-def _parser(t: Translator) -> argparse.ArgumentParser:
-    parser = make_parser(t, "paper")
-    parser.add_argument("--seeds", metavar="N|A,B,...", default=DEFAULT_SEEDS, help=t("help.seeds"))
-    parser.add_argument("--out", metavar="DIR", help=t("help.paper_out"))
-    return parser

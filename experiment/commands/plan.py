@@ -18,6 +18,11 @@ from experiment.simulate.trace import TraceOptions
 from experiment.text import Translator
 from experiment.text.errors import ExitCode, user_error
 
+OPTIONS = {
+    **words.MODEL, "--prompt-tokens": "N", "--new-tokens": "N", **words.TRACE,
+    "--skip-bad-rows": None, "--out": "FILE",
+}  # fmt: skip
+
 
 def plan(arguments: list[str], t: Translator) -> int:
     """Run the command; returns the exit code.
@@ -25,7 +30,7 @@ def plan(arguments: list[str], t: Translator) -> int:
     Raises:
         UserError: a word does not fit, or nothing does.
     """
-    options = parse(_parser(t), arguments)
+    options = parse(make_parser(t, "plan", OPTIONS), arguments)
     if words.shows_list(options, t):
         return ExitCode.OK
     check_replaceable(options.out, "plan", "--out")
@@ -41,16 +46,6 @@ def plan(arguments: list[str], t: Translator) -> int:
     if options.out:
         _write(Path(options.out), data)
     return ExitCode.OK
-
-
-def _parser(t: Translator) -> argparse.ArgumentParser:
-    parser = make_parser(t, "plan")
-    words.add(parser, t, words.MODEL)
-    words.add(parser, t, {"--prompt-tokens": "N", "--new-tokens": "N"})
-    words.add(parser, t, words.TRACE)
-    parser.add_argument("--skip-bad-rows", action="store_true", help=t("help.sim.skip_bad_rows"))
-    parser.add_argument("--out", metavar="FILE", help=t("help.sim.plan_out"))
-    return parser
 
 
 def _requests(options: argparse.Namespace) -> TraceOptions | list[tuple[int, int]]:

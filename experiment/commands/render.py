@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 from experiment.commands.parser import make_parser, parse
 from experiment.record.simulation import SIM_FILE
 from experiment.text import Translator
 from experiment.text.errors import ExitCode, user_error
+
+OPTIONS = {"run": "RUN", "--details": None}
 
 
 def render(words: list[str], t: Translator) -> int:
@@ -17,7 +18,7 @@ def render(words: list[str], t: Translator) -> int:
     Raises:
         UserError: there is no run, it contradicts itself, or its files cannot be written.
     """
-    options = parse(_parser(t), words)
+    options = parse(make_parser(t, "render", OPTIONS), words)
     if not options.run:
         raise user_error("error.needs_run", command="render")
     directory = Path(options.run)
@@ -34,10 +35,3 @@ def render(words: list[str], t: Translator) -> int:
     console = run_console(t.lang, options.ascii, details=options.details)
     rendering.render(directory, t.lang, console.show_results, console.warn)
     return ExitCode.OK
-
-
-def _parser(t: Translator) -> argparse.ArgumentParser:
-    parser = make_parser(t, "render")
-    parser.add_argument("run", nargs="?", metavar="RUN", help=t("help.run_directory"))
-    parser.add_argument("--details", action="store_true", help=t("help.details"))
-    return parser

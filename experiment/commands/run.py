@@ -28,6 +28,14 @@ _CONFIG_FLAGS = {
     "--seed": ("run.seed", "N"),
     "--threads": ("run.threads", "N"),
 }
+OPTIONS = {
+    "--yes": None, "--config": "FILE", "--quick": None, "--list-experiments": None,
+    "--set+": "KEY=VALUE", "--arms": "ARM,...", "--prompt+": "TEXT",
+    **{flag: metavar for flag, (_, metavar) in _CONFIG_FLAGS.items()},
+    "--vllm-python": "PATH", "--offline": None, "--profile": None, "--out": "DIR",
+    "--resume": "RUN", "--baseline": "RUN|FILE", "--gate": "FILE", "--details": None,
+    "--quiet": None,
+}  # fmt: skip
 
 
 def run(words: list[str], t: Translator) -> int:
@@ -36,7 +44,7 @@ def run(words: list[str], t: Translator) -> int:
     Raises:
         UserError: something is wrong before anything was measured, or a file cannot be written.
     """
-    options = parse(_parser(t), words)
+    options = parse(make_parser(t, "run", OPTIONS), words)
     from experiment.arms.launch import VLLM_PYTHON
     from experiment.commands.lead import RunOptions, lead, resume
     from experiment.commands.menu import list_experiments
@@ -101,27 +109,3 @@ def _as_typed(error: UserError, options: argparse.Namespace) -> UserError:
         if params.get("config_key") == key and getattr(options, attribute(flag)) is not None:
             return UserError(message(error.text.key, **{**params, "config_key": flag}))
     return error
-
-
-def _parser(t: Translator) -> argparse.ArgumentParser:
-    parser = make_parser(t, "run")
-    add = parser.add_argument
-    add("--yes", "-y", action="store_true", help=t("help.yes"))
-    add("--config", metavar="FILE", help=t("help.config"))
-    add("--quick", action="store_true", help=t("help.quick"))
-    add("--list-experiments", action="store_true", help=t("help.list_experiments"))
-    add("--set", action="append", metavar="KEY=VALUE", help=t("help.set"))
-    add("--arms", metavar="ARM,...", help=t("help.arms"))
-    add("--prompt", action="append", metavar="TEXT", help=t("help.prompt"))
-    for flag, (_, metavar) in _CONFIG_FLAGS.items():
-        add(flag, metavar=metavar, help=t("help." + attribute(flag)))
-    add("--vllm-python", metavar="PATH", help=t("help.vllm_python"))
-    add("--offline", action="store_true", help=t("help.offline"))
-    add("--profile", action="store_true", help=t("help.profile"))
-    add("--out", metavar="DIR", help=t("help.out"))
-    add("--resume", metavar="RUN", help=t("help.resume"))
-    add("--baseline", metavar="RUN|FILE", help=t("help.baseline"))
-    add("--gate", metavar="FILE", help=t("help.gate"))
-    add("--details", action="store_true", help=t("help.details"))
-    add("--quiet", "-q", action="store_true", help=t("help.quiet"))
-    return parser

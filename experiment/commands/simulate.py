@@ -20,6 +20,11 @@ from experiment.text.errors import ExitCode
 from experiment.text.messages import message
 from experiment.text.redaction import without_private
 
+OPTIONS = {
+    **words.TRACE, "--skip-bad-rows": None, **words.MODEL, "--policy": "NAME,...",
+    **words.LIMITS, **words.SWEEPS, "--out": "DIR", "--details": None, "--quiet": None,
+}  # fmt: skip
+
 
 def simulate(arguments: list[str], t: Translator) -> int:
     """Run the command; returns the exit code.
@@ -27,7 +32,7 @@ def simulate(arguments: list[str], t: Translator) -> int:
     Raises:
         UserError: a word, the trace, the model or the memory does not fit.
     """
-    options = parse(_parser(t), arguments)
+    options = parse(make_parser(t, "simulate", OPTIONS), arguments)
     if words.shows_list(options, t):
         return ExitCode.OK
     question = _question(options)
@@ -62,18 +67,6 @@ def _measure(question: Question, head: dict[str, Any], directory: Path, console:
     if found.interrupted:
         return ExitCode.INTERRUPTED
     return ExitCode.INCOMPLETE if found.failed else ExitCode.OK
-
-
-def _parser(t: Translator) -> argparse.ArgumentParser:
-    parser = make_parser(t, "simulate")
-    words.add(parser, t, words.TRACE)
-    parser.add_argument("--skip-bad-rows", action="store_true", help=t("help.sim.skip_bad_rows"))
-    words.add(parser, t, words.MODEL)
-    words.add(parser, t, {"--policy": "NAME,..."} | words.LIMITS | words.SWEEPS)
-    words.add(parser, t, {"--out": "DIR"})
-    parser.add_argument("--details", action="store_true", help=t("help.details"))
-    parser.add_argument("--quiet", "-q", action="store_true", help=t("help.quiet"))
-    return parser
 
 
 def _question(options: argparse.Namespace) -> Question:

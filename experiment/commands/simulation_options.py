@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -72,17 +72,6 @@ SWEEPS = {
 MOST_REQUESTS = 20_000_000
 MOST_CV = 1000.0
 DTYPES = ("float16", "bfloat16", "float32")
-
-
-def add(parser: argparse.ArgumentParser, t: Translator, flags: Mapping[str, str]) -> None:
-    """Add options that take a value."""
-    for flag, metavar in flags.items():
-        parser.add_argument(flag, metavar=metavar, help=help_of(t, flag))
-
-
-def help_of(t: Translator, flag: str) -> str:
-    """What an option of the simulator does."""
-    return t("help.sim." + attribute(flag))
 
 
 def shows_list(options: argparse.Namespace, t: Translator) -> bool:

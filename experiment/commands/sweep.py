@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiment.commands.parser import make_parser, parse
-from experiment.commands.simulation_options import help_of, shows_list
+from experiment.commands.simulation_options import shows_list
 from experiment.commands.values import whole
 from experiment.files.bounded_reading import evaluating
 from experiment.process.interrupts import drawing
@@ -27,6 +26,10 @@ if TYPE_CHECKING:
     from experiment.report.console.sweep import SweepConsole
 
 _MOST_WORKERS = 4096
+OPTIONS = {
+    "config": "CONFIG", "--set+": "AXIS=VALUES", "--out": "DIR", "--workers": "N",
+    "--ray": "ADDRESS", "--list": "WHAT",
+}  # fmt: skip
 
 
 def sweep(words: list[str], t: Translator) -> int:
@@ -35,7 +38,7 @@ def sweep(words: list[str], t: Translator) -> int:
     Raises:
         UserError: the grid does not make cells, or nobody can compute them.
     """
-    options = parse(_parser(t), words)
+    options = parse(make_parser(t, "sweep", OPTIONS), words)
     if shows_list(options, t):
         return ExitCode.OK
     if options.config is None and not options.set:
@@ -79,15 +82,3 @@ def _fill(
 
 def _name(config: str | None) -> str:
     return Path(config).stem.removeprefix("sweep-") if config else "grid"
-
-
-def _parser(t: Translator) -> argparse.ArgumentParser:
-    parser = make_parser(t, "sweep")
-    add = parser.add_argument
-    add("config", nargs="?", metavar="CONFIG", help=t("help.sweep_config"))
-    add("--set", action="append", metavar="AXIS=VALUES", help=t("help.sweep_set"))
-    add("--out", metavar="DIR", help=t("help.sweep_out"))
-    add("--workers", metavar="N", help=t("help.workers"))
-    add("--ray", metavar="ADDRESS", help=t("help.ray"))
-    add("--list", metavar="WHAT", help=help_of(t, "--list"))
-    return parser

@@ -1,4 +1,4 @@
-"""Events of what is run: the model, the requests as asked for, how each ended, what was repeated."""
+"""Events of what is run: the model, the requests as asked for, how each ended, repeats."""
 
 from __future__ import annotations
 

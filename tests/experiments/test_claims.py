@@ -17,8 +17,8 @@ import pytest
 from in_process import Ran, run, tiny_config
 from rich.console import Console
 
-from experiment.commands.claims import _judge_all, _parser, _write
-from experiment.commands.parser import parse
+from experiment.commands.claims import OPTIONS, _judge_all, _write
+from experiment.commands.parser import make_parser, parse
 from experiment.experiments.claim_runs import (
     Kept,
     Reader,
@@ -39,7 +39,7 @@ SLOT = 1024
 
 def test_the_command_takes_a_yes_as_others_do() -> None:
     for word in ("--yes", "-y"):
-        assert parse(_parser(Translator("en")), [word, "--quick"]).quick
+        assert parse(make_parser(Translator("en"), "claims", OPTIONS), [word, "--quick"]).quick
 
 
 def test_every_claim_has_an_experiment_that_there_is() -> None:
