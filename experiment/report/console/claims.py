@@ -9,7 +9,7 @@ from rich.text import Text
 
 from experiment.experiments.claims import Judged
 from experiment.report.console.lines import Console
-from experiment.report.pages.claims import details, figure
+from experiment.report.pages.claims import claim_cells
 from experiment.text.messages import Message
 
 _STYLES = {"shown": "bold green", "not_shown": "bold yellow", "untested": "dim"}
@@ -39,16 +39,16 @@ class ClaimsConsole(Console):
 
     def show(self, judged: Sequence[Judged], notes: Sequence[Message]) -> None:
         """A row for each claim; ``notes`` are on the runs that they are judged by."""
-        t = self.t
-        headers = (t(f"claims.column_{name}") for name in ("claim", "here", "verdict", "from"))
-        table = self.table(*headers, right=(1,))
-        for one in judged:
-            verdict = Text(t(f"claims.verdict_{one.verdict}"), style=_STYLES[one.verdict])
-            table.add_row(self._claim(one), figure(t, one), verdict, one.claim.experiment)
+        cells = claim_cells(self.t, judged)
+        table = self.table(*cells.header, right=(1,))
+        for (claim, figure, verdict, run), style in zip(cells.rows, cells.styles, strict=True):
+            title, *details = claim.splitlines()
+            text = Text.assemble(title, *((f"\n{line}", "dim") for line in details))
+            table.add_row(text, figure, Text(verdict, style=_STYLES[style]), run)
         self.console.print(table)
-        self.paragraph(t("claims.note"))
+        self.paragraph(self.t("claims.note"))
         for note in notes:
-            self.paragraph(t.message(note), "yellow")
+            self.paragraph(self.t.message(note), "yellow")
 
     def took(self, seconds: float) -> None:
         """How long all of it took."""
@@ -61,10 +61,3 @@ class ClaimsConsole(Console):
 
     def _title(self, name: str) -> str:
         return self.t(f"experiments.{name.replace('-', '_')}.title")
-
-    def _claim(self, one: Judged) -> Text:
-        """The claim, below it what its figure is made of, or why there is none."""
-        text = Text(self.t(f"claims.{one.claim.name}"))
-        for line in details(self.t, one):
-            text.append("\n" + line, style="dim")
-        return text
