@@ -22,12 +22,12 @@ class ParsedError(Exception):
 def parsed(given: Sequence[str]) -> ParsedError:
     """The parser for these words and the options that it finds; fails if it refuses them."""
 
-    def stop(parser: argparse.ArgumentParser, given: Sequence[str], known: Sequence[str]) -> None:
-        raise ParsedError(parser, words.parse(parser, given, known))
+    def stop(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
+        raise ParsedError(parser, words.parse(parser, given))
 
     with pytest.MonkeyPatch.context() as patch:
-        for place in cli._COMMANDS.values():
-            patch.setattr(f"{place.partition(':')[0]}.parse", stop)
+        for name in words.COMMANDS:
+            patch.setattr(f"experiment.commands.{name}.parse", stop)
         with pytest.raises(ParsedError) as caught:
             cli._dispatch(list(given), Translator("en"))
     return caught.value

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 import experiment
-from experiment.commands.main import COMMANDS, main
+from experiment.commands.main import main
+from experiment.commands.parser import COMMANDS
 from experiment.config.reading import load_config
 from experiment.config.schema import Config
 from experiment.files.shipped import CONFIGS, config_names
@@ -159,7 +160,7 @@ def test_a_shipped_config_is_run_by_its_name_alone(
             assert "--workers" in complaint(capsys, *words, "--workers", "0", "--lang", "en")
         return
     ran: list[Config] = []
-    monkeypatch.setattr("experiment.commands.run.run", lambda config, _: ran.append(config) or 0)
+    monkeypatch.setattr("experiment.commands.lead.lead", lambda config, _: ran.append(config) or 0)
     for words in ((name,), ("--config", name), ("--config", f"configs/{name}.toml")):
         assert main([*words, "--yes", "--lang", "en"]) == ExitCode.OK
     assert ran == [load_config(CONFIGS / f"{name}.toml", {})] * 3

@@ -10,7 +10,6 @@ import pytest
 import torch
 from real_parts import prepare, session_in
 
-from experiment.commands.token_margins import explain_differences, find_differences
 from experiment.config.schema import Config
 from experiment.events import (
     ArmFinished,
@@ -21,6 +20,7 @@ from experiment.events import (
     TokenMargin,
 )
 from experiment.machine.environment import Environment
+from experiment.measure.token_margins import explain_differences, find_differences
 from experiment.model.load import load_model
 from experiment.record.log import read_record
 from experiment.runner.session import Session

@@ -27,8 +27,8 @@ from experiment.events import (
     decode,
 )
 from experiment.model.builtin import build_model
+from experiment.model.facts import slow_on_cpu
 from experiment.model.load import load_model, load_tokenizer
-from experiment.model.precision import slow_on_cpu
 from experiment.text import LANGUAGES, Translator
 from experiment.text.errors import UserError
 from experiment.text.messages import Message

@@ -9,12 +9,14 @@ import pytest
 from guide_pages import TRANSLATED, WITH_COMMANDS, commands, program_words, read, spans
 from parsed_commands import parsed
 
-from experiment.commands import main as cli
-from experiment.commands.sweep import _expand, _grid
+from experiment.commands.main import main
+from experiment.commands.parser import COMMANDS
+from experiment.commands.run import _overrides
 from experiment.config.reading import load_config
 from experiment.config.schema import Config, config_keys
 from experiment.files.shipped import CONFIGS, config_names, find_config
 from experiment.simulate.names import gpu_of, model_of, policies_of
+from experiment.simulate.sweep import make_cells, read_grid
 from experiment.text.errors import ExitCode, UserError
 
 MAKEFILE = read("Makefile")
@@ -38,7 +40,7 @@ def test_the_program_takes_every_documented_command(given: list[str]) -> None:
         if (options.config or "").startswith("kv/"):
             return  # a reader's own file
         path = find_config(options.config) if options.config else None
-        config = load_config(path, cli._overrides(options))
+        config = load_config(path, _overrides(options))
         assert config.arm_names
         assert not options.quick or config.experiment.name
     elif command in ("simulate", "plan") and options.model:
@@ -46,11 +48,11 @@ def test_the_program_takes_every_documented_command(given: list[str]) -> None:
         assert gpu_of(options.gpu)
         assert policies_of(getattr(options, "policy", None))
     elif command == "sweep" and options.config != "CONFIG":
-        assert _expand(_grid(options.config, options.set or ()))
+        assert make_cells(read_grid(options.config, options.set or ()))
 
 
 def test_every_option_and_key_within_lines_exists() -> None:
-    parsers = [parsed([name]).parser for name in cli.COMMANDS]
+    parsers = [parsed([name]).parser for name in COMMANDS]
     flags = {flag for parser in parsers for flag in parser._option_string_actions}
     found = {span for page in WITH_COMMANDS for span in spans(page)}
     named = {span.split()[0].partition("=")[0] for span in found if span.startswith("--")}
@@ -65,7 +67,7 @@ def test_every_option_and_key_within_lines_exists() -> None:
 @pytest.mark.parametrize("given", [one for one in OURS if {*CHEAP} & {*one}], ids=" ".join)
 def test_the_quick_ones_run(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     try:
-        code: object = cli.main(given)
+        code: object = main(given)
     except SystemExit as left:
         code = left.code or ExitCode.OK
     assert code == ExitCode.OK

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from experiment.commands.main import main
-from experiment.commands.sweep import _expand, _grid
 from experiment.config.reading import read_toml
+from experiment.simulate.sweep import make_cells, read_grid
 from experiment.text import LANGUAGES
 from experiment.text.errors import ExitCode
 
@@ -106,7 +106,7 @@ def test_a_second_time_computes_nothing_and_a_new_axis_only_what_is_new(
         (["CONFIG", "--set", "policy=pagd"], "It takes: static"),
         (["CONFIG", "--set", "gpu=a1000"], "no GPU a1000"),
         (["CONFIG", "--set", "trace=nowhere.csv"], "neither as a file"),
-        (["CONFIG", "--workers", "0"], "not a number of processes"),
+        (["CONFIG", "--workers", "0"], "--workers: 0 is too small"),
         (["missing.toml"], "missing.toml"),
     ],
 )
@@ -135,7 +135,7 @@ def test_without_ray_one_line_says_how_to_get_it(
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_the_grids_of_the_repository_make_cells(path: Path) -> None:
     assert set(read_toml(path)) == {"sweep"}
-    assert 10 <= len(_expand(_grid(str(path), ()))) <= 1000
+    assert 10 <= len(make_cells(read_grid(str(path), ()))) <= 1000
 
 
 def test_a_cell_whose_figure_is_none_is_one_line(

@@ -6,15 +6,15 @@ so that any old run can be evaluated again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
-from experiment.analysis.engine_report import engine_problems, engine_result
 from experiment.analysis.reconcile import reconcile
 from experiment.analysis.results import (
     ArmResult,
+    EngineResult,
     MemoryRow,
     RequestResult,
     SecondPart,
@@ -26,6 +26,8 @@ from experiment.analysis.variation import largest_process, process_variation, va
 from experiment.analysis.watched import foreign_processes, others_cores, watch
 from experiment.events import (
     Channel,
+    EngineReported,
+    EngineStep,
     EnvironmentProbed,
     PoolReserved,
     Reading,
@@ -46,6 +48,45 @@ from experiment.replay.timeline import (
 from experiment.text.messages import Message, message
 from kvsim.core.request import final_tokens
 from kvsim.sizing.geometry import max_concurrent_requests
+from kvsim.sizing.vllm_capacity import VllmCapacity
+
+
+def engine_result(
+    said: EngineReported | None, pool: PoolReserved | None, steps: Sequence[EngineStep]
+) -> EngineResult | None:
+    """The engine's own figures; None for an arm that has no engine but ours."""
+    if said is None:
+        return None
+    block_bytes = pool.slot_bytes * said.block_size if pool else None
+    foretold = None
+    if pool and block_bytes:
+        blocks = pool.budget_bytes // block_bytes
+        foretold = VllmCapacity(blocks, said.block_size, said.max_length)
+    same = {"arm", "event", "t_ns", "block_size"}
+    return EngineResult(
+        **said.model_dump(exclude=same),
+        block_bytes=block_bytes,
+        foretold_tokens=foretold.tokens if foretold else None,
+        foretold_concurrency=foretold.max_concurrency if foretold else None,
+        preempted=sum(step.preempted for step in steps),
+        prefix_queries=sum(step.prefix_queries for step in steps),
+        prefix_hits=sum(step.prefix_hits for step in steps),
+        watched_steps=len(steps),
+    )
+
+
+def engine_problems(steps: Sequence[EngineStep]) -> list[Message]:
+    """Steps after which its count of blocks in use is not that of its block tables."""
+    wrong = [step for step in steps if step.used_blocks != step.table_blocks]
+    if not wrong:
+        return []
+    first = wrong[0]
+    return [
+        message(
+            "problem.engine_blocks",
+            n=len(wrong), step=first.step, reported=first.used_blocks, tables=first.table_blocks,
+        )
+    ]  # fmt: skip
 
 
 def _environment(probed: EnvironmentProbed | None) -> Environment | None:

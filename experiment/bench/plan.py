@@ -17,7 +17,7 @@ from typing import Any
 
 from experiment.arms.launch import VLLM
 from experiment.bench.data import LeftOut
-from experiment.bench.workloads import FULL, ON_GPU, TINY, Workload
+from experiment.bench.workloads import FULL, NAMES, ON_GPU, TINY, Workload
 from experiment.config.schema import Config
 from experiment.machine.thread_variables import bound_cores
 from experiment.text.messages import message
@@ -38,6 +38,9 @@ _FEWER = {
 # Blocks that vLLM has on a CPU too, so that all arms have the same.
 _BLOCK_SIZE = {"cpu": 32, "cuda": 16}
 PROFILED = ("slabs", "paged")
+
+
+ROUNDS, TINY_ROUNDS, LEAST_ROUNDS, MINUTES = 5, 2, 2, 30.0
 
 
 def turned(arms: Sequence[str], number: int) -> list[str]:
@@ -72,10 +75,10 @@ class Options:
     rounds: int
     least: int
     limit_s: float | None
-    threads: int | None
     tiny: bool
-    profile: bool
     out: Path
+    threads: int | None = None
+    profile: bool = False
     device: str = "auto"
     dtype: str = "auto"
     model: str | None = None
@@ -84,6 +87,41 @@ class Options:
     command: tuple[str, ...] = ()
     lang: str = "en"
     usual: bool = False
+
+    @classmethod
+    def asked(
+        cls,
+        out: Path,
+        workloads: Sequence[str] | None = None,
+        arms: Sequence[str] | None = None,
+        rounds: int | None = None,
+        minutes: float | None = None,
+        *,
+        tiny: bool = False,
+        **more: Any,
+    ) -> Options:
+        """Options of a benchmark.
+
+        Args:
+            out: the directory that it writes into.
+            workloads, arms: their names; None: the usual ones.
+            rounds, minutes: whichever is given ends it; neither: :data:`ROUNDS` rounds, as many as
+                begin within :data:`MINUTES`.
+            tiny: see :class:`Options`, as for the fields in ``more``.
+        """
+        limited = minutes is not None or rounds is None
+        return cls(
+            workloads=tuple(workloads or NAMES),
+            usual=workloads is None,
+            arms=tuple(arms if arms is not None else (a for a in ARMS if not (tiny and a == VLLM))),
+            named=arms is not None,
+            rounds=rounds or (TINY_ROUNDS if tiny else ROUNDS),
+            least=1 if minutes is not None else LEAST_ROUNDS,
+            limit_s=(minutes or MINUTES) * 60 if limited else None,
+            tiny=tiny,
+            out=out,
+            **more,
+        )
 
     @property
     def chosen(self) -> list[Workload]:

@@ -35,6 +35,7 @@ from experiment.bench.workloads import Workload
 from experiment.config.schema import Config
 from experiment.events import ArmFailed, Event, Notice, RunStarted
 from experiment.events.wall_clock import wall_clock
+from experiment.files.os_errors import disk_errors
 from experiment.machine.background_load import BUSY_CORES, load_average, others_cores
 from experiment.machine.environment import Environment
 from experiment.machine.packages import check_installed
@@ -79,8 +80,12 @@ class Bench:
         """Run everything; :attr:`data` has what was found, however it ends.
 
         Raises:
-            UserError: before anything was measured.
+            UserError: before anything was measured, or the disk takes no more.
         """
+        with disk_errors(self.options.out):
+            self._run()
+
+    def _run(self) -> None:
         try:
             environment, config, prepared = self._prepare()
         except (UserError, KeyboardInterrupt):

@@ -26,13 +26,12 @@ from experiment.events import (
 )
 from experiment.files.parse_memory import memory_limit
 from experiment.model.checks import check_model, read_model_config
-from experiment.model.facts import build_empty, describe
+from experiment.model.facts import build_empty, describe, slow_on_cpu
 from experiment.model.load import (
     as_text,
     optional_tokenizer,
     reading_tokenizer,
 )
-from experiment.model.precision import slow_on_cpu
 from experiment.model.source import Source, check_files, find_model, use_plain_http
 from experiment.process.wire import Wire, exit_process, serve
 from experiment.text.errors import UserError, user_error

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from experiment.commands.checks import Checks, judge_gate, read_checks, write_comparison
+from experiment.commands.checks import judge_gate, show_comparison
 from experiment.commands.parser import make_parser, parse
 from experiment.compare.baseline import KIND, read_any, read_baseline, write_baseline
+from experiment.compare.checks import Checks, read_checks
 from experiment.compare.results import Side
 from experiment.compare.sides import compare_sides
 from experiment.files.bounded_reading import check_replaceable
@@ -18,6 +19,10 @@ from experiment.text.errors import ExitCode, UserError, user_error
 from experiment.text.messages import message
 
 _TWO = 2
+OPTIONS = {
+    "run*": "RUN", "--baseline": "RUN|FILE", "--gate": "FILE", "--write-baseline": "FILE",
+    "--details": None, "--out": "DIR",
+}  # fmt: skip
 
 
 def compare(words: list[str], t: Translator) -> int:
@@ -26,7 +31,7 @@ def compare(words: list[str], t: Translator) -> int:
     Raises:
         UserError: the words do not name what can be compared.
     """
-    options = parse(_parser(t), words, ())
+    options = parse(make_parser(t, "compare", OPTIONS), words)
     paths = [Path(word) for word in options.run]
     _check_words(options, paths)
     check_replaceable(options.write_baseline, KIND, "--write-baseline")
@@ -37,12 +42,9 @@ def compare(words: list[str], t: Translator) -> int:
     left = _left(paths, checks, new, console)
     if left is not None:
         comparison = compare_sides(left, right)
-        console.show(comparison)
         out = Path(options.out) if options.out else make_run_directory(None, "compare-")
-        console.written(write_comparison(out, comparison, t.lang))
-    code: int = ExitCode.OK
-    if checks.limits is not None:
-        code = judge_gate(Checks(checks.baseline or left, checks.limits), right, console)
+        show_comparison(out, comparison, console)
+    code = judge_gate(Checks(checks.baseline or left, checks.limits), right, console)
     if new is not None:
         _renew(new, right, code, console)
     return code
@@ -82,18 +84,5 @@ def _replaced(new: Path, console: CompareConsole) -> Side | None:
     try:
         return read_baseline(new)
     except UserError as error:
-        text = console.t.message(error.text)
-        console.note(message("compare.unreadable_left", text=text))
+        console.note(message("compare.unreadable_left", text=console.t.message(error.text)))
         return None
-
-
-def _parser(t: Translator) -> argparse.ArgumentParser:
-    parser = make_parser(t, "compare")
-    add = parser.add_argument
-    add("run", nargs="*", metavar="RUN", help=t("help.compare_run"))
-    add("--baseline", metavar="RUN|FILE", help=t("help.baseline"))
-    add("--gate", metavar="FILE", help=t("help.gate"))
-    add("--write-baseline", metavar="FILE", help=t("help.write_baseline"))
-    add("--details", action="store_true", help=t("help.details"))
-    add("--out", metavar="DIR", help=t("help.compare_out"))
-    return parser

@@ -6,7 +6,6 @@ taken as text and checked by :mod:`experiment.config.schema`, which knows how to
 
 from __future__ import annotations
 
-import argparse
 import errno
 import os
 import shlex
@@ -16,50 +15,19 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from experiment.commands.parser import attribute, make_parser, parse
-from experiment.config.reading import load_config, parse_assignment
+from experiment.commands.parser import COMMANDS
 from experiment.files.os_errors import os_reason, unwritable
 from experiment.files.parse_memory import shared_budget
-from experiment.files.shipped import config_names, find_config, program
+from experiment.files.shipped import config_names, program
 from experiment.files.user_cache import cache_directory, home_cache, is_writable
 from experiment.process.interrupts import Interrupts
 from experiment.process.streams import ignore_broken_pipe, reopen_closed_fds
 from experiment.text import LANGUAGES, Translator, detect_language
 from experiment.text.errors import ExitCode, UserError, unknown, user_error
-from experiment.text.messages import message
 
 Command = Callable[[list[str], Translator], int]
-# Where each command is done; a module is imported when its command is given.
-_COMMANDS = {
-    "run": "experiment.commands.main:_run",
-    "render": "experiment.commands.main:_render",
-    "selfcheck": "experiment.commands.main:_selfcheck",
-    "simulate": "experiment.commands.simulate:simulate",
-    "plan": "experiment.commands.plan:plan",
-    "paper": "experiment.commands.paper:paper",
-    "calibrate": "experiment.commands.calibrate:calibrate",
-    "sweep": "experiment.commands.sweep:sweep",
-    "claims": "experiment.commands.claims:claims",
-    "bench": "experiment.commands.bench:bench",
-    "compare": "experiment.commands.compare:compare",
-    "gpucheck": "experiment.commands.gpucheck:gpucheck",
-}
-COMMANDS = tuple(_COMMANDS)
 # Why nobody can even say whether something of a name is there.
 _NO_NAMES = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM)
-# Flags that set one key of the config.
-_CONFIG_FLAGS = {
-    "--device": ("run.device", "auto|cpu|cuda"),
-    "--model": ("model.name", "NAME|DIR"),
-    "--dtype": ("model.dtype", "TYPE"),
-    "--prompts": ("workload.prompts_file", "FILE"),
-    "--max-new-tokens": ("workload.max_new_tokens", "N"),
-    "--max-length": ("cache.max_length", "N"),
-    "--block-size": ("cache.block_size", "N"),
-    "--kv-budget": ("cache.budget", "SIZE"),
-    "--seed": ("run.seed", "N"),
-    "--threads": ("run.threads", "N"),
-}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -125,7 +93,7 @@ def _check_words(words: Sequence[str]) -> None:
             raise user_error("error.bad_name", path=path, why=why) from error
 
 
-def _dispatch(words: list[str], t: Translator) -> int:
+def _dispatch(words: list[str], t: Translator, asked: bool = False) -> int:
     command = words.pop(0) if words and not words[0].startswith("-") else "run"
     if command in config_names():
         sweep = command.startswith("sweep-")
@@ -133,144 +101,37 @@ def _dispatch(words: list[str], t: Translator) -> int:
         command = "sweep" if sweep else "run"
     if command not in COMMANDS:
         raise unknown("command", command, (*COMMANDS, *config_names(), "--help"))
-    module, _, name = _COMMANDS[command].partition(":")
-    handler: Command = getattr(import_module(module), name)
+    if command == "run" and not asked and _asks_for_nothing(words):
+        return _from_menu(words, t)
+    # A module of its name is imported when a command is given.
+    handler: Command = getattr(import_module(f"experiment.commands.{command}"), command)
     return handler(words, t)
 
 
-def _run(words: list[str], t: Translator) -> int:
-    options = parse(_run_parser(t), words, (*COMMANDS, *config_names()))
-    from experiment.arms.launch import VLLM_PYTHON
-    from experiment.commands.checks import read_checks
-    from experiment.commands.menu import choose, list_experiments
-    from experiment.commands.run import RunOptions, resume, run
-
-    if options.list_experiments:
-        list_experiments(t)
-        return ExitCode.OK
-    path = find_config(options.config) if options.config else None
-    overrides = _overrides(options)
-    if options.vllm_python:
-        os.environ[VLLM_PYTHON] = options.vllm_python
-    command = tuple(sys.argv[1:])
-    if _asked_for_nothing(options, overrides):
-        chosen = choose(t)
-        if chosen is None:
-            return ExitCode.OK
-        if chosen:
-            sys.argv[1:] = given = [*chosen, *words]  # as if it had been typed
-            print(t("menu.same", command=shlex.join([*program(), *given])))
-            return _dispatch(given, t)
-    checks = read_checks(options.baseline, options.gate)
-    how = RunOptions(
-        lang=t.lang,
-        yes=options.yes,
-        quiet=options.quiet,
-        ascii=options.ascii,
-        out=Path(options.out) if options.out else None,
-        command=command,
-        checks=checks,
-        details=options.details,
-    )
-    try:
-        config = load_config(path, overrides)
-    except UserError as error:
-        raise _as_typed(error, options) from error
-    if options.quick and config.experiment.name is None:
-        raise user_error("error.quick_alone")
-    if options.resume is None:
-        return run(config, how)
-    if options.out:
-        raise user_error("error.resume.out")
-    return resume(Path(options.resume), config if path else None, overrides, how)
-
-
-def _asked_for_nothing(options: argparse.Namespace, overrides: dict[str, Any]) -> bool:
+def _asks_for_nothing(words: Sequence[str]) -> bool:
     """Whether a person sits at a terminal and has not said what to run."""
-    said = options.config or overrides or options.yes or options.quiet or options.out
-    said = said or options.resume or options.vllm_python
-    at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    return not said and at_terminal and not os.environ.get("CI")
+    rest = iter(words)
+    said = [
+        word
+        for word in rest
+        if word not in ("--ascii", "--details")
+        and not word.startswith("--lang=")
+        and not (word == "--lang" and next(rest, None))
+    ]
+    return not said and sys.stdin.isatty() and sys.stdout.isatty() and not os.environ.get("CI")
 
 
-def _render(words: list[str], t: Translator) -> int:
-    parser = make_parser(t, "render")
-    parser.add_argument("run", nargs="?", metavar="RUN", help=t("help.run_directory"))
-    parser.add_argument("--details", action="store_true", help=t("help.details"))
-    options = parse(parser, words, COMMANDS)
-    if not options.run:
-        raise user_error("error.needs_run", command="render")
-    from experiment.record.simulation import SIM_FILE
+def _from_menu(words: list[str], t: Translator) -> int:
+    """Run what is chosen from the menu, as if it had been typed."""
+    from experiment.commands.menu import choose
 
-    if (Path(options.run) / SIM_FILE).exists():
-        from experiment.commands.simulate import render_simulation
-
-        return render_simulation(Path(options.run), t.lang, options.ascii, options.details)
-    from experiment.commands.render import render
-
-    return render(Path(options.run), t.lang, options.ascii, options.details)
-
-
-def _selfcheck(words: list[str], t: Translator) -> int:
-    options = parse(make_parser(t, "selfcheck"), words, COMMANDS)
-    from experiment.commands.selfcheck import selfcheck
-
-    return selfcheck(t.lang, options.ascii)
-
-
-def _overrides(options: argparse.Namespace) -> dict[str, Any]:
-    """Dotted keys of the config: first ``--set``, then the flags."""
-    values: dict[str, Any] = dict(parse_assignment(text) for text in options.set or ())
-    if options.quick:
-        values["experiment.size"] = "quick"
-    for flag, (key, _) in _CONFIG_FLAGS.items():
-        value = getattr(options, attribute(flag))
-        if value is not None:
-            values[key] = value
-    if options.prompt is not None and options.prompts is not None:
-        raise user_error("error.both_prompts")
-    if options.prompt is not None:
-        values |= {"workload.prompts": options.prompt, "workload.prompts_file": None}
-    if options.arms is not None:
-        values["run.arms"] = [arm.strip() for arm in options.arms.split(",") if arm.strip()]
-    if options.offline:
-        values["model.offline"] = True
-    if options.profile:
-        values["run.profile"] = True
-    return values
-
-
-def _as_typed(error: UserError, options: argparse.Namespace) -> UserError:
-    """The error with the flag that was given in place of the key that it sets."""
-    params = error.text.params
-    for flag, (key, _) in _CONFIG_FLAGS.items():
-        if params.get("config_key") == key and getattr(options, attribute(flag)) is not None:
-            return UserError(message(error.text.key, **{**params, "config_key": flag}))
-    return error
-
-
-def _run_parser(t: Translator) -> argparse.ArgumentParser:
-    parser = make_parser(t, "run")
-    add = parser.add_argument
-    add("--yes", "-y", action="store_true", help=t("help.yes"))
-    add("--config", metavar="FILE", help=t("help.config"))
-    add("--quick", action="store_true", help=t("help.quick"))
-    add("--list-experiments", action="store_true", help=t("help.list_experiments"))
-    add("--set", action="append", metavar="KEY=VALUE", help=t("help.set"))
-    add("--arms", metavar="ARM,...", help=t("help.arms"))
-    add("--prompt", action="append", metavar="TEXT", help=t("help.prompt"))
-    for flag, (_, metavar) in _CONFIG_FLAGS.items():
-        add(flag, metavar=metavar, help=t("help." + attribute(flag)))
-    add("--vllm-python", metavar="PATH", help=t("help.vllm_python"))
-    add("--offline", action="store_true", help=t("help.offline"))
-    add("--profile", action="store_true", help=t("help.profile"))
-    add("--out", metavar="DIR", help=t("help.out"))
-    add("--resume", metavar="RUN", help=t("help.resume"))
-    add("--baseline", metavar="RUN|FILE", help=t("help.baseline"))
-    add("--gate", metavar="FILE", help=t("help.gate"))
-    add("--details", action="store_true", help=t("help.details"))
-    add("--quiet", "-q", action="store_true", help=t("help.quiet"))
-    return parser
+    chosen = choose(t)
+    if chosen is None:
+        return ExitCode.OK
+    if chosen:
+        sys.argv[1:] = words = [*chosen, *words]
+        print(t("menu.same", command=shlex.join([*program(), *words])))
+    return _dispatch(words, t, asked=True)
 
 
 def _asked_language(words: Sequence[str]) -> str | None:

@@ -6,11 +6,11 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from experiment.commands.values import whole
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.files.shipped import CONFIGS, program
 from experiment.process.interrupts import read_answer
 from experiment.simulate.names import gpu_of, model_of, unknown_trace
-from experiment.simulate.values import whole
 from experiment.text import Translator
 from experiment.text.errors import UserError
 from kvsim.traces.generate import PRESETS

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
-import contextlib
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from experiment import __version__
 from experiment.commands.parser import make_parser, parse
@@ -16,9 +15,9 @@ from experiment.text.errors import ExitCode, user_error
 
 if TYPE_CHECKING:
     from experiment.report.console.paper import PaperConsole
-    from kvsim.paper.claims import PaperClaim
 
 DEFAULT_SEEDS = "5"
+OPTIONS = {"--seeds": "N|A,B,...", "--out": "DIR"}
 
 
 def paper(words: list[str], t: Translator) -> int:
@@ -29,8 +28,8 @@ def paper(words: list[str], t: Translator) -> int:
     Raises:
         UserError: seeds that are none, or files that cannot be written.
     """
-    options = parse(_parser(t), words, ())
-    seeds = parse_seeds(options.seeds)
+    options = parse(make_parser(t, "paper", OPTIONS), words)
+    seeds = parse_seeds(options.seeds or DEFAULT_SEEDS)
     directory = Path(options.out) if options.out else default_directory("paper-")
     from experiment.report.console.paper import PaperConsole
 
@@ -39,32 +38,23 @@ def paper(words: list[str], t: Translator) -> int:
 
 
 def _check(seeds: tuple[int, ...], directory: Path, console: PaperConsole) -> int:
-    from kvsim.paper.result import PARTS, claims_by_part, paper_result
+    from experiment.report.files.tables_markdown import summarise
+    from experiment.report.files.write import write_listed
+    from experiment.report.pages.paper import paper_reports, paper_told
+    from kvsim.paper.result import check_paper
 
-    parts: list[list[PaperClaim]] = []
-    try:
-        with console.progress(len(PARTS)) as advance:
-            for part in claims_by_part(seeds):
-                parts.append(part)
-                advance()
-    except KeyboardInterrupt:
-        if not parts:
-            with contextlib.suppress(OSError):
-                directory.rmdir()  # what it holds is not of this command
-            raise
+    lang = console.t.lang
+    result = check_paper(seeds, partial(console.bar, console.t("paper.running")))
     with shielded():  # it took minutes
         rendering_started()
-        result = paper_result([claim for part in parts for claim in part], seeds)
         data = {"program": __version__} | result.to_json()
-        whole = len(parts) == len(PARTS)
-        if not whole:
-            data["interrupted"] = {"done": len(parts), "of": len(PARTS)}
         try:
-            files = _write(directory, data, console.t.lang)
+            files = write_listed(directory, paper_reports(data, lang), lang)
+            summarise(paper_told(console.t, data))
         finally:
             console.show(data)
-    console.show_files(files)
-    if not whole:
+    console.written(*files)
+    if result.interrupted:
         return ExitCode.INTERRUPTED
     return ExitCode.INCOMPLETE if result.failed else ExitCode.OK
 
@@ -86,24 +76,3 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     if not 1 <= numbers[0] <= 1000:
         raise user_error("error.paper.seeds", value=text)
     return tuple(range(numbers[0]))
-
-
-def _parser(t: Translator) -> argparse.ArgumentParser:
-    parser = make_parser(t, "paper")
-    parser.add_argument("--seeds", metavar="N|A,B,...", default=DEFAULT_SEEDS, help=t("help.seeds"))
-    parser.add_argument("--out", metavar="DIR", help=t("help.paper_out"))
-    return parser
-
-
-def _write(directory: Path, data: dict[str, Any], lang: str) -> list[Path]:
-    from experiment.report.facts.paper import paper_csv, paper_json
-    from experiment.report.files.tables_markdown import summarise
-    from experiment.report.pages.index import write_listed
-    from experiment.report.pages.paper import PAGE, paper_html, paper_told
-
-    texts = {
-        "paper.json": paper_json(data), "paper.csv": paper_csv(data), PAGE: paper_html(data, lang)
-    }  # fmt: skip
-    files = write_listed(directory, texts, lang)
-    summarise(paper_told(Translator(lang), data))
-    return files

@@ -7,21 +7,36 @@ wrong with it.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from rich.cells import cell_len
 
 import experiment
 from experiment.config.schema import config_keys
-from experiment.files.shipped import program
+from experiment.files.shipped import config_names, program
 from experiment.report.console.wrap import wrap
 from experiment.text import Translator
 from experiment.text.errors import unknown, user_error
 
+# Each is a function in a module of its name.
+COMMANDS = (
+    "run", "render", "selfcheck", "simulate", "plan", "paper", "calibrate", "sweep", "claims",
+    "bench", "compare", "gpucheck",
+)  # fmt: skip
+_SIMULATOR = ("simulate", "plan", "calibrate")
+_SHORT = {"--yes": "-y", "--quiet": "-q"}
 
-def make_parser(t: Translator, command: str) -> argparse.ArgumentParser:
-    """A parser with the options that every command has."""
+
+def make_parser(
+    t: Translator, command: str, options: Mapping[str, str | None] | None = None
+) -> argparse.ArgumentParser:
+    """A parser with the options that every command has, and its own.
+
+    Args:
+        options: what the value of each is called; None: it has none. ``+`` behind a name: it may
+            be given again and again. A name without dashes is a word, or with ``*`` all of them.
+    """
     parser = _Parser(
         prog=_program() if command == "run" else f"{_program()} {command}",
         description=t(f"help.about_{command}"),
@@ -42,7 +57,24 @@ def make_parser(t: Translator, command: str) -> argparse.ArgumentParser:
         help=t("help.version"),
     )
     parser.add_argument("--help", "-h", action="help", help=t("help.help"))
+    for name, metavar in (options or {}).items():
+        flag = name.rstrip("+*")
+        how: dict[str, Any] = {"metavar": metavar} if metavar else {"action": "store_true"}
+        if not name.startswith("--"):
+            how["nargs"] = "*" if name.endswith("*") else "?"
+        elif name.endswith("+"):
+            how["action"] = "append"
+        short = [_SHORT[flag]] if flag in _SHORT else []
+        parser.add_argument(flag, *short, help=_help(t, command, attribute(flag)), **how)
     return parser
+
+
+def _help(t: Translator, command: str, name: str) -> str:
+    """What an option of a command does; options of the simulator may be called as others are."""
+    keys = [f"help.{command}_{name}", f"help.{name}", f"help.sim.{name}"]
+    if command in _SIMULATOR:
+        keys = [f"help.sim.{command}_{name}", keys[2], keys[1]]
+    return t(next(key for key in keys if t.has(key)))
 
 
 def _program() -> str:
@@ -101,9 +133,7 @@ _VLLM = {
 }
 
 
-def parse(
-    parser: argparse.ArgumentParser, words: Sequence[str], commands: Sequence[str]
-) -> argparse.Namespace:
+def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
     """Options of a command.
 
     Raises:
@@ -125,7 +155,7 @@ def parse(
                 ours += [f"--set {key}=..." for key in keys]
             near = ours[:1] or None
             raise unknown("option", word, flags, near=near, see="--help")
-        if rest[0] in commands:
+        if rest[0] in (*COMMANDS, *config_names()):
             raise user_error("error.command_first", program=_program(), word=rest[0])
         raise user_error("error.stray_word", word=rest[0])
     return options

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
-from typing import Literal, cast
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, cast
 
 from experiment.commands.parser import attribute
-from experiment.simulate.names import format_of, gpu_of, listing, model_of, refused_models
+from experiment.commands.values import choice, number, rate, size, whole
+from experiment.simulate.names import (
+    check_given,
+    format_of,
+    gpu_of,
+    listing,
+    model_of,
+    refused_models,
+)
 from experiment.simulate.setup import Limits, Memory
 from experiment.simulate.trace import TraceOptions, read_options
-from experiment.simulate.values import choice, number, rate, size, whole
 from experiment.text import Translator
 from experiment.text.errors import user_error
-from kvsim.sizing.gpus import GPUFacts
-from kvsim.sizing.models import ModelFacts
 from kvsim.traces.parse import UNITS
 
 TRACE = {
@@ -45,7 +51,6 @@ MODEL = {
     "--latency": "FILE",
     "--list": "WHAT",
 }
-_LISTS = {"--model": "models", "--gpu": "gpus", "--trace": "presets"}
 LIMITS = {
     "--max-num-seqs": "N",
     "--max-num-batched-tokens": "N",
@@ -69,17 +74,6 @@ MOST_CV = 1000.0
 DTYPES = ("float16", "bfloat16", "float32")
 
 
-def add(parser: argparse.ArgumentParser, t: Translator, flags: Mapping[str, str]) -> None:
-    """Add options that take a value."""
-    for flag, metavar in flags.items():
-        parser.add_argument(flag, metavar=metavar, help=help_of(t, flag))
-
-
-def help_of(t: Translator, flag: str) -> str:
-    """What an option of the simulator does."""
-    return t("help.sim." + attribute(flag))
-
-
 def shows_list(options: argparse.Namespace, t: Translator) -> bool:
     """Whether ``--list`` was given; then the list is printed.
 
@@ -95,25 +89,33 @@ def shows_list(options: argparse.Namespace, t: Translator) -> bool:
     return True
 
 
-def model_and_gpu(options: argparse.Namespace, *needed: str) -> tuple[ModelFacts, GPUFacts]:
-    """The model and the GPU that were named, where every other option that is ``needed`` is there.
+def check_needed(options: argparse.Namespace, *needed: str) -> None:
+    """Check that a model, a GPU and every option that is ``needed`` were given.
 
     Raises:
         UserError: a name is unknown, or options are missing: all of them are named.
     """
-    model = model_of(options.model) if options.model else None
-    gpu = gpu_of(options.gpu) if options.gpu else None
-    missing = [
-        flag for flag in ("--model", "--gpu", *needed) if not getattr(options, attribute(flag))
-    ]
-    if model is None or gpu is None or missing:
-        flags = [f"{flag} (--list {_LISTS[flag]})" if flag in _LISTS else flag for flag in missing]
-        either = "_lengths" if {"--prompt-tokens", "--new-tokens"} <= {*missing} else ""
-        raise user_error(f"error.sim.needs{either}", flags=", ".join(flags))
-    return model, gpu
+    for name, find in ((options.model, model_of), (options.gpu, gpu_of)):
+        if name:
+            find(name)
+    flags = ("--model", "--gpu", *needed)
+    check_given({flag: getattr(options, attribute(flag)) for flag in flags})
 
 
-def trace_of(options: argparse.Namespace, max_length: int | None) -> TraceOptions:
+def sizes_of(options: argparse.Namespace) -> dict[str, Any]:
+    """Lengths of requests and blocks, and where the time of a step comes from.
+
+    Raises:
+        UserError: a value does not fit.
+    """
+    return {
+        "max_length": whole("--max-length", options.max_length),
+        "block_size": whole("--block-size", options.block_size) or 16,
+        "latency": Path(options.latency) if options.latency else None,
+    }
+
+
+def trace_of(options: argparse.Namespace) -> TraceOptions:
     """The trace that was asked for.
 
     Raises:
@@ -139,7 +141,6 @@ def trace_of(options: argparse.Namespace, max_length: int | None) -> TraceOption
         factor=factor,
         head=whole("--head", options.head),
         tile=whole("--tile", options.tile),
-        max_length=max_length,
     )
 
 

@@ -42,11 +42,13 @@ from experiment.events.memory import (
     StageEntered,
     Usage,
 )
-from experiment.events.repeats import RepeatFinished, TurnAwaited, TurnStarted
 from experiment.events.workload import (
     ModelPrepared,
+    RepeatFinished,
     RequestFinished,
     TokenMargin,
+    TurnAwaited,
+    TurnStarted,
     WorkloadReady,
     WorkloadRequest,
 )

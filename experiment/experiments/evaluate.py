@@ -19,8 +19,8 @@ from experiment.analysis.experiment_results import (
     Without,
 )
 from experiment.analysis.finding_text import answer
-from experiment.analysis.gains import gains
-from experiment.analysis.results import Results
+from experiment.analysis.gains import BUSY, gains
+from experiment.analysis.results import Gain, Results
 from experiment.config.arms import ARM_GROUPS
 from experiment.config.schema import Config, expand_arms, make_config
 from experiment.events import ModelPrepared, RunFinished, WorkloadReady
@@ -30,7 +30,6 @@ from experiment.experiments.busy import busy_note, cell_others
 from experiment.experiments.cells import Cell, CellEvents
 from experiment.experiments.figures import ENGINE_ARMS, FIGURES, Figure
 from experiment.experiments.found import Found, listed
-from experiment.experiments.ladder import repeated_gains
 from experiment.experiments.measured import ArmMeasured, Measured, cells_of, measure
 from experiment.experiments.prediction import (
     OTHER_ENGINES,
@@ -48,6 +47,50 @@ from experiment.replay.step_rows import StepRow
 from experiment.text.messages import Message, arm_message, message
 from kvsim.sim.arena import FITS, Fit
 from kvsim.sim.metrics import SimResult
+
+_RATE = "tokens_per_s"
+
+
+def repeated_gains(
+    gains: Sequence[Gain], cell: CellEvents, result: CellResult, config: Config
+) -> list[Gain]:
+    """The rungs of a cell's first measured repeat, told of all of them."""
+    rates = {gain.arm: _rates(gain, cell) for gain in gains}
+    arms = [
+        arm.model_copy(update={"figures": {**arm.figures, _RATE: rates[arm.arm]}})
+        if arm.arm in rates
+        else arm
+        for arm in result.arms
+    ]
+    found = Found(config, [result.model_copy(update={"arms": arms})])
+    told = []
+    for place, gain in enumerate(gains):
+        base = gains[place - 1].arm if place else None
+        update = {} if base is None else _step(found, gain.arm, base)
+        rate = {_RATE: rates[gain.arm].value or gain.tokens_per_s}
+        told.append(gain.model_copy(update=rate | update))
+    return told
+
+
+def _rates(gain: Gain, cell: CellEvents) -> FigureValue:
+    """Tokens per second of each measured repeat: all of them generate as many."""
+    seconds = [done.generate_s for done in cell.repeats(gain.arm) if not done.warm_up]
+    if not seconds or min(seconds) <= 0:
+        return FigureValue(value=gain.tokens_per_s)
+    rates = [gain.tokens_per_s * seconds[0] / each for each in seconds]
+    return FigureValue(value=median(rates), values=list(rates))
+
+
+def _step(found: Found, arm: str, base: str) -> dict[str, object]:
+    """The factor over the rung below, or why there is none."""
+    faster = found.ratio(found.cells[0], _RATE, arm, base)
+    if faster is None:
+        return {}
+    why: Message | None = message(BUSY) if faster.busy else None
+    if why is None and faster.enough and not faster.clear:
+        why = message("gains.not_apart")
+    return {"factor": None if why else faster.factor, "reason": why}
+
 
 # What kvsim makes of an arm's requests, of an arena beside it, or why it says nothing.
 Said = SimResult | ArenaPrediction | Message

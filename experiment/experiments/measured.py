@@ -33,8 +33,7 @@ from experiment.events import (
 )
 from experiment.experiments.base import cell_config
 from experiment.experiments.cells import Cell, CellEvents
-from experiment.record.cells import cell_at
-from experiment.record.log import Record
+from experiment.record.log import Record, cell_at
 from experiment.replay.arm_events import ArmEvents, split_by_arm
 from experiment.replay.step_rows import StepRow
 from experiment.replay.timeline import timeline

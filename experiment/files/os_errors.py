@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 from experiment.text.errors import ExitCode, UserError
-from experiment.text.messages import message
+from experiment.text.messages import Message, message
 
 _KNOWN = (
     "EACCES",
@@ -32,6 +33,43 @@ _KNOWN = (
 )
 
 
+class FilesError(OSError):
+    """Some of several files could not be written; the others were.
+
+    Attributes:
+        written: files that are there.
+        failures: name of each file that is not, and why.
+    """
+
+    def __init__(self, written: list[Path], failures: list[tuple[str, Exception]]) -> None:
+        reasons = "; ".join(f"{name}: {type(error).__name__}: {error}" for name, error in failures)
+        super().__init__(reasons)
+        self.written = written
+        self.failures = failures
+
+    def reason(self) -> Message:
+        """Which files, and why; files with one reason are named together."""
+        groups: dict[str, tuple[list[str], Message]] = {}
+        for name, error in self.failures:
+            why = _why(error)
+            groups.setdefault(why.model_dump_json(), ([], why))[0].append(name)
+        parts = [
+            message("error.files_because", files=", ".join(names), why=why.model_dump())
+            for names, why in groups.values()
+        ]
+        return reduce(
+            lambda one, two: message("error.both", one=one.model_dump(), two=two.model_dump()),
+            parts,
+        )
+
+
+def _why(error: Exception) -> Message:
+    """A reason of the system in the user's language; a library's own words as they are."""
+    if isinstance(error, OSError) and error.errno:
+        return Message.model_validate(os_reason(error))
+    return message("error.words", name=type(error).__name__, text=" ".join(str(error).split()))
+
+
 def unwritable(path: Path, error: OSError, exit_code: int = ExitCode.UNWRITABLE) -> UserError:
     """A directory or file can no longer be written, and results are lost."""
     text = message("error.out_unwritable", path=str(path), why=os_reason(error))
@@ -39,7 +77,9 @@ def unwritable(path: Path, error: OSError, exit_code: int = ExitCode.UNWRITABLE)
 
 
 def os_reason(error: OSError) -> dict[str, Any]:
-    """Reason as a nested message; an unknown error is named by its code."""
+    """The reason, to be nested in another message; an unknown one is named by its code."""
+    if isinstance(error, FilesError):
+        return error.reason().model_dump()
     name = errno.errorcode.get(error.errno or 0, "")
     if name in _KNOWN:
         return message(f"error.os.{name}").model_dump()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from experiment.files.os_errors import writing
@@ -22,12 +22,12 @@ _FOLDER = "gpucheck"
 _MOST_LOG = 1 << 20  # the end of a longer one
 
 
-def write_archive(directory: Path, texts: Mapping[str, str]) -> Path:
-    """Pack texts by their names, and the logs of a directory.
+def write_archive(directory: Path, names: Sequence[str]) -> Path:
+    """Pack files of a directory and its logs.
 
     Args:
         directory: of the check.
-        texts: cleaned already.
+        names: of files that hold nothing private.
 
     Raises:
         UserError: it cannot be written.
@@ -36,8 +36,8 @@ def write_archive(directory: Path, texts: Mapping[str, str]) -> Path:
     packed = io.BytesIO()
     with writing(directory, ExitCode.UNWRITABLE):
         with tarfile.open(fileobj=packed, mode="w:gz") as tar:
-            for name, text in (*texts.items(), *_logs(directory)):
-                content = text.encode(errors="replace")
+            files = [(name, (directory / name).read_bytes()) for name in names]
+            for name, content in (*files, *_logs(directory)):
                 # A header of its own: that of a file names its owner.
                 header = tarfile.TarInfo(f"{_FOLDER}/{name}")
                 header.size = len(content)
@@ -46,7 +46,7 @@ def write_archive(directory: Path, texts: Mapping[str, str]) -> Path:
     return path
 
 
-def _logs(directory: Path) -> Iterator[tuple[str, str]]:
+def _logs(directory: Path) -> Iterator[tuple[str, bytes]]:
     """Logs of the parts, and of the processes of the walkthrough."""
     for path in sorted((directory / LOGS).glob("*.log")):
         yield f"{LOGS}/{path.name}", _redacted(path)
@@ -54,8 +54,8 @@ def _logs(directory: Path) -> Iterator[tuple[str, str]]:
         yield f"{LOGS}/walkthrough/{path.name}", _redacted(path)
 
 
-def _redacted(path: Path) -> str:
+def _redacted(path: Path) -> bytes:
     """Redacted before it is cut: half a secret would not be found."""
     text = path.read_text(encoding="utf-8", errors="replace")
     clean: str = without_words(without_private(text))
-    return clean[-_MOST_LOG:]
+    return clean[-_MOST_LOG:].encode(errors="replace")

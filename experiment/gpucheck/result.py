@@ -88,6 +88,11 @@ class GpuCheck(_Data):
         """Whether nothing failed and every part that this machine can run did run."""
         return all(part.verdict == "pass" or self._cannot_run(part) for part in self.parts)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether no part was left out because the check was interrupted."""
+        return all(part.reason != INTERRUPTED for part in self.parts)
+
     def _cannot_run(self, part: PartResult) -> bool:
         on_cpu = self.device == "cpu"
         return part.verdict == "skipped" and on_cpu and part.reason in (NEEDS_GPU, NEEDS_TRITON)

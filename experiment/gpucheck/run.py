@@ -8,11 +8,14 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from experiment import __version__
 from experiment.events import ArmFailed, ArmSkipped, Check, EnvironmentProbed, Event, Notice
 from experiment.events.wall_clock import wall_clock
+from experiment.files.os_errors import disk_errors
+from experiment.gpucheck import parts
 from experiment.gpucheck.child import INTERPRETED
 from experiment.gpucheck.parts import Part, as_task
 from experiment.gpucheck.result import (
@@ -34,6 +37,39 @@ LOGS = "logs"
 _LEAST_S = 5.0
 
 
+# Given the parts and the minutes, shows each part that has ended.
+Progress = Callable[[Sequence[Part], float], AbstractContextManager[Callable[[PartResult], object]]]
+
+
+def check_gpu(
+    directory: Path,
+    minutes: float = 8.0,
+    progress: Progress = lambda *_: nullcontext(lambda _: None),
+) -> GpuCheck:
+    """Check the engine on this machine's GPU, or what can be checked without one.
+
+    Args:
+        directory: is there and empty; what the parts print goes into it.
+        minutes: the time limit of all parts together.
+        progress: shows how far it is.
+
+    Raises:
+        UserError: the disk takes no more.
+        KeyboardInterrupt: before a part had ended; later it ends the check, and the parts that are
+            missing are skipped.
+    """
+    with progress(parts.PARTS, minutes) as ended:
+        examination = Examination(directory, minutes, parts.PARTS, ended)
+        try:
+            with disk_errors(directory):
+                examination.run()
+        except KeyboardInterrupt:
+            if not examination.is_begun:
+                examination.remove_logs()
+                raise
+    return examination.data
+
+
 class Examination:
     """Runs all parts and keeps what they reported.
 
@@ -48,7 +84,7 @@ class Examination:
         directory: Path,
         minutes: float,
         parts: Sequence[Part],
-        ended: Callable[[PartResult], None],
+        ended: Callable[[PartResult], object],
     ) -> None:
         self._directory, self._minutes, self._parts, self._ended = directory, minutes, parts, ended
         self._began = wall_clock()

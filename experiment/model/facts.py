@@ -10,11 +10,9 @@ from experiment.config.schema import Config
 from experiment.events import Event, ModelPrepared, Progress
 from experiment.model.builtin import recorded_sha256
 from experiment.model.checks import max_positions, read_object
-from experiment.model.digest import weights_sha256
 from experiment.model.load import one_line
-from experiment.model.precision import ELEMENT_BYTES, resolve_dtype
 from experiment.model.source import Source, weight_files
-from experiment.model.tensors import check_tensors
+from experiment.model.tensors import check_tensors, weights_sha256
 from experiment.text.errors import user_error
 from experiment.text.messages import Message, message
 from kvsim.files import file_sha256
@@ -22,6 +20,36 @@ from kvsim.sizing.geometry import geometry_from_config
 
 if TYPE_CHECKING:
     from torch import nn
+
+ELEMENT_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+# Flags of /proc/cpuinfo, on x86 and on ARM.
+_FLAGS = {
+    "bfloat16": {"avx512_bf16", "amx_bf16", "bf16"},
+    "float16": {"avx512_fp16", "amx_fp16", "asimdhp"},
+}
+
+
+def resolve_dtype(dtype: str, device: str) -> str:
+    """Name of the torch dtype: what was asked for, or what ``auto`` means on ``device``."""
+    if dtype != "auto":
+        return dtype
+    return "float16" if device == "cuda" else "float32"
+
+
+def slow_on_cpu(dtype: str, cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+    """Whether the CPU has no instructions for ``dtype``; False where that is not known."""
+    wanted = _FLAGS.get(dtype)
+    if wanted is None:
+        return False
+    try:
+        text = cpuinfo.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    for line in text.splitlines():
+        if line.lower().startswith(("flags", "features")):
+            return not wanted & set(line.partition(":")[2].split())
+    return False
+
 
 _REPORT_EVERY = 1 << 26  # bytes
 

@@ -19,6 +19,25 @@ from experiment.text.errors import user_error
 
 if TYPE_CHECKING:
     from torch import nn
+import hashlib
+from collections.abc import Callable
+
+from kvsim.files import file_sha256
+
+
+def weights_sha256(files: list[Path], advance: Callable[[int], None] = lambda _: None) -> str:
+    """Sha256 of the weights: of the one file, or over the names and digests of several.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    if len(files) == 1:
+        return file_sha256(files[0], advance)
+    whole = hashlib.sha256()
+    for path in sorted(files):
+        whole.update(f"{file_sha256(path, advance)}  {path.name}\n".encode())
+    return whole.hexdigest()
+
 
 # Dtypes that are loaded directly or converted; others encode quantized numbers.
 _REAL = ("F64", "F32", "F16", "BF16")

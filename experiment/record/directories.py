@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -37,27 +37,42 @@ def make_run_directory(out: Path | None, prefix: str = "") -> Path:
 def run_directory(out: Path | None, prefix: str = "") -> Iterator[Path]:
     """Create the directory of a run and lock it in the block.
 
+    Where an error leaves it empty, it goes.
+
     Raises:
         UserError: as :func:`make_run_directory`, or another process holds the lock.
     """
     path = make_run_directory(out, prefix)
     with directory_lock(path):
         with writing(path):
-            _check_empty(path)  # the first of two concurrent runs may have written by now
-        yield path
+            _check_empty(path)  # of two that begin at once the second one sees what the first wrote
+        with _kept_if_filled(path):
+            yield path
 
 
 @contextmanager
 def shared_directory(path: Path) -> Iterator[None]:
     """Create a directory if necessary, and lock it in the block.
 
+    Where an error leaves it empty, it goes.
+
     Raises:
         UserError: it cannot be created, or another process holds the lock.
     """
     with writing(path):
         path.mkdir(parents=True, exist_ok=True)
-    with directory_lock(path):
+    with directory_lock(path), _kept_if_filled(path):
         yield
+
+
+@contextmanager
+def _kept_if_filled(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            path.rmdir()  # what it holds is not of this command, or not to be lost
+        raise
 
 
 def _check_empty(path: Path) -> None:

@@ -23,9 +23,11 @@ from experiment.events import (
     OLDEST_SCHEMA,
     SCHEMA_VERSION,
     ArmFailed,
+    CellStarted,
     Event,
     RunResumed,
     RunStarted,
+    TurnStarted,
     decode,
     encode,
 )
@@ -39,6 +41,18 @@ from experiment.text.errors import ExitCode, UserError, user_error
 from experiment.text.messages import message
 from experiment.text.redaction import cleaned_json, cleaner, without_words
 from kvsim.files import PART, write_whole
+
+
+def cell_at(event: Event, before: int | None) -> int | None:
+    """The index of the cell that an event is of, and what follows it; None: of no cell.
+
+    Args:
+        before: that of the event before it.
+    """
+    if isinstance(event, CellStarted):
+        return event.index
+    return event.cell if isinstance(event, TurnStarted) else before
+
 
 EVENTS_FILE = "events.jsonl"
 RUN_FILE = "run.json"

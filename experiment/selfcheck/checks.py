@@ -44,6 +44,16 @@ from experiment.text.messages import Message, message
 _TIMEOUT_S = 300.0
 
 
+def check_instrument() -> list[Check]:
+    """Check channels, sampler and cache on this machine; ``passed`` is None of what is not judged.
+
+    Raises:
+        UserError: the checks could not be made at all.
+    """
+    with scratch_directory() as scratch:
+        return list(all_checks(scratch / "selfcheck.log"))
+
+
 def all_checks(log: Path) -> Iterator[Check]:
     """Every check, those of a device once they are made: of the CPU, then of a GPU that works.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from experiment.text import format_bytes
 from experiment.text.errors import UserError, unknown, user_error
@@ -15,6 +15,7 @@ from kvsim.traces import PRESETS
 from kvsim.traces.formats import FORMATS, TraceFormat
 
 LISTS = ("models", "gpus", "policies", "presets", "formats")
+_LISTED = {"--model": "models", "--gpu": "gpus", "--trace": "presets"}
 DEFAULT_POLICIES: tuple[PolicyName, ...] = ("slabs", "max", "pow2", "oracle", "paged")
 
 
@@ -40,6 +41,21 @@ def gpu_of(name: str) -> GPUFacts:
         return find_gpu(name)
     except UnknownGPUError as error:
         raise unknown_gpu(error) from error
+
+
+def check_given(values: Mapping[str, object]) -> None:
+    """Check that every option has a value.
+
+    Raises:
+        UserError: some have none: all of them are named.
+    """
+    missing = [flag for flag, value in values.items() if not value]
+    if missing:
+        flags = [
+            f"{flag} (--list {_LISTED[flag]})" if flag in _LISTED else flag for flag in missing
+        ]
+        either = "_lengths" if {"--prompt-tokens", "--new-tokens"} <= {*missing} else ""
+        raise user_error(f"error.sim.needs{either}", flags=", ".join(flags))
 
 
 def policies_of(text: str | None) -> tuple[PolicyName, ...]:

@@ -13,10 +13,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Protocol
 
-from experiment.simulate.setup import PreemptionKind, Setup
-from experiment.simulate.trace import Loaded
+from experiment.record.simulation import SCHEMA_VERSION
+from experiment.simulate.names import gpu_of, model_of, policies_of
+from experiment.simulate.setup import (
+    Limits,
+    Memory,
+    PreemptionKind,
+    Setup,
+    head_of,
+    length_limit,
+    make_setup,
+)
+from experiment.simulate.trace import Loaded, TraceOptions, load
+from experiment.text.errors import UserError, user_error
 from experiment.text.messages import Message, message
 from experiment.workload.kvsim_errors import simulation_message
 from kvsim.planning.preemption_cost import recompute_cost, swap_cost
@@ -40,6 +52,11 @@ class Watcher(Protocol):
 
         ``requests``: weight is requests, and what is done are those that have ended.
         """
+
+
+class _Silent:
+    def begin(self, what: Message, weight: int, requests: bool = True) -> Tick:  # noqa: ARG002
+        return lambda _: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +111,106 @@ class Found:
             "notes": [note.model_dump() for note in self.notes],
             "interrupted": self.interrupted,
         }
+
+
+def ask(
+    trace: TraceOptions,
+    model: str,
+    gpu: str,
+    memory: Memory = Memory(),  # noqa: B008
+    limits: Limits = Limits(),  # noqa: B008
+    *,
+    policies: str | None = None,
+    max_length: int | None = None,
+    block_size: int = 16,
+    latency: Path | None = None,
+    samples: int | None = None,
+    beams: int = 1,
+    branching: float | None = None,
+    seed: int = 0,
+    block_sizes: Sequence[int] = (),
+    budgets: Sequence[int] = (),
+    sample_counts: Sequence[int] = (),
+    capacities: Sequence[int] | None = None,
+) -> Question:
+    """Read a trace and find everything that can be wrong before a simulation begins.
+
+    Args:
+        model, gpu: names of the catalogue.
+        policies: names between commas; None: the usual ones.
+        max_length: tokens; None: what the longest request needs.
+        block_size: tokens. ``block_sizes``, ``budgets`` (bytes), ``sample_counts`` and
+            ``capacities`` (blocks): each policy once more with each of them.
+        latency: a file that ``calibrate`` wrote; None: the bound of model and GPU.
+        samples, beams: sequences of each request; ``branching``: the share of steps at which a
+            beam branches.
+
+    Raises:
+        UserError: a name, the trace or the memory does not fit.
+    """
+    if beams > 1 and (samples or 1) > 1:
+        raise user_error("error.sim.unused_beside", flag="--samples", other="--beams")
+    if branching is not None and beams == 1:
+        raise user_error("error.sim.unused", flag="--branching", other="--beams")
+    if beams > limits.max_num_seqs:
+        params = {"config_key": "--beams", "value": beams, "limit": limits.max_num_seqs}
+        raise user_error("error.limit_le", **params)
+    named, device = model_of(model), gpu_of(gpu)
+    setup = make_setup(
+        named, device, memory, max_length=max_length, block_size=block_size, latency=latency,
+        limits=limits, samples=samples, beams=beams,
+        branching=0.5 if branching is None else branching, seed=seed,
+    )  # fmt: skip
+    _check_host(setup)
+    chosen: Sequence[PolicyName] = policies_of(policies)
+    if policies is None and (beams > 1 or (samples or 1) > 1):
+        chosen = [policy for policy in chosen if policy not in CONTIGUOUS]
+    for budget in budgets:
+        replace(memory, budget=budget).kv(named, device)
+    stream = load(replace(trace, max_length=length_limit(named, max_length)))
+    if max_length is None:
+        setup = setup.of_longest(stream.facts.longest)
+    return Question(stream, setup, chosen, block_sizes, budgets, sample_counts, capacities)
+
+
+def _check_host(setup: Setup) -> None:
+    """Host memory that holds no block would be recomputing under another name.
+
+    Raises:
+        UserError: it holds none.
+    """
+    block, room = setup.block_size * setup.slot_bytes, setup.limits.swap_bytes
+    if setup.limits.preemption == "swap" and room < block:
+        raise user_error("error.sim.swap_small", size=room, block=block)
+
+
+def simulate_trace(question: Question, watcher: Watcher | None = None) -> dict[str, Any]:
+    """Simulate every policy; what ``sim.json`` holds.
+
+    Raises:
+        UserError: no policy can run so.
+    """
+    return recorded(start(question), run(question, watcher or _Silent()))
+
+
+def start(question: Question, lang: str = "en", command: Sequence[str] = ()) -> dict[str, Any]:
+    """The part of ``sim.json`` that is known before anything runs."""
+    more = {"lang": lang, "command": list(command)}
+    return head_of("simulation", SCHEMA_VERSION, question.setup, question.stream, **more)
+
+
+def recorded(head: dict[str, Any], found: Found) -> dict[str, Any]:
+    """All of ``sim.json``.
+
+    Raises:
+        UserError: no policy can run so.
+        KeyboardInterrupt: it came before there was a result.
+    """
+    if any(cell["result"] for cell in found.cells):
+        return head | found.to_json()
+    if found.interrupted:
+        raise KeyboardInterrupt
+    raise UserError(found.failed[0])
 
 
 def parts_of(question: Question) -> int:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
+from experiment import __version__
+from experiment.events.wall_clock import wall_clock
+from experiment.simulate.latency_file import read_latency
 from experiment.simulate.names import geometry_error
+from experiment.simulate.trace import Loaded, holds_texts
 from experiment.text.errors import user_error
 from experiment.workload.kvsim_errors import translate_errors
 from kvsim.latency.roofline import Latency, roofline
@@ -218,3 +223,59 @@ def length_limit(model: ModelFacts, asked: int | None) -> int | None:
     if asked is not None and positions is not None and asked > positions:
         raise user_error("error.plan.positions", max_length=asked, positions=positions)
     return asked or positions
+
+
+def make_setup(
+    model: ModelFacts,
+    gpu: GPUFacts,
+    memory: Memory,
+    *,
+    max_length: int | None = None,
+    block_size: int = 16,
+    latency: Path | None = None,
+    **service: Any,
+) -> Setup:
+    """What a model on a GPU is simulated or planned with.
+
+    Args:
+        max_length: tokens of the longest request; None: the model's positions.
+        block_size: tokens of a block.
+        latency: a file that ``calibrate`` wrote; None: the bound of model and GPU.
+        service: fields of :class:`Setup` about requests and the scheduler.
+
+    Raises:
+        UserError: the model or the file is refused, or weights and overhead leave no memory.
+    """
+    geometry = memory.geometry(model)
+    return Setup(
+        model=model,
+        gpu=gpu,
+        gpus=memory.gpus,
+        geometry=geometry,
+        dtype=memory.dtype_of(model),
+        kv_dtype=memory.kv_dtype_of(model),
+        budget=memory.kv(model, gpu),
+        block_size=block_size,
+        max_length=length_limit(model, max_length) or 0,
+        max_length_source="declared",
+        latency=read_latency(latency) if latency else memory.roofline(model, gpu),
+        latency_source="file" if latency else "roofline",
+        **service,
+    )
+
+
+def head_of(
+    kind: str, version: int, setup: Setup, stream: Loaded | None, **more: Any
+) -> dict[str, Any]:
+    """How the record of a simulation or a plan begins: the program, the trace, the setup."""
+    return {
+        "kind": kind,
+        "schema_version": version,
+        "version": __version__,
+        **wall_clock(),
+        **more,
+        "trace": stream.info.to_json() if stream else None,
+        "facts": stream.facts.to_json() if stream else None,
+        "texts": holds_texts(stream.info) if stream else False,
+        "setup": setup.to_json(),
+    }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ class TraceOptions:
     """
 
     source: str
-    read: ReadOptions
+    read: ReadOptions = field(default_factory=lambda: read_options({}))
     requests: int | None = None
     cv: float | None = None
     seed: int = 0

@@ -6,11 +6,15 @@ START ─ worker processes, weights, compilation ─ LOADED ─ cache ─ CACHE_
 
 from __future__ import annotations
 
+import platform
 import time
 from collections import deque
+from collections.abc import Callable
+from importlib.metadata import version
 from operator import attrgetter
 from typing import Any
 
+import torch
 from vllm import SamplingParams
 from vllm.engine.arg_utils import EngineArgs
 from vllm.sampling_params import RequestOutputKind
@@ -20,6 +24,7 @@ from experiment.events import (
     ArmFinished,
     EngineReported,
     EngineStep,
+    Notice,
     RepeatFinished,
     Stage,
 )
@@ -27,7 +32,8 @@ from experiment.events.pace import KEYFRAME_EVERY
 from experiment.events.sampling import SamplingConfig
 from experiment.process.wire import Wire
 from experiment.text.errors import user_error
-from experiment.vllm_worker.facts import decoder, plain, versions
+from experiment.text.messages import message
+from experiment.text.redaction import without_private
 from experiment.vllm_worker.inside import LastStats, MeasuredExecutor, RankReport
 from experiment.vllm_worker.reporter import Reporter
 from experiment.vllm_worker.task import VllmTask
@@ -38,6 +44,45 @@ from experiment.workload.first_prompts import NEW_TOKENS
 from experiment.workload.request_times import RequestProgress
 from kvsim.core.observed import ScheduleTrace
 from kvsim.core.step import FinishReason
+
+
+def decoder(wire: Wire, task: VllmTask) -> Callable[[list[int]], str]:
+    """Token ids → text; where vLLM's Transformers cannot read the tokenizer, no text."""
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            task.directory, local_files_only=True, trust_remote_code=False
+        )
+    except Exception as error:  # the text is for the reader's eyes alone: tokens are compared
+        detail = without_private(str(error))[:200]
+        wire.emit(Notice(text=message("note.vllm_no_text", detail=detail)))
+        return lambda _: ""
+    return lambda tokens: str(tokenizer.decode(tokens, clean_up_tokenization_spaces=False))
+
+
+def versions() -> dict[str, str]:
+    """Of everything whose version may matter."""
+    from vllm import __version__ as vllm_version
+
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": version("transformers"),
+        "vllm": vllm_version,
+    }
+
+
+def plain(value: Any) -> Any:
+    """What a record can hold; a path of the person's home is no part of it."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return without_private(str(value))[:300]
+
 
 _PROGRESS = {"load": "progress.vllm_compile", "compile": "progress.vllm_cache"}
 _REASONS = {"length": FinishReason.LENGTH, "stop": FinishReason.STOP}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kvsim.paper.claims import FittedParameter, PaperClaim, Verdict
@@ -36,12 +37,13 @@ PARTS: tuple[Part, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class PaperResult:
-    """All claims with their context."""
+    """Everything that was compared; of a check that was interrupted, how many parts that is."""
 
     claims: tuple[PaperClaim, ...]
     fitted: tuple[FittedParameter, ...]
     unchecked: tuple[str, ...]
     seeds: tuple[int, ...]
+    interrupted: dict[str, int] | None = None
 
     @property
     def failed(self) -> tuple[PaperClaim, ...]:
@@ -49,7 +51,8 @@ class PaperResult:
         return tuple(each for each in self.claims if each.verdict is Verdict.FAILS)
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON data."""
+        """Plain numbers and names."""
+        broken_off = {"interrupted": self.interrupted} if self.interrupted else {}
         return {
             "format": FORMAT,
             "paper": "arXiv 2309.06180",
@@ -57,11 +60,39 @@ class PaperResult:
             "claims": [each.to_json() for each in self.claims],
             "fitted": [{"item": each.item, "value": each.value} for each in self.fitted],
             "unchecked": list(self.unchecked),
+            **broken_off,
         }
 
 
+# Given the number of parts, shows that one more has ended.
+Progress = Callable[[int], AbstractContextManager[Callable[[], None]]]
+
+
+def check_paper(
+    seeds: Sequence[int], progress: Progress = lambda _: nullcontext(lambda: None)
+) -> PaperResult:
+    """Compare the paper's numbers with ours, each over all seeds.
+
+    Raises:
+        ValueError: no seeds.
+        KeyboardInterrupt: before a part had ended; later it ends the check, see ``interrupted``.
+    """
+    parts: list[list[PaperClaim]] = []
+    try:
+        with progress(len(PARTS)) as advance:
+            for part in claims_by_part(seeds):
+                parts.append(part)
+                advance()
+    except KeyboardInterrupt:
+        if not parts:
+            raise
+    result = paper_result([claim for part in parts for claim in part], seeds)
+    done = {"done": len(parts), "of": len(PARTS)}
+    return result if len(parts) == len(PARTS) else replace(result, interrupted=done)
+
+
 def claims_by_part(seeds: Sequence[int]) -> Iterator[list[PaperClaim]]:
-    """Yield the claims of each of the ``len(PARTS)`` parts.
+    """The claims of one part after another, as they are found; there are ``len(PARTS)``.
 
     Raises:
         ValueError: no seeds.

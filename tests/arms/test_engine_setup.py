@@ -12,7 +12,7 @@ import pytest
 import torch
 from pydantic import BaseModel
 
-from experiment.analysis.kernel_facts import kernel_facts
+from experiment.analysis.conclusions import kernel_facts
 from experiment.arms import engine_setup
 from experiment.arms.engine_setup import (
     announce_kernel,

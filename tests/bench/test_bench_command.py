@@ -20,12 +20,14 @@ from experiment.events import EnvironmentProbed, ModelPrepared, RunFinished
 from experiment.machine.environment import Environment
 from experiment.model.builtin import model_directory
 from experiment.record.log import read_record
-from experiment.report.files.bench_markdown import BEGIN, END, write_page
+from experiment.report.files.markup import marks
+from experiment.report.files.page_markdown import BENCH, write_bench
 from experiment.text import LANGUAGES, catalogue
 from experiment.text.errors import ExitCode, UserError
 from experiment.workload.prepared import Prepared
 
 ASKED = ("slabs", "paged")
+BEGIN, END = marks(BENCH)
 HAN = re.compile(r"[\u4e00-\u9fff]")
 
 
@@ -209,7 +211,7 @@ def test_a_page_that_cannot_be_read_is_left_alone(what: str, tmp_path: Path) -> 
         page.write_bytes(BEGIN.encode() + b"\xff" + END.encode())
     before = page.stat()
     with pytest.raises(UserError) as refused:
-        write_page(page, BenchData(version="1", started="2026-11-22T04:33:57+00:00"))
+        write_bench(page, BenchData(version="1", started="2026-11-22T04:33:57+00:00"))
     assert refused.value.text.key == "error.file_unreadable"
     assert page.stat() == before
 

@@ -15,8 +15,8 @@ from experiment.bench.profiles import Profile
 from experiment.bench.rows import Row
 from experiment.bench.summary import lines
 from experiment.bench.workloads import FULL, TINY, ready
-from experiment.commands.bench import _parser, options_of
-from experiment.commands.parser import parse
+from experiment.commands.bench import OPTIONS, options_of
+from experiment.commands.parser import make_parser, parse
 from experiment.events import ModelPrepared
 from experiment.files.code_cache import numba_cache
 from experiment.machine.thread_record import thread_facts
@@ -117,7 +117,7 @@ def test_a_round_that_would_end_too_late_is_not_begun() -> None:
 def test_an_arm_that_is_no_default_runs_where_it_is_named() -> None:
     growing = "contiguous.growing"
     assert growing not in options(usual=True).on("cuda").arms
-    asked = parse(_parser(Translator("en")), ["--arms", f"{growing},paged"], ())
+    asked = parse(make_parser(Translator("en"), "bench", OPTIONS), ["--arms", f"{growing},paged"])
     assert options_of(asked, Path("none")).arms_of("C", 0) == [growing, "paged"]
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from compare_runs import events
 
-from experiment.commands import run as walkthrough
+from experiment.commands import lead as walkthrough
 from experiment.commands.main import main
 from experiment.events import encode
 from experiment.record.log import EVENTS_FILE
@@ -22,14 +23,15 @@ def test_a_gate_is_judged_by_the_run_of_this_process_whatever_that_takes(
     out, gate = tmp_path / "out", tmp_path / "gate.toml"
     gate.write_text(f'[limits]\n"paged/blocks" = {{ max = {most} }}\n', encoding="utf-8")
 
-    def measure(*_: object) -> tuple[int, bool]:
+    def measure(*_: object) -> int:
         text = "".join(encode(event) + "\n" for event in events())
         (out / EVENTS_FILE).write_text(text, encoding="utf-8")
         monkeypatch.setattr("experiment.files.parse_memory._CHECK_BYTES", 1)
         monkeypatch.setenv("PAGEDKV_MEMORY", "1B")
-        return ExitCode.OK, True
+        return ExitCode.OK
 
-    monkeypatch.setattr(walkthrough, "_measure", measure)
-    monkeypatch.setattr(walkthrough, "draw", lambda *_, **__: True)  # seconds, and tested elsewhere
+    monkeypatch.setattr(walkthrough, "measure", measure)
+    drawn = SimpleNamespace(experiment=None)
+    monkeypatch.setattr(walkthrough, "render_ended", lambda *_: drawn)  # tested elsewhere
     words = ["--yes", "--model", "tiny-gpt2", "--gate", str(gate), "--out", str(out)]
     assert main([*words, "--lang", "en"]) == code

@@ -14,7 +14,7 @@ from compare_runs import events, write
 from experiment.commands.main import main
 from experiment.compare.results import Comparison
 from experiment.report.files.ci_benchmark import FILES
-from experiment.report.files.write import write_reports
+from experiment.report.files.write import run_reports, write_files
 from experiment.text.errors import ExitCode
 
 HAN = re.compile(r"[\u4e00-\u9fff]")
@@ -220,7 +220,7 @@ def test_a_run_writes_what_benchmark_actions_read(tmp_path: Path) -> None:
     from experiment.record.log import read_record
 
     record = read_record(write(tmp_path / "run", events(4)))
-    write_reports(record, evaluate(record), "en")
+    write_files(record.directory, run_reports(record, evaluate(record), "en"))
     found = {
         name: {e["name"]: e for e in json.loads((record.directory / file).read_text("utf-8"))}
         for name, file in FILES.items()

@@ -16,7 +16,6 @@ from made_up import assert_told
 from experiment.analysis.experiment_results import CellResult, ExperimentResult, FigureValue
 from experiment.analysis.results import Results
 from experiment.children.prepare import main as prepare
-from experiment.commands.experiment import opening
 from experiment.config.reading import load_config
 from experiment.config.schema import Config
 from experiment.events import (
@@ -27,6 +26,7 @@ from experiment.events import (
 from experiment.experiments.base import cell_config, planned_cells
 from experiment.experiments.evaluate import picture
 from experiment.experiments.registry import find_experiment
+from experiment.measure.cells import opening
 from experiment.record.log import EventLog, Record, read_record
 from experiment.workload.prepared import Prepared
 

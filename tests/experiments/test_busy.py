@@ -13,7 +13,6 @@ import pytest
 from in_process import Ran
 from made_up import busy_notice, why
 
-from experiment.commands import experiment as lead
 from experiment.compare.facts import read_side
 from experiment.compare.sides import compare_sides
 from experiment.config.schema import Config, make_config
@@ -30,6 +29,7 @@ from experiment.experiments import busy
 from experiment.experiments.evaluate import picture
 from experiment.experiments.measured import cells_of
 from experiment.machine import background_load as noise
+from experiment.measure import cells
 from experiment.record.log import EVENTS_FILE, Record, read_record
 from experiment.record.merged import merged_events
 from experiment.report.console.reporter import ConsoleReporter
@@ -101,7 +101,7 @@ def begun_cell(told: Told, config: Config, device: str = "cpu") -> None:
     """Of a cell whose arms are slabs and blocks, as it is led."""
     started = CellStarted(index=1, of=2, values={}, overrides={}, arms=["slabs", "paged"])
     given = SimpleNamespace(prepared=None, refused={})
-    begin: Any = lead._begin_cell
+    begin: Any = cells._begin_cell
     with Interleaver[None](lambda turn, repeat: None) as turns:
         environment = SimpleNamespace(device=device)
         begin(told, told, started, config, environment, given, ["slabs", "paged"], turns)

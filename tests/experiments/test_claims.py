@@ -14,16 +14,14 @@ from typing import Never
 import pytest
 from in_process import Ran, run, tiny_config
 
-from experiment.commands.claims import (
+from experiment.commands.claims import OPTIONS, _judge_all, _write
+from experiment.commands.parser import make_parser, parse
+from experiment.experiments.claim_runs import (
     Reader,
-    _judge_all,
-    _parser,
-    _write,
     find_place,
     read_found,
     why_not,
 )
-from experiment.commands.parser import parse
 from experiment.experiments.claims import CLAIMS, judge, needed
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.record.log import EVENTS_FILE, RUN_FILE, Record
@@ -36,7 +34,7 @@ SLOT = 1024
 
 def test_the_command_takes_a_yes_as_others_do() -> None:
     for word in ("--yes", "-y"):
-        assert parse(_parser(Translator("en")), [word, "--quick"], ()).quick
+        assert parse(make_parser(Translator("en"), "claims", OPTIONS), [word, "--quick"]).quick
 
 
 def test_every_claim_has_an_experiment_that_there_is() -> None:
@@ -47,7 +45,7 @@ def test_every_claim_has_an_experiment_that_there_is() -> None:
 @pytest.fixture(autouse=True)
 def same_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the version that ran them were this one."""
-    monkeypatch.setattr("experiment.commands.claims.__version__", "test")
+    monkeypatch.setattr("experiment.experiments.claim_runs.__version__", "test")
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +88,8 @@ def test_claims_of_a_real_capacity_run(capacity: Ran, tmp_path: Path) -> None:
     assert judged["steadier"].reason == message("claims.why.reserved")
     others = {name for name, one in judged.items() if one.verdict == "untested"}
     assert others == set(judged) - {"at_once", "saved", "wasted", "used", "steadier"}
-    data, page = _write(tmp_path, list(judged.values()), places, [message("claims.quick")], "en")
+    found, notes = list(judged.values()), [message("claims.quick")]
+    data, page = _write(tmp_path, found, places, notes, Translator("en"))
     rows = json.loads(data.read_text(encoding="utf-8"))["claims"]
     assert [row["claim"] for row in rows] == [claim.name for claim in CLAIMS]
     beams = next(row for row in rows if row["claim"] == "beams")

@@ -14,11 +14,11 @@ from in_process import Ran, run, tiny_config
 
 from experiment.analysis.experiment_results import CellArm, ExperimentResult, FigureValue, Finding
 from experiment.analysis.finding_text import answer
-from experiment.commands.render import _summary
 from experiment.events import Stage, StageEntered
 from experiment.report.facts import experiment as words
 from experiment.report.facts.series import all_series
 from experiment.report.page.page import report_html
+from experiment.report.render import _summary
 from experiment.text import Translator
 from experiment.text.messages import message
 

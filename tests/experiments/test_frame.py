@@ -24,7 +24,7 @@ from experiment.report.console.experiment import show_experiment
 from experiment.report.console.reporter import ConsoleReporter
 from experiment.report.facts import experiment as words
 from experiment.report.files.markdown import markdown
-from experiment.report.files.write import write_reports
+from experiment.report.files.write import run_reports, write_files
 from experiment.text import LANGUAGES, Translator, catalogue
 from experiment.text.errors import UserError
 from experiment.text.messages import message
@@ -253,7 +253,8 @@ def test_the_result_is_told_in_either_language(
 
 
 def test_every_file_is_written_and_holds_the_experiment(capacity: Ran) -> None:
-    write_reports(capacity.shown, capacity.results, "en")
+    reports = run_reports(capacity.shown, capacity.results, "en")
+    write_files(capacity.shown.directory, reports)
     directory = capacity.record.directory
     table = (directory / "experiment.csv").read_text(encoding="utf-8").splitlines()
     cells, arms = len(capacity.result.cells), len(ALL_ARMS)

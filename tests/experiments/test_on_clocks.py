@@ -12,7 +12,6 @@ from in_process import Ran, run, tiny_config
 from made_up import beside, busy_notice, sides, why
 
 from experiment.analysis.finding_text import answer
-from experiment.commands.experiment import _spared
 from experiment.config.reading import load_config
 from experiment.config.schema import Config
 from experiment.events import (
@@ -27,8 +26,9 @@ from experiment.experiments.capacity import CAPACITY
 from experiment.experiments.cells import Cell
 from experiment.experiments.load import KEEPS_UP, LATER, in_time, kept_up, later_tokens
 from experiment.experiments.measured import Measured, cells_of, measure
-from experiment.experiments.people import questions
+from experiment.experiments.prefix import questions
 from experiment.experiments.serving import SERVING, poisson
+from experiment.measure.cells import _spared
 from experiment.model.tokenizer import gpt2_tokenizer
 from experiment.report.facts import experiment as words
 from experiment.report.facts.bilingual import Bilingual

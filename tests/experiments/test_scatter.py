@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from made_up import Figures, cell, found_of
 
-from experiment.experiments.scatter import NOISY
-from experiment.experiments.time_notes import time_notes
+from experiment.experiments.time_notes import NOISY, time_notes
 
 
 def test_a_share_next_to_nothing_does_not_make_a_machine_noisy() -> None:

@@ -10,11 +10,11 @@ from markupsafe import escape
 
 from experiment import __version__
 from experiment.analysis.finding_text import whole
-from experiment.commands.resume import read_resumption
 from experiment.events import CellStarted, Event, RunFinished, RunStarted, encode
 from experiment.experiments.base import planned_cells
 from experiment.experiments.evaluate import picture
 from experiment.experiments.registry import EXPERIMENTS
+from experiment.measure.resume import read_resumption
 from experiment.record.log import EVENTS_FILE, Record, read_record
 from experiment.report.console.experiment import show_experiment
 from experiment.report.console.reporter import ConsoleReporter

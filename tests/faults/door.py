@@ -25,12 +25,12 @@ import event_makers  # noqa: E402
 import jinja2  # noqa: E402
 
 from experiment.arms.launch import Launch  # noqa: E402
-from experiment.commands import run as walkthrough  # noqa: E402
 from experiment.commands.main import main  # noqa: E402
 from experiment.events import EnvironmentProbed  # noqa: E402
 from experiment.machine import background_load as noise  # noqa: E402
 from experiment.machine import thread_variables  # noqa: E402
 from experiment.machine.environment import Environment  # noqa: E402
+from experiment.measure import run as measuring  # noqa: E402
 from experiment.memory import settle  # noqa: E402
 from experiment.report.files import write as files  # noqa: E402
 from experiment.runner import session as runner  # noqa: E402
@@ -85,12 +85,12 @@ def arrange(told: dict[str, Any]) -> None:
             setattr(runner.Session, method, and_ends)
 
     if told["hang_in"] == "between":
-        walkthrough._gate = lambda *_: time.sleep(600)
+        measuring._gate = lambda *_: time.sleep(600)
 
     raises(told["signal_in"], "the first line", "emit")
     raises(told["signal_in"], "the last process", "close")
     files.draw_plots = lambda *_: iter(())  # type: ignore[assignment] # seconds for each run
-    walkthrough._import_late = lambda: None
+    measuring._import_late = lambda: None
     kept = jinja2.FileSystemBytecodeCache(os.environ["PAGEDKV_CACHE"])
     jinja2.Environment = partial(jinja2.Environment, bytecode_cache=kept)  # type: ignore[misc, assignment]
     runner.has_background_load = thread_variables.has_background_load = lambda: False  # type: ignore[assignment]

@@ -16,11 +16,10 @@ from programs import ARMS, Starter, arm_ended, arm_steps
 from sweeps import full
 
 from experiment.analysis.conclusions import evaluate
-from experiment.commands import render as rendering
 from experiment.commands.main import main
-from experiment.commands.render import render
 from experiment.events import RunFinished
 from experiment.record.log import EVENTS_FILE, read_record
+from experiment.report import render as rendering
 from experiment.text.errors import ExitCode, UserError
 
 ROOT = Path(__file__).parents[2]
@@ -144,7 +143,7 @@ def draw_it_on_a_full_disk(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(rendering, "write_summary", full)
         with pytest.raises(UserError) as caught:
-            render(out, "en", ascii_only=False)
+            rendering.render(out, "en")
     assert caught.value.text.params["why"]["key"] == "error.os.ENOSPC"
 
 
@@ -154,6 +153,7 @@ def test_a_line_that_does_not_fit_is_taken_back(tmp_path: Path) -> None:
 import resource, sys
 from pathlib import Path
 from experiment.events import Notice, RunFinished, RunStarted
+from experiment.report import render as rendering
 from experiment.text.errors import UserError
 from experiment.text.messages import message
 from experiment.record.log import EventLog

@@ -16,7 +16,6 @@ from programs import ARMS, Starter, arm_steps
 from experiment.analysis.conclusions import evaluate
 from experiment.arms.launch import VLLM_PYTHON
 from experiment.commands import main as cli
-from experiment.commands.resume import read_resumption
 from experiment.events import (
     SCHEMA_VERSION,
     EnvironmentProbed,
@@ -28,6 +27,7 @@ from experiment.events import (
 from experiment.files.locks import lock
 from experiment.files.scratch import PACKAGES, OwnPackages
 from experiment.machine.environment import Environment
+from experiment.measure.resume import read_resumption
 from experiment.record.log import EVENTS_FILE, read_record
 from experiment.text.errors import ExitCode, UserError
 

@@ -15,7 +15,6 @@ from sweeps import full
 
 from experiment.analysis.experiment_results import ExperimentResult
 from experiment.commands import main as cli
-from experiment.commands.resume import ArmKey, finished_arms, read_resumption
 from experiment.config.reading import load_config
 from experiment.events import (
     ArmSkipped,
@@ -28,6 +27,7 @@ from experiment.events import (
     encode,
 )
 from experiment.machine.environment import Environment
+from experiment.measure.resume import ArmKey, finished_arms, read_resumption
 from experiment.record.log import EVENTS_FILE, RUN_FILE, read_record
 from experiment.text.errors import ExitCode
 from experiment.text.messages import Message, message
@@ -157,7 +157,7 @@ def test_one_that_contradicts_itself_ends_once_more_as_it_did(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a gate, and with one, whatever that says: 3, as the run itself ended."""
-    monkeypatch.setattr("experiment.commands.resume.__version__", "test")
+    monkeypatch.setattr("experiment.measure.resume.__version__", "test")
     small = {"experiment.size": "quick"} | SMALL | {"experiment.values": VALUES[:1]}
     ran = run_in_process(load_config(CONFIG, small), tmp_path / "run")
     log, gate = ran.record.directory / EVENTS_FILE, tmp_path / "gate.toml"
@@ -209,7 +209,7 @@ def test_what_was_left_out_is_left_to_run_only_where_it_can_run_now(
 ) -> None:
     (tmp_path / EVENTS_FILE).write_text("".join(skipped(killed, why)), encoding="utf-8")
     there = "python" if vllm else message("vllm.missing")
-    monkeypatch.setattr("experiment.commands.resume.find_vllm", lambda device: there)
+    monkeypatch.setattr("experiment.measure.resume.find_vllm", lambda device: there)
     found = read_resumption(tmp_path, None, {})
     assert found.missing == missing
     assert found.complete is (not missing)

@@ -7,7 +7,6 @@ from typing import Any
 from event_makers import BATCH, PAGED, batch_arm, head, paged_arm, record
 
 from experiment.analysis.conclusions import evaluate
-from experiment.commands.resume import finished_arms
 from experiment.events import (
     ArmFailed,
     ArmSkipped,
@@ -23,6 +22,7 @@ from experiment.events import (
     TurnStarted,
 )
 from experiment.experiments.measured import cells_of
+from experiment.measure.resume import finished_arms
 from experiment.record.merged import merged_events
 from experiment.text.messages import message
 

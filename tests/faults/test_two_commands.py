@@ -19,7 +19,7 @@ from experiment.analysis.conclusions import evaluate
 from experiment.commands.main import main
 from experiment.files.locks import directory_lock, is_locked
 from experiment.record.log import EVENTS_FILE, EventLog, read_record
-from experiment.report.pages import index
+from experiment.report.files import write
 from experiment.text.errors import ExitCode
 
 ROOT = Path(__file__).parents[2]
@@ -145,7 +145,7 @@ def test_a_comparison_is_written_when_another_one_is_done(
     out.mkdir()
     words = ["compare", run, run, "--out", str(out), "--lang", "en"]
     process = hold(out)
-    monkeypatch.setattr(index, "RENDER_WAIT_S", 0.1)
+    monkeypatch.setattr(write, "RENDER_WAIT_S", 0.1)
     assert main(words) == ExitCode.USAGE
     assert list(out.iterdir()) == []
     monkeypatch.undo()
@@ -156,6 +156,6 @@ def test_a_comparison_is_written_when_another_one_is_done(
 def test_whoever_draws_does_not_wait_for_ever(
     hold: Hold, simulation: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("experiment.commands.simulate.RENDER_WAIT_S", 0.2)
+    monkeypatch.setattr("experiment.report.render.RENDER_WAIT_S", 0.2)
     hold(simulation)
     assert main(["render", str(simulation), "--lang", "en"]) == ExitCode.USAGE

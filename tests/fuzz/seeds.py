@@ -40,21 +40,15 @@ def side() -> Side:
 def simulation() -> dict[str, Any]:
     """A record of a small simulation, as ``simulate`` writes it."""
     from experiment.commands import simulate as command
-    from experiment.commands.parser import parse
+    from experiment.commands.parser import make_parser, parse
+    from experiment.simulate.run import simulate_trace
     from experiment.text import Translator
 
     words = ["--trace", "sharegpt-like", "--requests", "12", "--rate", "5", "--model", "gpt2"]
     words += ["--gpu", "a100-80gb", "--policy", "max,paged", "--block-sizes", "8"]
     words += ["--budgets", "1GiB"]
-    parser = command._parser(Translator("en"))
-    question = command._question(parse(parser, words, ()))
-    found = command.run(question, _Silent())
-    return command._head(question, "en") | found.to_json()
-
-
-class _Silent:
-    def begin(self, what: object, total: int, requests: bool = True) -> Any:
-        return lambda n: None
+    parser = make_parser(Translator("en"), "simulate", command.OPTIONS)
+    return simulate_trace(command._question(parse(parser, words)))
 
 
 def configs() -> list[bytes]:

@@ -20,7 +20,6 @@ from pathlib import Path
 import seeds
 
 from experiment.commands.main import main
-from experiment.commands.sweep import _expand, _grid
 from experiment.compare.baseline import read_baseline
 from experiment.compare.facts import read_side
 from experiment.compare.gate import judge, read_gate
@@ -29,6 +28,7 @@ from experiment.config.reading import load_config, parse_assignment
 from experiment.files.parse_memory import memory_limit
 from experiment.report.console.compare import CompareConsole
 from experiment.simulate.latency_file import read_latency
+from experiment.simulate.sweep import make_cells, read_grid
 from experiment.text import LANGUAGES, Translator
 from experiment.text.errors import ExitCode, UserError
 from experiment.workload.kvsim_errors import translate_errors
@@ -109,13 +109,13 @@ def _program(*words: str) -> None:
 def _nothing_heavy() -> Iterator[None]:
     """Commands go as far as they can without a model; plots are drawn by other tests."""
     import experiment.bench.run
+    import experiment.commands.lead
     import experiment.commands.main
-    import experiment.commands.run
     import experiment.commands.selfcheck
-    import experiment.commands.sweep
     import experiment.gpucheck.run
     import experiment.report.files.write
     import experiment.simulate.run
+    import experiment.simulate.sweep
     import kvsim.paper.result
 
     def run(config: object, options: object) -> int:
@@ -123,12 +123,12 @@ def _nothing_heavy() -> Iterator[None]:
         return 0
 
     replaced = (
-        (experiment.commands.run, "run", run),
+        (experiment.commands.lead, "lead", run),
         (experiment.commands.selfcheck, "selfcheck", lambda *_: 0),
         (experiment.bench.run.Bench, "run", lambda _: None),
         (experiment.gpucheck.run.Examination, "run", lambda _: None),
         (experiment.report.files.write, "draw_plots", lambda *_: ()),
-        (experiment.commands.sweep, "_computed", lambda *_: ()),
+        (experiment.simulate.sweep, "_computed", lambda *_: ()),
         (kvsim.paper.result, "claims_by_part", lambda _: iter(())),
     )
     before = [(holder, name, getattr(holder, name)) for holder, name, _ in replaced]
@@ -238,7 +238,7 @@ def _latency(data: bytes, place: Path) -> None:
 
 
 def _sweep(data: bytes, place: Path) -> None:
-    _expand(_grid(str(_file(place, data)), ()))
+    make_cells(read_grid(str(_file(place, data)), ()))
 
 
 def _prompts(data: bytes, place: Path) -> None:

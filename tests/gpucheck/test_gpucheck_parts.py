@@ -35,18 +35,14 @@ from experiment.gpucheck.run import Examination
 from experiment.gpucheck.tiny_models import tiny
 from experiment.gpucheck.walkthrough import arm_checks
 from experiment.machine.environment import Environment, TorchFacts
-from experiment.report.files.gpucheck_markdown import (
-    BEGIN,
-    END,
-    NONE_YET,
-    gpus_markdown,
-    write_gpus,
-)
+from experiment.report.files.markup import marks
+from experiment.report.files.page_markdown import GPUS, NONE_YET, gpus_markdown, write_gpus
 from experiment.text import LANGUAGES, Translator, catalogue
 from experiment.text.errors import UserError
 from experiment.text.messages import Message, message
 
 HERE = Path(__file__).parent
+BEGIN, END = marks(GPUS)
 PASSED = message("gpucheck.passed", n=3)
 
 

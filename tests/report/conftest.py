@@ -10,7 +10,7 @@ from sample import make_record
 
 from experiment.analysis.conclusions import evaluate
 from experiment.record.log import Record
-from experiment.report.files.write import write_reports
+from experiment.report.files.write import run_reports, write_files
 from experiment.report.page.page import report_html
 
 
@@ -19,7 +19,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run directory with every file of a report, in English."""
     directory = tmp_path_factory.mktemp("run")
     record = make_record(directory)
-    write_reports(record, evaluate(record), "en")
+    write_files(record.directory, run_reports(record, evaluate(record), "en"))
     return directory
 
 

@@ -11,9 +11,10 @@ from axe_check import WAYS, needs_axe, violations
 from made_up_machine import cuda_environment
 from test_tables_page import page_of, side
 
-from experiment.commands.checks import write_comparison
 from experiment.compare.sides import compare_sides
 from experiment.gpucheck.result import NEEDS_GPU, CheckResult, GpuCheck, PartResult
+from experiment.report.files.write import write_listed
+from experiment.report.pages.compare import compare_reports
 from experiment.report.pages.gpucheck import gpucheck_html
 from experiment.report.pages.index import index_html
 from experiment.report.pages.index_entries import Entry
@@ -33,7 +34,8 @@ def index_page(_: Path, lang: str) -> str:
 
 
 def compare_page(scratch: Path, lang: str) -> str:
-    write_comparison(scratch / "compare", compare_sides(side(1), side(3)), lang)
+    reports = compare_reports(compare_sides(side(1), side(3)), lang)
+    write_listed(scratch / "compare", reports, lang)
     return (scratch / "compare" / "compare.html").read_text(encoding="utf-8")
 
 

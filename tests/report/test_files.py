@@ -13,12 +13,13 @@ from sample import BLOCK, LENGTHS, MAX_LENGTH, NEW, SLOT_BYTES, make_record
 
 from experiment.analysis.conclusions import evaluate
 from experiment.analysis.metrics import METRICS
+from experiment.files.os_errors import FilesError
 from experiment.report.facts.series import all_series
 from experiment.report.facts.tables import timeline_csv
 from experiment.report.files import fonts
 from experiment.report.files import write as files
 from experiment.report.files.plots import PAINT, draw_plots
-from experiment.report.files.write import ReportError, write_reports
+from experiment.report.files.write import run_reports, write_files
 from kvsim.accounting.ledger import SlotState
 
 NAMES = {
@@ -111,8 +112,8 @@ def test_one_failure_does_not_take_the_other_files_with_it(
     record = make_record(tmp_path)
     results = evaluate(record)
     monkeypatch.setattr(files, "summary_frame", broken)
-    with pytest.raises(ReportError) as caught:
-        write_reports(record, results, "en")
+    with pytest.raises(FilesError) as caught:
+        write_files(tmp_path, run_reports(record, results, "en"))
     assert [name for name, _ in caught.value.failures] == ["summary.csv"]
     written = {str(path.relative_to(tmp_path)) for path in caught.value.written}
     assert written == NAMES - {"summary.csv"}
@@ -121,13 +122,13 @@ def test_one_failure_does_not_take_the_other_files_with_it(
 
 def test_a_run_without_arms_still_has_a_report(tmp_path: Path) -> None:
     record = make_record(tmp_path, arms=())
-    assert len(write_reports(record, evaluate(record), "zh")) == len(NAMES)
+    assert len(write_files(tmp_path, run_reports(record, evaluate(record), "zh"))) == len(NAMES)
     assert timeline_csv(record, all_series(record)).strip() == ""
 
 
 def test_reports_are_the_same_every_time(report: Path, tmp_path: Path) -> None:
     record = make_record(tmp_path)
-    write_reports(record, evaluate(record), "en")
+    write_files(tmp_path, run_reports(record, evaluate(record), "en"))
     for name in NAMES:
         assert (tmp_path / name).read_bytes() == (report / name).read_bytes(), name
 

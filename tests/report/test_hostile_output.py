@@ -32,7 +32,8 @@ from experiment.record.log import EVENTS_FILE, read_record
 from experiment.report.console.reporter import ConsoleReporter
 from experiment.report.facts.csv_text import csv_text
 from experiment.report.facts.tables import to_csv
-from experiment.report.files.markdown import markdown, plain
+from experiment.report.files.markdown import markdown
+from experiment.report.files.markup import plain
 from experiment.report.files.plots import draw_plots
 from experiment.text import LANGUAGES, STEERING, Translator, readable
 from experiment.text.errors import ExitCode

@@ -20,11 +20,11 @@ from sample import BUDGET, PROMPTS, make_record
 
 from experiment.analysis.conclusions import evaluate
 from experiment.analysis.results import ArmResult, Results
-from experiment.commands.render import _summary
 from experiment.events import EnvironmentProbed
 from experiment.record.log import Record
 from experiment.replay.arm_events import split_by_arm
 from experiment.report.page.page import report_html
+from experiment.report.render import _summary
 from experiment.text import Translator
 from experiment.text.messages import message
 

@@ -17,12 +17,8 @@ from sample import make_record
 
 from experiment.analysis.conclusions import evaluate
 from experiment.analysis.results import Results
-from experiment.report.files.markdown import (
-    MOST_BYTES,
-    MOST_OF_A_STEP,
-    markdown,
-    write_step_summary,
-)
+from experiment.report.files.markdown import markdown
+from experiment.report.files.markup import MOST_BYTES, MOST_OF_A_STEP, write_step_summary
 from experiment.report.pages.index import index_html, write_index
 from experiment.report.pages.index_entries import Entry, entries
 from experiment.text import LANGUAGES, Translator

@@ -25,7 +25,6 @@ from test_run_tables import engine, step
 
 from experiment.analysis.conclusions import evaluate
 from experiment.commands.main import main
-from experiment.commands.selfcheck import show_checks
 from experiment.events import Check, RunFinished
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.record.log import Record
@@ -34,6 +33,7 @@ from experiment.report.console.claims import ClaimsConsole
 from experiment.report.console.environment import show_environment
 from experiment.report.console.paper import PaperConsole
 from experiment.report.console.reporter import ConsoleReporter
+from experiment.report.console.selfcheck import show_checks
 from experiment.report.console.sweep import SweepConsole
 from experiment.report.console.table import Table
 from experiment.report.console.wrap import wrap
@@ -87,7 +87,7 @@ def printed(lang: str, folder: Path) -> Iterator[Callable[[], object]]:
     yield lambda: PaperConsole(lang).show(full_paper())
     yield lambda: BenchConsole(lang).show(full_bench())
     (folder / "sweep").mkdir()
-    yield lambda: SweepConsole(lang).show(full_sweep(), folder / "sweep")
+    yield lambda: SweepConsole(lang).show(full_sweep(), [folder / "sweep"])
     checks = [Check(check="c", passed=p, text=message("failure.out_of_memory"))
               for p in (True, False, None)]  # fmt: skip
     yield lambda: show_checks(out, checks)

@@ -17,17 +17,17 @@ from full_tables import full_bench, full_claims, full_paper, full_sweep
 
 from experiment.bench.data import BenchData, Round, write_data
 from experiment.bench.rows import Row
-from experiment.commands.checks import write_comparison
-from experiment.commands.claims import claim_row
 from experiment.compare.results import Figure, Side
 from experiment.compare.sides import compare_sides
+from experiment.experiments.claim_runs import claim_row
 from experiment.experiments.claims import CLAIMS, Judged, judge
 from experiment.report.facts.bench_tables import all_tables
-from experiment.report.files.markdown import plain
+from experiment.report.files.markup import plain
 from experiment.report.files.tables_markdown import summarise
+from experiment.report.files.write import write_listed
 from experiment.report.pages.bench import bench_html
 from experiment.report.pages.claims import claims_html, claims_told
-from experiment.report.pages.compare import compare_csv, compare_html
+from experiment.report.pages.compare import compare_csv, compare_html, compare_reports
 from experiment.report.pages.index import write_index
 from experiment.report.pages.index_entries import entries
 from experiment.report.pages.paper import paper_html, paper_told
@@ -242,7 +242,8 @@ def test_the_index_lists_them_newest_first_with_what_they_found(tmp_path: Path) 
         (reports / kind / f"{kind}.html").write_text("<p>", encoding="utf-8")
     write_data(reports / "bench", BENCH)
     (reports / "bench" / "bench.html").write_text("<p>", encoding="utf-8")
-    written = write_comparison(reports / "compare", compare_sides(side(1), side(3)), "en")
+    files = compare_reports(compare_sides(side(1), side(3)), "en")
+    written = write_listed(reports / "compare", files, "en")
     assert written[-1] == reports / "index.html"
     for hours, kind in enumerate(("paper", "claims", "compare")):
         summary = next((reports / kind).glob("*.json"))

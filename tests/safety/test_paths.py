@@ -10,7 +10,8 @@ from written_runs import sample_run
 
 from experiment.commands.main import main
 from experiment.files.bounded_reading import check_inside
-from experiment.report.files.sweep import write_sweep
+from experiment.report.files.write import write_files
+from experiment.report.pages.sweep import sweep_reports
 from experiment.text.errors import ExitCode
 from kvsim.sweep import AXES, CellStore
 from kvsim.sweep.summary import MEASURES
@@ -62,7 +63,7 @@ def test_what_a_sweep_writes_replaces_a_link(tmp_path: Path, outside: Path, name
     path = tmp_path / name
     path.symlink_to(outside / "kept")
     row = dict.fromkeys(["id", *AXES, "trace_sha256", "error", *MEASURES])
-    write_sweep(tmp_path, [row | {"id": "c0", "policy": "paged"}], "en")
+    write_files(tmp_path, sweep_reports([row | {"id": "c0", "policy": "paged"}], "en"))
     assert (outside / "kept").read_text(encoding="utf-8") == "kept"
     assert not path.is_symlink()
     assert "paged" in path.read_text(encoding="utf-8")

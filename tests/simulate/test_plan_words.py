@@ -12,10 +12,10 @@ import pytest
 from event_makers import whole_run
 
 from experiment.commands.main import main
-from experiment.commands.plan import running_at
 from experiment.record.log import EventLog
+from experiment.simulate.calibrate import step_records
 from experiment.simulate.latency_file import read_latency
-from experiment.simulate.recorded import step_records
+from experiment.simulate.plan import running_at
 from experiment.text.errors import ExitCode
 from kvsim.core.request import final_tokens
 from kvsim.latency.roofline import LinearLatency, StepWork

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from rich.status import Status
 from rich.text import Text
 
@@ -11,23 +9,21 @@ from experiment.bench.data import BenchData
 from experiment.bench.rows import Row
 from experiment.events import Event, Notice
 from experiment.report.console.display import Shown
-from experiment.report.console.table import Table
-from experiment.report.console.terminal import terminal
+from experiment.report.console.lines import Console
 from experiment.report.console.wrap import wrap
 from experiment.report.facts.bench import facts
 from experiment.report.facts.bench_tables import Cells, all_tables
-from experiment.report.facts.texts import arm_name, translator
+from experiment.report.facts.texts import arm_name
 from experiment.text.messages import Message
 
 _WIDEST = 100
 
 
-class BenchConsole:
+class BenchConsole(Console):
     """Prints what a benchmark does and what it came to."""
 
     def __init__(self, lang: str, ascii_only: bool = False) -> None:
-        self.t = translator(lang, ascii_only)
-        self.console = terminal(ascii_only)
+        super().__init__(lang, ascii_only)
         self._status: Shown[Status] = Shown()
 
     def say(self, text: Message) -> None:
@@ -71,15 +67,11 @@ class BenchConsole:
         for cells in all_tables(self.t, data):
             self._table(cells)
 
-    def written(self, path: Path) -> None:
-        """Where everything is."""
-        self.console.print(self.t("bench.written", path=str(path)), soft_wrap=True)
-
     def _table(self, cells: Cells) -> None:
         self.console.print()
         self.console.print(Text(cells.title, style="bold"))
         numbers = set(range(len(cells.header))) - set(cells.left)
-        table = Table(self.t, *cells.header, right=numbers)
+        table = self.table(*cells.header, right=numbers)
         for place, row in enumerate(cells.rows):
             table.add_row(*row, style=cells.styles[place] if cells.styles else "")
         self.console.print(table)

@@ -55,6 +55,13 @@ _SILENT = (PoolReserved, Reading, RequestFinished, StageEntered, TokenMapping)
 _SAID = ("requirement.quiet", "requirement.quiet_now")
 
 
+def run_console(
+    lang: str, ascii_only: bool, quiet: bool = False, details: bool = False
+) -> ConsoleReporter:
+    """The console of a run, of forty lines, or with every figure."""
+    return (ConsoleReporter if details else BriefReporter)(lang, ascii_only, quiet)
+
+
 class BriefReporter(ConsoleReporter):
     """Prints a run in forty lines of 80 columns, an experiment in 25; with ``quiet`` in one."""
 
@@ -74,9 +81,10 @@ class BriefReporter(ConsoleReporter):
     def section(self, key: str, **params: Any) -> None:
         """Without headings, what there is is short enough."""
 
-    def announce(self, key: str) -> None:
+    def announce(self, key: str | None) -> None:
         """What comes next and what to look at, before a person is asked to go on."""
-        if self.t.has(key):
+        super().announce(key)
+        if key is not None and self.t.has(key):
             self.paragraph(self.t("brief.next", text=self.t(key)), "dim")
 
     def warn(self, text: Message, *, always: bool = False) -> None:

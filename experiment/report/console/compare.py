@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from operator import itemgetter
 from pathlib import Path
 
@@ -11,12 +11,14 @@ from rich.text import Text
 from experiment.analysis.experiment_results import Unit
 from experiment.compare.gate import Judged, tally
 from experiment.compare.results import Comparison, Difference, Figure, Row, Side
-from experiment.report.console.parts import PartsConsole
+from experiment.report.console.lines import Console
 from experiment.report.console.table import Table
 from experiment.report.facts.compare import (
+    GATE_COLUMNS,
     change_text,
     counted,
-    exact,
+    gate_headline,
+    limit_cells,
     moment,
     place_words,
     title,
@@ -35,7 +37,7 @@ _SPOKEN = ("worse", "better", "differs")
 _MOST_DIFFERENCES, _MOST_ROWS, _MOST_REASONS = 2, 3, 1
 
 
-class CompareConsole(PartsConsole):
+class CompareConsole(Console):
     """Prints a comparison in fifteen lines; with ``details`` every figure."""
 
     def __init__(self, lang: str, ascii_only: bool = False, details: bool = False) -> None:
@@ -63,31 +65,18 @@ class CompareConsole(PartsConsole):
         t = self.t
         self.console.print()
         self.console.print(Text(t("compare.gate.title"), style="bold cyan"))
-        names = ("figure", "limit", "allowed", "value", "verdict")
-        table = Table(t, *(t(f"compare.gate.column_{name}") for name in names))
+        table = Table(t, *(t(f"compare.gate.column_{name}") for name in GATE_COLUMNS))
         for one in judged:
-            unit: Unit = one.figure.unit if one.figure else "count"
-            text = t(f"compare.gate.{one.verdict}")
-            if one.reason is not None:
-                text = t("compare.gate.because", verdict=text, reason=t.message(one.reason))
-            bound = t(f"compare.gate.bound_{one.limit.bound}", value=one.limit.text)
-            table.add_row(
-                one.id, bound,
-                exact(one.allowed, unit), exact(one.figure.value if one.figure else None, unit),
-                Text(text, style=_STYLES[one.verdict]),
-            )  # fmt: skip
+            *cells, told = limit_cells(t, one)
+            table.add_row(*cells, Text(told, style=_STYLES[one.verdict]))
         self.console.print(table)
-        bad, limits = tally(judged)
-        text = (
-            t("compare.gate.broken", n=bad, of=limits) if bad else t("compare.gate.held", n=limits)
-        )
-        self.console.print(Text(text, style="bold red" if bad else "bold green"))
+        bad, _ = tally(judged)
+        style = "bold red" if bad else "bold green"
+        self.console.print(Text(t.message(gate_headline(judged)), style=style))
 
-    def written(self, paths: Iterable[Path]) -> None:
-        """Where everything was written."""
-        for path in paths:
-            if self.details or path.suffix == ".html":
-                self.console.print(self.t("compare.written", path=str(path)), soft_wrap=True)
+    def written(self, *paths: Path) -> None:
+        """Where the page was written; with ``details`` all files."""
+        super().written(*(path for path in paths if self.details or path.suffix == ".html"))
 
     def baseline_written(self, path: Path, figures: int) -> None:
         """A baseline was made."""

@@ -6,11 +6,14 @@ stopped: that would be an error of its own, on top. So signals wait, and only wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
 from experiment.process.interrupts import shielded
+
+# Shows that one part more is done.
+Advance = Callable[[], None]
 
 
 class Display(Protocol):

@@ -23,6 +23,7 @@ from experiment.events import (
     TurnStarted,
     WorkloadReady,
 )
+from experiment.measure.watcher import CellsWatcher
 from experiment.report.facts.experiment import (
     Values,
     about,
@@ -61,7 +62,7 @@ def _repeated(repeats: Sequence[int]) -> Message:
     )
 
 
-class ExperimentConsole:
+class ExperimentConsole(CellsWatcher):
     """Takes over a console that has shown the environment."""
 
     def __init__(self, console: ConsoleReporter) -> None:

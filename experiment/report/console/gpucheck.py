@@ -10,8 +10,8 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from experiment.gpucheck.parts import Part
-from experiment.gpucheck.result import GpuCheck, PartResult
-from experiment.report.console.parts import PartsConsole
+from experiment.gpucheck.result import PAGE, GpuCheck, PartResult
+from experiment.report.console.lines import Console
 from experiment.report.console.wrap import fold
 from experiment.report.facts.texts import ASCII
 from experiment.report.pages.gpucheck import verdict_text
@@ -23,7 +23,7 @@ _SECONDS = 7
 _NARROWEST = 20  # cells of a reason
 
 
-class GpuCheckConsole(PartsConsole):
+class GpuCheckConsole(Console):
     """Prints the parts in columns: name, verdict, seconds, reason."""
 
     @contextmanager
@@ -32,11 +32,8 @@ class GpuCheckConsole(PartsConsole):
     ) -> Iterator[Callable[[PartResult], None]]:
         """Print each part that is handed in; on a terminal also how many have ended."""
         self.console.print(Text(self.t("gpucheck.title"), style="bold cyan"))
-        self._paragraph(self.t("gpucheck.about_limit", minutes=minutes), "dim")
+        self.paragraph(self.t("gpucheck.about_limit", minutes=minutes), "dim")
         name = self._widest(self.t(f"gpucheck.part_{part.name}") for part in parts)
-        if not self.console.is_terminal:
-            yield lambda part: self._line(part, name)
-            return
         with self.bar(self.t("gpucheck.running"), len(parts)) as advance:
 
             def ended(part: PartResult) -> None:
@@ -45,24 +42,15 @@ class GpuCheckConsole(PartsConsole):
 
             yield ended
 
-    def show_end(self, data: GpuCheck, files: Sequence[Path]) -> None:
-        """The verdict over all parts, and the files."""
+    def show_end(self, data: GpuCheck, directory: Path, archive: Path) -> None:
+        """The verdict over all parts, the page and the archive."""
         style = "bold green" if data.is_complete else "bold yellow"
         failed = any(part.verdict == "fail" for part in data.parts)
         self.console.print()
         headline = self.t.message(data.headline)
-        self._paragraph(headline, "bold red" if failed else style)
-        page, archive = files
-        self.written(page)
+        self.paragraph(headline, "bold red" if failed else style)
+        self.written(directory / PAGE)
         self.console.print(self.t("gpucheck.archive", path=str(archive)), soft_wrap=True)
-
-    def written(self, path: Path) -> None:
-        """Where a file is."""
-        self.console.print(self.t("gpucheck.written", path=str(path)), soft_wrap=True)
-
-    def _paragraph(self, text: str, style: str) -> None:
-        for line in fold(Text(text, style), self.console.width):
-            self.console.print(line)
 
     def _line(self, part: PartResult, name_cells: int) -> None:
         t = self.t

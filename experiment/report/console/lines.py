@@ -2,17 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
-from typing import Any
+import sys
+from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO, cast
 
+from rich.console import Console as RichConsole
+from rich.console import ConsoleOptions, RenderableType
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.segment import Segment
 from rich.text import Text
 
+from experiment.process.interrupts import read_answer
+from experiment.report.console.display import Advance, showing
 from experiment.report.console.table import Table
-from experiment.report.console.terminal import terminal
 from experiment.report.console.wrap import fold
-from experiment.report.facts.texts import translator
-from experiment.text import Translator
+from experiment.report.facts.texts import AsciiFile, translator
+from experiment.text import Translator, readable
 from experiment.text.messages import Message
+
+_WIDEST = 1000  # COLUMNS may be any number, and lines are filled up to it
+
+
+class Terminal(RichConsole):
+    """A console on which control characters of any text are escaped; its own stay."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
+        """Render as rich does."""
+        for part in super().render(renderable, options):
+            yield part if part.control else Segment(readable(part.text), part.style)
+
+
+def terminal(ascii_only: bool) -> RichConsole:
+    """Standard output: our texts are no markup; in ASCII alone where that is asked for."""
+    stream = cast("TextIO", AsciiFile(sys.stdout)) if ascii_only else None
+    console = Terminal(file=stream, highlight=False, safe_box=True, emoji=False, markup=False)
+    if console.width > _WIDEST:
+        console.width = _WIDEST
+    return console
 
 
 class Console:
@@ -55,6 +85,26 @@ class Console:
         """Print a path whole, whatever the width: a terminal that folds it lets it be copied."""
         self.console.print(Text(f"  {name}"), soft_wrap=True)
 
+    def written(self, *paths: Path) -> None:
+        """Where files were written."""
+        for path in paths:
+            self.console.print(self.t("console.written", path=str(path)), soft_wrap=True)
+
+    @contextmanager
+    def bar(self, text: str, total: int) -> Iterator[Advance]:
+        """How many parts are done, and the time left, on a terminal; call it for each part."""
+        if not self.console.is_terminal:
+            yield lambda: None
+            return
+        columns = (
+            TextColumn("{task.description}", markup=False), BarColumn(bar_width=24),
+            TextColumn("{task.completed}/{task.total}"), TimeElapsedColumn(), TimeRemainingColumn(),
+        )  # fmt: skip
+        progress = Progress(*columns, console=self.console, transient=True)
+        with showing(progress):
+            task = progress.add_task(text, total=total)
+            yield lambda: progress.advance(task)
+
     def table(self, *headers: str, right: Container[int] = ()) -> Table:
         """An empty table; columns in ``right`` hold numbers."""
         return Table(self.t, *headers, right=right)
@@ -76,6 +126,7 @@ class Console:
         if always or not self.quiet:
             self.paragraph(self.t("console.note", text=self.t.message(text)), "yellow")
 
-    def ask(self, question: Message) -> None:
-        """Print a question; the answer is typed behind it."""
+    def ask(self, question: Message) -> str:
+        """Print a question; the read_answer that is typed behind it, in small letters."""
         self.console.print(self.t.message(question), end=" ")
+        return read_answer(input).strip().lower()

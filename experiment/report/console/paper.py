@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-
 from rich.text import Text
 
-from experiment.report.console.parts import Advance, PartsConsole
+from experiment.report.console.lines import Console
 from experiment.report.console.table import Table
 from experiment.report.facts.paper import (
     Data,
@@ -21,17 +17,8 @@ from experiment.report.facts.paper import (
 _STYLES = {"holds": "green", "fails": "bold red", "not_judged": "dim"}
 
 
-class PaperConsole(PartsConsole):
+class PaperConsole(Console):
     """Prints the comparison."""
-
-    @contextmanager
-    def progress(self, parts: int) -> Iterator[Advance]:
-        """Show how many parts are done while the block runs; nothing without a terminal."""
-        if not self.console.is_terminal:
-            yield lambda: None
-            return
-        with self.bar(self.t("paper.running"), parts) as advance:
-            yield advance
 
     def show(self, data: Data) -> None:
         """The table of claims, what was fitted, and what cannot be checked."""
@@ -52,11 +39,6 @@ class PaperConsole(PartsConsole):
         self.console.print(Text(t("paper.marks"), style="dim"))
         self._lists(data)
         self._count(data)
-
-    def show_files(self, paths: list[Path]) -> None:
-        """Where everything was written."""
-        for path in paths:
-            self.console.print(self.t("paper.written", path=str(path)), soft_wrap=True)
 
     def _lists(self, data: Data) -> None:
         t = self.t

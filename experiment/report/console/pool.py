@@ -31,7 +31,7 @@ from experiment.events import (
     TurnStarted,
     WorkloadReady,
 )
-from experiment.record.cells import cell_at
+from experiment.record.log import cell_at
 from experiment.replay.timeline import pool_shape
 from experiment.text import Translator, format_bytes
 from kvsim.accounting.ledger import Ledger, ReplayError

@@ -31,6 +31,7 @@ from experiment.events import (
 )
 from experiment.events import Progress as ProgressEvent
 from experiment.machine.environment import Environment
+from experiment.measure.watcher import Watcher
 from experiment.replay.arm_events import PREPARATION
 from experiment.report.console.display import Shown
 from experiment.report.console.environment import show_environment
@@ -46,7 +47,7 @@ from experiment.text.errors import ExitCode
 _PROMPT_CHARACTERS = 44
 
 
-class ConsoleReporter(Console):
+class ConsoleReporter(Console, Watcher):
     """Prints a run while it happens.
 
     Args:
@@ -111,8 +112,9 @@ class ConsoleReporter(Console):
             self._memory.flush()
         super().section(key, **params)
 
-    def announce(self, key: str) -> None:
+    def announce(self, key: str | None) -> None:  # noqa: ARG002
         """What comes next, before a person is asked to go on: here the heading says it."""
+        self.console.print()
 
     def begin_task(self, key: str, **params: Any) -> None:
         """Show that something is going on until :meth:`end_task`; nothing without a terminal."""

@@ -6,16 +6,14 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from rich.console import Console
 from rich.text import Text
 
-from experiment.report.console.parts import Advance, PartsConsole
+from experiment.report.console.display import Advance
+from experiment.report.console.lines import Console
 from experiment.report.console.table import Table
 from experiment.report.facts.simulation_figures import rounding_note
 from experiment.report.facts.values import fixed
-from experiment.report.files.sweep import write_sweep
 from experiment.report.pages.sweep import MEASURES, Row, counted, refusal, sweep_data, varied
 from experiment.report.pages.sweep_chart import setting
 from experiment.text import DASH
@@ -26,7 +24,7 @@ _MOST_ROWS = 40
 _LINE_EVERY_S = 30.0
 
 
-class SweepConsole(PartsConsole):
+class SweepConsole(Console):
     """Prints what a sweep does and what it came to."""
 
     def begin(self, cells: int, missing: int, workers: int, address: str | None) -> None:
@@ -43,7 +41,7 @@ class SweepConsole(PartsConsole):
     def progress(self, total: int) -> Iterator[Advance]:
         """A bar on a terminal, else a line now and then; both with the time left."""
         if not self.console.is_terminal:
-            yield _Lines(self.console, self.t, total).advance
+            yield _Lines(self, total).advance
             return
         with self.bar(self.t("sweep.running"), total) as advance:
             yield advance
@@ -53,22 +51,16 @@ class SweepConsole(PartsConsole):
         text = self.t("sweep.interrupted", finished=finished, cells=cells, path=str(directory))
         self.console.print(Text(text, style="yellow"), soft_wrap=True)
 
-    def show(self, rows: Sequence[Row], directory: Path) -> None:
-        """The table, and the files with everything.
-
-        Raises:
-            UserError: they cannot be written.
-        """
+    def show(self, rows: Sequence[Row], paths: Sequence[Path]) -> None:
+        """The table, and the files with everything: the first one has all rows."""
         t = self.t
-        paths = write_sweep(directory, rows, t.lang)
         self.console.print(self._table(rows[:_MOST_ROWS]))
         if len(rows) > _MOST_ROWS:
             self.console.print(t("sweep.more", n=len(rows) - _MOST_ROWS, path=str(paths[0])))
         if note := rounding_note(dict.fromkeys(row["policy"] for row in rows)):
             self.console.print(Text(t.message(note), style="dim"))
         self.console.print(Text(t.message(counted(sweep_data(rows))), style="bold"))
-        for path in paths:
-            self.console.print(t("sweep.written", path=str(path)), soft_wrap=True)
+        self.written(*paths)
 
     def _table(self, rows: Sequence[Row]) -> Table:
         differ = varied(rows)
@@ -91,8 +83,8 @@ class SweepConsole(PartsConsole):
 class _Lines:
     """Progress where nobody can draw a bar."""
 
-    def __init__(self, console: Console, t: Any, total: int) -> None:
-        self._console, self._t, self._total = console, t, total
+    def __init__(self, out: Console, total: int) -> None:
+        self._out, self._total = out, total
         self._began = self._spoke = time.monotonic()
         self._done = 0
 
@@ -104,4 +96,5 @@ class _Lines:
             return
         self._spoke = now
         left = (now - self._began) / self._done * (self._total - self._done)
-        self._console.print(self._t("sweep.line", done=self._done, total=self._total, time=left))
+        text = self._out.t("sweep.line", done=self._done, total=self._total, time=left)
+        self._out.console.print(text)

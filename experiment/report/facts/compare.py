@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import get_args
 
 from experiment.analysis.experiment_results import Number, Unit
 from experiment.analysis.metrics import METRICS
+from experiment.compare.gate import Judged, tally
 from experiment.compare.results import Comparison, Figure, Row, Side, Verdict
 from experiment.experiments.found import param
 from experiment.experiments.registry import figure_name
 from experiment.report.facts.experiment import cell_label, cell_name
 from experiment.report.facts.texts import Words, date_text
-from experiment.text import DASH
+from experiment.text import DASH, Translator
 from experiment.text.messages import Message, message
+
+GATE_COLUMNS = ("figure", "limit", "allowed", "value", "verdict")
 
 
 def title(figure: Figure) -> Message:
@@ -78,3 +82,26 @@ def exact(value: Number | None, unit: Unit) -> str:
         return f"{int(value):,}"
     # Twelve digits tell apart whatever does not count as the same.
     return f"{value:,}" if unit in ("bytes", "count") else f"{value:,.12g}"
+
+
+def gate_headline(judged: Sequence[Judged]) -> Message:
+    """How many limits of a gate hold."""
+    bad, limits = tally(judged)
+    if bad:
+        return message("compare.gate.broken", n=bad, of=limits)
+    return message("compare.gate.held", n=limits)
+
+
+def limit_cells(t: Translator, one: Judged) -> list[str]:
+    """A limit of a gate: the figure, the limit, what it allows, what was found, the verdict."""
+    unit: Unit = one.figure.unit if one.figure else "count"
+    told = t(f"compare.gate.{one.verdict}")
+    if one.reason is not None:
+        told = t("compare.gate.because", verdict=told, reason=t.message(one.reason))
+    return [
+        one.id,
+        t(f"compare.gate.bound_{one.limit.bound}", value=one.limit.text),
+        exact(one.allowed, unit),
+        exact(one.figure.value if one.figure else None, unit),
+        told,
+    ]

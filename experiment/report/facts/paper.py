@@ -5,7 +5,6 @@ Reads the plain data that ``paper.json`` holds, so an old file can be drawn agai
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -93,11 +92,6 @@ def _tolerance(t: Translator, claim: Data) -> str:
 
 def _written(claim: Data, value: float) -> str:
     return fixed(value, *_FORMS[claim["unit"]]) or DASH
-
-
-def paper_json(data: Data) -> str:
-    """The text of ``paper.json``: the same for the same seeds."""
-    return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def paper_csv(data: Data) -> str:

@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from experiment.analysis.experiment_results import ExperimentResult
 from experiment.analysis.finding_text import whole
 from experiment.experiments.registry import figure_name
 from experiment.report.facts import experiment as words
 from experiment.report.facts.texts import arm_name
+from experiment.report.files.markup import items, plain, table
 from experiment.text import DASH, Translator
 from experiment.text.messages import Message
 
-Plain = Callable[[str], str]
 
-
-def experiment_markdown(t: Translator, result: ExperimentResult, plain: Plain) -> list[str]:
+def experiment_markdown(t: Translator, result: ExperimentResult) -> list[str]:
     """Paragraphs: what was asked, what was found, counts beside kvsim's, what did not agree."""
     exact, foretold = result.foretold
     told = plain(t("experiments.foretold", exact=exact, of=foretold)) if foretold else ""
     lists = [
-        [plain(t.message(problem)) for problem in result.problems],
-        [plain(t.message(note)) for note in result.notes],
-        _not_run(t, result, plain),
+        map(t.message, result.problems),
+        map(t.message, result.notes),
+        _not_run(t, result),
     ]
     return [
         plain(t.message(words.about(result.name))),
-        "\n".join(f"- {plain(t.message(line))}" for line in words.varied(result).values()),
-        _findings(t, result, plain),
+        items(map(t.message, words.varied(result).values())),
+        _findings(t, result),
         told,
-        _counts(t, result, plain),
-        *("\n".join(f"- {line}" for line in lines) for lines in lists),
+        _counts(t, result),
+        *map(items, lists),
     ]
 
 
-def _findings(t: Translator, result: ExperimentResult, plain: Plain) -> str:
+def _findings(t: Translator, result: ExperimentResult) -> str:
     rows = [[t("experiments.column_finding"), t("experiments.column_verdict"),
              t("experiments.column_measured")]]  # fmt: skip
     rows += [
@@ -45,10 +42,10 @@ def _findings(t: Translator, result: ExperimentResult, plain: Plain) -> str:
         ]
         for each in result.findings
     ]
-    return _table(rows, plain)
+    return table(rows)
 
 
-def _counts(t: Translator, result: ExperimentResult, plain: Plain) -> str:
+def _counts(t: Translator, result: ExperimentResult) -> str:
     """The figures that are drawn, each arm's beside what kvsim says of it."""
     if not result.cells:
         return ""
@@ -61,7 +58,7 @@ def _counts(t: Translator, result: ExperimentResult, plain: Plain) -> str:
         for where, entries in group.rows:
             if any(each.main for each in entries):
                 rows.append([f"{label}: {_said(t, where)}", *(_entry(t, e) for e in entries)])
-    return _table(rows, plain) if len(rows) > 1 else ""
+    return table(rows) if len(rows) > 1 else ""
 
 
 def _entry(t: Translator, one: words.Entry) -> str:
@@ -70,7 +67,7 @@ def _entry(t: Translator, one: words.Entry) -> str:
     return one.main if one.below is None else f"{one.main} ({t.message(one.below)})"
 
 
-def _not_run(t: Translator, result: ExperimentResult, plain: Plain) -> list[str]:
+def _not_run(t: Translator, result: ExperimentResult) -> list[str]:
     """Arms that were left out, skipped or failed, and why."""
     lines = []
     for arms, reason in words.left_out(result):
@@ -81,13 +78,8 @@ def _not_run(t: Translator, result: ExperimentResult, plain: Plain) -> list[str]
         where = t("console.listed").join(_said(t, one) for one in named)
         place = f"{where}, {arm_name(t, arm.arm)}"
         lines.append(place + t("reconcile.colon") + t.message(reason))
-    return [plain(line) for line in lines]
+    return lines
 
 
 def _said(t: Translator, label: str | Message) -> str:
     return t.message(label) if isinstance(label, Message) else label
-
-
-def _table(rows: list[list[str]], plain: Plain) -> str:
-    lines = ["| " + " | ".join(plain(cell) for cell in row) + " |" for row in rows]
-    return "\n".join([lines[0], "| --- " * len(rows[0]) + "|", *lines[1:]])

@@ -1,13 +1,15 @@
-"""What a page of tables says, in Markdown for the page of a CI job: claims, the paper's check."""
+"""Tables in Markdown for the page of a CI job: claims, the paper's check, the limits of a gate."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
 
+from experiment.compare.gate import Judged
 from experiment.report.facts.bench_tables import Cells
-from experiment.report.files.markdown import plain, summarise_job, within
+from experiment.report.facts.compare import GATE_COLUMNS, gate_headline, limit_cells
+from experiment.report.files.markup import items, plain, summarise_job, table, within
 from experiment.report.pages.tables import Told
+from experiment.text import Translator
 
 
 def summarise(told: Told) -> None:
@@ -23,21 +25,23 @@ def tables_markdown(told: Told) -> str:
     """Headline, facts, each table and the lists, in the language of what is told; under 50 kB."""
     parts = [
         f"## {plain(told.kicker)}\n\n**{plain(told.headline)}**",
-        _items(told.facts),
+        items(told.facts),
         *map(cells_markdown, told.tables),
-        *(f"**{plain(name)}**\n\n{_items(lines)}" for name, lines in told.lists.items()),
+        *(f"**{plain(name)}**\n\n{items(lines)}" for name, lines in told.lists.items()),
     ]
     return within("\n\n".join(part for part in parts if part) + "\n")
 
 
 def cells_markdown(cells: Cells) -> str:
     """A table with title and notes."""
-    rule = ["---" if index in cells.left else "---:" for index in range(len(cells.header))]
-    lines = chain([map(plain, cells.header), rule], (map(plain, row) for row in cells.rows))
-    table = "\n".join(f"| {' | '.join(row)} |" for row in lines)
-    notes = "\n".join(f"- {plain(note)}" for note in cells.notes)
-    return f"**{plain(cells.title)}**\n\n{table}" + (f"\n\n{notes}" if notes else "")
+    notes = f"\n\n{items(cells.notes)}" if cells.notes else ""
+    return f"**{plain(cells.title)}**\n\n{table([cells.header, *cells.rows], cells.left)}{notes}"
 
 
-def _items(lines: Sequence[str]) -> str:
-    return "\n".join(f"- {plain(line)}" for line in lines)
+def gate_markdown(t: Translator, judged: Sequence[Judged]) -> str:
+    """Each limit with what was found and its verdict; broken ones first."""
+    rows = [[t(f"compare.gate.column_{name}") for name in GATE_COLUMNS]]
+    rows += [limit_cells(t, one) for one in sorted(judged, key=lambda one: one.verdict == "passed")]
+    text = t.message(gate_headline(judged))
+    title = plain(t("compare.gate.title"))
+    return f"### {title}\n\n{plain(text)}\n\n{table(rows, left=(0, 1, 4))}\n"

@@ -11,7 +11,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import resources
 from statistics import median
 from typing import Any
@@ -48,14 +48,36 @@ from experiment.report.page.life_chart import life_chart
 from experiment.report.page.mapping import mapping_figure
 from experiment.report.page.run_data import MOST_BYTES as MOST_DATA
 from experiment.report.page.run_data import run_data
-from experiment.report.page.sections import sections
 from experiment.report.page.simulator_check import LINES, check_chart, check_rows
 from experiment.report.page.slotmap import MapOf, map_of, slot_map, states_of
 from experiment.report.player.stage import MOST_BYTES as MOST_FILMS
 from experiment.report.player.stage import stage
 from experiment.text import format_bytes, readable
-from experiment.text.messages import Message, arm_message
+from experiment.text.messages import Message, arm_message, message
 from kvsim.accounting.slots import ALLOCATED_STATES, OTHER_STATES
+
+BEFORE = ("peak", "time", "player", "requests", "readings")
+AFTER = ("terms", "about")
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of the page: the id of its heading, which names its template, and its title."""
+
+    name: str
+    title: Message
+
+
+def sections(results: Results) -> list[Section]:
+    """All sections of a run's page behind the verdict; their order is the same on every page."""
+    found = "found" if results.experiment is None else "experiment"
+    return [_section(name) for name in (*BEFORE, found, *AFTER)]
+
+
+def _section(name: str) -> Section:
+    keys = {"player": "player.title", "experiment": "experiments.nav"}
+    return Section(name, message(keys.get(name, f"report.{name}.title")))
+
 
 _NOTHING = Markup("")
 # A page that can be sent on. Beyond it, what is embedded is thinned, and the page says so.

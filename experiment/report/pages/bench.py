@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from experiment.bench.data import FILE, BenchData
+from experiment.report import Reports
 from experiment.report.facts.bench import basis, conditions
 from experiment.report.facts.bench_tables import all_tables
 from experiment.report.pages.tables import Told, tables_html
@@ -10,6 +11,11 @@ from experiment.text import Translator
 from experiment.text.messages import Message, message
 
 PAGE = "bench.html"
+
+
+def bench_reports(data: BenchData, lang: str) -> Reports:
+    """The page beside the data of a benchmark."""
+    return {PAGE: bench_html(data, lang)}
 
 
 def bench_html(data: BenchData, lang: str) -> str:

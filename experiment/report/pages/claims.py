@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
 from experiment.experiments.claims import Judged, Part
+from experiment.report import Reports
 from experiment.report.facts.bench_tables import Cells
 from experiment.report.facts.data_key import KeyedText
 from experiment.report.facts.values import whole
@@ -17,6 +20,20 @@ from experiment.text.messages import Message, message
 
 PAGE = "claims.html"
 _COLUMNS = ("claim", "here", "verdict", "from")
+
+
+def claims_reports(
+    judged: Sequence[Judged],
+    notes: Sequence[Message],
+    runs: Mapping[str, str],
+    data: Any,
+    lang: str,
+) -> Reports:
+    """Data and page of the claims, as :func:`claims_html` takes them."""
+    return {
+        "claims.json": json.dumps(data, indent=1) + "\n",
+        PAGE: claims_html(judged, notes, runs, data, lang),
+    }
 
 
 def claims_html(
@@ -43,7 +60,7 @@ def counted(verdicts: Sequence[str]) -> Message:
     return message("claims.counted", n=len(verdicts), **{name: counts[name] for name in names})
 
 
-def figure(t: Translator, one: Judged) -> str:
+def _figure(t: Translator, one: Judged) -> str:
     """The figure that was found here; of a time, how far its repeats lie apart below it."""
     if one.seen is None:
         return DASH
@@ -55,7 +72,7 @@ def figure(t: Translator, one: Judged) -> str:
     return KeyedText(text, f"claims[{one.claim.name}].value")
 
 
-def details(t: Translator, one: Judged) -> list[str]:
+def _details(t: Translator, one: Judged) -> list[str]:
     """What the figure is made of, or why there is none: a line each."""
     parts = one.seen.parts if one.seen else ()
     lines = [_part(t, one.claim.kind, part) for part in parts]
@@ -78,24 +95,27 @@ def claims_told(
     t: Translator, judged: Sequence[Judged], notes: Sequence[Message], runs: Mapping[str, str]
 ) -> Told:
     """What the page says in one language."""
+    # An experiment that was run leads to its report, which lies beside the page.
+    reports = {name: f"{quote(run)}/report.html" for name, run in runs.items()}
+    return Told(
+        kicker=t("claims.title"),
+        headline=t.message(counted([one.verdict for one in judged])),
+        facts=[t("claims.note"), *map(t.message, notes)],
+        tables=[replace(claim_cells(t, judged), links=reports)],
+    )
+
+
+def claim_cells(t: Translator, judged: Sequence[Judged]) -> Cells:
+    """A row for each claim, styled by its verdict; below it what its figure is made of."""
     rows = [
         [
-            "\n".join([t(f"claims.{one.claim.name}"), *details(t, one)]),
-            figure(t, one),
+            "\n".join([t(f"claims.{one.claim.name}"), *_details(t, one)]),
+            _figure(t, one),
             t(f"claims.verdict_{one.verdict}"),
             one.claim.experiment,
         ]
         for one in judged
     ]
-    styles = [str(one.verdict) for one in judged]
-    # An experiment that was run leads to its report, which lies beside the page.
-    reports = {name: f"{quote(run)}/report.html" for name, run in runs.items()}
     header = [t(f"claims.column_{name}") for name in _COLUMNS]
-    return Told(
-        kicker=t("claims.title"),
-        headline=t.message(counted([one.verdict for one in judged])),
-        facts=[t("claims.note"), *map(t.message, notes)],
-        tables=[
-            Cells(t("claims.each"), header, rows, left=(0, 2, 3), styles=styles, links=reports)
-        ],
-    )
+    styles = [str(one.verdict) for one in judged]
+    return Cells(t("claims.each"), header, rows, left=(0, 2, 3), styles=styles)

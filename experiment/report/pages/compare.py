@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from experiment.compare.results import Comparison, Figure, Row, Side
+from experiment.report import Reports
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.compare import (
     change_text,
@@ -23,6 +25,7 @@ from experiment.report.html.embed import packed, safe_json
 from experiment.report.page.page import column_heads, page_assets, templates
 from experiment.text.messages import Message, message
 
+PAGE, DATA, TABLE = "compare.html", "compare.json", "compare.csv"
 _COLUMNS = (
     "id", "arm", "metric", "unit", "kind", "better", "left", "left_low", "left_high", "right",
     "right_low", "right_high", "difference", "change", "improvement", "verdict", "reason",
@@ -47,6 +50,17 @@ class _Group:
     rows: list[Row]
     same: list[Row]
     apart: list[Row]
+
+
+def compare_reports(comparison: Comparison, lang: str) -> Reports:
+    """Page, data and table of a comparison."""
+    table = compare_csv(comparison)
+    data = json.dumps(comparison.model_dump(mode="json"), ensure_ascii=False, indent=1) + "\n"
+    return {
+        PAGE: compare_html(comparison, table, lang),
+        DATA: data,
+        TABLE: table,
+    }
 
 
 def compare_html(comparison: Comparison, table: str, lang: str) -> str:
@@ -79,9 +93,9 @@ def compare_html(comparison: Comparison, table: str, lang: str) -> str:
         "began": moment(comparison.right),
         "data": safe_json(
             {
-                "name": "compare.json",
+                "name": DATA,
                 **comparison.model_dump(mode="json"),
-                "tables": {"compare.csv": packed(table)},
+                "tables": {TABLE: packed(table)},
             }
         ),
         "sides": [("left", comparison.left), ("right", comparison.right)],

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from experiment.gpucheck.result import FILE, GpuCheck, PartResult
+from experiment.gpucheck.result import FILE, PAGE, GpuCheck, PartResult, cleaned, result_json
+from experiment.report import Reports
 from experiment.report.facts.bench_tables import Cells
 from experiment.report.facts.data_key import KeyedText
 from experiment.report.pages.tables import Told, tables_html
@@ -12,6 +13,11 @@ _COLUMNS = ("part", "verdict", "seconds")
 _CHECK_COLUMNS = ("check", "verdict")
 _CHECKED = {True: "passed", False: "failed", None: "not_judged"}
 _STYLES = {"fail": "bold red", "skipped": "dim", "pass": ""}
+
+
+def gpucheck_reports(data: GpuCheck, lang: str) -> Reports:
+    """Result and page of a check."""
+    return {FILE: result_json(data), PAGE: gpucheck_html(cleaned(data), lang)}
 
 
 def gpucheck_html(data: GpuCheck, lang: str) -> str:

@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
 from experiment.files.bounded_reading import is_replaceable
-from experiment.files.locks import RENDER_WAIT_S, directory_lock, try_directory_lock
-from experiment.files.os_errors import writing
+from experiment.files.locks import try_directory_lock
 from experiment.record.log import write_atomic
 from experiment.report.facts.bilingual import Bilingual
-from experiment.report.facts.csv_text import csv_encoding
 from experiment.report.facts.values import excerpt
 from experiment.report.page.page import page_assets, templates
 from experiment.report.pages.index_entries import Entry, entries
 from experiment.text import Translator
-from experiment.text.errors import ExitCode
 
 INDEX_FILE = "index.html"
 # Only such a directory is ours to write into; a run may be told to lie anywhere.
@@ -59,22 +56,6 @@ def write_index(directory: Path, lang: str) -> Path | None:
             return None
         write_atomic(path, index_html(entries(reports), lang))
     return path
-
-
-def write_listed(directory: Path, texts: Mapping[str, str], lang: str) -> list[Path]:
-    """Write the files of a report by their names, and the index beside it; paths of all of them.
-
-    Raises:
-        UserError: one cannot be written, or another process has been writing there for a minute.
-    """
-    with writing(directory, ExitCode.UNWRITABLE):
-        directory.mkdir(parents=True, exist_ok=True)
-    with writing(directory, ExitCode.UNWRITABLE), directory_lock(directory, RENDER_WAIT_S):
-        for name, text in texts.items():
-            encoding = csv_encoding() if name.endswith(".csv") else "utf-8"
-            write_atomic(directory / name, text, encoding)
-        index = write_index(directory, lang)
-    return [*(directory / name for name in texts), *([index] if index else [])]
 
 
 def index_html(found: Sequence[Entry], lang: str) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from itertools import groupby
 
+from experiment.report import Reports
 from experiment.report.facts.bench_tables import Cells
 from experiment.report.facts.paper import (
     Data,
     claim_cells,
     counted,
     fitted_lines,
+    paper_csv,
     place_in_paper,
 )
 from experiment.report.pages.tables import Told, tables_html
@@ -17,6 +20,16 @@ from experiment.text import Translator
 
 PAGE = "paper.html"
 _COLUMNS = ("claim", "paper", "ours", "tolerance", "verdict")
+
+
+def paper_reports(data: Data, lang: str) -> Reports:
+    """The files of a check: the same data for the same seeds."""
+    text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return {
+        "paper.json": text,
+        "paper.csv": paper_csv(data),
+        PAGE: paper_html(data, lang),
+    }
 
 
 def paper_html(data: Data, lang: str) -> str:

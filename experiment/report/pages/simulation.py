@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from markupsafe import Markup
+
 from experiment.files.shipped import program
 from experiment.record.simulation import SIM_FILE
+from experiment.report import Reports
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.data_key import Keyed
 from experiment.report.facts.simulation import (
@@ -19,14 +22,38 @@ from experiment.report.facts.simulation_cells import Cell, cells_of, dashes, spo
 from experiment.report.facts.simulation_figures import GROUPS, Figure, policy_of, rounding_note
 from experiment.report.facts.simulation_headline import compared, headline, used_share
 from experiment.report.facts.simulation_sweeps import Sweep, sweeps_of
+from experiment.report.facts.simulation_tables import tables_of
 from experiment.report.facts.texts import date_text
 from experiment.report.facts.values import shell_text, unseen, written
 from experiment.report.html import simulation_charts as charts
 from experiment.report.html.embed import packed, safe_json
+from experiment.report.html.lines import LineChart, line_chart, line_swatch
 from experiment.report.html.svg import patterns
 from experiment.report.page.page import column_heads, page_assets, templates
-from experiment.report.pages.simulation_lines import line_swatch, sweep_chart
+from experiment.simulate.names import policy_message
 from experiment.text.messages import Message, message
+
+__all__ = ["line_swatch", "sweep_chart"]
+
+
+def sweep_chart(b: Bilingual, sweep: Sweep) -> Markup:
+    """All lines of a sweep in one drawing."""
+    texts = f"sim.sweep.{sweep.name}"
+    return line_chart(
+        b,
+        LineChart(
+            name=f"sweep-{sweep.name.replace('_', '-')}",
+            table=f"sweep-{sweep.name}-data",
+            title=message(f"{texts}.title"),
+            about=message(f"{texts}.about"),
+            axis=message(f"{texts}.axis"),
+            points=[written(point, sweep.axis_unit) for point in sweep.axis],
+            lines=list(sweep.lines.values()),
+            unit=sweep.unit,
+            mark=sweep.axis.index(sweep.mark) if sweep.mark in sweep.axis else None,
+        ),
+    )
+
 
 Data = Mapping[str, Any]
 _MOST_TABLE = 400_000  # of a packed table, several of which stand in the page
@@ -34,6 +61,15 @@ _TERMS = (
     "slot", "block", "reserved", "allocated", "live", "wasted", "unwritten", "never_written",
     "padding", "finished", "rounding", "cached", "hole", "watermark", "free",
 )  # fmt: skip
+
+
+def simulation_reports(data: Data, lang: str) -> Reports:
+    """The page, which holds both languages, and the tables of a simulation."""
+    tables = tables_of(data)
+    return {
+        "report.html": simulation_html(data, tables, lang),
+        **tables,
+    }
 
 
 def simulation_html(data: Data, tables: Mapping[str, str], lang: str) -> str:
@@ -64,11 +100,6 @@ def simulation_html(data: Data, tables: Mapping[str, str], lang: str) -> str:
     }
     page: str = env.get_template("simulate.html.j2").render(context)
     return page
-
-
-def policy_message(name: str) -> Message:
-    """What a policy does."""
-    return message(f"sim.policy.{name.replace('+', '_')}")
 
 
 def _first_screen(data: Data, cells: Sequence[Cell]) -> dict[str, Any]:

@@ -7,19 +7,21 @@ cells ─► summary.csv      every cell, every measure
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiment import __version__
+from experiment.report import Reports
 from experiment.report.facts.bench_tables import Cells
 from experiment.report.facts.csv_text import csv_text
 from experiment.report.facts.data_key import KeyedText
 from experiment.report.facts.values import fixed
 from experiment.report.html.embed import packed
-from experiment.report.pages.simulation import policy_message
 from experiment.report.pages.sweep_chart import axis_name, setting, sweep_charts
 from experiment.report.pages.sweep_lines import sweep_lines
 from experiment.report.pages.tables import Told, tables_html
+from experiment.simulate.names import policy_message
 from experiment.text import DASH, Translator
 from experiment.text.messages import Message, message
 from experiment.workload.kvsim_errors import cell_message
@@ -42,6 +44,16 @@ MEASURES = {
 _PARAMS = "error_params"
 
 Row = Mapping[str, Any]
+
+
+def sweep_reports(rows: Sequence[Row], lang: str) -> Reports:
+    """Table, data and page of a sweep."""
+    data, table = sweep_data(rows), sweep_csv(rows)
+    return {
+        TABLE: table,
+        FILE: json.dumps(data, ensure_ascii=False, allow_nan=False) + "\n",
+        PAGE: sweep_html(data, table, lang),
+    }
 
 
 def sweep_data(rows: Sequence[Row]) -> dict[str, Any]:

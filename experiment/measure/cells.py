@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 
 from experiment.arms.launch import refusal_reason
-from experiment.commands.resume import Resumption
 from experiment.config.schema import Config
 from experiment.events import (
     ArmFailed,
@@ -26,9 +25,9 @@ from experiment.experiments.cells import Cell
 from experiment.experiments.measured import cells_of
 from experiment.experiments.registry import find_experiment
 from experiment.machine.environment import Environment
+from experiment.measure.resume import Resumption
+from experiment.measure.watcher import CellsWatcher, Watcher
 from experiment.record.log import EVENTS_FILE, read_record
-from experiment.report.console.experiment_live import ExperimentConsole
-from experiment.report.console.reporter import ConsoleReporter
 from experiment.runner.interleave import Interleaver
 from experiment.runner.session import PreparedCell, Session
 from experiment.text.messages import Message
@@ -47,9 +46,10 @@ def check_experiment(config: Config) -> None:
             cell_config(config, cell)
 
 
-def lead(
+def measure_cells(
     session: Session,
-    console: ConsoleReporter,
+    watcher: Watcher,
+    live: CellsWatcher,
     config: Config,
     environment: Environment,
     gate: Callable[[], None],
@@ -69,14 +69,13 @@ def lead(
             return session.refuse(refused)
     for notice in spec.notices(config):
         session.emit(Notice(text=notice))
-    live = ExperimentConsole(console)
     values = [dict(cell.values) for cell in cells]
     live.introduce(spec.name, values, [each.experiment.repeats for each in configs])
-    console.begin_task("progress.prepare")
+    watcher.begin_task("progress.prepare")
     session.start_compiling(config.arm_names, config, environment.device)
     prepared = session.prepare_cells([(c, c.arm_names) for c in configs], environment)
     session.finish_compiling()
-    console.end_task()
+    watcher.end_task()
     if isinstance(prepared, ArmFailed):
         return prepared
     for index, given in enumerate(prepared if resumption else ()):
@@ -138,7 +137,7 @@ def opening(
 
 def _begin_cell(
     session: Session,
-    live: ExperimentConsole,
+    live: CellsWatcher,
     started: CellStarted,
     config: Config,
     environment: Environment,

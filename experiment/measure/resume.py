@@ -36,9 +36,8 @@ from experiment.files.locks import is_locked
 from experiment.files.os_errors import os_reason
 from experiment.files.scratch import PACKAGES
 from experiment.machine.environment import Environment
-from experiment.record.cells import cell_at
 from experiment.record.checksums import LOGS, is_measured
-from experiment.record.log import EVENTS_FILE, Record, read_record
+from experiment.record.log import EVENTS_FILE, Record, cell_at, read_record
 from experiment.text import DASH
 from experiment.text.errors import ExitCode, UserError, user_error
 from experiment.text.messages import Message, message

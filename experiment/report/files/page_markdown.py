@@ -1,24 +1,35 @@
-"""The GPUs that ``gpucheck`` has seen, as a table between two marks of a Markdown page."""
+"""Tables in a page of the documentation: speeds of a benchmark, GPUs that ``gpucheck`` has seen."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from experiment.config.reading import MAX_CONFIG_BYTES
-from experiment.files.bounded_reading import read_bounded
-from experiment.files.os_errors import writing
+from experiment.bench.data import BenchData
 from experiment.gpucheck.result import GpuCheck
-from experiment.record.log import write_atomic
+from experiment.report.facts.bench import facts
+from experiment.report.facts.bench_tables import speed_tables
 from experiment.report.facts.texts import date_text
-from experiment.report.files.markdown import plain
+from experiment.report.files.markup import items, plain, put_between
+from experiment.report.files.tables_markdown import cells_markdown
 from experiment.text import Translator
 from experiment.text.errors import user_error
 
-BEGIN, END = "<!-- gpucheck: begin -->", "<!-- gpucheck: end -->"
+BENCH, GPUS = "bench", "gpucheck"
 NONE_YET = "No GPU has been checked yet."
 _HEADS = (
     "| GPU | compute capability | driver | torch | checked | result |\n|---|---|---|---|---|---|"
 )
+
+
+def write_bench(path: Path, data: BenchData) -> None:
+    """Put the tables of speed into a page, in English as it is; one that is not there is made.
+
+    Raises:
+        UserError: the page has no marks, or cannot be read or written.
+    """
+    t = Translator("en")
+    parts = [items(facts(t, data)), *map(cells_markdown, speed_tables(t, data))]
+    put_between(path, BENCH, lambda _: "\n\n".join(parts) + "\n", is_new=True)
 
 
 def write_gpus(path: Path, data: GpuCheck) -> None:
@@ -30,17 +41,7 @@ def write_gpus(path: Path, data: GpuCheck) -> None:
     row = gpu_row(data)
     if row is None:
         raise user_error("gpucheck.no_gpu_seen")
-    if not path.is_file():  # a pipe would be waited for without end
-        raise user_error("error.file_unreadable", path=str(path))
-    with writing(path):
-        page = read_bounded(path, MAX_CONFIG_BYTES).decode("utf-8", errors="replace")
-        before, begin, rest = page.partition(BEGIN)
-        kept, end, after = rest.partition(END)
-        if not begin or not end:
-            raise user_error("error.bench.no_marks", path=str(path), begin=BEGIN, end=END)
-        write_atomic(
-            path, f"{before}{BEGIN}\n\n{gpus_markdown([*_rows(kept), row])}\n\n{END}{after}"
-        )
+    put_between(path, GPUS, lambda kept: gpus_markdown([*_rows(kept), row]) + "\n")
 
 
 def gpus_markdown(rows: list[str]) -> str:

@@ -1,0 +1,1 @@
+"""Measures a run or an experiment, or what is missing of one, into a record."""

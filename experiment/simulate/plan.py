@@ -1,0 +1,115 @@
+"""What fits a model, a GPU and lengths of requests: the answer of ``plan``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from experiment.simulate.names import gpu_of, model_of
+from experiment.simulate.setup import Memory, head_of, make_setup
+from experiment.simulate.trace import Loaded, TraceOptions, lengths, load
+from experiment.workload.kvsim_errors import translate_errors
+from kvsim.latency.roofline import Latency
+from kvsim.planning.plan import Plan, PlanQuestion, full_rate, make_plan
+from kvsim.sizing.vllm_capacity import VllmCapacity, vllm_capacity
+
+SCHEMA_VERSION = 1
+
+
+def plan(
+    model: str,
+    gpu: str,
+    requests: Sequence[tuple[int, int]] | TraceOptions,
+    memory: Memory = Memory(),  # noqa: B008
+    *,
+    max_length: int | None = None,
+    block_size: int = 16,
+    latency: Path | None = None,
+    rate: float | None = None,
+) -> dict[str, Any]:
+    """Plan for a model on a GPU; plain values, as ``plan --out`` writes them.
+
+    Args:
+        model, gpu: names of the catalogue.
+        requests: (prompt, new) tokens of each kind of request, or a trace.
+        max_length: tokens; None: what the longest request needs.
+        block_size: tokens.
+        latency: a file that ``calibrate`` wrote; None: the bound of model and GPU.
+        rate: requests a second; None: that of the trace, where it has one.
+
+    Raises:
+        UserError: a name, the trace or the memory does not fit, or nothing does.
+    """
+    named = model_of(model)
+    setup = make_setup(
+        named, gpu_of(gpu), memory, max_length=max_length, block_size=block_size, latency=latency
+    )
+    stream: Loaded | None = None
+    if isinstance(requests, TraceOptions):
+        stream = load(replace(requests, max_length=max_length or named.max_positions))
+        requests = lengths(stream)
+        if rate is None and stream.info.span_ns:
+            rate = (stream.facts.requests - 1) / (stream.info.span_ns / 1e9)
+    question = PlanQuestion(
+        named, setup.gpu, requests, gpus=setup.gpus, block_size=block_size, max_length=max_length,
+        budget=setup.budget, kv_dtype=setup.kv_dtype, latency=setup.latency, capacity=vllm_capacity,
+    )  # fmt: skip
+    with translate_errors():
+        found = make_plan(question)
+    # The plan's own setting, for the lines that lead from memory to blocks.
+    setup = replace(
+        setup, geometry=found.geometry, budget=found.budget, block_size=found.block_size,
+        max_length=found.max_length, max_length_source="declared" if max_length else "longest",
+    )  # fmt: skip
+    answer = _answer(found)
+    if memory.dtype is not None and found.vllm_args:
+        answer["vllm_args"] += ["--dtype", memory.dtype]
+    head = head_of("plan", SCHEMA_VERSION, setup, stream)
+    return head | {"plan": answer} | _load(question, found, rate)
+
+
+def _answer(found: Plan) -> dict[str, Any]:
+    answer = asdict(found)
+    answer["vllm_args"] = list(found.vllm_args)
+    answer["block_sizes"] = [
+        asdict(demand) | {"tail_share": demand.tail_share} for demand in found.block_sizes
+    ]
+    printed = found.printed
+    if isinstance(printed, VllmCapacity):
+        answer["printed"] = {
+            "tokens": printed.tokens,
+            "max_concurrency": printed.max_concurrency,
+            "blocks": printed.blocks,
+            "starts": printed.starts,
+        }
+    return answer
+
+
+def _load(question: PlanQuestion, found: Plan, rate: float | None) -> dict[str, Any]:
+    """What a rate comes to: requests at a time, and the share of the pool that they hold."""
+    most = found.policies["paged"].running
+    if rate is None or not found.full_at or most is None:
+        return {"load": None}
+    running = None
+    if rate <= found.full_at:
+        assert question.latency is not None
+        running = running_at(question.latency, question.lengths, rate, most)
+    share = running / most if running is not None else None
+    return {"load": {"rate": rate, "running": running, "share": share}}
+
+
+def running_at(
+    latency: Latency, pairs: Sequence[tuple[int, int]], rate: float, most: float
+) -> float:
+    """Requests at a time that ``rate`` a second keep running; at most ``most``, at least 1."""
+    low, high = 1.0, most
+    for _ in range(60):
+        middle = (low + high) / 2
+        found = full_rate(latency, pairs, middle)
+        if found is not None and found < rate:
+            low = middle
+        else:
+            high = middle
+    return high

@@ -1,0 +1,131 @@
+"""A grid of simulations: its cells, and what is computed of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
+from pathlib import Path
+from typing import Any
+
+from experiment.config.reading import parse_assignment, read_toml
+from experiment.files.bounded_reading import evaluating
+from experiment.files.os_errors import writing
+from experiment.files.shipped import find_config
+from experiment.record.log import remove_parts
+from experiment.simulate.names import unknown_gpu, unknown_model
+from experiment.text.errors import ExitCode, shown, unknown, user_error
+from experiment.text.sizes import parse_bytes, size_error
+from kvsim.sizing.gpus import UnknownGPUError
+from kvsim.sizing.models import UnknownModelError
+from kvsim.sweep import CellStore, ComputedCell, SweepCell, SweepError, cells_summary, expand
+from kvsim.sweep.grid import AXES
+from kvsim.traces import PRESETS
+
+# How a person writes it: the axis, which has bytes.
+_BUDGET, _BYTES = "kv_budget", "budget_bytes"
+# Given how many cells are missing, shows that one more has ended.
+Progress = Callable[[int], AbstractContextManager[Callable[[], None]]]
+
+
+def sweep(
+    cells: Sequence[SweepCell],
+    directory: Path,
+    workers: int = 1,
+    ray: str | None = None,
+    progress: Progress = lambda _: nullcontext(lambda: None),
+) -> list[dict[str, Any]]:
+    """Compute the cells that a directory lacks, each into a file; a row of measures for each cell.
+
+    Args:
+        cells: of :func:`make_cells`.
+        directory: is there; what it holds of these cells is used.
+        workers: processes. ``ray``: the address of a cluster that computes instead.
+        progress: shows how far it is.
+
+    Raises:
+        UserError: nobody can compute them, or a file cannot be written.
+        KeyboardInterrupt: what is finished is kept.
+    """
+    with writing(directory):
+        store = CellStore(directory)
+        remove_parts(directory)
+        missing = store.begin(cells)
+    with progress(len(missing)) as advance, closing(_computed(missing, workers, ray)) as computed:
+        for done in computed:
+            with writing(directory, ExitCode.UNWRITABLE):
+                store.put(done)
+            advance()
+    with evaluating(directory):
+        return cells_summary(store.read(cell) for cell in cells)
+
+
+def _computed(
+    cells: Sequence[SweepCell], workers: int, address: str | None
+) -> Generator[ComputedCell]:
+    from kvsim.sweep.processes import run_in_processes
+    from kvsim.sweep.ray_cluster import run_on_ray
+
+    if not cells:
+        return
+    try:
+        yield from run_on_ray(cells, address) if address else run_in_processes(cells, workers)
+    except SweepError as error:
+        raise user_error(f"error.sweep.{error.code}", **error.params) from error
+
+
+def read_grid(config: str | None, assignments: Sequence[str] = ()) -> dict[str, Any]:
+    """Axes and their values.
+
+    Args:
+        config: a file, or the name of one that is shipped.
+        assignments: ``AXIS=VALUES``, over those of the file.
+
+    Raises:
+        UserError: the file has no grid, or a budget is no size.
+    """
+    grid: dict[str, Any] = {}
+    if config is not None:
+        table = read_toml(find_config(config)).get("sweep")
+        if not isinstance(table, dict):
+            raise user_error("error.sweep.not_a_table", path=config)
+        grid |= table
+    grid |= dict(parse_assignment(text) for text in assignments)
+    if _BUDGET in grid:
+        given = grid.pop(_BUDGET)
+        several = given if isinstance(given, list) else [given]
+        grid[_BYTES] = [_bytes(each) for each in several]
+    return grid
+
+
+def _bytes(value: Any) -> int:
+    try:
+        return parse_bytes(str(value))
+    except ValueError as error:
+        raise size_error(_BUDGET, value) from error
+
+
+def make_cells(grid: Mapping[str, Any]) -> list[SweepCell]:
+    """The cells of a grid.
+
+    Raises:
+        UserError: an axis, a value or a name does not fit.
+    """
+    try:
+        return expand(grid)
+    except SweepError as error:
+        params = dict(error.params)
+        if "value" in params:  # of a file: any kind of object
+            params["value"] = shown(params["value"])
+        if error.code == "unknown_axis":
+            known = [_BUDGET if name == _BYTES else name for name in AXES]
+            raise unknown("axis", str(params["axis"]), known) from error
+        if error.code == "no_file":
+            params["known"] = ", ".join(PRESETS)
+        code = error.code
+        if "choices" in params:
+            code, params["choices"] = "not_a_choice", ", ".join(params["choices"])  # type: ignore[arg-type]
+        raise user_error(f"error.sweep.{code}", **params) from error
+    except UnknownModelError as error:
+        raise unknown_model(error) from error
+    except UnknownGPUError as error:
+        raise unknown_gpu(error) from error
