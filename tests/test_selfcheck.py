@@ -195,7 +195,7 @@ def test_a_check_that_fails_is_no_success(
 ) -> None:
     found = known_amount_checks(honest(Channel.RSS), cpu_environment(), "cpu")
     assert False in {check.passed for check in found}  # the other channels said nothing
-    monkeypatch.setattr("experiment.commands.selfcheck.all_checks", lambda _: found)
+    monkeypatch.setattr("experiment.selfcheck.checks.all_checks", lambda _: found)
     assert main(["selfcheck", "--lang", "zh"]) == ExitCode.INCOMPLETE
     assert "未通过" in capsys.readouterr().out
 

@@ -37,16 +37,17 @@ def make_run_directory(out: Path | None, prefix: str = "") -> Path:
 def run_directory(out: Path | None, prefix: str = "") -> Iterator[Path]:
     """Create the directory of a run and lock it in the block.
 
-    Where an error leaves it empty, it goes.
+    If an error leaves a new directory empty, it is removed.
 
     Raises:
         UserError: as :func:`make_run_directory`, or another process holds the lock.
     """
+    is_new = out is None or not _exists(out)
     path = make_run_directory(out, prefix)
     with directory_lock(path):
         with writing(path):
             _check_empty(path)  # of two that begin at once the second one sees what the first wrote
-        with _kept_if_filled(path):
+        with _kept_if_filled(path, is_new):
             yield path
 
 
@@ -54,25 +55,32 @@ def run_directory(out: Path | None, prefix: str = "") -> Iterator[Path]:
 def shared_directory(path: Path) -> Iterator[None]:
     """Create a directory if necessary, and lock it in the block.
 
-    Where an error leaves it empty, it goes.
+    If an error leaves a new directory empty, it is removed.
 
     Raises:
         UserError: it cannot be created, or another process holds the lock.
     """
+    is_new = not _exists(path)
     with writing(path):
         path.mkdir(parents=True, exist_ok=True)
-    with directory_lock(path), _kept_if_filled(path):
+    with directory_lock(path), _kept_if_filled(path, is_new):
         yield
 
 
 @contextmanager
-def _kept_if_filled(path: Path) -> Iterator[None]:
+def _kept_if_filled(path: Path, is_new: bool) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        with suppress(OSError):
-            path.rmdir()  # what it holds is not of this command, or not to be lost
+        if is_new:
+            with suppress(OSError):
+                path.rmdir()  # fails if anything was written
         raise
+
+
+def _exists(path: Path) -> bool:
+    with writing(path):
+        return path.exists()
 
 
 def _check_empty(path: Path) -> None:

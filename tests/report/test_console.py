@@ -206,7 +206,7 @@ def test_who_has_no_blocks_has_a_dash_for_what_only_blocks_can_suffer() -> None:
     t, data = Translator("en"), full_bench()
     ours = next(row for row in data.rows if (row.workload, row.arm) == ("A", "paged"))
     data.rows.append(ours.model_copy(update={"arm": "contiguous.batch", "preemptions": 0}))
-    tables = [cells for cells in all_tables(t, data) if t("bench.column.preempted") in cells.header]
+    tables = [cells for cells in all_tables(t, data) if t("metric.preemptions") in cells.header]
     told = [{row[0]: row[-2:] for row in cells.rows} for cells in tables]
     assert told[0][arm_name(t, "contiguous.batch")] == [DASH, DASH]
     assert told[0][arm_name(t, "paged")] == ["0", "0"]

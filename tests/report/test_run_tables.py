@@ -16,6 +16,7 @@ from sample import BLOCK, MAX_LENGTH, make_record
 
 from experiment.analysis.arm_results import arm_results
 from experiment.analysis.conclusions import evaluate, in_ulps
+from experiment.analysis.metrics import METRICS
 from experiment.analysis.results import ArmResult, Results
 from experiment.events import EngineReported, EngineStep, RequestFinished, TokenMargin
 from experiment.record.log import Record
@@ -51,9 +52,9 @@ def with_requests(results: Results, count: int) -> Results:
     return results.model_copy(update={"arms": [arm.model_copy(update={"requests": requests})]})
 
 
-def row_of(made: tuple[Record, Results], label: str, count: int) -> Cell:
+def row_of(made: tuple[Record, Results], metric: str, count: int) -> Cell:
     results = with_requests(made[1], count)
-    (found,) = (row for row in latency_rows(results) if row.label == f"latency.{label}")
+    (found,) = (row for row in latency_rows(results) if row.label == METRICS[metric].label)
     return found.cells[0]
 
 
@@ -61,13 +62,13 @@ def row_of(made: tuple[Record, Results], label: str, count: int) -> Cell:
 def test_few_requests_have_no_95th_percentile_but_a_longest(
     made: tuple[Record, Results], name: str
 ) -> None:
-    few = row_of(made, f"{name}_p95", 19)
+    few = row_of(made, f"{name}_p95_s", 19)
     assert few.main is None
     assert few.reason is not None
     assert few.reason.key == "experiments.reason.few_requests"
-    assert row_of(made, f"{name}_p95", 20).main is not None
+    assert row_of(made, f"{name}_p95_s", 20).main is not None
     longest = {"wait": "2.38 s", "first_token": "4.75 s", "latency": "9.50 s"}[name]
-    assert row_of(made, f"{name}_max", 19).main == longest
+    assert row_of(made, f"{name}_max_s", 19).main == longest
 
 
 def test_the_table_of_the_curve_keeps_the_same_rule(made: tuple[Record, Results]) -> None:
@@ -215,14 +216,14 @@ def test_a_summary_says_why_a_count_is_missing(
     t = Translator(lang)
     _, results = run(tmp_path, arms, preemptions=3)
     said = markdown(results, lang)
-    line = next(each for each in said.splitlines() if t("console.preemptions") in each)
+    line = next(each for each in said.splitlines() if t("metric.preemptions") in each)
     assert re.findall(r"—|\d+", line) == cells
     assert (t("report.no_blocks") in said) == ("—" in cells)
     out, text = ConsoleReporter(lang, False), io.StringIO()
     out.console = Console(file=text, width=200)
     show_results(out, results, [])
     shown = text.getvalue()
-    line = next(each for each in shown.splitlines() if t("console.preemptions") in each)
+    line = next(each for each in shown.splitlines() if t("metric.preemptions") in each)
     assert re.findall(r"—|\d+", line) == cells
     assert (t("report.no_blocks") in shown) == ("—" in cells)
 

@@ -28,7 +28,7 @@ ALLOWED = {
     # Appended to: a line is whole or not there, or belongs to someone else's file.
     ("experiment/record/log.py", "open"): "the event log",
     ("experiment/process/child.py", "open"): "what a process prints",
-    ("experiment/report/files/markdown.py", "open"): "the CI job's own file",
+    ("experiment/report/files/markup.py", "open"): "the CI job's own file",
     # A directory of a model: written beside its place, renamed when it is whole.
     ("experiment/model/builtin.py", "tempfile.mkdtemp"): "beside its place",
     ("experiment/model/builtin.py", "save_pretrained"): "into that",
