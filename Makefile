@@ -14,6 +14,7 @@
 # make fuzz   bad input by the thousand for a quarter of an hour (FUZZ_SECONDS), on Linux
 # make corpus whether runs, experiments and simulations lead to the numbers that the program of another
 #             commit (CORPUS_COMMIT) found: an hour, all logs made by that program
+# make families   run a tiny model of every family that Transformers has, and write the table of them: minutes
 # make bench  the engines against each other, about three quarters of an hour; `make bench-sim`: the
 #             simulator
 #
@@ -67,7 +68,7 @@ unit: $(VENV)/.ready-dev
 # PART="leaks load": some of its parts, each at most 45 minutes on two quiet cores.
 # An experiment that neither of the first two parts names belongs to the third.
 PART ?= experiments-1 experiments-2 experiments-3 commands leaks load faults surroundings lowest newest fuzz \
-  kernels
+  kernels families
 FIRST := serving or capacity or beam
 SECOND := parallel-sampling or preemption or lengths or context
 EXPERIMENTS := tests/full/test_every_experiment.py
@@ -81,12 +82,18 @@ FULL_faults := tests/faults tests/vllm_arm/test_vllm_killed.py tests/vllm_arm/te
 FULL_surroundings := tests/full/test_other_machines.py tests/full/test_container.py
 FULL_fuzz := tests/fuzz/test_fuzz.py tests/kvsim
 FULL_kernels := tests/engine
+FULL_families := tests/full/test_every_family.py
 .PHONY: test-full
 test-full: $(VENV)/.ready-dev
 	@failed=; $(foreach part,$(PART),echo "$(part)"; \
 	    $(if $(filter lowest newest,$(part)),make test-$(part),PAGEDKV_FULL=1 $(BIN)/python -m pytest \
 	      $(or $(FULL_$(part)),$(part)) $(PYTEST_ARGS)) || failed="$$failed $(part)"; \
 	  ) test -z "$$failed" || { echo "Failed parts:$$failed"; exit 1; }
+
+.PHONY: families
+families: $(VENV)/.ready-dev
+	made=$$(mktemp) && PYTHONPATH=. $(BIN)/python tests/families/matrix.py > $$made && \
+	  cp $$made experiment/model/families.csv && $(BIN)/python -m experiment.model.families > docs/families.md
 
 .PHONY: surroundings
 surroundings: PART := surroundings

@@ -47,11 +47,11 @@ from experiment.arms.contiguous_hooks import (
 from experiment.arms.sampling_arguments import sampling_arguments
 from experiment.arms.warm_up import recorded_warm_up
 from experiment.events import CacheMoved, ModelCompiled, WorkloadRequest
+from experiment.model.load import transformers_attention
 from experiment.workload.first_prompts import NEW_TOKENS
 from kvsim.accounting.ledger import PoolShape
 from kvsim.contiguous.planners import GrowingPlanner, StaticBatchPlanner
 
-ATTENTION = "sdpa"
 # Arguments of generate: run the model eagerly, or compile it as Transformers does.
 EAGER: dict[str, Any] = {"disable_compile": True}
 COMPILED: dict[str, Any] = {"disable_compile": False, "compile_config": CompileConfig()}
@@ -85,7 +85,7 @@ def run_batch(run: ArmRun) -> None:
 
 def run_growing(run: ArmRun) -> None:
     """Run one prompt after another; the cache grows with every token."""
-    model: Any = run.load(ATTENTION)
+    model: Any = run.load(transformers_attention(run.task.model))
     _generate_growing(run, model)
     del model
     run.finish()
@@ -136,7 +136,7 @@ def _longest(parts: Sequence[Sequence[WorkloadRequest]]) -> Sequence[WorkloadReq
 
 def _run_static(run: ArmRun, rows: int, batches: Batches, first: Sequence[WorkloadRequest]) -> None:
     """Run ``batches`` with a static cache; ``first`` is the warm-up batch."""
-    model: Any = run.load(ATTENTION)
+    model: Any = run.load(transformers_attention(run.task.model))
     _generate_static(run, model, rows, batches, first)
     del model
     run.finish()

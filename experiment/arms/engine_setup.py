@@ -46,7 +46,9 @@ def resolve_kernel(run: ArmRun, shape: LayerShape | None = None) -> str:
 def announce_kernel(run: ArmRun, kernel: str, shape: LayerShape | None = None) -> None:
     """Record the choice, and why it is not the fastest kernel for such a device."""
     asked, reason = run.task.config.engine.kernel, None
-    if asked == "auto" and run.device.type == "cuda" and kernel != "triton":
+    if run.task.model.own_attention:
+        reason = message("kernel.own_attention")
+    elif asked == "auto" and run.device.type == "cuda" and kernel != "triton":
         reason = reason_against(run.device, shape)
     elif asked == "auto" and run.device.type == "cpu" and kernel != "numba":
         reason = reason_against_compiled()

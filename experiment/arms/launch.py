@@ -82,6 +82,8 @@ def plan_launch(
     why = skip_reason(arm, config, device, prepared.model.head_dim)
     if why is not None:
         return why
+    if arm == TRANSFORMERS_PAGED and prepared.model.own_attention:
+        return message("skip.own_attention")
     if (why := ARMS[arm].refuses(prepared.workload)) is not None:
         return why
     size = prepared.workload.block_size

@@ -17,7 +17,7 @@ from kvsim.core.request import final_tokens
 def run_micro_benchmarks(run: ArmRun, model: torch.nn.Module, kernel: str) -> None:
     """Run the micro-benchmark of this run's experiment and emit its result; paged arm only."""
     name = run.task.config.experiment.name
-    if run.task.arm != "paged":
+    if run.task.arm != "paged" or run.task.model.own_attention:
         return
     with run.paused():
         if name == "lookup" and (timed := _lookup(run, model, kernel)):

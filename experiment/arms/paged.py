@@ -27,6 +27,7 @@ from experiment.arms.step_profile import StepProfiler, step_profiler
 from experiment.config.kv_dtype import check_kernel
 from experiment.engine.attention.interface import ATTENTION, UnsupportedModelError
 from experiment.engine.attention.kernels import READS_QUANTIZED, warm_up
+from experiment.engine.attention.own import EAGER, OWN
 from experiment.engine.beam_search import BeamParams
 from experiment.engine.cpu.packed_weights import Packing, pack_weights
 from experiment.engine.cuda.triton_support import LayerShape
@@ -74,7 +75,8 @@ def _run(run: ArmRun, block_size: int) -> None:
     # Only an explicit kernel: resolving auto would initialise the device too early.
     if config.engine.kernel != "auto":
         check_kernel(config.cache.kv_dtype, config.engine.kernel, READS_QUANTIZED)
-    model = run.load(ATTENTION, lambda model: _check(model, run, block_size))
+    attention = EAGER if run.task.model.own_attention else ATTENTION
+    model = run.load(attention, lambda model: _check(model, run, block_size))
     _generate(run, model, block_size)
     del model
     run.finish()
@@ -101,7 +103,7 @@ def _generate(run: ArmRun, model: torch.nn.Module, block_size: int) -> None:
     layer = _shape(run, model, block_size)
     kernel = _kernel(run, layer)
     runner = ModelRunner(model, pool, kernel)
-    announce_kernel(run, kernel, layer)
+    announce_kernel(run, OWN if task.model.own_attention else kernel, layer)
     compile_kernel(model, runner, kernel)
     capture_graphs(run, runner, kernel)
     with _valid_logits(run):
@@ -203,6 +205,8 @@ def _shape(run: ArmRun, model: torch.nn.Module, block_size: int) -> LayerShape:
 
 
 def _kernel(run: ArmRun, shape: LayerShape) -> str:
+    if run.task.model.own_attention:
+        return "torch"
     kernel, asked = resolve_kernel(run, shape), run.task.config.engine.kernel
     if asked == "auto" and _kv_dtype(run) is not None and kernel not in READS_QUANTIZED:
         return "torch"

@@ -34,6 +34,7 @@ from experiment.events import (
     WorkloadRequest,
 )
 from experiment.memory.tensors import storage_bytes
+from experiment.model.load import transformers_attention
 from experiment.text.errors import user_error
 from experiment.workload.arrival_clock import ArrivalClock
 from experiment.workload.first_prompts import NEW_TOKENS, first_prompts
@@ -44,13 +45,12 @@ from kvsim.core.observed import Decision, ScheduleTrace
 from kvsim.core.prefix import PrefixStats
 from kvsim.core.step import Chunk, FinishReason, OpKind, StepPlan
 
-ATTENTION = "sdpa"
 _CHILD = "__child#"  # in Transformers' name of a forked sample, before its number
 
 
 def run_transformers_paged(run: ArmRun) -> None:
     """Run all requests through Transformers' continuous batching."""
-    model: Any = run.load(ATTENTION)
+    model: Any = run.load(transformers_attention(run.task.model))
     manager = _start(run, model)
     sharing = _shares(run)
     if run.has_warm_up:

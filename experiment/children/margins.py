@@ -15,8 +15,6 @@ from experiment.events import TokenMargin
 from experiment.model.load import load_model
 from experiment.process.wire import Wire, exit_process, serve
 
-_ATTENTION = "sdpa"
-
 
 class TokenDifference(BaseModel):
     """A first difference: ``ids`` are the tokens of both arms before it, prompt included."""
@@ -35,7 +33,7 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
     """Emit a TokenMargin for each difference of the task."""
     import torch
 
-    model: Any = load_model(task["directory"], task["dtype"], task["device"], _ATTENTION)
+    model: Any = load_model(task["directory"], task["dtype"], task["device"], task["attention"])
     for data in task["differences"]:
         one = TokenDifference.model_validate(data)
         ids = torch.tensor([one.ids], device=task["device"])

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from experiment.arms.launch import adapt_block_size, check_capacity, skip_reason
 from experiment.config.arms import ARMS
 from experiment.config.kv_dtype import Capability, cache_geometry, check_kv_dtype
@@ -25,8 +27,20 @@ from experiment.events import (
     WorkloadRequest,
 )
 from experiment.files.parse_memory import memory_limit
-from experiment.model.checks import check_model, read_model_config
-from experiment.model.facts import build_empty, describe, slow_on_cpu
+from experiment.model.checks import (
+    REPEATED_HEADS,
+    check_model,
+    model_geometry,
+    read_model_config,
+)
+from experiment.model.facts import (
+    ELEMENT_BYTES,
+    build_empty,
+    describe,
+    resolve_dtype,
+    slow_on_cpu,
+)
+from experiment.model.families import with_advice
 from experiment.model.load import (
     as_text,
     optional_tokenizer,
@@ -45,7 +59,7 @@ from experiment.workload.requests import (
     random_requests,
     with_arrivals,
 )
-from kvsim.sizing.geometry import KVGeometry, geometry_from_config
+from kvsim.sizing.geometry import KVGeometry
 
 # Groups of arms that serve in order of arrival alone; Transformers' schedulers know no priorities.
 IN_ORDER = ("contiguous", "transformers_paged")
@@ -246,10 +260,52 @@ def prepare_model(wire: Wire, config: Config, device: str) -> tuple[ModelPrepare
         accepted.append(accepted_model(directory, name, config.cache.max_length))
 
     source: Source = find_model(config, wire.emit, accept)
-    model = describe(source, config, *accepted[-1], device, wire.emit)
+    from experiment.engine.model_runner import has_own_attention
+
+    model_config, built = accepted[-1]
+    _check_memory(built, name, resolve_dtype(config.model.dtype, device), device)
+    model = describe(source, config, model_config, built, device, wire.emit)
+    model = model.model_copy(update={"own_attention": has_own_attention(built)})
+    if model.own_attention:
+        _check_own_attention(config)
     if device == "cpu" and slow_on_cpu(model.dtype):
         wire.emit(Notice(text=message("prepare.slow_dtype", dtype=model.dtype)))
     return model, source.directory
+
+
+def _check_memory(built: Any, name: str, dtype: str, device: str) -> None:
+    """Refuse weights that the device cannot hold, before any is read.
+
+    Raises:
+        UserError: with the bytes that they need and those that there are.
+    """
+    needed = sum(parameter.numel() for parameter in built.parameters()) * ELEMENT_BYTES[dtype]
+    import torch
+
+    if device == "cpu":
+        free = psutil.virtual_memory().available
+    elif torch.cuda.is_available():
+        free = torch.cuda.get_device_properties(0).total_memory
+    else:
+        return
+    if needed > free:
+        raise user_error("error.model.too_large", model=name, needed=needed, free=free, dtype=dtype)
+
+
+def _check_own_attention(config: Config) -> None:
+    """Refuse settings that say how our attention computes, for a model that keeps its own.
+
+    Raises:
+        UserError: naming the first of them.
+    """
+    for key, value in (
+        ("engine.kernel", config.engine.kernel),
+        ("cache.kv_dtype", config.cache.kv_dtype),
+    ):
+        if value != "auto":
+            raise user_error(
+                "error.model.own_attention", model=config.model.name, config_key=key, value=value
+            )
 
 
 def accepted_model(directory: Path, name: str, max_length: int) -> tuple[Any, Any]:
@@ -261,25 +317,34 @@ def accepted_model(directory: Path, name: str, max_length: int) -> tuple[Any, An
     check_files(directory)
     with memory_limit(directory):
         model_config = read_model_config(directory, name)
-        check_model(model_config, name, max_length)
-        return model_config, _build_and_probe(model_config, name)
+        try:
+            check_model(model_config, name, max_length)
+            return model_config, _probed(model_config, name)
+        except UserError as error:
+            raise with_advice(error, model_config.model_type, name) from error
 
 
-def _build_and_probe(model_config: Any, name: str) -> Any:
-    """Build the model of a config on ``meta`` and probe it.
+def _probed(model_config: Any, name: str) -> Any:
+    """The model of a config without its weights; with its own attention where it takes no other.
 
     Raises:
-        UserError: it cannot be built, or the paged engine does not support its attention.
+        UserError: it cannot be built, or the paged engine cannot run it.
     """
     from experiment.engine.attention.interface import ATTENTION, UnsupportedModelError
+    from experiment.engine.attention.own import EAGER
     from experiment.engine.model_runner import probe
 
-    built = build_empty(model_config, name, ATTENTION)
-    try:
-        probe(built, geometry_from_config(model_config.to_dict(), element_bytes=1))
-    except UnsupportedModelError as error:
-        raise error.refusal(name) from error
-    return built
+    geometry = model_geometry(model_config, element_bytes=1)
+    own = model_config.get_text_config().model_type in REPEATED_HEADS
+    for attention in (EAGER,) if own else (ATTENTION, EAGER):
+        built = build_empty(model_config, name, attention)
+        try:
+            probe(built, geometry)
+        except UnsupportedModelError as error:
+            refusal = error.refusal(name)
+        else:
+            return built
+    raise refusal
 
 
 if __name__ == "__main__":

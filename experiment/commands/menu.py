@@ -9,6 +9,7 @@ from pathlib import Path
 from experiment.commands.values import whole
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.files.shipped import CONFIGS, program
+from experiment.model.families import counted, described, families
 from experiment.process.interrupts import read_answer
 from experiment.simulate.names import gpu_of, model_of, unknown_trace
 from experiment.text import Translator
@@ -48,6 +49,16 @@ def list_experiments(t: Translator) -> None:
     for name, _ in shipped():
         print(f"{name:<{_width()}}{t(_key(name))}")
     print(t("experiments.command", program=" ".join(program())))
+
+
+def list_families(t: Translator) -> None:
+    """Print a line for each family of models: whether it runs, and why not."""
+    rows = families()
+    wide = max(len(row.family) for row in rows) + 2
+    print(t("families.about", version=rows[0].transformers))
+    print(counted(rows, t))
+    for row in rows:
+        print(f"{row.family:<{wide}}{': '.join(described(row, t))}")
 
 
 def choose(t: Translator) -> tuple[str, ...] | None:

@@ -12,7 +12,7 @@ from experiment.commands.parser import attribute, make_parser, parse
 from experiment.config.reading import load_config, parse_assignment
 from experiment.files.shipped import find_config
 from experiment.text import Translator
-from experiment.text.errors import ExitCode, UserError, user_error
+from experiment.text.errors import ExitCode, UserError, unknown, user_error
 from experiment.text.messages import message
 
 # Flags that set one key of the config.
@@ -30,6 +30,7 @@ _CONFIG_FLAGS = {
 }
 OPTIONS = {
     "--yes": None, "--config": "FILE", "--quick": None, "--list-experiments": None,
+    "--list": "families",
     "--set+": "KEY=VALUE", "--arms": "ARM,...", "--prompt+": "TEXT",
     **{flag: metavar for flag, (_, metavar) in _CONFIG_FLAGS.items()},
     "--vllm-python": "PATH", "--offline": None, "--profile": None, "--out": "DIR",
@@ -47,9 +48,14 @@ def run(words: list[str], t: Translator) -> int:
     options = parse(make_parser(t, "run", OPTIONS), words)
     from experiment.arms.launch import VLLM_PYTHON
     from experiment.commands.lead import RunOptions, lead, resume
-    from experiment.commands.menu import list_experiments
+    from experiment.commands.menu import list_experiments, list_families
     from experiment.compare.checks import read_checks
 
+    if options.list is not None:
+        if options.list != "families":
+            raise unknown("list", options.list, ("families",))
+        list_families(t)
+        return ExitCode.OK
     if options.list_experiments:
         list_experiments(t)
         return ExitCode.OK

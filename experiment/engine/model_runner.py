@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from typing import Any
 
 import torch
 
+from experiment.engine.attention import own
 from experiment.engine.attention.interface import (
     ATTENTION,
     NO_INTERFACE,
@@ -34,8 +36,10 @@ class ModelRunner:
     """A model and the pool of its keys and values.
 
     Args:
-        model: loaded with ``attn_implementation=ATTENTION``, in eval mode.
-        kernel: a key of :data:`experiment.engine.attention.kernels.KERNELS`.
+        model: in eval mode, loaded with ``attn_implementation=ATTENTION``, or with any other one:
+            then its own attention computes (:mod:`experiment.engine.attention.own`).
+        kernel: a key of :data:`experiment.engine.attention.kernels.KERNELS`; unused by a model
+            with its own attention.
 
     Raises:
         ValueError: unknown kernel.
@@ -48,6 +52,7 @@ class ModelRunner:
         self.pool = pool
         self.kernel: Kernel = KERNELS[kernel]
         self._last = last_feed_forward(model)
+        self._own = has_own_attention(model)
         # Set by capture_decoding.
         self.graphs: DecodeGraphs | None = None
         if kernel == "triton":
@@ -90,6 +95,8 @@ class ModelRunner:
 
     def forward(self, inputs: StepInputs, step: PagedStep) -> torch.Tensor:
         """Run the packed step; return unchecked logits, [requests that sample, vocabulary]."""
+        if self._own:
+            return own.forward(self.model, inputs, step)
         with on_rows(self._last, inputs.sampled_rows, inputs.input_ids.shape[1]):
             output = self.model(
                 input_ids=inputs.input_ids,
@@ -100,6 +107,12 @@ class ModelRunner:
             )
         logits: torch.Tensor = output.logits[0]
         return logits
+
+
+def has_own_attention(model: torch.nn.Module) -> bool:
+    """Whether a model was loaded with another attention than ours."""
+    config: Any = model.config
+    return bool(config._attn_implementation != ATTENTION)
 
 
 # Token ids of the probe.
@@ -163,11 +176,12 @@ def plain_logits(model: torch.nn.Module) -> torch.Tensor:
     """Last logits [vocabulary] of :func:`probe`'s tokens, with Transformers' own attention."""
     device = next(model.parameters()).device
     input_ids = torch.tensor([_PROBED], device=device)
+    if has_own_attention(model):
+        return model(input_ids=input_ids, use_cache=False).logits[0, -1]  # type: ignore[no-any-return]
     set_attention = model.set_attn_implementation
     assert callable(set_attention)
     set_attention("sdpa")
     try:
-        logits: torch.Tensor = model(input_ids=input_ids, use_cache=False).logits[0, -1]
-        return logits
+        return model(input_ids=input_ids, use_cache=False).logits[0, -1]
     finally:
         set_attention(ATTENTION)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
@@ -212,6 +212,29 @@ def build_inputs(
         sampled_rows=sampled_rows,
         sampled_requests=tuple(request for _, request in sampled),
         blocks=blocks,
+    )
+
+
+def sequence_inputs(inputs: StepInputs, sequence: PackedSequence) -> StepInputs:
+    """One request of a packed step, as a step of its own; nothing is sampled."""
+    rows, device = sequence.rows, inputs.input_ids.device
+    flat = FlatSequences(
+        sequence.table[None],
+        torch.tensor([sequence.context], dtype=torch.int32, device=device),
+        torch.tensor([0, sequence.queries], dtype=torch.int32, device=device),
+    )
+    return replace(
+        inputs,
+        input_ids=inputs.input_ids[:, rows],
+        position_ids=inputs.position_ids[:, rows],
+        slot_blocks=inputs.slot_blocks[rows],
+        slot_offsets=inputs.slot_offsets[rows],
+        sequences=(replace(sequence, rows=slice(0, sequence.queries)),),
+        flat=flat,
+        decoding=inputs.decoding[:0],
+        sampled_rows=inputs.sampled_rows[:0],
+        sampled_requests=(),
+        blocks=inputs.blocks[rows],
     )
 
 

@@ -53,7 +53,8 @@ class RepeatFinished(EventBase):
 class ModelPrepared(EventBase):
     """The weights that every arm loads.
 
-    ``notes`` explain what ``source`` means for the run.
+    ``notes`` explain what ``source`` means for the run. ``own_attention``: the paged engine runs
+    the model's own attention code on gathered keys and values.
     """
 
     event: Literal["model"] = "model"
@@ -72,6 +73,7 @@ class ModelPrepared(EventBase):
     max_positions: Int
     vocab_size: Int
     eos_token_id: Int | None
+    own_attention: bool = False
     random_seed: Int | None = None
     random_init_range: float | None = None
     notes: list[Message] = Field(default_factory=list)

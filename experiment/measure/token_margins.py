@@ -6,6 +6,7 @@ from experiment.analysis.arm_results import arm_results
 from experiment.analysis.conclusions import compare_tokens, first_differences
 from experiment.children.margins import TokenDifference
 from experiment.config.schema import Config
+from experiment.model.load import transformers_attention
 from experiment.record.log import read_record
 from experiment.runner.session import Session
 from experiment.workload.prepared import Prepared
@@ -23,6 +24,7 @@ def explain_differences(session: Session, config: Config, device: str, prepared:
             "directory": prepared.directory,
             "dtype": prepared.model.dtype,
             "device": device,
+            "attention": transformers_attention(prepared.model),
         }
         session.measure_margins(task, config)
 

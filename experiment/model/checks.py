@@ -7,13 +7,19 @@ would be measured wrongly without an error, so it is refused before any weight i
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from experiment.files.bounded_reading import parse_json, read_bounded
 from experiment.model.load import one_line, silence_libraries
 from experiment.text.errors import UserError, shown, user_error
-from kvsim.sizing.geometry import geometry_from_config
+from experiment.text.messages import message
+from kvsim.sizing.geometry import (
+    KVGeometry,
+    UnsupportedGeometryError,
+    geometry_from_config,
+)
 
 MAX_CONFIG_BYTES = 1 << 20
 _LANGUAGE_HEADS = ("GPT2LMHeadModel", "OpenAIGPTLMHeadModel", "CTRLLMHeadModel")
@@ -21,7 +27,15 @@ _FULL, _SLIDING = "full_attention", "sliding_attention"
 # Configs have no common name for recurrent states; these words occur in their keys.
 _RECURRENT_WORDS = ("mamba", "ssm_", "state_size", "linear_conv", "linear_key_head", "conv1d_width")
 _RECURRENT_TYPES = ("rwkv", "xlstm", "recurrent_gemma")
-_SINK_TYPES = ("gpt_oss",)
+# A decoder alone still has the fields of the encoder that it was trained beside.
+_OF_ENCODERS = ("encoder_layers", "num_encoder_layers", "encoder_config")
+# They repeat heads before attention, and cannot be probed without weights.
+REPEATED_HEADS = ("jetmoe",)
+_NO_CACHE = ("openai-gpt",)
+# They add positions to scores by the length of the cache, which of a static one is its capacity.
+_ADDED_POSITIONS = ("cpmant", "mpt")
+_LATENT_TYPES = ("indexed", "compressed")
+_CHUNKED = "chunked_attention"
 _LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 _MOST_LAYERS = 512
 _POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
@@ -73,18 +87,39 @@ def check_model(config: Any, name: str, max_length: int) -> None:
 
 
 def _check_model(config: Any, name: str, max_length: int) -> None:
-    values = config.to_dict()
     _check_decoder(config, name)
-    _check_weights(values, name)
+    _check_weights(config.to_dict(), name)
+    config = config.get_text_config()
+    values = config.to_dict()
     _check_layers(config, values, name)
     _check_window(config, values, name, max_length)
-    _check_attention(values, name)
-    _check_sizes(values, name)
+    if values.get("kv_lora_rank"):
+        raise user_error("error.model.latent", model=name)
+    if config.model_type in _ADDED_POSITIONS:
+        raise user_error("error.model.positions", model=name, model_type=config.model_type)
+    _check_sizes(config, name)
     positions = max_positions(values)
     if positions is not None and max_length > positions:
         raise user_error(
             "error.model.too_long", model=name, max_length=max_length, positions=positions
         )
+
+
+def model_geometry(config: Any, element_bytes: int) -> KVGeometry:
+    """Shape of the cache that Transformers keeps for a model, by its config or text config.
+
+    Raises:
+        kvsim.sizing.geometry.UnsupportedGeometryError: a cache of another kind.
+        ValueError: a size is missing.
+    """
+    text = config.get_text_config()
+    values = text.to_dict()
+    if values.pop("attention_chunk_size", None):  # within one chunk every token attends to all
+        values["layer_types"] = None
+    shape = geometry_from_config(values, element_bytes)
+    if getattr(text, "new_decoder_architecture", False):  # Falcon's heads, kept repeated
+        shape = replace(shape, kv_heads=text.num_attention_heads)
+    return shape
 
 
 def max_positions(config: Mapping[str, Any]) -> int | None:
@@ -138,8 +173,14 @@ def _check_layer_count(raw: Mapping[str, Any], name: str) -> None:
 def _check_decoder(config: Any, name: str) -> None:
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-    if config.is_encoder_decoder:
+    if (
+        config.is_encoder_decoder
+        or config.model_type == "trocr"
+        or any(getattr(config, field, None) is not None for field in _OF_ENCODERS)
+    ):
         raise user_error("error.model.encoder_decoder", model=name, model_type=config.model_type)
+    if config.model_type in _NO_CACHE:
+        raise user_error("error.model.no_cache", model=name, model_type=config.model_type)
     known = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type)
     named = config.architectures or ([known] if isinstance(known, str) else list(known or ()))
     # BERT-like encoders also have a causal head, which is meaningless without is_decoder.
@@ -150,7 +191,8 @@ def _check_decoder(config: Any, name: str) -> None:
 
 
 def _is_causal(architecture: str) -> bool:
-    return architecture.endswith("ForCausalLM") or architecture in _LANGUAGE_HEADS
+    ends = ("ForCausalLM", "ForConditionalGeneration")
+    return architecture.endswith(ends) or architecture in _LANGUAGE_HEADS
 
 
 def _check_weights(values: Mapping[str, Any], name: str) -> None:
@@ -168,7 +210,9 @@ def _check_layers(config: Any, values: Mapping[str, Any], name: str) -> None:
     # A hybrid model may use only attention layers.
     if recurrent and not types & {_FULL, _SLIDING}:
         raise user_error("error.model.recurrent", model=name, model_type=config.model_type)
-    other = sorted(types - {_FULL, _SLIDING})
+    other = sorted(types - {_FULL, _SLIDING, _CHUNKED})
+    if any(kind.startswith(_LATENT_TYPES) for kind in other):
+        raise user_error("error.model.latent", model=name)
     if other:
         raise user_error("error.model.layer_types", model=name, types=", ".join(other))
 
@@ -179,33 +223,39 @@ def _check_window(config: Any, values: Mapping[str, Any], name: str, max_length:
     slides = _SLIDING in types if types else values.get("use_sliding_window") is not False
     if "local" in (getattr(config, "attention_layers", None) or ()):
         window, slides = values.get("window_size"), True
+    if _CHUNKED in (types or ()):
+        window, slides = values.get("attention_chunk_size"), True
     if slides and window and window < max_length:
         raise user_error(
             "error.model.sliding_window", model=name, window=window, max_length=max_length
         )
 
 
-def _check_attention(values: Mapping[str, Any], name: str) -> None:
-    for key, value in values.items():
-        if "softcap" in key and "att" in key and value:
-            raise user_error("error.model.softcap", model=name, field=key)
-        if "sink" in key and value:
-            raise user_error("error.model.sinks", model=name)
-    if values.get("model_type") in _SINK_TYPES:
-        raise user_error("error.model.sinks", model=name)
-    if values.get("kv_lora_rank"):
-        raise user_error("error.model.latent", model=name)
-
-
-def _check_sizes(values: Mapping[str, Any], name: str) -> None:
+def _check_sizes(config: Any, name: str) -> None:
     try:
-        sizes = geometry_from_config(values, element_bytes=1)
+        sizes = model_geometry(config, element_bytes=1)
+    except UnsupportedGeometryError as error:
+        raise _other_cache(config, name, error) from error
     except (ValueError, TypeError, ZeroDivisionError) as error:
         raise _missing(name, error) from error
     if min(sizes.layers, sizes.kv_heads, sizes.head_dim) < 1:
         raise user_error("error.model.unbuildable", model=name, detail=str(sizes))
-    if not isinstance(values.get("vocab_size"), int):
+    if not isinstance(config.to_dict().get("vocab_size"), int):
         raise user_error("error.model.missing_size", model=name, detail="vocab_size")
+
+
+def _other_cache(config: Any, name: str, error: UnsupportedGeometryError) -> UserError:
+    kind = config.model_type
+    if error.reason in ("encoder_decoder", "cross_attention"):
+        return user_error("error.model.encoder_decoder", model=name, model_type=kind)
+    if error.reason in ("recurrent", "layer_types"):
+        return user_error("error.model.recurrent", model=name, model_type=kind)
+    if error.reason == "indexer":
+        return user_error("error.model.latent", model=name)
+    if error.reason == "unknown_key":
+        return user_error("error.model.unknown_key", model=name, config_key=error.detail)
+    why = message(f"geometry.{error.reason}").model_dump()
+    return user_error("error.model.cache_layout", model=name, why=why)
 
 
 def _missing(name: str, error: Exception) -> UserError:

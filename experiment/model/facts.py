@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 from experiment.config.schema import Config
 from experiment.events import Event, ModelPrepared, Progress
 from experiment.model.builtin import recorded_sha256
-from experiment.model.checks import max_positions, read_object
+from experiment.model.checks import max_positions, model_geometry, read_object
 from experiment.model.load import one_line
 from experiment.model.source import Source, weight_files
 from experiment.model.tensors import check_tensors, weights_sha256
 from experiment.text.errors import user_error
 from experiment.text.messages import Message, message
 from kvsim.files import file_sha256
-from kvsim.sizing.geometry import geometry_from_config
 
 if TYPE_CHECKING:
     from torch import nn
@@ -75,11 +74,11 @@ def describe(
     Raises:
         UserError: the weights are unreadable or do not fit the model.
     """
-    values = model.to_dict()
+    values = model.get_text_config().to_dict()
     files = weight_files(source.directory)
     check_tensors(files, source.directory, built)
     dtype = resolve_dtype(run.model.dtype, device)
-    geometry = geometry_from_config(values, ELEMENT_BYTES[dtype])
+    geometry = model_geometry(model, ELEMENT_BYTES[dtype])
     random = source.kind == "random"
     return ModelPrepared(
         name=run.model.name,
@@ -109,11 +108,12 @@ def build_empty(config: Any, name: str, attention: str) -> nn.Module:
 
     Args:
         config: the config.
-        name: the model as named by the user.
-        attention: a name registered in Transformers' attention interface.
+        name: what the person called the model.
+        attention: a name that Transformers' attention interface knows; a model that picks its
+            attention from a table of its own is built with ``eager``.
 
     Raises:
-        UserError: the model cannot be built, or not with that attention.
+        UserError: the config describes no model that can be built.
     """
     import torch
     from transformers import AutoModelForCausalLM
@@ -125,18 +125,14 @@ def build_empty(config: Any, name: str, attention: str) -> nn.Module:
             )
         return built.eval()
 
-    try:
-        return build(attention)
-    except MemoryError:
-        raise
-    except Exception as error:  # model classes may raise anything
+    for each in (attention, "eager"):
         try:
-            build("eager")
-        except Exception as other:
-            detail = one_line(other)
-            raise user_error("error.model.unbuildable", model=name, detail=detail) from other
-        # The model does not use Transformers' attention interface.
-        raise user_error("error.model.attention_interface", model=name) from error
+            return build(each)
+        except MemoryError:
+            raise
+        except Exception as error:  # whatever the author of a kind of model chose
+            detail = one_line(error)
+    raise user_error("error.model.unbuildable", model=name, detail=detail)
 
 
 def eos_token_id(directory: Path, values: dict[str, Any], name: str) -> int | None:

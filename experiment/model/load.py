@@ -11,6 +11,8 @@ from experiment.text.errors import UserError, cut, user_error
 if TYPE_CHECKING:
     import torch
 
+    from experiment.events import ModelPrepared
+
 
 def load_model(directory: str, dtype: str, device: str, attention: str) -> torch.nn.Module:
     """Load the prepared weights for inference: no gradients, no dropout, no network.
@@ -55,6 +57,14 @@ def load_model(directory: str, dtype: str, device: str, attention: str) -> torch
     model.requires_grad_(False)
     loaded: torch.nn.Module = model.eval().to(device)
     return loaded
+
+
+def transformers_attention(model: ModelPrepared) -> str:
+    """Which of Transformers' attention functions the arms of Transformers use.
+
+    A model with its own attention gives arguments to it that ``sdpa`` drops, such as sinks.
+    """
+    return "eager" if model.own_attention else "sdpa"
 
 
 def set_gpu_kernels() -> None:

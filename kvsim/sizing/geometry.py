@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,27 @@ _REFUSED_FIELDS = {
     "index_head_dim": "indexer",
     "cross_attention_layers": "cross_attention",
 }
+# Names of fields that the shape of a cache may depend on: read here, or harmless, since they are of
+# queries alone or only mask.
+_MATTERS = re.compile(
+    r"(^|_)kv(_|$)|key_value|(query|attention)_group|window|(^|_)heads?(_|$)|head_(dim|size)|chunk"
+)
+_KNOWN = frozenset(
+    re.findall(
+        r"\S+",
+        """
+    num_attention_heads n_head n_heads num_heads attention_heads num_key_value_heads num_kv_heads
+    n_head_kv n_kv_heads kv_n_heads multi_query_group_num num_attention_groups head_dim kv_channels
+    kv_lora_rank qk_rope_head_dim v_head_dim sliding_window max_window_layers window_size
+    sliding_window_pattern _sliding_window_pattern attention_chunk_size num_kv_shared_layers
+    global_head_dim num_global_key_value_heads index_head_dim
+    qk_nope_head_dim qk_head_dim index_n_heads chunk_size_feed_forward keep_window_size
+    num_attention_heads_per_layer num_key_value_groups prefix_dense_sliding_window_pattern
+    """,
+    )
+)
+# Sizes of a layer's cache, which a config may override for single layers.
+_CACHE_SIZES = ("head_dim", "num_key_value_heads", "v_head_dim", "kv_lora_rank", "qk_rope_head_dim")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +121,19 @@ def geometry_from_config(config: Mapping[str, Any], element_bytes: int) -> KVGeo
     if isinstance(inner, Mapping) and "num_hidden_layers" not in config:
         return geometry_from_config(inner, element_bytes)
     _check_kind(config)
-    layers = _first(config, "num_hidden_layers", "n_layer", "n_layers")
+    layers = _first(config, "num_hidden_layers", "n_layer", "n_layers", "num_layers")
     sliding, window = sliding_layers(config, layers)
     rank = config.get("kv_lora_rank")
     if rank:
         kv_heads, tensors = 1, 1
         head_dim = int(rank) + _first(config, "qk_rope_head_dim")
     else:
-        heads = _first(config, "num_attention_heads", "n_head", "n_heads")
+        heads = _first(
+            config, "num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads"
+        )
         kv_heads, tensors = _kv_heads(config, heads), 2
         head_dim = _head_dim(config, heads)
+    _check_keys(config)
     return KVGeometry(layers, kv_heads, head_dim, element_bytes, tensors, sliding, window)
 
 
@@ -116,11 +141,23 @@ def _check_kind(config: Mapping[str, Any]) -> None:
     for name, reason in _REFUSED_FIELDS.items():
         if config.get(name):
             raise UnsupportedGeometryError(reason, name)
+    for layer, values in (config.get("per_layer_config") or {}).items():
+        for name in _CACHE_SIZES:
+            if name in values and values[name] != config.get(name):
+                raise UnsupportedGeometryError("head_sizes", f"per_layer_config.{layer}.{name}")
     types = config.get("layer_types")
     if not types and config.get("model_type") in _RECURRENT_TYPES:
         raise UnsupportedGeometryError("recurrent", str(config["model_type"]))
     if not types and config.get("attention_chunk_size"):
         raise UnsupportedGeometryError("chunked", "attention_chunk_size")
+
+
+def _check_keys(config: Mapping[str, Any]) -> None:
+    """Refuse sizes that these formulas do not read and whose names say that the cache has them."""
+    for name, value in config.items():
+        is_size = isinstance(value, int | list | dict) and not isinstance(value, bool) and value
+        if is_size and _MATTERS.search(name) and name not in _KNOWN:
+            raise UnsupportedGeometryError("unknown_key", name)
 
 
 def _kv_heads(config: Mapping[str, Any], heads: int) -> int:
@@ -135,14 +172,22 @@ def _kv_heads(config: Mapping[str, Any], heads: int) -> int:
         return 1
     attention = config.get("attn_config")
     nested = attention.get("kv_n_heads") if isinstance(attention, Mapping) else None
-    given = config.get("num_key_value_heads") or nested or heads
+    groups = config.get("multi_query_attention", True) and config.get("multi_query_group_num")
+    given = (
+        config.get("num_key_value_heads")
+        or nested
+        or groups  # ChatGLM
+        or config.get("num_attention_groups")  # Step
+        or config.get("n_kv_heads")
+        or heads
+    )
     if not isinstance(given, int):
         raise UnsupportedGeometryError("head_sizes", f"num_key_value_heads: {given!r}")
     return given
 
 
 def _head_dim(config: Mapping[str, Any], heads: int) -> int:
-    hidden = config.get("head_dim")
+    hidden = config.get("head_dim") or config.get("kv_channels")
     size = int(hidden) if hidden else _first(config, "hidden_size", "n_embd", "d_model") // heads
     values = config.get("v_head_dim")
     if values and values != size:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 FULL, SLIDING = "full_attention", "sliding_attention"
-_ALL_SLIDE = ("mistral", "mixtral", "phi3", "phimoe", "starcoder2")
+_ALL_SLIDE = ("mistral", "mixtral", "moshi", "phi3", "phimoe", "starcoder2")
 _UPPER_SLIDE = ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe")
 _PATTERNS = {"gemma2": 2, "gemma3_text": 6, "gemma3": 6, "cohere2": 4}
 
@@ -24,7 +24,8 @@ class UnsupportedGeometryError(ValueError):
 
     Attributes:
         reason: a code: ``encoder_decoder``, ``layer_types``, ``recurrent``, ``window_unknown``,
-            ``shared_layers``, ``head_sizes``, ``indexer``, ``chunked``, ``cross_attention``.
+            ``shared_layers``, ``head_sizes``, ``indexer``, ``chunked``, ``cross_attention``,
+            ``unknown_key``.
         detail: the config field or value.
     """
 
@@ -41,8 +42,8 @@ def sliding_layers(config: Mapping[str, Any], layers: int) -> tuple[int, int | N
         UnsupportedGeometryError: a layer that is neither full nor sliding attention, or a window
             without known layers.
     """
-    types = config.get("layer_types")
-    window = config.get("sliding_window")
+    types = config.get("layer_types") or _gpt_neo(config)
+    window = config.get("window_size" if _gpt_neo(config) else "sliding_window")
     if types:
         others = sorted({str(kind) for kind in types} - {FULL, SLIDING})
         if others:
@@ -53,6 +54,14 @@ def sliding_layers(config: Mapping[str, Any], layers: int) -> tuple[int, int | N
     else:
         count = _by_type(config, layers) if window else 0
     return (count, int(window)) if count and window else (0, None)
+
+
+def _gpt_neo(config: Mapping[str, Any]) -> list[str] | None:
+    """Its kinds of layers: ``attention_types`` is [[[kinds in turn], how often], ...]."""
+    if config.get("model_type") != "gpt_neo":
+        return None
+    kinds = [kind for group, n in config.get("attention_types") or () for kind in [*group] * n]
+    return [SLIDING if kind == "local" else FULL for kind in kinds]
 
 
 def _by_type(config: Mapping[str, Any], layers: int) -> int:

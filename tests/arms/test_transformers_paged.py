@@ -169,7 +169,7 @@ def test_on_a_gpu_it_says_what_its_inputs_take_beside_its_cache(
     events: list[Any] = []
     wire: Any = SimpleNamespace(emit=events.append, mark=lambda _: None)
     run = ArmRun(wire, task, 0.0)
-    model = run.load(transformers_paged.ATTENTION)
+    model = run.load("sdpa")
     run.device = torch.device(device)  # the model stays on the CPU
     monkeypatch.setattr(run, "synchronize", lambda: None)
     cache = transformers_paged._start(run, model).batch_processor.cache
@@ -195,7 +195,7 @@ def test_what_it_computed_before_leaves_the_cache_as_a_new_one(prepared: Prepare
     )  # fmt: skip
     wire: Any = SimpleNamespace(emit=lambda _: None, mark=lambda _: None)
     run = ArmRun(wire, task, 0.0)
-    manager = transformers_paged._start(run, run.load(transformers_paged.ATTENTION))
+    manager = transformers_paged._start(run, run.load("sdpa"))
     cache = manager.batch_processor.cache
     (allocator,) = cache.cache_allocators.values()
     free, cached = list(cache.pool.free_sectors), allocator.ledger.cached_blocks

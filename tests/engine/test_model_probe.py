@@ -89,6 +89,7 @@ class FakeModel(torch.nn.Module):
 
     def __init__(self, layers: list[int], **arguments: Any) -> None:
         super().__init__()
+        self.config = SimpleNamespace(_attn_implementation=ATTENTION)
         self.weight = torch.nn.Parameter(torch.ones(1))
         self.layers = layers
         self.arguments = arguments

@@ -180,6 +180,9 @@ BASE = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 64}
         ({"sliding_window": 128, "model_type": "something_new"}, "window_unknown"),
         ({"num_key_value_heads": [1, 2]}, "head_sizes"),
         ({"v_head_dim": 8}, "head_sizes"),
+        ({"per_layer_config": {"1": {"head_dim": 32}}}, "head_sizes"),
+        ({"num_kv_heads_of_odd_layers": 2}, "unknown_key"),
+        ({"local_window": 64}, "unknown_key"),
         ({"text_config": BASE | {"is_encoder_decoder": True}}, "encoder_decoder"),
     ],
 )
@@ -188,6 +191,33 @@ def test_a_cache_of_another_kind_is_refused_by_name(more: dict[str, Any], reason
     with pytest.raises(UnsupportedGeometryError) as caught:
         geometry_from_config(config, 2)
     assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("published", "shape"),
+    [
+        # As ChatGLM's, Step's, GPT-Neo's and XGLM's config.json have it.
+        (
+            {"num_layers": 3, "num_attention_heads": 4, "hidden_size": 64, "kv_channels": 8,
+             "multi_query_attention": True, "multi_query_group_num": 2},
+            (3, 2, 8),
+        ),
+        (BASE | {"num_attention_groups": 1}, (2, 1, 16)),
+        (
+            {"model_type": "gpt_neo", "num_layers": 4, "num_heads": 8, "hidden_size": 64,
+             "attention_types": [[["global", "local"], 2]], "window_size": 256},
+            (4, 8, 8),
+        ),
+        ({"num_layers": 2, "attention_heads": 4, "d_model": 32}, (2, 4, 8)),
+        (BASE | {"per_layer_config": {"1": {"head_dim": 16}}, "head_dim": 16}, (2, 4, 16)),
+    ],
+)  # fmt: skip
+def test_a_config_as_published_is_read(
+    published: dict[str, Any], shape: tuple[int, int, int]
+) -> None:
+    found = geometry_from_config(published, 2)
+    assert (found.layers, found.kv_heads, found.head_dim) == shape
+    assert found.sliding_layers == (2 if "window_size" in published else 0)
 
 
 def test_a_wrapped_language_model_is_read_inside() -> None:

@@ -58,8 +58,15 @@ REFUSED = [
             "window_size": 256,
         },
     ),
-    ("softcap", {"model_type": "gemma2", "head_dim": 16, "sliding_window": 4096, **GROUPED}),
-    ("sinks", {"model_type": "gpt_oss", "head_dim": 16, "sliding_window": 4096, **GROUPED}),
+    ("encoder_decoder", {"model_type": "trocr", "d_model": 64}),
+    ("positions", {"model_type": "mpt", "d_model": 64, "n_layers": 2, "n_heads": 4}),
+    ("no_cache", {"model_type": "openai-gpt", "n_embd": 64, "n_layer": 2, "n_head": 4}),
+    ("cache_layout", {"model_type": "gemma4_text", "head_dim": 16, **GROUPED}),
+    ("unknown_key", {"model_type": "llama", "num_kv_heads_of_odd_layers": 2, **GROUPED}),
+    (
+        "sliding_window",
+        {"model_type": "llama4_text", "attention_chunk_size": 256, "head_dim": 16, **GROUPED},
+    ),
     ("latent", {"model_type": "deepseek_v3", "kv_lora_rank": 16, **GROUPED}),
     ("latent", {"model_type": "deepseek_v2", "kv_lora_rank": 16, **GROUPED}),
     ("recurrent", {"model_type": "mamba", "hidden_size": 64, "num_hidden_layers": 2}),
@@ -87,6 +94,10 @@ ACCEPTED = [
     {"model_type": "qwen2", "sliding_window": 256, **GROUPED},  # off by default
     {"model_type": "mistral", "sliding_window": None, **GROUPED},
     {"model_type": "mistral", "sliding_window": 512, **GROUPED},  # as long as the longest sequence
+    {"model_type": "gemma2", "head_dim": 16, "sliding_window": 4096, **GROUPED},
+    {"model_type": "gpt_oss", "head_dim": 16, "sliding_window": 4096, **GROUPED},
+    {"model_type": "llama4_text", "attention_chunk_size": 512, "head_dim": 16, **GROUPED},
+    {"model_type": "xglm", "d_model": 64, "num_layers": 2, "attention_heads": 4},
     {"model_type": "gpt_neox", "architectures": ["GPTNeoXForCausalLM"], **SMALL},
     {"model_type": "bloom", "hidden_size": 64, "n_layer": 2, "n_head": 4},  # probed when loaded
 ]

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from transformers import (
-    MODEL_FOR_CAUSAL_LM_MAPPING,
     BioGptConfig,
-    BloomConfig,
-    CodeGenConfig,
-    FalconConfig,
     GPT2Config,
-    GPTJConfig,
-    GPTNeoConfig,
     GPTNeoXConfig,
     LlamaConfig,
     MixtralConfig,
-    MptConfig,
     OPTConfig,
     PretrainedConfig,
 )
@@ -104,32 +97,6 @@ def refusal(place: Path, **workload: Any) -> str:
         prepared(place, **workload)
     assert str(place) in caught.value.text.params.values()
     return caught.value.text.key.removeprefix("error.model.")
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        FalconConfig(**HIDDEN),
-        GPTJConfig(rotary_dim=4, **GPT),
-        BloomConfig(hidden_size=32, n_layer=2, n_head=4, **VOCABULARY),
-        MptConfig(d_model=32, n_layers=2, n_heads=4, **VOCABULARY),
-        CodeGenConfig(rotary_dim=4, **GPT),
-        GPTNeoConfig(hidden_size=32, num_layers=2, num_heads=4,
-                     attention_types=[[["global"], 2]], **VOCABULARY),
-    ],
-    ids=lambda config: config.model_type,
-)  # fmt: skip
-def test_attention_beside_the_interface_is_refused_by_name(
-    config: PretrainedConfig, tmp_path: Path
-) -> None:
-    module = sys.modules[MODEL_FOR_CAUSAL_LM_MAPPING[type(config)].__module__]
-    if "ALL_ATTENTION_FUNCTIONS" in vars(module):  # GPT-J and CodeGen since Transformers 5.24
-        pytest.skip("this Transformers calls its attention through the interface")
-    why = refusal(directory_of(config, tmp_path / "mine"))
-    # Where GPT-Neo has its heads is not known.
-    assert why in ("attention_interface", "missing_size")
-    assert why == "attention_interface" or config.model_type == "gpt_neo"
-    assert not cache_root().exists()  # before anything is built
 
 
 @pytest.mark.parametrize(
@@ -219,3 +186,12 @@ def test_a_model_without_a_tokenizer_runs_where_token_ids_are_drawn(
     assert heard.one(ModelPrepared).source == "local"
     assert heard.one(Notice).text.key == "prepare.no_tokenizer"
     assert refusal(mine, prompts=["Hello!"]) == "no_tokenizer"
+
+
+def test_weights_larger_than_the_memory_are_refused_before_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Path(shutil.copytree(build_model("tiny-gpt2", 0, 0.08), tmp_path / "mine"))
+    little = SimpleNamespace(available=1000, total=1000)
+    monkeypatch.setattr(prepare.psutil, "virtual_memory", lambda: little)
+    assert refusal(place) == "too_large"

@@ -77,6 +77,7 @@ def paged_attention(
             implemented.
     """
     step = _require_step(paged_step, attention_mask, dropout, others)
+    check_shape(step.pool, key, value)
     layer = module.layer_idx
     assert isinstance(layer, int)
     step.calls.append(layer)
@@ -88,6 +89,17 @@ def paged_attention(
         step.pool.write(layer, step.inputs, keys, values)
         out = step.kernel(q, step.pool.layer(layer), step.inputs, scale)
     return out[None], None
+
+
+def check_shape(pool: KVPool, key: torch.Tensor, value: torch.Tensor) -> None:
+    """Refuse keys and values [1, kv_heads, tokens, head_dim] of another shape than the pool's.
+
+    Raises:
+        UnsupportedModelError: the config describes another cache than the model fills.
+    """
+    heads, _, dim = pool.kv.shape[3:]
+    if {(each.shape[1], each.shape[3]) for each in (key, value)} != {(heads, dim)}:
+        raise UnsupportedModelError("kv_shape")
 
 
 def _require_step(
