@@ -119,7 +119,7 @@ test-lowest test-newest: test-%:
 	  -d $(VENV)-$*/vllm-$(VLLM_$*) vllm==$(VLLM_$*)
 	PAGEDKV_VLLM_SOURCE=$(VENV)-$*/vllm-$(VLLM_$*) $(VENV)-$*/bin/python -m pytest \
 	  tests/arms/test_arms.py tests/arms/test_transformers_paged.py tests/engine/test_model_probe.py \
-	  tests/model tests/test_config.py tests/test_summary.py tests/vllm_arm/test_vllm_names.py $(PYTEST_ARGS)
+	  tests/model tests/families tests/test_config.py tests/test_summary.py tests/vllm_arm/test_vllm_names.py $(PYTEST_ARGS)
 
 .PHONY: selfcheck
 selfcheck: $(VENV)/.ready

@@ -8,6 +8,7 @@ from typing import Any
 from experiment.analysis.results import ArmResult
 from experiment.config.kv_dtype import ENGINE_ARMS
 from experiment.events import KernelChosen
+from experiment.events.engine import OWN_ATTENTION
 from experiment.record.log import Record
 from experiment.text.messages import Message, arm_message, message
 
@@ -42,7 +43,7 @@ def differences(record: Record, arms: list[ArmResult]) -> list[Message]:
     kernels = {chosen.arm: chosen.kernel for chosen in record.of(KernelChosen)}
     names = {arm.arm for arm in finished}
     return [
-        *_grouped((arm, message("differs.engine", kernel=kernels.get(arm.arm))) for arm in ours),
+        *_grouped((arm, _engine(kernels.get(arm.arm))) for arm in ours),
         *_grouped((arm, _products(arm)) for arm in ours),
         *(message(f"differs.{arm}") for arm in _OTHERS if arm in names),
         *second,
@@ -58,6 +59,12 @@ def _grouped(found: Iterable[tuple[ArmResult, Message]]) -> list[Message]:
         names[key] = message("experiments.and", **both).model_dump() if key in names else name
     texts = ((Message.model_validate_json(key), name) for key, name in names.items())
     return [message(text.key, arm=name, **text.params) for text, name in texts]
+
+
+def _engine(kernel: str | None) -> Message:
+    if kernel == OWN_ATTENTION:
+        return message("differs.own_attention")
+    return message("differs.engine", kernel=kernel)
 
 
 def _products(arm: ArmResult) -> Message:

@@ -27,7 +27,7 @@ from experiment.arms.step_profile import StepProfiler, step_profiler
 from experiment.config.kv_dtype import check_kernel
 from experiment.engine.attention.interface import ATTENTION, UnsupportedModelError
 from experiment.engine.attention.kernels import READS_QUANTIZED, warm_up
-from experiment.engine.attention.own import EAGER, OWN
+from experiment.engine.attention.own import EAGER
 from experiment.engine.beam_search import BeamParams
 from experiment.engine.cpu.packed_weights import Packing, pack_weights
 from experiment.engine.cuda.triton_support import LayerShape
@@ -44,6 +44,7 @@ from experiment.events import (
     WeightsPacked,
     WorkloadRequest,
 )
+from experiment.events.engine import OWN_ATTENTION
 from experiment.text.errors import user_error
 from experiment.text.messages import message
 from experiment.workload.arrival_clock import ArrivalClock
@@ -103,7 +104,7 @@ def _generate(run: ArmRun, model: torch.nn.Module, block_size: int) -> None:
     layer = _shape(run, model, block_size)
     kernel = _kernel(run, layer)
     runner = ModelRunner(model, pool, kernel)
-    announce_kernel(run, OWN if task.model.own_attention else kernel, layer)
+    announce_kernel(run, OWN_ATTENTION if task.model.own_attention else kernel, layer)
     compile_kernel(model, runner, kernel)
     capture_graphs(run, runner, kernel)
     with _valid_logits(run):

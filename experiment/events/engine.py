@@ -84,6 +84,10 @@ class HolesSeen(EventBase):
     running_peak: Int
 
 
+# Kernel of a model that keeps its own attention code.
+OWN_ATTENTION = "transformers"
+
+
 class KernelChosen(EventBase):
     """Attention kernel of the paged engine; ``reason``: why Triton is not used on a GPU."""
 

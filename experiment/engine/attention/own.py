@@ -21,8 +21,7 @@ from experiment.engine.attention.interface import PagedStep, check_shape
 from experiment.engine.attention.kernels import gather
 from experiment.engine.step_inputs import PackedSequence, StepInputs, sequence_inputs
 
-# The kernel's name for such a model, and what Transformers loads it with: sdpa drops arguments.
-OWN, EAGER = "transformers", "eager"
+EAGER = "eager"  # what Transformers loads such a model with: sdpa drops arguments
 
 
 class _BlockLayer(CacheLayerMixin):  # type: ignore[misc]
