@@ -49,8 +49,9 @@ class FakeRun:
         requests, sampling = [SimpleNamespace(arrival=0)] * 6, SamplingConfig(n=samples)
         workload = SimpleNamespace(requests=requests, max_length=64, sampling=sampling)
         self.task = SimpleNamespace(
-            arm="paged", config=config, dtype=torch.float16, workload=workload
-        )
+            arm="paged", config=config, dtype=torch.float16, workload=workload,
+            model=SimpleNamespace(own_attention=False),
+        )  # fmt: skip
         self.device = device
         self.events: list[Any] = []
 
