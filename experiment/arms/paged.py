@@ -27,7 +27,6 @@ from experiment.arms.step_profile import StepProfiler, step_profiler
 from experiment.config.kv_dtype import check_kernel
 from experiment.engine.attention.interface import ATTENTION, UnsupportedModelError
 from experiment.engine.attention.kernels import READS_QUANTIZED, warm_up
-from experiment.engine.attention.own import EAGER
 from experiment.engine.beam_search import BeamParams
 from experiment.engine.cpu.packed_weights import Packing, pack_weights
 from experiment.engine.cuda.triton_support import LayerShape
@@ -45,6 +44,7 @@ from experiment.events import (
     WorkloadRequest,
 )
 from experiment.events.engine import OWN_ATTENTION
+from experiment.model.load import EAGER
 from experiment.text.errors import user_error
 from experiment.text.messages import message
 from experiment.workload.arrival_clock import ArrivalClock

@@ -42,6 +42,7 @@ from experiment.model.facts import (
 )
 from experiment.model.families import with_advice
 from experiment.model.load import (
+    EAGER,
     as_text,
     optional_tokenizer,
     reading_tokenizer,
@@ -279,9 +280,9 @@ def _check_memory(built: Any, name: str, dtype: str, device: str) -> None:
     Raises:
         UserError: with the bytes that they need and those that there are.
     """
-    needed = sum(parameter.numel() for parameter in built.parameters()) * ELEMENT_BYTES[dtype]
     import torch
 
+    needed = sum(parameter.numel() for parameter in built.parameters()) * ELEMENT_BYTES[dtype]
     if device == "cpu":
         free = psutil.virtual_memory().available
     elif torch.cuda.is_available():
@@ -331,7 +332,6 @@ def _probed(model_config: Any, name: str) -> Any:
         UserError: it cannot be built, or the paged engine cannot run it.
     """
     from experiment.engine.attention.interface import ATTENTION, UnsupportedModelError
-    from experiment.engine.attention.own import EAGER
     from experiment.engine.model_runner import probe
 
     geometry = model_geometry(model_config, element_bytes=1)

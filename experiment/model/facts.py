@@ -10,7 +10,7 @@ from experiment.config.schema import Config
 from experiment.events import Event, ModelPrepared, Progress
 from experiment.model.builtin import recorded_sha256
 from experiment.model.checks import max_positions, model_geometry, read_object
-from experiment.model.load import one_line
+from experiment.model.load import EAGER, one_line
 from experiment.model.source import Source, weight_files
 from experiment.model.tensors import check_tensors, weights_sha256
 from experiment.text.errors import user_error
@@ -125,7 +125,7 @@ def build_empty(config: Any, name: str, attention: str) -> nn.Module:
             )
         return built.eval()
 
-    for each in (attention, "eager"):
+    for each in (attention, EAGER):
         try:
             return build(each)
         except MemoryError:

@@ -59,12 +59,13 @@ def load_model(directory: str, dtype: str, device: str, attention: str) -> torch
     return loaded
 
 
-def transformers_attention(model: ModelPrepared) -> str:
-    """Which of Transformers' attention functions the arms of Transformers use.
+# The attention of models that keep their own: sdpa drops arguments such as sinks.
+EAGER = "eager"
 
-    A model with its own attention gives arguments to it that ``sdpa`` drops, such as sinks.
-    """
-    return "eager" if model.own_attention else "sdpa"
+
+def transformers_attention(model: ModelPrepared) -> str:
+    """Which of Transformers' attention functions the arms of Transformers use."""
+    return EAGER if model.own_attention else "sdpa"
 
 
 def set_gpu_kernels() -> None:

@@ -10,6 +10,7 @@ pool takes the place of the cache: one forward pass a request, with the model's 
 
 from __future__ import annotations
 
+from functools import cache
 from inspect import signature
 from typing import Any
 
@@ -21,7 +22,11 @@ from experiment.engine.attention.interface import PagedStep, check_shape
 from experiment.engine.attention.kernels import gather
 from experiment.engine.step_inputs import PackedSequence, StepInputs, sequence_inputs
 
-EAGER = "eager"  # what Transformers loads such a model with: sdpa drops arguments
+
+@cache
+def _arguments(kind: Any) -> frozenset[str]:
+    """Names of what a model's forward pass takes."""
+    return frozenset(signature(kind.forward).parameters)
 
 
 class _BlockLayer(CacheLayerMixin):  # type: ignore[misc]
@@ -67,7 +72,8 @@ class _BlockLayer(CacheLayerMixin):  # type: ignore[misc]
 
 def forward(model: torch.nn.Module, inputs: StepInputs, step: PagedStep) -> torch.Tensor:
     """Logits of the requests that sample, [requests, vocabulary], one forward pass a request."""
-    takes = signature(model.forward).parameters
+    kind: Any = type(model)
+    takes = _arguments(kind)
     sampling = set(inputs.sampled_rows.tolist())
     found = []
     for sequence in inputs.sequences:
