@@ -11,6 +11,8 @@
 #             try a kernel of it; VLLM_VERSION=0.33.0 installs another version than the tested one
 # make ray    add Ray to .venv, for sweeps on a cluster and the test of them
 # make vllm-test   build that, then run the tests that need it
+# make vllm-conformance   hold the scheduler against those of three versions of vLLM on 20,000 random workloads
+#             each, some twenty minutes; make vllm-drift VERSION=0.34.0: another version, fewer workloads
 # make fuzz   bad input by the thousand for a quarter of an hour (FUZZ_SECONDS), on Linux
 # make corpus whether runs, experiments and simulations lead to the numbers that the program of another
 #             commit (CORPUS_COMMIT) found: an hour, all logs made by that program
@@ -133,6 +135,14 @@ vllm:
 .PHONY: vllm-test
 vllm-test: vllm $(VENV)/.ready-dev
 	$(BIN)/python -m pytest tests/vllm_arm $(PYTEST_ARGS)
+
+# Wheels of the versions that are not installed are fetched, some 330 MB each, for their Python files.
+WORKLOADS := 20000
+VERSION := 0.31.0 0.32.0 0.33.0
+.PHONY: vllm-conformance vllm-drift
+vllm-drift: WORKLOADS := 2000
+vllm-conformance vllm-drift: vllm $(VENV)/.ready-dev
+	OMP_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python tests/conformance/campaign.py --count $(WORKLOADS) $(VERSION)
 
 # A step that fails, or is killed, leaves no target behind, so that the next `make` repeats it: what
 # each makes last is its target.

@@ -28,6 +28,19 @@ settings.load_profile("fixed")
 _WORTH_A_SUMMARY_S = 60
 
 
+@pytest.fixture(scope="session")
+def real_vllm() -> str:
+    """Interpreter of `make vllm`. PAGEDKV_NEED_VLLM: its absence is a failure, as in CI."""
+    from experiment.arms.launch import find_vllm
+
+    found = find_vllm()
+    if not isinstance(found, str):
+        if os.environ.get("PAGEDKV_NEED_VLLM"):
+            pytest.fail("vLLM is not there: run make vllm")
+        pytest.skip("vLLM is not there: run make vllm")
+    return found
+
+
 @pytest.fixture(scope="session", autouse=True)
 def model_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Built models and compiled loops go to directories of this session, not the user's cache.

@@ -319,7 +319,6 @@ _SIMULATIONS = (
     Metric("batches", "count", "count"),
     Metric("hits_first_share", "share", "count"),
     Metric("hits_own_share", "share", "count"),
-    Metric("orphaned", "count", "count"),
     Metric("free_run_mean", "count", "count"),
     Metric("free_run_least", "count", "count"),
     Metric("fragmentation_share", "share", "count"),

@@ -10,6 +10,7 @@ another engine only how far it stays away can be told.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -64,8 +65,11 @@ class RecordedArm:
 
 def check_simulator(recorded: RecordedArm) -> SimulatorCheck:
     """Plan an arm's requests anew and say how far that is from what the arm did."""
+    # Logs from before there was a choice are of first_chunk.
+    given = dict(recorded.config)
+    given["engine"] = {"admission": "first_chunk", **given.get("engine", {})}
     try:
-        engine = Config.model_validate(dict(recorded.config)).engine
+        engine = Config.model_validate(given).engine
     except ValidationError:
         return _unknown(recorded, message("simulator.other_version"))
     missing = sum(not recorded.tokens.get(one.id) for one in recorded.workload.requests)
@@ -87,10 +91,8 @@ def _block_for_block(recorded: RecordedArm, engine: EngineConfig) -> SimulatorCh
     """Stops and forks are taken from the record, everything else is decided anew."""
     pool, requests = recorded.pool, recorded.workload.requests
     limits = SchedulerConfig(
-        **_common(engine),
-        long_prefill_token_threshold=engine.long_prefill_token_threshold,
+        **engine.scheduling(),
         watermark_blocks=pool.watermark_blocks,
-        preemption=engine.preemption,
         host_blocks=engine.swap_space // pool.block_bytes,
     )
     asked = [
@@ -129,7 +131,7 @@ def _exact_text(found: ReplayResult, plans: Sequence[StepPlan]) -> Message:
 
 def _by_step(recorded: RecordedArm, engine: EngineConfig) -> SimulatorCheck:
     """Each request asks for as many tokens as it got, for when it stops no scheduler can know."""
-    limits = SchedulerConfig(**_common(engine) | _said(recorded.engine))
+    limits = _vllm_scheduling(recorded, engine)
     asked = [
         RecordedRequest(
             one.id,
@@ -187,21 +189,26 @@ def _curve(found: Occupancy, worst: int) -> list[tuple[int, int, int]]:
     return [(step, at(found.recorded, step), at(found.simulated, step)) for step in steps]
 
 
-def _common(engine: EngineConfig) -> dict[str, Any]:
-    """Limits that are told to every engine alike."""
-    return {
-        "max_num_seqs": engine.max_num_seqs,
-        "max_num_batched_tokens": engine.max_num_batched_tokens,
-        "prefix_caching": engine.prefix_caching,
-        "policy": engine.policy,
-    }
+def _vllm_scheduling(recorded: RecordedArm, engine: EngineConfig) -> SchedulerConfig:
+    """The limits that vLLM was started with, or ours where nothing was said; its own defaults."""
+    ours, told = engine.scheduling(), recorded.engine.arguments if recorded.engine else {}
+    version = recorded.engine.versions.get("vllm", "") if recorded.engine else ""
+    limits = {name: told[name] for name in ours if isinstance(told.get(name), int)}
+    both = {name: ours[name] for name in ("max_num_seqs", "max_num_batched_tokens")}
+    return SchedulerConfig(
+        **{**both, **limits},
+        policy=told.get("scheduling_policy", engine.policy),
+        prefix_caching=told.get("enable_prefix_caching", engine.prefix_caching),
+        admission="full" if told.get("scheduler_reserve_full_isl", True) else "first_chunk",
+        scheduler="vllm-0.32" if _minor(version) < 33 else "vllm-0.33",
+        watermark_blocks=recorded.pool.watermark_blocks,
+    )
 
 
-def _said(engine: EngineReported | None) -> dict[str, int]:
-    """Limits that the engine was started with, where a person gave it others than ours."""
-    names = ("max_num_seqs", "max_num_batched_tokens", "long_prefill_token_threshold")
-    told = engine.arguments if engine else {}
-    return {name: told[name] for name in names if isinstance(told.get(name), int)}
+def _minor(version: str) -> int:
+    """33 of 0.33.1; of later or unknown versions the last one that differs."""
+    found = re.match(r"0\.(\d+)", version)
+    return int(found[1]) if found else 33
 
 
 def _keys(recorded: RecordedArm, request: WorkloadRequest) -> Keys:

@@ -276,14 +276,20 @@ def _watermark(config: Config, size: int, prepared: Prepared) -> dict[str, float
 def _vllm_task(config: Config, device: str, prepared: Prepared, logs: Path) -> dict[str, Any]:
     size = vllm_block_size(prepared.workload.block_size, device)
     compiles = device != "cpu" or has_compiler()
+    engine = config.engine.scheduling()
+    named = {
+        "enable_prefix_caching": engine.pop("prefix_caching"),
+        "scheduler_reserve_full_isl": engine.pop("admission") == "full",
+        "scheduling_policy": engine.pop("policy"),
+    }
+    del engine["preemption"], engine["scheduler"]  # its own
     limits = {
-        "enable_prefix_caching": config.engine.prefix_caching,
+        # Older versions have no such argument where it is None.
+        **{name: value for name, value in engine.items() if value is not None},
+        **named,
         "enforce_eager": config.vllm.enforce_eager or not compiles,
-        "max_num_batched_tokens": config.engine.max_num_batched_tokens,
-        "max_num_seqs": config.engine.max_num_seqs,
         "pipeline_parallel_size": config.vllm.pipeline_parallel_size,
         "quantization": config.vllm.quantization,
-        "scheduling_policy": config.engine.policy,
         "seed": config.run.seed,
         "tensor_parallel_size": config.vllm.tensor_parallel_size,
         **({} if device == "cpu" else {"gpu_memory_utilization": _GPU_SHARE}),

@@ -217,13 +217,8 @@ def _kernel(run: ArmRun, shape: LayerShape) -> str:
 def _limits(run: ArmRun, block_size: int) -> SchedulerConfig:
     config = run.task.config
     return SchedulerConfig(
-        policy=config.engine.policy,
-        preemption=config.engine.preemption,
+        **config.engine.scheduling(),
         host_blocks=run.task.cache_geometry.blocks_in(config.engine.swap_space, block_size),
-        prefix_caching=config.engine.prefix_caching,
-        max_num_seqs=config.engine.max_num_seqs,
-        max_num_batched_tokens=config.engine.max_num_batched_tokens,
-        long_prefill_token_threshold=config.engine.long_prefill_token_threshold,
         watermark_blocks=config.cache.watermark_for(block_size, run.task.workload.max_length),
     )
 

@@ -22,6 +22,8 @@ from experiment.events.sampling import ConfigSection, SamplingConfig, Value
 from experiment.text.errors import UserError, shown, unknown, user_error
 from experiment.text.messages import message
 from experiment.text.sizes import parse_bytes, size_error
+from kvsim.core.limits import Admission, PreemptionKind, SchedulerConfig, SchedulerVersion
+from kvsim.core.queues import SchedulingPolicy
 
 # Below it, Transformers' logits divided by it are infinite in half precision.
 MIN_TEMPERATURE = 0.01
@@ -97,6 +99,8 @@ class CacheConfig(ConfigSection):
 class EngineConfig(ConfigSection):
     """Limits of a step of the paged engine, and its attention kernel.
 
+    Limits are those of :class:`kvsim.core.limits.SchedulerConfig`.
+
     ``kernel``: auto is numba on the CPU in float32, triton on supported GPUs, otherwise torch;
     reference is slow, for tests. ``cuda_graphs``, for decode steps: auto uses them where possible;
     compiled adds torch.compile, which takes about 15 s before the first request.
@@ -104,15 +108,26 @@ class EngineConfig(ConfigSection):
     """
 
     max_num_seqs: int = Field(256, ge=1)
+    max_num_active_seqs: int | None = Field(None, ge=1)
     max_num_batched_tokens: int = Field(2048, ge=1)
+    max_num_scheduled_tokens: int | None = Field(None, ge=1)
     long_prefill_token_threshold: int = Field(0, ge=0)
-    policy: Literal["fcfs", "priority"] = "fcfs"
-    preemption: Literal["recompute", "swap"] = "recompute"
+    long_prefill_token_threshold_adaptive: bool = False
+    prefill_schedule_interval: int = Field(1, ge=1)
+    admission: Admission = "full"
+    scheduler: SchedulerVersion = "vllm-0.33"
+    policy: SchedulingPolicy = "fcfs"
+    preemption: PreemptionKind = "recompute"
     swap_space: Size = Field(0, ge=0)
     prefix_caching: bool = False
     kernel: Literal["auto", "torch", "numba", "triton", "reference"] = "auto"
     cuda_graphs: Literal["auto", "on", "compiled", "off"] = "auto"
     packed_weights: bool = True
+
+    def scheduling(self) -> dict[str, Any]:
+        """The fields that :class:`kvsim.core.limits.SchedulerConfig` has too, by name."""
+        names = SchedulerConfig.__dataclass_fields__.keys() & type(self).model_fields.keys()
+        return {name: getattr(self, name) for name in sorted(names)}
 
 
 # Arguments of vLLM's engine that name no module, class, plugin, file, loader or address, and that
@@ -125,9 +140,8 @@ VLLM_ARGUMENTS = frozenset(
     disable_custom_all_reduce disable_hybrid_kv_cache_manager disable_sliding_window
     enable_chunked_prefill enable_dbo enable_eplb enable_expert_parallel enable_flashinfer_autotune
     gpu_memory_utilization kv_cache_dtype kv_sharing_fast_prefill linear_backend
-    long_prefill_token_threshold max_cudagraph_capture_size max_logprobs max_num_scheduled_tokens
-    max_parallel_loading_workers moe_backend num_gpu_blocks_override numa_bind optimization_level
-    performance_mode prefill_schedule_interval prefix_caching_hash_algo scheduler_reserve_full_isl
+    max_cudagraph_capture_size max_logprobs max_parallel_loading_workers moe_backend
+    num_gpu_blocks_override numa_bind optimization_level performance_mode prefix_caching_hash_algo
     stream_interval use_tqdm_on_load
     """,
     )
@@ -286,6 +300,7 @@ def make_config(data: Mapping[str, Any]) -> Config:
         raise _explain(error) from error
     expand_arms(config.run.arms)
     _check_sampling(config)
+    _check_engine(config.engine)
     for name, value in config.vllm.args.items():
         if name not in VLLM_ARGUMENTS or not _is_plain(value):
             raise user_error("error.vllm_args", argument=shown(name), value=shown(value))
@@ -338,6 +353,25 @@ def _check_sampling(config: Config) -> None:
         raise user_error("error.beams_alone", width=sampling.beam_width)
     if sampling.min_new_tokens > most:
         raise user_error("error.min_above_max", value=sampling.min_new_tokens, limit=most)
+
+
+def _check_engine(engine: EngineConfig) -> None:
+    """Check combinations of limits.
+
+    Raises:
+        UserError: contradicting limits.
+    """
+    for name in ("max_num_active_seqs", "max_num_scheduled_tokens"):
+        whole = name.replace("active_", "").replace("scheduled", "batched")
+        value, limit = getattr(engine, name), getattr(engine, whole)
+        if value is not None and value > limit:
+            raise user_error(
+                "error.limit_le", config_key=f"engine.{name}", value=value, limit=limit
+            )
+    if engine.prefill_schedule_interval > 1 and engine.scheduler == "vllm-0.32":
+        raise user_error("error.prefill_interval", version=engine.scheduler)
+    if engine.long_prefill_token_threshold_adaptive and not engine.long_prefill_token_threshold:
+        raise user_error("error.adaptive_threshold")
 
 
 # What is expected, by the first word of pydantic's error type.

@@ -179,16 +179,15 @@ def _paged(
     """The engine's limits; the pool holds the blocks that the cache's precision makes of it."""
     cache, engine = cache_geometry(shape, config.cache.kv_dtype), config.engine
     blocks = cache.blocks_in(workload.budget_bytes, size)
+    scheduling = engine.scheduling()
+    del scheduling["policy"], scheduling["prefix_caching"]
     return replace(
         base,
         policy="paged+prefix" if engine.prefix_caching else "paged",
         budget_bytes=blocks * size * base.slot_bytes,
         block_size=size,
-        max_num_seqs=engine.max_num_seqs,
-        max_num_batched_tokens=engine.max_num_batched_tokens,
-        long_prefill_token_threshold=engine.long_prefill_token_threshold,
+        **scheduling,
         watermark_blocks=config.cache.watermark_for(size, workload.max_length),
-        preemption=engine.preemption,
         host_blocks=cache.blocks_in(engine.swap_space, size),
         scheduling_policy=engine.policy,
     )

@@ -21,7 +21,6 @@ from experiment.simulate.names import gpu_of, model_of, policies_of
 from experiment.simulate.setup import (
     Limits,
     Memory,
-    PreemptionKind,
     Setup,
     head_of,
     length_limit,
@@ -31,6 +30,7 @@ from experiment.simulate.trace import Loaded, TraceOptions, load
 from experiment.text.errors import UserError, user_error
 from experiment.text.messages import Message, message
 from experiment.workload.kvsim_errors import simulation_message
+from kvsim.core.limits import PreemptionKind
 from kvsim.planning.preemption_cost import recompute_cost, swap_cost
 from kvsim.sim.config import CONTIGUOUS, PolicyName, SimulationError
 from kvsim.sim.prefix_replay import EVICTIONS, NoHashIdsError, References, collect, replay_prefixes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from experiment import __version__
 from experiment.events.wall_clock import wall_clock
@@ -13,6 +13,7 @@ from experiment.simulate.names import geometry_error
 from experiment.simulate.trace import Loaded, holds_texts
 from experiment.text.errors import user_error
 from experiment.workload.kvsim_errors import translate_errors
+from kvsim.core.limits import Admission, PreemptionKind
 from kvsim.latency.roofline import Latency, roofline
 from kvsim.planning.preemption_cost import COPY_S, block_transfer_s
 from kvsim.sim.config import PolicyName, SimConfig
@@ -21,7 +22,6 @@ from kvsim.sizing.geometry import KVGeometry, UnsupportedGeometryError
 from kvsim.sizing.gpus import GPUFacts
 from kvsim.sizing.models import ModelFacts
 
-PreemptionKind = Literal["recompute", "swap"]
 # Host memory for everything that the pool holds, and for what waits beside it.
 _HOST_POOLS = 4
 
@@ -33,6 +33,7 @@ class Limits:
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 2048
     long_prefill_token_threshold: int = 0
+    admission: Admission = "full"
     watermark_blocks: int = 0
     preemption: PreemptionKind = "recompute"
     swap_bytes: int = 0
@@ -92,6 +93,7 @@ class Setup:
             max_num_seqs=limits.max_num_seqs,
             max_num_batched_tokens=limits.max_num_batched_tokens,
             long_prefill_token_threshold=limits.long_prefill_token_threshold,
+            admission=limits.admission,
             watermark_blocks=limits.watermark_blocks,
             preemption=limits.preemption,
             host_blocks=limits.swap_bytes // block,

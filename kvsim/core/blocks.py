@@ -224,7 +224,7 @@ class BlockPool(PoolState):
     def publish(self, request: int, first: int, keys: Sequence[Key], step: int = 0) -> None:
         """Make blocks of ``request`` from logical block ``first`` on findable from ``step`` on.
 
-        Keeps the first block under each key; a duplicate remains private.
+        Several blocks may have one key; the first is found, and when it is evicted the next.
 
         Args:
             keys: of all blocks of the request so far, without repetition.
@@ -236,19 +236,20 @@ class BlockPool(PoolState):
         keys = keys[first:]
         if len(blocks) < len(keys):
             raise PoolError(f"request {request} has no {len(keys)} blocks from {first} on")
-        if not self._by_key.keys().isdisjoint(keys):
-            found = zip(keys, blocks, strict=True)
-            new = [(key, block) for key, block in found if key not in self._by_key]
-            keys, blocks = [key for key, _ in new], [block for _, block in new]
-        self._by_key.update(zip(keys, blocks, strict=True))
         self._keys.update(zip(blocks, keys, strict=True))
         self._origins.update(dict.fromkeys(blocks, (request, step)))
+        if self._by_key.keys().isdisjoint(keys):
+            self._by_key.update(zip(keys, blocks, strict=True))
+            return
+        for key, block in zip(keys, blocks, strict=True):
+            if self._by_key.setdefault(key, block) != block:
+                self._duplicates.setdefault(key, []).append(block)
 
     def retract(self, request: int, first: int) -> None:
         """Unpublish unwritten blocks of ``request`` from logical block ``first`` on."""
         for block in self._tables.get(request, [])[first:]:
             if block in self._keys and self._origins[block][0] == request:
-                del self._by_key[self._keys.pop(block)]
+                self._remove_key(block)
 
     def lookup(self, keys: Sequence[Key]) -> Sequence[int]:
         """Return the blocks of the longest cached prefix of ``keys``, in order."""
@@ -263,14 +264,6 @@ class BlockPool(PoolState):
             hits += found  # type: ignore[arg-type]  # None is cut off
             start += _LOOKUP_BATCH
         return hits
-
-    def count_orphaned(self, keys: Sequence[Key], found: int) -> int:
-        """Count the blocks under ``keys`` that are cached behind the first missing one.
-
-        Args:
-            found: number of keys before the missing one.
-        """
-        return sum(map(self._by_key.__contains__, keys[found:]))
 
     def origins(self, hits: Sequence[int]) -> Iterable[tuple[int, int, int]]:
         """Return (publishing request, step, number of blocks) of the blocks in ``hits``."""
@@ -304,6 +297,7 @@ class BlockPool(PoolState):
         self._push_free(block_array(reversed(self._evictable)))
         self._evictable.clear()
         self._by_key.clear()
+        self._duplicates.clear()
         self._keys.clear()
         self._origins.clear()
         return True
@@ -312,6 +306,19 @@ class BlockPool(PoolState):
         pop = self._evictable.popitem
         evicted = [pop(last=False)[0] for _ in range(count)]
         for block in evicted:
-            del self._by_key[self._keys.pop(block)]
+            self._remove_key(block)
         self._evicted += evicted
         return evicted
+
+    def _remove_key(self, block: int) -> None:
+        key = self._keys.pop(block)
+        others = self._duplicates.get(key)
+        if others is None:
+            del self._by_key[key]
+            return
+        if self._by_key[key] == block:
+            self._by_key[key] = others.pop(0)
+        else:
+            others.remove(block)
+        if not others:
+            del self._duplicates[key]

@@ -16,9 +16,16 @@ class Draft:
     Args:
         cap: most tokens of one request in this step; None: the whole budget.
         list_ops: list ALLOCATE and SHARE operations.
+
+    Attributes:
+        defer_prefills: compute newest tokens only.
+        prefills: the step prefills, or has planned to.
     """
 
-    __slots__ = ("budget", "cap", "chunks", "list_ops", "ops", "preempted", "step")
+    __slots__ = (
+        "budget", "cap", "chunks", "defer_prefills", "list_ops", "ops", "preempted", "prefills",
+        "step",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -33,6 +40,8 @@ class Draft:
         self.cap = cap
         self.ops = ops
         self.list_ops = list_ops
+        self.defer_prefills = False
+        self.prefills = False
         self.chunks: list[Chunk] = []
         self.preempted: list[int] = []
 

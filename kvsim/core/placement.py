@@ -66,17 +66,20 @@ class Placement:
         leader = group.members[0]
         hits = self.cache.find(leader)
         size = self.pool.block_size
-        if len(group.members) > 1:
+        start = len(hits) * size
+        prefills = start < leader.known - 1
+        if draft.defer_prefills and prefills:
+            return False
+        if len(group.members) > 1 or self.preemption.config.admission == "full":
             needed = group.known_blocks(size)
         else:
-            start = len(hits) * size
             needed = blocks_needed(start + min(leader.known - start, draft.allowance), size)
         revived = self.pool.count_cached(hits)
         if needed - len(hits) + reserve > self.pool.num_free - revived:
             return False
         self.cache.count(leader, hits, draft.step)
-        self.cache.count_orphaned(leader, len(hits))
         self._begin_with(leader, hits, draft)
+        draft.prefills |= prefills
         return True
 
     def _swap_in(self, group: SequenceGroup, draft: Draft, reserve: int) -> bool:
@@ -107,6 +110,9 @@ class Placement:
 
     def _advance_alone(self, group: SequenceGroup, draft: Draft, make_room: MakeRoom) -> bool:
         request, pool = group.members[0], self.pool
+        if draft.defer_prefills and request.is_prefill_chunk:
+            return True
+        draft.prefills |= request.is_prefill_chunk
         chunk = next_chunk(request, draft.allowance)
         if pool.extra_references:
             if not make_room(group, (chunk,), draft):

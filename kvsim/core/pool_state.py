@@ -71,6 +71,8 @@ class PoolState:
         # Blocks with content and without an owner, least recently used first.
         self._evictable: OrderedDict[int, None] = OrderedDict()
         self._by_key: dict[Key, int] = {}
+        # Further blocks with a key of ``_by_key``, in the order of their publication.
+        self._duplicates: dict[Key, list[int]] = {}
         self._keys: dict[int, Key] = {}
         # (publishing request, step) of a block; kept after its eviction.
         self._origins: dict[int, tuple[int, int]] = {}
@@ -184,11 +186,15 @@ class PoolState:
             raise PoolError("the owners of shared blocks are counted wrongly")
 
     def _check_keys(self) -> None:
-        for block, key in self._keys.items():
-            if self._by_key.get(key) != block:
-                raise PoolError(f"block {block} has a key under which it is not found")
-        if len(self._by_key) != len(self._keys):
+        duplicates = [(block, key) for key, more in self._duplicates.items() for block in more]
+        found = {(block, key) for key, block in self._by_key.items()}.union(duplicates)
+        for item in self._keys.items():
+            if item not in found:
+                raise PoolError(f"block {item[0]} has a key under which it is not found")
+        if len(self._by_key) + len(duplicates) != len(self._keys):
             raise PoolError("a key leads to a block that does not know it")
+        if not self._duplicates.keys() <= self._by_key.keys() or not all(self._duplicates.values()):
+            raise PoolError("duplicates are recorded without a block that is found")
         if any(block not in self._keys for block in self._evictable):
             raise PoolError("a cached block has no key")
         if any(block in self._keys for block in self._free()):

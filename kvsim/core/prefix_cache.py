@@ -22,8 +22,6 @@ class PrefixCache:
         enabled: if False, nothing is published or found.
 
     Attributes:
-        orphaned: cached blocks that requests queried at admission and could not use because an
-            earlier block was missing. Releasing blocks tail first keeps them few.
         found_late: hit tokens after a preemption that the request itself had never computed.
     """
 
@@ -31,7 +29,6 @@ class PrefixCache:
         self.pool = pool
         self.enabled = enabled
         self.stats = PrefixStats()
-        self.orphaned = 0
         self.found_late = 0
 
     def reset(self) -> tuple[int, ...] | None:
@@ -71,14 +68,6 @@ class PrefixCache:
         written = request.computed // self.pool.block_size
         if written < request.published:
             self.pool.retract(request.id, written)
-
-    def count_orphaned(self, request: Request, found: int) -> None:
-        """Count the cached blocks behind the first miss; ``found`` is the length of the hit."""
-        if not self.enabled or request.keys is None:
-            return
-        queried = (request.known - 1) // self.pool.block_size
-        if found < queried:
-            self.orphaned += self.pool.count_orphaned(request.keys(queried), found)
 
     def count(self, request: Request, hits: Sequence[int], step: int) -> None:
         """Count the hits of ``request`` at its admission."""

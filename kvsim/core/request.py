@@ -28,6 +28,7 @@ class Request:
         arrival: order among equal priorities; set by the scheduler.
         generated: new tokens so far.
         computed: positions whose K and V are written.
+        is_prefill_chunk: its last chunk left known tokens to compute.
         swapped: its blocks are in host memory.
         published: number of its leading blocks in the prefix cache.
         preemptions: number of preemptions.
@@ -43,6 +44,7 @@ class Request:
     arrival: int = 0
     generated: int = 0
     computed: int = 0
+    is_prefill_chunk: bool = False
     swapped: bool = False
     published: int = 0
     preemptions: int = 0

@@ -48,6 +48,11 @@ class Scheduler:
         self._groups: dict[int, SequenceGroup] = {}
         self._arrivals = 0
         self._step = 0
+        # Steps with a chunk, and how many there were after the last one that prefilled.
+        self._executed = 0
+        self._last_prefill = -self.config.prefill_schedule_interval
+        # The last step that admitted requests left some waiting.
+        self._prefills_queue = False
         self._finished: list[Finish] = []
         # Operations since the last plan, in order; the next plan lists them first.
         self._pending: list[BlockOp] = []
@@ -63,11 +68,6 @@ class Scheduler:
     def stats(self) -> PrefixStats:
         """Counters of the prefix cache."""
         return self._cache.stats
-
-    @property
-    def orphaned_blocks(self) -> int:
-        """Cached blocks that admitted requests could not use because an earlier one was missing."""
-        return self._cache.orphaned
 
     @property
     def found_late(self) -> int:
@@ -173,6 +173,11 @@ class Scheduler:
         self._continue_running(draft)
         if not draft.preempted:
             self._admit_waiting(draft)
+            if not draft.defer_prefills:
+                self._prefills_queue = bool(self._waiting)
+        self._executed += bool(draft.chunks)
+        if draft.prefills:
+            self._last_prefill = self._executed
         plan = StepPlan(
             step=self._step,
             ops=tuple(draft.ops),
@@ -220,9 +225,24 @@ class Scheduler:
 
     def _draft(self) -> Draft:
         """Return an empty plan; long prefills are capped while there are other requests."""
-        threshold = self.config.long_prefill_token_threshold
-        cap = threshold if threshold and len(self._groups) > 1 else None
-        return Draft(self._step, self.config.max_num_batched_tokens, self._pending, cap)
+        config, count = self.config, len(self._groups)
+        cap = None
+        if config.long_prefill_token_threshold and count > 1:
+            cap = config.long_prefill_token_threshold
+            if config.long_prefill_token_threshold_adaptive:
+                cap = max(cap, config.max_num_batched_tokens // count)
+        draft = Draft(self._step, config.token_budget, self._pending, cap)
+        draft.defer_prefills = self._defers_prefills()
+        return draft
+
+    def _defers_prefills(self) -> bool:
+        interval = self.config.prefill_schedule_interval
+        return (
+            interval > 1
+            and not self._prefills_queue
+            and self._executed + 1 - self._last_prefill < interval
+            and any(not m.is_prefill_chunk for group in self._running for m in group.members)
+        )
 
     def _note_chunks(self, chunks: Sequence[Chunk]) -> list[Request]:
         """Count the computed tokens; return the requests with a new token."""
@@ -232,6 +252,7 @@ class Scheduler:
             if request is None:
                 continue
             request.computed = chunk.start + chunk.count
+            request.is_prefill_chunk = not chunk.samples
             if chunk.samples:
                 request.generated += 1
                 sampled.append(request)
@@ -242,12 +263,14 @@ class Scheduler:
         while index < len(self._running) and draft.budget:
             group = self._running[index]
             if not self._advance(group, draft):
+                if self.config.scheduler == "vllm-0.32":
+                    return
                 continue  # the group itself was preempted; the next one is at this index
             # A preemption further up the list has moved this group down.
             index = (self._running.index(group) if draft.preempted else index) + 1
 
     def _admit_waiting(self, draft: Draft) -> None:
-        free_seqs = self.config.max_num_seqs - self._running_width()
+        free_seqs = self.config.active_seqs - self._running_width()
         while self._waiting and draft.budget:
             group = self._waiting.peek()
             free_seqs -= group.width
@@ -284,10 +307,10 @@ class Scheduler:
         needed = most_blocks(request, beams, size)
         if needed > self.pool.num_blocks:
             raise RequestRefusedError(request.id, needed, self.pool.num_blocks)
-        if beams > config.max_num_seqs:
-            raise RequestRefusedError(request.id, beams, config.max_num_seqs, "seqs")
-        if beams > config.max_num_batched_tokens:
-            raise RequestRefusedError(request.id, beams, config.max_num_batched_tokens, "tokens")
+        if beams > config.active_seqs:
+            raise RequestRefusedError(request.id, beams, config.active_seqs, "seqs")
+        if beams > config.token_budget:
+            raise RequestRefusedError(request.id, beams, config.token_budget, "tokens")
 
     def _arrive(self, request: Request, group: SequenceGroup | None = None) -> SequenceGroup:
         request.arrival = self._arrivals

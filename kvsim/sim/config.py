@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from kvsim.accounting.slots import PoolShape
-from kvsim.core.limits import SchedulerConfig
+from kvsim.core.limits import Admission, PreemptionKind, SchedulerConfig, SchedulerVersion
 from kvsim.core.queues import SchedulingPolicy
 from kvsim.latency.roofline import Latency, LinearLatency, roofline
 from kvsim.sizing.gpus import find_gpu
@@ -46,9 +46,9 @@ class SimConfig:
         max_length: slots of the longest request; longer ones are refused.
         latency: latency model of a step.
         block_size: slots in a block; paged policies only. A block of ``slabs`` is one slab.
-        max_num_seqs, max_num_batched_tokens, long_prefill_token_threshold, watermark_blocks,
-        preemption, host_blocks: see :class:`kvsim.core.limits.SchedulerConfig`. Contiguous policies
-            use the first three; ``static`` and ``growing`` prefill a batch in one step of any size.
+        max_num_seqs ... host_blocks: see :class:`kvsim.core.limits.SchedulerConfig`. Contiguous
+            policies use max_num_seqs, max_num_batched_tokens and long_prefill_token_threshold;
+            ``static`` and ``growing`` prefill a batch in one step of any size.
         scheduling_policy: fcfs, or priority (paged policies only).
         samples: sequences from each prompt; None: as in the trace.
         beams: width of a beam search for each request.
@@ -73,10 +73,16 @@ class SimConfig:
     latency: Latency = field(default_factory=lambda: LinearLatency(fixed_s=1.0))
     block_size: int = 16
     max_num_seqs: int = 256
+    max_num_active_seqs: int | None = None
     max_num_batched_tokens: int = 2048
+    max_num_scheduled_tokens: int | None = None
     long_prefill_token_threshold: int = 0
+    long_prefill_token_threshold_adaptive: bool = False
+    prefill_schedule_interval: int = 1
+    admission: Admission = "full"
     watermark_blocks: int = 0
-    preemption: Literal["recompute", "swap"] = "recompute"
+    scheduler: SchedulerVersion = "vllm-0.33"
+    preemption: PreemptionKind = "recompute"
     host_blocks: int = 0
     scheduling_policy: SchedulingPolicy = "fcfs"
     samples: int | None = None
@@ -112,6 +118,8 @@ class SimConfig:
         for name in ("watermark_blocks", "host_blocks", "long_prefill_token_threshold"):
             if getattr(self, name) < 0:
                 raise SimulationError("bad_option", option=name, value=getattr(self, name))
+        if self.admission not in get_args(Admission):
+            raise SimulationError("bad_option", option="admission", value=self.admission)
         if self.shape.blocks < 1:
             raise SimulationError(
                 "pool_too_small", budget=self.budget_bytes, needed=self.shape.block_bytes
@@ -135,7 +143,7 @@ class SimConfig:
         return PoolShape(blocks, size, self.slot_bytes, watermark)
 
     @property
-    def scheduler(self) -> SchedulerConfig:
+    def scheduling(self) -> SchedulerConfig:
         """Configuration of the paged scheduler.
 
         Raises:
@@ -143,8 +151,14 @@ class SimConfig:
         """
         return SchedulerConfig(
             max_num_seqs=self.max_num_seqs,
+            max_num_active_seqs=self.max_num_active_seqs,
             max_num_batched_tokens=self.max_num_batched_tokens,
+            max_num_scheduled_tokens=self.max_num_scheduled_tokens,
             long_prefill_token_threshold=self.long_prefill_token_threshold,
+            long_prefill_token_threshold_adaptive=self.long_prefill_token_threshold_adaptive,
+            prefill_schedule_interval=self.prefill_schedule_interval,
+            admission=self.admission,
+            scheduler=self.scheduler,
             watermark_blocks=self.shape.watermark_blocks,
             preemption=self.preemption,
             host_blocks=self.host_blocks,

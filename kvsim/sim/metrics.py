@@ -128,10 +128,6 @@ class PrefixUse:
     ``share_of_first`` divides by the prompt tokens at first admission, ``share_own_of_again`` by
     the known tokens of readmitted requests. Blocks of running requests are found too, and the last
     token of a prompt is always computed, so an untimed replay gives other values.
-
-    Attributes:
-        orphaned_blocks: cached blocks queried at admission and unusable because an earlier one
-            was missing; None if nothing was queried.
     """
 
     queried_first: int
@@ -142,7 +138,6 @@ class PrefixUse:
     hit_others_again: int
     share_of_first: float | None
     share_own_of_again: float | None
-    orphaned_blocks: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ def outcome(run: SimulationRun, policy: Policy, trace: dict[str, Any], wall_s: f
         preemptions=_preemptions(run, shape),
         copies=Copies(totals.copied_blocks, totals.copied_slots, totals.peak_copy_slots),
         sharing=Sharing(totals.unshared, totals.held) if totals.held else None,
-        prefix=_prefix(stats, totals.orphaned_blocks) if stats is not None else None,
+        prefix=_prefix(stats) if stats is not None else None,
         free_run=_free_run(recorder),
         batches=totals.batches or None,
         **_times(run),
@@ -133,11 +133,11 @@ def _preemptions(run: SimulationRun, shape: PoolShape) -> Preemptions:
     )
 
 
-def _prefix(stats: PrefixStats, orphaned: int) -> PrefixUse:
+def _prefix(stats: PrefixStats) -> PrefixUse:
     own = stats.hit_own / stats.requeried if stats.requeried else None
     return PrefixUse(
         stats.queried, stats.hit_cross, stats.hit_batch, stats.requeried, stats.hit_own,
-        stats.hit_again, stats.hit_share, own, orphaned if stats.queried else None,
+        stats.hit_again, stats.hit_share, own,
     )  # fmt: skip
 
 

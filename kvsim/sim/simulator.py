@@ -86,7 +86,8 @@ def make_policy(config: SimConfig, samples: int = 1) -> Policy:
     if config.policy in POLICIES:
         return Reserved(config)
     # Forks, priorities and waiting running requests need every step.
-    narrow = config.max_num_batched_tokens < config.max_num_seqs
+    limits = config.scheduling
+    narrow = limits.token_budget < limits.active_seqs or limits.prefill_schedule_interval > 1
     has_priorities = config.scheduling_policy != "fcfs"
     forks = config.beams > 1 or (samples > 1 and config.paged)
     if forks or narrow or has_priorities:

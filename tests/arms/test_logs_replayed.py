@@ -13,16 +13,7 @@ from kvsim.sim.replay import RecordedRequest, ReplayResult, replay_run
 
 
 def limits(config: Config, watermark: int) -> SchedulerConfig:
-    engine = config.engine
-    return SchedulerConfig(
-        max_num_seqs=engine.max_num_seqs,
-        max_num_batched_tokens=engine.max_num_batched_tokens,
-        long_prefill_token_threshold=engine.long_prefill_token_threshold,
-        watermark_blocks=watermark,
-        policy=engine.policy,
-        preemption=engine.preemption,
-        prefix_caching=engine.prefix_caching,
-    )
+    return SchedulerConfig(**config.engine.scheduling(), watermark_blocks=watermark)
 
 
 def replayed(run: Run, config: Config, arm: str) -> tuple[int, ReplayResult]:

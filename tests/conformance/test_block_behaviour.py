@@ -142,7 +142,7 @@ def test_11_decoding_takes_a_block_only_at_a_boundary_and_publishes_what_it_fill
     assert found == [0, 1, 1, 1, 1, 2, 2]
 
 
-def test_12_of_two_equal_blocks_one_is_found_and_the_other_stays_private() -> None:
+def test_12_of_two_equal_blocks_the_first_is_found_and_the_other_once_that_is_evicted() -> None:
     driver = Driver(10, 4)
     for request in (0, 1):  # their first block is filled by both at once, while decoding
         driver.add(request, [1, 2, 3], 6 - request)
@@ -151,11 +151,13 @@ def test_12_of_two_equal_blocks_one_is_found_and_the_other_stays_private() -> No
     assert owned(driver, 0)[0] != owned(driver, 1)[0]
     kept = driver.found(driver.tokens[0], 1)
     assert kept == owned(driver, 0)[:1]
-    private = owned(driver, 1)[0]
+    other = owned(driver, 1)[:1]
     driver.run()
     assert driver.found(driver.tokens[0], 1) == kept
-    assert private not in driver.pool.cached
-    assert driver.pool.num_cached == len(driver.found(driver.tokens[0], 2)) == 2
+    assert driver.pool.cached == (*other, *driver.found(driver.tokens[0], 2)[::-1])
+    driver.pool.share(2, other)
+    driver.pool.allocate(3, driver.pool.num_free)
+    assert driver.found(driver.tokens[0], 1) == other
 
 
 def test_15_the_queue_keeps_its_order_and_count_whatever_is_taken_from_its_middle() -> None:

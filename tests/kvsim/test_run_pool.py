@@ -229,10 +229,10 @@ def test_runs_are_the_keys(hash_size: int, block_size: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [BlockPool, RunPool])
-def test_who_comes_back_to_a_part_of_its_blocks_keeps_the_others_apart(
+def test_who_comes_back_to_a_part_of_its_blocks_fills_the_others_again(
     kind: type[BlockPool],
 ) -> None:
-    """Its second and third block are there already: those that it fills again stay private."""
+    """Its second and third block are there already, and found before those that it fills again."""
     pool = kind(9, 2)
     pool.allocate(1, 3)
     pool.publish(1, 0, "abc", 1)
@@ -244,5 +244,7 @@ def test_who_comes_back_to_a_part_of_its_blocks_keeps_the_others_apart(
     assert list(pool.table(1)) == [0, 3, 4, 5, 6]
     assert list(pool.lookup("abcde")) == [0, 1, 2, 5, 6]
     assert pool.cached == (2, 1)
-    assert pool.release(1)[1] == (0, 5, 6)
-    assert pool.cached == (2, 1, 6, 5, 0)
+    assert pool.release(1)[1] == (0, 3, 4, 5, 6)
+    assert pool.cached == (2, 1, 6, 5, 4, 3, 0)
+    pool.allocate(2, 4)  # two without content, then the first ones of "bc"
+    assert list(pool.lookup("abcde")) == [0, 3, 4, 5, 6]

@@ -52,7 +52,7 @@ class Replayed:
 def step_by_hand(stream: Listed, config: SimConfig) -> Replayed:
     """All requests go straight to a plain scheduler; a plain ledger takes its plans."""
     shape = config.shape
-    scheduler = Scheduler(BlockPool(shape.blocks, shape.block_size), config.scheduler)
+    scheduler = Scheduler(BlockPool(shape.blocks, shape.block_size), config.scheduling)
     ledger, clock = Ledger(shape), step_clock(config.latency)
     coming = list(stream)
     requests: dict[int, Request] = {}

@@ -209,6 +209,26 @@ def test_the_newer_request_gives_way_and_is_recomputed_or_swapped_in(
         assert result.busy_s == 5 + 2 * 2.5
 
 
+@pytest.mark.parametrize(
+    ("blocks", "admission", "preempted"),
+    [(63, "full", 5), (64, "full", 4), (63, "first_chunk", 38)],
+)
+def test_admission_decides_how_often_is_preempted(
+    blocks: int, admission: Any, preempted: int
+) -> None:
+    """vLLM's scheduler preempts so too: see conformance/test_vllm_scheduler.py."""
+    crowd = [
+        (700, 60), (650, 80), (600, 100), (720, 40), (500, 120), (680, 60), (640, 90), (710, 30),
+        (560, 110), (690, 70),
+    ]  # fmt: skip
+    config = SimConfig(
+        "paged", budget_bytes=blocks * 32, slot_bytes=1, max_length=1024, block_size=32,
+        max_num_batched_tokens=256, admission=admission,
+    )  # fmt: skip
+    found = simulate(Listed([(0, prompt, new) for prompt, new in crowd]), config)
+    assert found.preemptions.total == preempted
+
+
 def test_swapping_takes_as_long_where_every_step_is_taken() -> None:
     """The same, under limits that a cohort refuses: 8 tokens a step for 9 requests."""
     told = config(

@@ -245,7 +245,6 @@ GROUPS: Mapping[str, tuple[Figure, ...]] = {
         Figure("sharing_saved_share", _paged_only("sharing", "share"), _no_sharing, metric="saved"),
         Figure("hits_first_share", _at("prefix", "share_of_first"), _no_hits),
         Figure("hits_own_share", _at("prefix", "share_own_of_again"), _no_hits),
-        Figure("orphaned", _at("prefix", "orphaned_blocks"), _no_hits),
         Figure("free_run_mean", _at("free_run", "mean_slots"), _no_pieces),
         Figure("free_run_least", _at("free_run", "low_slots"), _no_pieces),
         Figure("fragmentation_share", _at("free_run", "external_fragmentation"), _no_pieces),

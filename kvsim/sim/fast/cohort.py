@@ -65,7 +65,7 @@ class CohortScheduler(Scheduler):
             is faster for requests with many blocks.
 
     Raises:
-        ValueError: ``max_num_batched_tokens`` is below ``max_num_seqs``.
+        ValueError: a step has too few tokens for all that may run, or prefills have an interval.
     """
 
     def __init__(
@@ -73,8 +73,10 @@ class CohortScheduler(Scheduler):
     ) -> None:
         super().__init__(pool, config)
         self._list_ops = list_ops
-        if self.config.max_num_batched_tokens < self.config.max_num_seqs:
+        if self.config.token_budget < self.config.active_seqs:
             raise ValueError("a step must have room for a token of every running request")
+        if self.config.prefill_schedule_interval > 1:
+            raise ValueError("a cohort cannot wait between prefills")
         self._tick = 0
         self._members: dict[int, _Member] = {}
         # Member ids and their numbers, by the tick (modulo the block size) at which they need a

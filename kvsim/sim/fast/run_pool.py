@@ -10,6 +10,9 @@ tail without an owner is cached.
                       r5  x   x
     cached segments                       └───┴── [4:6], queued since r2 ended
 
+Runs do not overlap. A block whose key is published already is a run of its own, found once those
+before it are evicted.
+
 The eviction queue holds segments; a segment loses its last blocks first. Blocks move as slices and
 are found by stems (see :mod:`kvsim.traces.hash_keys`): a hash block of 512 tokens is one stem, not
 32 blocks of 16. With unchained keys, a run is not found from its middle.
@@ -22,7 +25,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby
 
 from kvsim.core.blocks import Key, PoolError, block_array
@@ -43,8 +46,10 @@ class RunPool(RunRecords):
             end = len(hits) + count
             for run in self._stems.get(stem, ()):
                 at = len(hits)
-                if (run is not current and run.place != at) or at == end:
+                if at == end or run.place > at:
                     break
+                if run is not current and run.place < at:
+                    continue  # a duplicate
                 stop = min(end, run.stems[stem][1])
                 hits += run.blocks[at - run.place : stop - run.place]
                 if run is current:
@@ -96,30 +101,35 @@ class RunPool(RunRecords):
             raise PoolError(f"request {request} has no {len(keys)} blocks")
         own = self._runs.setdefault(request, [])
         last = own[-1] if own else None
-        if last and (last.publisher != request or last.owners[request] < len(last.blocks)):
+        if last and (
+            last.duplicate or last.publisher != request or last.owners[request] < len(last.blocks)
+        ):
             last = None  # the request cannot extend this run
         for new in key_runs(keys, first):
             runs = self._stems.get(new.stem)
             if last and last.end == new.place and (not runs or runs[-1] is last):
                 self._grow(last, new, table, step)
                 continue
-            for part in self._unpublished(new):
-                if not last or last.end != part.place:
-                    last = BlockRun(part.place, request)
+            for part, duplicate in self._parts(new):
+                if duplicate or not last or last.end != part.place:
+                    last = BlockRun(part.place, request, duplicate)
                     own.append(last)
                 self._grow(last, part, table, step)
+                if duplicate:
+                    last = None
 
-    def _unpublished(self, new: KeyRun) -> list[KeyRun]:
-        """Return the parts of a key run that are not published yet."""
-        parts, place, end = [], new.place, new.place + new.blocks
-        for run in self._stems.get(new.stem, ()):
-            start, stop = run.stems[new.stem]
+    def _parts(self, new: KeyRun) -> Iterator[tuple[KeyRun, bool]]:
+        """Divide a key run into parts not published yet, and single blocks that are (True)."""
+        place, end = new.place, new.place + new.blocks
+        for run in tuple(self._stems.get(new.stem, ())):
+            start, stop = (min(each, end) for each in run.stems[new.stem])
             if place < start:
-                parts.append(KeyRun(new.stem, place, min(start, end) - place))
+                yield KeyRun(new.stem, place, start - place), False
+            for published in range(max(place, start), stop):
+                yield KeyRun(new.stem, published, 1), True
             place = max(place, stop)
-            if place >= end:
-                return parts
-        return [*parts, KeyRun(new.stem, place, end - place)]
+        if place < end:
+            yield KeyRun(new.stem, place, end - place), False
 
     def _grow(self, run: BlockRun, keys: KeyRun, table: array[int], step: int) -> None:
         """Publish blocks of ``table`` under new keys at the end of a run."""
@@ -155,15 +165,6 @@ class RunPool(RunRecords):
             if not kept:
                 del run.owners[request]
                 self._runs[request].remove(run)
-
-    def count_orphaned(self, keys: Sequence[Key], found: int) -> int:
-        """See :class:`BlockPool`."""
-        unreached = 0
-        for stem, place, blocks in key_runs(keys, found):
-            for run in self._stems.get(stem, ()):
-                start, stop = run.stems[stem]
-                unreached += max(0, min(stop, place + blocks) - max(start, place))
-        return unreached
 
     def origins(self, hits: Sequence[int]) -> Iterable[tuple[int, int, int]]:
         """See :class:`BlockPool`."""

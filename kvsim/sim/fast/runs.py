@@ -18,6 +18,7 @@ class BlockRun:
     """Consecutive blocks published by one request, from logical block ``place`` on.
 
     Attributes:
+        duplicate: it is a single block, published under a key that another block had.
         steps: the step in which each block was published.
         stems: stems of the keys in order, with the first logical block and the one after the last.
         owners: number of leading blocks of each owner.
@@ -26,6 +27,7 @@ class BlockRun:
 
     place: int
     publisher: int
+    duplicate: bool = False
     blocks: array[int] = field(default_factory=block_array)
     steps: list[int] = field(default_factory=list)
     stems: dict[Hashable, tuple[int, int]] = field(default_factory=dict)
@@ -131,7 +133,7 @@ class RunRecords(BlockPool):
         free, seen = set(self._free()), Counter[int]()
         queued: list[CachedSegment] = []
         for stem, runs in self._stems.items():
-            ends = [end for run in runs for end in run.stems[stem]]
+            ends = [end for run in runs if not run.duplicate for end in run.stems[stem]]
             if ends != sorted(ends):
                 raise PoolError(f"the runs of {stem} are out of order")
         for run in self._all_runs():
@@ -150,6 +152,8 @@ class RunRecords(BlockPool):
         if run.stems and next(iter(run.stems.values()))[0] != run.place:
             raise PoolError("a run does not begin with its first stem")
         end, order = len(run.blocks), list(self._queue) if len(run.segments) > 1 else run.segments
+        if run.duplicate and end != 1:
+            raise PoolError("a duplicate is not a single block")
         if len(run.steps) != end or any(run not in self._stems.get(stem, ()) for stem in run.stems):
             raise PoolError("a block is not found, or not known by when it was published")
         for segment in run.segments:

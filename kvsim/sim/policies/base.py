@@ -37,7 +37,6 @@ class Totals:
         peak_copy_slots: most slots taken while a growing cache was copied.
         unshared, held: block-steps without and with sharing, see :mod:`kvsim.accounting.sharing`.
         batches: batches of ``static`` and ``growing``.
-        orphaned_blocks: cached blocks queried and unusable because an earlier one was missing.
     """
 
     computed_tokens: int = 0
@@ -55,7 +54,6 @@ class Totals:
     unshared: int = 0
     held: int = 0
     batches: int = 0
-    orphaned_blocks: int = 0
     finished: int = 0
 
 

@@ -43,9 +43,9 @@ class Forked:
         self.config = config
         self.shape = config.shape
         self.pool = BlockPool(self.shape.blocks, self.shape.block_size)
-        self.scheduler = Scheduler(self.pool, config.scheduler)
+        self.scheduler = Scheduler(self.pool, config.scheduling)
         self.ledger = Ledger(self.shape)
-        self._caching = config.scheduler.prefix_caching
+        self._caching = config.scheduling.prefix_caching
         self._run: SimulationRun
         self._random = random.Random(config.seed)  # noqa: S311 - reproducible, not secret
         self._ids = count()
@@ -156,7 +156,6 @@ class Forked:
         totals.preempted.update(rows)
         run.recorder.preempted += len(rows)
         totals.computed_tokens += plan.tokens
-        totals.orphaned_blocks = self.scheduler.orphaned_blocks
         totals.shared_tokens = self.scheduler.found_late
         totals.held += self.ledger.owned_blocks
         totals.unshared += self.ledger.table_entries

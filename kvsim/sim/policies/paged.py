@@ -66,11 +66,11 @@ class Paged:
     def __init__(self, config: SimConfig) -> None:
         self.config = config
         self.shape: PoolShape = config.shape
-        self._swap = config.scheduler.preemption == "swap"
-        self._caching = config.scheduler.prefix_caching
+        self._swap = config.scheduling.preemption == "swap"
+        self._caching = config.scheduling.prefix_caching
         kind = RunPool if self._caching else BlockPool
         self.pool = kind(self.shape.blocks, self.shape.block_size)
-        self.scheduler = CohortScheduler(self.pool, config.scheduler, list_ops=False)
+        self.scheduler = CohortScheduler(self.pool, config.scheduling, list_ops=False)
         self._run: SimulationRun
         # One more than can be admitted, so that an empty queue means that no request waits.
         self._max_submitted = config.max_num_seqs + 1
@@ -144,7 +144,6 @@ class Paged:
                 run.started(chunk.request)
         totals.computed_tokens += work.step_work.tokens
         if self._caching:
-            totals.orphaned_blocks = scheduler.orphaned_blocks
             totals.shared_tokens = scheduler.found_late
         self._record(work, duration)
         for chunk in work.chunks:

@@ -1,0 +1,93 @@
+"""Our scheduler steps as vLLM's own does: the same chunks, blocks, preemptions and ends."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from oracle import VllmScheduler, first_difference, traits, unwritten_blocks_found
+from workloads import Workload, our_steps, random_workload
+
+from experiment.vllm_setup import VERSION
+
+OURS = "vllm-0.32"  # the rules of the tested version
+WORKLOADS = 200
+# Prompt and new tokens of requests that 63 blocks of 32 are too few for.
+CROWD = [
+    (700, 60), (650, 80), (600, 100), (720, 40), (500, 120), (680, 60), (640, 90), (710, 30),
+    (560, 110), (690, 70),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def vllm(real_vllm: str) -> Iterator[VllmScheduler]:
+    assert VERSION.startswith("0.32")
+    made = VllmScheduler(real_vllm)
+    yield made
+    made.close()
+
+
+def crowd(blocks: int) -> Workload:
+    return {
+        "scheduler": OURS, "blocks": blocks, "block_size": 32, "max_num_seqs": 256,
+        "max_num_batched_tokens": 256, "prefix_caching": False, "watermark": 0.0,
+        "admission": "full", "policy": "fcfs", "async": False, "aborts": [],
+        "requests": [
+            {"arrival": 0, "tokens": list(range(prompt)), "new": new, "priority": 0, "stop": 0}
+            for prompt, new in CROWD
+        ],
+    }  # fmt: skip
+
+
+def test_random_workloads_are_stepped_alike(vllm: VllmScheduler) -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(WORKLOADS):
+        workload = random_workload(seed, OURS)
+        theirs = vllm.steps(workload)
+        with unwritten_blocks_found():
+            assert first_difference(list(our_steps(workload)), theirs) is None, f"seed {seed}"
+        seen += traits(workload, theirs)
+    least = {"preempts": 0.3, "prefix hits": 0.3, "aborts": 0.1, "priorities": 0.2}
+    assert {name: seen[name] for name in least if seen[name] < least[name] * WORKLOADS} == {}
+
+
+def test_another_admission_is_seen(vllm: VllmScheduler) -> None:
+    """The comparison can fail."""
+    workloads = [{**random_workload(seed, OURS), "admission": "full"} for seed in range(60)]
+    differ = [
+        first_difference(list(our_steps({**each, "admission": "first_chunk"})), vllm.steps(each))
+        for each in workloads
+    ]
+    assert sum(each is not None for each in differ) > 5
+
+
+@pytest.mark.parametrize(("blocks", "preemptions"), [(63, 5), (64, 4)])
+def test_ten_requests_that_vllm_preempts(
+    vllm: VllmScheduler, blocks: int, preemptions: int
+) -> None:
+    workload = crowd(blocks)
+    theirs, ours = vllm.steps(workload), list(our_steps(workload))
+    assert first_difference(ours, theirs) is None
+    assert sum(len(step[2]) for step in theirs) == preemptions
+
+
+def test_a_block_that_was_never_written_is_found_by_vllm_alone(vllm: VllmScheduler) -> None:
+    """The one rule in which ours differs: request 0 is preempted in the step that planned it."""
+    # Arrival, first token, prompt, new tokens, priority.
+    requests = [(0, 1000, 114, 4, 3), (1, 0, 2, 27, 2), (1, 500, 8, 4, 1), (4, 1000, 9, 10, 1)]
+    workload: Workload = {
+        **crowd(32), "block_size": 4, "max_num_seqs": 8, "max_num_batched_tokens": 64,
+        "long_prefill_token_threshold": 12, "prefix_caching": True, "policy": "priority",
+        "requests": [
+            {
+                "arrival": at, "tokens": list(range(first, first + prompt)), "new": new,
+                "priority": priority, "stop": 0,
+            }
+            for at, first, prompt, new, priority in requests
+        ],
+    }  # fmt: skip
+    theirs = vllm.steps(workload)
+    assert first_difference(list(our_steps(workload)), theirs) is not None
+    with unwritten_blocks_found():
+        assert first_difference(list(our_steps(workload)), theirs) is None
