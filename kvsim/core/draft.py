@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from kvsim.core.blocks import BlockPool, blocks_needed
 from kvsim.core.request import Request
-from kvsim.core.step import BlockOp, Chunk, OpKind
+from kvsim.core.step import BlockOp, Chunk, OpKind, PreemptionCause
 
 
 class Draft:
@@ -20,11 +20,12 @@ class Draft:
     Attributes:
         defer_prefills: compute newest tokens only.
         prefills: the step prefills, or has planned to.
+        causes: why the requests in ``preempted`` were.
     """
 
     __slots__ = (
-        "budget", "cap", "chunks", "defer_prefills", "list_ops", "ops", "preempted", "prefills",
-        "step",
+        "budget", "cap", "causes", "chunks", "defer_prefills", "list_ops", "ops", "preempted",
+        "prefills", "step",
     )  # fmt: skip
 
     def __init__(
@@ -44,6 +45,7 @@ class Draft:
         self.prefills = False
         self.chunks: list[Chunk] = []
         self.preempted: list[int] = []
+        self.causes: list[PreemptionCause] = []
 
     @property
     def allowance(self) -> int:

@@ -26,7 +26,7 @@ from kvsim.core.group import SequenceGroup
 from kvsim.core.preemption import Preemption
 from kvsim.core.prefix_cache import PrefixCache
 from kvsim.core.request import Request
-from kvsim.core.step import BlockOp, Chunk, OpKind
+from kvsim.core.step import BlockOp, Chunk, OpKind, Wait, WaitReason
 
 MakeRoom = Callable[[SequenceGroup, Sequence[Chunk], Draft], bool]
 
@@ -39,8 +39,12 @@ class Placement:
         self.cache = cache
         self.preemption = preemption
 
-    def admit(self, group: SequenceGroup, draft: Draft, reserve: int) -> bool:
-        """Allocate the first blocks of a waiting group; False if ``reserve`` would be used."""
+    def admit(self, group: SequenceGroup, draft: Draft, reserve: int) -> Wait | None:
+        """Allocate the first blocks of a waiting group, or return why it waits.
+
+        Args:
+            reserve: free blocks that it must leave.
+        """
         if group.swapped:
             return self._swap_in(group, draft, reserve)
         return self._start(group, draft, reserve)
@@ -62,35 +66,39 @@ class Placement:
             self._take(member, chunk, draft)
         return True
 
-    def _start(self, group: SequenceGroup, draft: Draft, reserve: int) -> bool:
+    def _start(self, group: SequenceGroup, draft: Draft, reserve: int) -> Wait | None:
         leader = group.members[0]
         hits = self.cache.find(leader)
         size = self.pool.block_size
         start = len(hits) * size
         prefills = start < leader.known - 1
         if draft.defer_prefills and prefills:
-            return False
+            return Wait(leader.id, WaitReason.INTERVAL)
+        first = blocks_needed(start + min(leader.known - start, draft.allowance), size) - len(hits)
+        needed = first
         if len(group.members) > 1 or self.preemption.config.admission == "full":
-            needed = group.known_blocks(size)
-        else:
-            needed = blocks_needed(start + min(leader.known - start, draft.allowance), size)
-        revived = self.pool.count_cached(hits)
-        if needed - len(hits) + reserve > self.pool.num_free - revived:
-            return False
+            needed = group.known_blocks(size) - len(hits)
+        free = self.pool.num_free - self.pool.count_cached(hits)
+        if needed + reserve > free:
+            reason = WaitReason.PROMPT if first + reserve <= free else WaitReason.BLOCKS
+            return _lack(leader.id, reason, needed, free)
         self.cache.count(leader, hits, draft.step)
         self._begin_with(leader, hits, draft)
         draft.prefills |= prefills
-        return True
+        return None
 
-    def _swap_in(self, group: SequenceGroup, draft: Draft, reserve: int) -> bool:
+    def _swap_in(self, group: SequenceGroup, draft: Draft, reserve: int) -> Wait | None:
         host = self.preemption.host
         assert host is not None
         chunks = group.chunks(draft.budget, draft.allowance)
         needed = self.preemption.host_blocks(group) + missing_blocks(host, chunks)
-        if not chunks or needed + reserve > self.pool.num_free:
-            return False
+        leader, free = group.members[0].id, self.pool.num_free
+        if not chunks:
+            return Wait(leader, WaitReason.TOKENS)
+        if needed + reserve > free:
+            return _lack(leader, WaitReason.BLOCKS, needed, free)
         self.preemption.swap_in(group, draft)
-        return True
+        return None
 
     def _catch_up(self, group: SequenceGroup, draft: Draft, make_room: MakeRoom) -> bool:
         """Recompute the beams, except the newest token of each."""
@@ -152,3 +160,8 @@ class Placement:
         take_blocks(self.pool, chunk, draft)
         draft.add_chunk(chunk)
         self.cache.publish(request, chunk.start + chunk.count, draft.step)
+
+
+def _lack(request: int, reason: WaitReason, needed: int, free: int) -> Wait:
+    """Blocks are missing; if not, only the watermark keeps them."""
+    return Wait(request, reason if needed > free else WaitReason.WATERMARK, needed, free)

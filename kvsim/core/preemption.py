@@ -20,7 +20,7 @@ from kvsim.core.group import SequenceGroup
 from kvsim.core.limits import SchedulerConfig
 from kvsim.core.prefix_cache import PrefixCache
 from kvsim.core.request import Request
-from kvsim.core.step import BlockOp, OpKind
+from kvsim.core.step import BlockOp, OpKind, PreemptionCause
 
 
 class Preemption:
@@ -33,8 +33,13 @@ class Preemption:
         count = config.host_blocks
         self.host = BlockPool(count, pool.block_size) if count else None
 
-    def preempt(self, group: SequenceGroup, draft: Draft) -> None:
-        """Release all blocks of ``group``; swap if configured and possible, else recompute."""
+    def preempt(self, group: SequenceGroup, draft: Draft, by: int, needed: int) -> None:
+        """Release all blocks of ``group``; swap if configured and possible, else recompute.
+
+        Args:
+            by: the request that needs ``needed`` blocks.
+        """
+        free = self.pool.num_free
         swap = self._can_swap(group)
         if not swap:
             group.record_origins(self.pool)
@@ -45,6 +50,7 @@ class Preemption:
                 continue  # a beam that was not recomputed yet
             member.preemptions += 1
             draft.preempted.append(member.id)
+            draft.causes.append(PreemptionCause(by, needed, free, member.computed))
             if swap:
                 taken = self._host_blocks(member, group, hosts)
                 draft.ops.append(self.release(member, OpKind.SWAP_OUT, taken))

@@ -28,7 +28,16 @@ from kvsim.core.prefix import PrefixStats
 from kvsim.core.prefix_cache import PrefixCache
 from kvsim.core.queues import victim, waiting_queue
 from kvsim.core.request import Request
-from kvsim.core.step import BlockOp, Chunk, Finish, FinishReason, OpKind, StepPlan
+from kvsim.core.step import (
+    BlockOp,
+    Chunk,
+    Finish,
+    FinishReason,
+    OpKind,
+    StepPlan,
+    Wait,
+    WaitReason,
+)
 
 __all__ = ["Request", "RequestRefusedError", "Scheduler", "SchedulerConfig"]
 
@@ -53,6 +62,8 @@ class Scheduler:
         self._last_prefill = -self.config.prefill_schedule_interval
         # The last step that admitted requests left some waiting.
         self._prefills_queue = False
+        # Why the first in the queue waits, as the last plan with a wait said.
+        self._wait: Wait | None = None
         self._finished: list[Finish] = []
         # Operations since the last plan, in order; the next plan lists them first.
         self._pending: list[BlockOp] = []
@@ -171,8 +182,11 @@ class Scheduler:
         draft = self._draft()
         finished, self._finished, self._pending = self._finished, [], []
         self._continue_running(draft)
-        if not draft.preempted:
-            self._admit_waiting(draft)
+        wait: Wait | None
+        if draft.preempted:
+            wait = Wait(self._waiting.peek().members[0].id, WaitReason.PREEMPTION)
+        else:
+            wait = self._admit_waiting(draft)
             if not draft.defer_prefills:
                 self._prefills_queue = bool(self._waiting)
         self._executed += bool(draft.chunks)
@@ -185,7 +199,10 @@ class Scheduler:
             preempted=tuple(draft.preempted),
             finished=tuple(finished),
             waiting=len(self._waiting),
+            causes=tuple(draft.causes),
+            wait=wait if wait and (not self._wait or wait[:2] != self._wait[:2]) else None,
         )
+        self._wait = wait
         self._step += 1
         return plan
 
@@ -269,28 +286,34 @@ class Scheduler:
             # A preemption further up the list has moved this group down.
             index = (self._running.index(group) if draft.preempted else index) + 1
 
-    def _admit_waiting(self, draft: Draft) -> None:
+    def _admit_waiting(self, draft: Draft) -> Wait | None:
+        """Admit waiting requests in order; return why the first that is left waits."""
         free_seqs = self.config.active_seqs - self._running_width()
-        while self._waiting and draft.budget:
+        while self._waiting:
             group = self._waiting.peek()
+            if not draft.budget:
+                return Wait(group.members[0].id, WaitReason.TOKENS)
+            if free_seqs < group.width:
+                return Wait(group.members[0].id, WaitReason.SEQS, group.width, max(0, free_seqs))
             free_seqs -= group.width
             # The only group may use the watermark blocks.
             reserve = self.config.watermark_blocks if self._running else 0
-            if free_seqs < 0 or not self._placement.admit(group, draft, reserve):
-                return  # no request overtakes the head of the queue
+            if wait := self._placement.admit(group, draft, reserve):
+                return wait  # no request overtakes the head of the queue
             self._waiting.pop()
             self._running.append(group)
             self._advance(group, draft)
+        return None
 
     def _advance(self, group: SequenceGroup, draft: Draft) -> bool:
         return self._placement.advance(group, draft, self._make_room)
 
     def _make_room(self, group: SequenceGroup, chunks: Sequence[Chunk], draft: Draft) -> bool:
         """Preempt until ``chunks`` fit; False if ``group`` itself was preempted."""
-        while missing_blocks(self.pool, chunks) > self.pool.num_free:
+        while (missing := missing_blocks(self.pool, chunks)) > self.pool.num_free:
             preempted = victim(self._running, self.config.policy)
             self._running.remove(preempted)
-            self._preemption.preempt(preempted, draft)
+            self._preemption.preempt(preempted, draft, group.members[0].id, missing)
             self._waiting.push_preempted(preempted)
             if preempted is group:
                 return False

@@ -3,9 +3,10 @@
 A plan describes one step as facts, in the order in which they take effect:
 
     finished   requests that ended after the previous step
-    preempted  requests that lose their blocks now and wait again
+    preempted  requests that lose their blocks now and wait again; `causes`, why
     ops        block operations, in order (those of `finished` and `preempted` come first)
     chunks     the tokens that are then computed and written to their slots
+    wait       why the first request in the queue is not admitted, if that has changed
 
 Slot states (live, padding, unwritten ...) are derived from these facts by
 :mod:`kvsim.accounting.ledger`.
@@ -88,11 +89,50 @@ class Finish(NamedTuple):
     reason: FinishReason
 
 
+class PreemptionCause(NamedTuple):
+    """Why a request was preempted: request ``by`` needed blocks, and fewer were free.
+
+    ``computed`` are the tokens that the preempted request had computed: it computes them again, but
+    for what it finds in the prefix cache, or its blocks were swapped out.
+    """
+
+    by: int
+    needed: int
+    free: int
+    computed: int
+
+
+class WaitReason(StrEnum):
+    """What keeps the first request in the queue from being admitted."""
+
+    BLOCKS = "blocks"  # free blocks for its first chunk
+    PROMPT = "prompt"  # free blocks for all its tokens (admission: full), though not for the chunk
+    WATERMARK = "watermark"  # free blocks beyond the watermark
+    TOKENS = "tokens"  # the token budget of the step
+    SEQS = "seqs"  # the limit of running sequences
+    PREEMPTION = "preemption"  # a step that preempts admits nobody
+    INTERVAL = "interval"  # prefill_schedule_interval
+
+
+class Wait(NamedTuple):
+    """Why ``request``, the first in the queue, waits.
+
+    ``needed`` and ``free`` are in blocks, or in sequences where these are the reason; else 0.
+    """
+
+    request: int
+    reason: WaitReason
+    needed: int = 0
+    free: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class StepPlan:
     """Everything that one step does.
 
-    ``waiting`` counts the groups left in the queue after admission.
+    ``waiting`` counts the groups left in the queue after admission. ``causes`` are those of
+    ``preempted``, in the same order; none where an engine does not tell. ``wait`` is None in steps
+    in which the first in the queue and its reason are those of the step before.
     """
 
     step: int
@@ -101,6 +141,8 @@ class StepPlan:
     preempted: tuple[int, ...] = ()
     finished: tuple[Finish, ...] = ()
     waiting: int = 0
+    causes: tuple[PreemptionCause, ...] = ()
+    wait: Wait | None = None
 
     @property
     def tokens(self) -> int:
@@ -127,6 +169,10 @@ def plan_to_json(plan: StepPlan) -> dict[str, Any]:
         data["chunks"] = [_chunk_to_list(chunk) for chunk in plan.chunks]
     if plan.waiting:
         data["waiting"] = plan.waiting
+    if plan.causes:
+        data["causes"] = [list(cause) for cause in plan.causes]
+    if plan.wait:
+        data["wait"] = list(plan.wait)
     return data
 
 
@@ -147,6 +193,8 @@ def plan_from_json(data: Mapping[str, Any]) -> StepPlan:
                 for request, reason in data.get("finished", ())
             ),
             waiting=_count(data.get("waiting", 0)),
+            causes=tuple(PreemptionCause(*map(_count, row)) for row in data.get("causes", ())),
+            wait=_wait_from_list(data["wait"]) if "wait" in data else None,
         )
     except (KeyError, TypeError, IndexError, ValueError) as error:
         raise ValueError(f"not a step plan: {error!r}") from error
@@ -186,6 +234,11 @@ def _chunk_from_list(row: Sequence[Any]) -> Chunk:
     ):
         raise ValueError(f"{row!r} is no chunk of whole numbers from 0")
     return Chunk(request, start, count, bool(samples), padding)
+
+
+def _wait_from_list(row: Sequence[Any]) -> Wait:
+    request, reason, needed, free = row
+    return Wait(_count(request), WaitReason(reason), _count(needed), _count(free))
 
 
 def _count(value: Any) -> int:

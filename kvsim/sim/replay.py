@@ -23,6 +23,8 @@ from kvsim.core.scheduler import Scheduler
 from kvsim.core.step import Finish, FinishReason, OpKind, StepPlan
 
 _PARTS = ("step", "finished", "preempted", "ops", "chunks", "waiting")
+# Not in logs of earlier versions, nor of engines that do not tell.
+_REASONS = ("causes", "wait")
 _EXTERNAL = (FinishReason.ABORTED, FinishReason.REFUSED)
 
 
@@ -99,6 +101,10 @@ def compare_plans(recorded: StepPlan, replayed: StepPlan) -> PlanDifference | No
     for part in _PARTS:
         one, other = getattr(recorded, part), getattr(replayed, part)
         if one != other:
+            return PlanDifference(recorded.step, part, one, other)
+    for part in _REASONS:
+        one, other = getattr(recorded, part), getattr(replayed, part)
+        if one and one != other:
             return PlanDifference(recorded.step, part, one, other)
     return None
 

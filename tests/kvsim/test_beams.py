@@ -246,7 +246,7 @@ def test_beams_that_are_still_being_computed_anew_are_not_swapped() -> None:
     pool.allocate(1, 3)
     first.computed = 5
     draft = Draft(0, 10, [])
-    preemption.preempt(group, draft)
+    preemption.preempt(group, draft, 1, 1)
     assert [(op.kind, op.request) for op in draft.ops] == [(OpKind.FREE, 1)]
     assert draft.preempted == [1]  # the other one held nothing
     assert group.origins == {2: (1, 1)}  # what they have in common is still known

@@ -9,7 +9,7 @@ from scheduling import Workload, add, chunks, ends, freed, make_scheduler, step,
 from sweeps import TIMES
 
 from kvsim.core.scheduler import Scheduler
-from kvsim.core.step import FinishReason, OpKind, StepPlan
+from kvsim.core.step import FinishReason, OpKind, PreemptionCause, StepPlan, Wait, WaitReason
 
 
 def crowded() -> Scheduler:
@@ -33,6 +33,9 @@ def test_the_newest_request_gives_way_and_waits_first_in_the_queue() -> None:
     assert chunks(plan) == [(0, 4, 1, True)]
     assert scheduler.running == (0,)
     assert scheduler.waiting == (1, 2)
+    # Request 0 needed a block and there was none; then request 1 needed one, and gave way itself.
+    assert plan.causes == (PreemptionCause(0, 1, 0, 4), PreemptionCause(1, 1, 0, 4))
+    assert plan.wait == Wait(1, WaitReason.PREEMPTION)
 
 
 def test_a_victim_goes_in_front_of_those_that_never_ran() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from scheduling import add, chunks, ends, freed, make_scheduler, step
 
 from kvsim.core.scheduler import Request, RequestRefusedError, SchedulerConfig
-from kvsim.core.step import Finish, FinishReason, OpKind
+from kvsim.core.step import Finish, FinishReason, OpKind, Wait, WaitReason
 
 
 @pytest.mark.parametrize(
@@ -119,6 +121,47 @@ def test_the_watermark_holds_blocks_back_from_admission() -> None:
         scheduler = make_scheduler(blocks=4, block_size=4, watermark_blocks=watermark)
         add(scheduler, (8, 1), (4, 1))
         assert [c[0] for c in chunks(step(scheduler))] == admitted
+
+
+@pytest.mark.parametrize(
+    ("limits", "requests", "wait"),
+    [
+        ({}, [(12, 4), (12, 2)], Wait(1, WaitReason.BLOCKS, 3, 2)),
+        ({"max_num_batched_tokens": 16}, [(12, 4), (12, 2)], Wait(1, WaitReason.PROMPT, 3, 2)),
+        ({"watermark_blocks": 1}, [(12, 4), (8, 2)], Wait(1, WaitReason.WATERMARK, 2, 2)),
+        ({"max_num_batched_tokens": 12}, [(12, 4), (4, 2)], Wait(1, WaitReason.TOKENS)),
+        ({"max_num_seqs": 1}, [(12, 4), (4, 2)], Wait(1, WaitReason.SEQS, 1, 0)),
+        ({}, [(12, 4), (4, 2)], None),
+    ],
+)
+def test_why_the_first_in_the_queue_waits(
+    limits: Any, requests: list[tuple[int, int]], wait: Wait | None
+) -> None:
+    scheduler = make_scheduler(blocks=5, block_size=4, **limits)
+    add(scheduler, *requests)
+    assert step(scheduler).wait == wait
+
+
+def test_a_wait_is_told_again_when_its_reason_or_the_first_request_is_another() -> None:
+    scheduler = make_scheduler(blocks=5, block_size=4, max_num_seqs=2)
+    add(scheduler, (4, 3), (4, 6), (16, 4), (8, 1))
+    waits = [plan.wait for plan in (step(scheduler) for _ in range(8))]
+    reasons = [wait and (wait.request, wait.reason) for wait in waits]
+    # Request 0 ends after the third step, request 1 after the sixth.
+    assert reasons == [
+        (2, WaitReason.SEQS), None, None, (2, WaitReason.BLOCKS), None, None,
+        (3, WaitReason.BLOCKS), None,
+    ]  # fmt: skip
+
+
+def test_prefills_wait_for_their_interval_while_others_decode() -> None:
+    scheduler = make_scheduler(blocks=9, block_size=4, prefill_schedule_interval=3)
+    add(scheduler, (4, 9))
+    step(scheduler)
+    scheduler.add(Request(1, 4, 1))
+    plans = [step(scheduler) for _ in range(3)]
+    assert [[c.request for c in plan.chunks] for plan in plans] == [[0], [0], [0, 1]]
+    assert plans[0].wait == Wait(1, WaitReason.INTERVAL)
 
 
 def test_a_running_request_may_use_the_watermark() -> None:

@@ -15,7 +15,10 @@ from kvsim.core.step import (
     Finish,
     FinishReason,
     OpKind,
+    PreemptionCause,
     StepPlan,
+    Wait,
+    WaitReason,
     plan_from_json,
     plan_to_json,
 )
@@ -36,6 +39,10 @@ PLANS = st.builds(
     preempted=IDS,
     finished=st.lists(FINISHES, max_size=3).map(tuple),
     waiting=COUNTS,
+    causes=st.lists(st.builds(PreemptionCause, COUNTS, COUNTS, COUNTS, COUNTS), max_size=3).map(
+        tuple
+    ),
+    wait=st.none() | st.builds(Wait, COUNTS, st.sampled_from(WaitReason), COUNTS, COUNTS),
 )
 WHOLE: dict[str, Any] = {
     "step": 3,
@@ -44,6 +51,8 @@ WHOLE: dict[str, Any] = {
     "ops": [["allocate", 0, [4, 5]], ["copy", 0, [4], [5]]],
     "chunks": [[0, 8, 2, 1], [3, 0, 2, 0, 6]],
     "waiting": 1,
+    "causes": [[0, 2, 1, 14]],
+    "wait": [2, "prompt", 3, 1],
 }
 
 
