@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
+from experiment.analysis.preemption import explain_arm
 from experiment.analysis.reconcile import reconcile
 from experiment.analysis.results import (
     ArmResult,
@@ -18,7 +19,6 @@ from experiment.analysis.results import (
     MemoryRow,
     RequestResult,
     SecondPart,
-    SimulatorCheck,
     Watch,
 )
 from experiment.analysis.simulator_check import CHECKED, RecordedArm, check_simulator
@@ -101,35 +101,35 @@ def arm_results(record: Record) -> list[ArmResult]:
     """Results of every arm that was started or skipped, by the ladder of arms."""
     workload = record.first(WorkloadReady)
     machine = _environment(record.first(EnvironmentProbed))
-    return [
-        arm_result(events, workload, machine).model_copy(
-            update={"simulator": _simulator(events, workload, record)}
-        )
-        for events in arms_of(record)
-    ]
+    results = []
+    for events in arms_of(record):
+        result, planned = arm_result(events, workload, machine), _planned(events, workload, record)
+        if planned is not None:
+            checked, why = check_simulator(planned), explain_arm(planned)
+            result = result.model_copy(update={"simulator": checked, "preempting": why})
+        results.append(result)
+    return results
 
 
-def _simulator(
+def _planned(
     events: ArmEvents, workload: WorkloadReady | None, record: Record
-) -> SimulatorCheck | None:
+) -> RecordedArm | None:
     """None for arms that the simulator has no part in, and for those that did not end well."""
     if events.arm not in CHECKED or _status(events) != "finished":
         return None
     if workload is None or events.pool is None:
         return None
-    return check_simulator(
-        RecordedArm(
-            arm=events.arm,
-            config=record.started.config,
-            workload=workload,
-            pool=events.pool,
-            shape=pool_shape(events.pool),
-            plans=[step.plan for step in events.steps],
-            held=[row.held_blocks for row in timeline(events)[0]],
-            tokens={request.request: request.tokens for request in events.requests},
-            arrivals={r.request: r.arrival_step or 0 for r in events.requests},
-            engine=events.engine,
-        )
+    return RecordedArm(
+        arm=events.arm,
+        config=record.started.config,
+        workload=workload,
+        pool=events.pool,
+        shape=pool_shape(events.pool),
+        plans=[step.plan for step in events.steps],
+        held=[row.held_blocks for row in timeline(events)[0]],
+        tokens={request.request: request.tokens for request in events.requests},
+        arrivals={r.request: r.arrival_step or 0 for r in events.requests},
+        engine=events.engine,
     )
 
 

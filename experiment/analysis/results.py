@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, computed_field
 from experiment.analysis.experiment_results import ExperimentResult
 from experiment.replay.step_rows import SlotFigures, StepRow
 from experiment.text.messages import Message
+from kvsim.planning.remedies import Change
 
 
 class _Result(BaseModel):
@@ -185,6 +186,34 @@ class SimulatorCheck(_Result):
     curve: list[tuple[int, int, int]] = []
 
 
+class RemedyResult(_Result):
+    """A change and what it led to when it was simulated: see :mod:`kvsim.planning.remedies`."""
+
+    change: Change
+    value: int
+    preemptions: int
+    duration: float
+    text: Message
+
+
+class Preempting(_Result):
+    """Why requests were preempted, and what prevents it.
+
+    ``duration`` is in steps in a run and in seconds in a simulation; ``before`` says it in words.
+    ``waits``, and ``waited`` in words, is how often the first request in the queue began to wait,
+    by :class:`kvsim.core.step.WaitReason`. ``remedies`` are by duration; ``verdict`` names the
+    cheapest one that needs no memory.
+    """
+
+    text: Message
+    before: Message
+    duration: float
+    waited: Message | None = None
+    waits: dict[str, int] = {}
+    remedies: list[RemedyResult] = []
+    verdict: Message | None = None
+
+
 class SecondPart(_Result):
     """More requests at once than slabs hold; see :class:`experiment.events.SecondPartRun`.
 
@@ -221,7 +250,7 @@ class ArmResult(_Result):
     ``kv_dtype`` is None where that is what the cache holds; ``scale_bytes`` are those of a block
     beside its slots. ``packing`` is what :class:`experiment.events.WeightsPacked` says, None where
     the log holds none. ``problems`` are contradictions found while replaying. ``simulator`` is None
-    for arms that the simulator does not stand for.
+    for arms that the simulator does not stand for, ``preempting`` for those that preempted nobody.
     """
 
     arm: str
@@ -273,6 +302,7 @@ class ArmResult(_Result):
     watch: Watch
     engine: EngineResult | None = None
     simulator: SimulatorCheck | None = None
+    preempting: Preempting | None = None
     second_part: SecondPart | None = None
 
     @computed_field  # type: ignore[prop-decorator]

@@ -65,12 +65,8 @@ class RecordedArm:
 
 def check_simulator(recorded: RecordedArm) -> SimulatorCheck:
     """Plan an arm's requests anew and say how far that is from what the arm did."""
-    # Logs from before there was a choice are of first_chunk.
-    given = dict(recorded.config)
-    given["engine"] = {"admission": "first_chunk", **given.get("engine", {})}
-    try:
-        engine = Config.model_validate(given).engine
-    except ValidationError:
+    engine = engine_config(recorded)
+    if engine is None:
         return _unknown(recorded, message("simulator.other_version"))
     missing = sum(not recorded.tokens.get(one.id) for one in recorded.workload.requests)
     if missing:
@@ -83,6 +79,43 @@ def check_simulator(recorded: RecordedArm) -> SimulatorCheck:
         return _unknown(recorded, message("simulator.failed", error=str(error)))
 
 
+def engine_config(recorded: RecordedArm) -> EngineConfig | None:
+    """The limits of our engine in the run; None: another version recorded the config."""
+    # Logs from before there was a choice are of first_chunk.
+    given = dict(recorded.config)
+    given["engine"] = {"admission": "first_chunk", **given.get("engine", {})}
+    try:
+        return Config.model_validate(given).engine
+    except ValidationError:
+        return None
+
+
+def scheduling_of(recorded: RecordedArm, engine: EngineConfig) -> SchedulerConfig:
+    """Limits that the arm's scheduler had, as far as kvsim's has them too."""
+    if recorded.arm not in OURS:
+        return _vllm_scheduling(recorded, engine)
+    return SchedulerConfig(
+        **engine.scheduling(),
+        watermark_blocks=recorded.pool.watermark_blocks,
+        host_blocks=engine.swap_space // recorded.pool.block_bytes,
+    )
+
+
+def requests_of(recorded: RecordedArm) -> list[RecordedRequest]:
+    """Requests that ask for as many tokens as they got: no scheduler can know when they stop."""
+    return [
+        RecordedRequest(
+            one.id,
+            len(one.token_ids),
+            len(recorded.tokens[one.id]),
+            arrival_step=recorded.arrivals.get(one.id, 0),
+            priority=one.priority,
+            keys=_keys(recorded, one),
+        )
+        for one in recorded.workload.requests
+    ]
+
+
 def _unknown(recorded: RecordedArm, reason: Message) -> SimulatorCheck:
     return SimulatorCheck(agrees=None, text=reason, steps=len(recorded.plans))
 
@@ -90,11 +123,7 @@ def _unknown(recorded: RecordedArm, reason: Message) -> SimulatorCheck:
 def _block_for_block(recorded: RecordedArm, engine: EngineConfig) -> SimulatorCheck:
     """Stops and forks are taken from the record, everything else is decided anew."""
     pool, requests = recorded.pool, recorded.workload.requests
-    limits = SchedulerConfig(
-        **engine.scheduling(),
-        watermark_blocks=pool.watermark_blocks,
-        host_blocks=engine.swap_space // pool.block_bytes,
-    )
+    limits = scheduling_of(recorded, engine)
     asked = [
         RecordedRequest(
             one.id,
@@ -130,19 +159,7 @@ def _exact_text(found: ReplayResult, plans: Sequence[StepPlan]) -> Message:
 
 
 def _by_step(recorded: RecordedArm, engine: EngineConfig) -> SimulatorCheck:
-    """Each request asks for as many tokens as it got, for when it stops no scheduler can know."""
-    limits = _vllm_scheduling(recorded, engine)
-    asked = [
-        RecordedRequest(
-            one.id,
-            len(one.token_ids),
-            len(recorded.tokens[one.id]),
-            arrival_step=recorded.arrivals.get(one.id, 0),
-            priority=one.priority,
-            keys=_keys(recorded, one),
-        )
-        for one in recorded.workload.requests
-    ]
+    limits, asked = scheduling_of(recorded, engine), requests_of(recorded)
     if len(recorded.held) < len(recorded.plans):
         raise ReplayError(f"step {len(recorded.held)} contradicts those before it")
     shape = recorded.shape

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, cast
 
 from experiment.commands.parser import attribute
 from experiment.commands.values import choice, number, rate, size, whole
@@ -21,7 +21,6 @@ from experiment.simulate.setup import Limits, Memory
 from experiment.simulate.trace import TraceOptions, read_options
 from experiment.text import Translator
 from experiment.text.errors import user_error
-from kvsim.core.limits import Admission
 from kvsim.traces.parse import UNITS
 
 TRACE = {
@@ -56,7 +55,6 @@ LIMITS = {
     "--max-num-seqs": "N",
     "--max-num-batched-tokens": "N",
     "--long-prefill-token-threshold": "N",
-    "--admission": "full|first_chunk",
     "--watermark-blocks": "N",
     "--preemption": "recompute|swap",
     "--swap-space": "SIZE",
@@ -192,9 +190,6 @@ def limits_of(options: argparse.Namespace) -> Limits:
             "--long-prefill-token-threshold", options.long_prefill_token_threshold, 0
         )
         or 0,
-        admission=cast(
-            "Admission", choice("--admission", options.admission, get_args(Admission)) or "full"
-        ),
         watermark_blocks=whole("--watermark-blocks", options.watermark_blocks, 0) or 0,
         preemption=cast("Literal['recompute', 'swap']", kind),
         swap_bytes=swap,

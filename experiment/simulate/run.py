@@ -10,12 +10,15 @@ prefixes      the trace's blocks through caches of other sizes, without a clock
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from experiment.analysis.preemption import Seen, explained
 from experiment.record.simulation import SCHEMA_VERSION
 from experiment.simulate.names import gpu_of, model_of, policies_of
 from experiment.simulate.setup import (
@@ -31,16 +34,21 @@ from experiment.text.errors import UserError, user_error
 from experiment.text.messages import Message, message
 from experiment.workload.kvsim_errors import simulation_message
 from kvsim.core.limits import PreemptionKind
+from kvsim.core.request import final_tokens
 from kvsim.planning.preemption_cost import recompute_cost, swap_cost
+from kvsim.planning.remedies import Outcome, Trial, find_remedies
 from kvsim.sim.config import CONTIGUOUS, PolicyName, SimulationError
 from kvsim.sim.prefix_replay import EVICTIONS, NoHashIdsError, References, collect, replay_prefixes
 from kvsim.sim.simulator import SimResult, simulate
+from kvsim.traces.edit import CutLengths
 
 Tick = Callable[[int], None]
 # Caches of the default sweep over capacities, each so many times as large as the one before.
 _CAPACITY_FACTOR = 4
 _CAPACITIES = 6
 _REPLAYS_OF_ONE = 16
+# Remedies for preemption take some twenty simulations: of traces with at most so many requests.
+_REMEDIES_UP_TO = 2_000
 PREEMPTIONS: tuple[PreemptionKind, ...] = ("recompute", "swap")
 
 
@@ -91,6 +99,7 @@ class Found:
     preemption: list[dict[str, Any]] = field(default_factory=list)
     samples: list[dict[str, Any]] = field(default_factory=list)
     prefixes: dict[str, Any] | None = None
+    preempting: list[dict[str, Any]] = field(default_factory=list)
     notes: list[Message] = field(default_factory=list)
     interrupted: bool = False
 
@@ -108,6 +117,7 @@ class Found:
             "preemption": self.preemption,
             "samples": self.samples,
             "prefixes": self.prefixes,
+            "preempting": self.preempting,
             "notes": [note.model_dump() for note in self.notes],
             "interrupted": self.interrupted,
         }
@@ -239,6 +249,7 @@ def run(question: Question, watcher: Watcher, found: Found | None = None) -> Fou
             _block_sizes(question, found, watcher)
             _budgets(question, found, watcher)
             _preemption(question, found, watcher)
+            _remedies(question, found, watcher)
             _samples(question, found, watcher)
             if question.stream.facts.hash_ids:
                 _prefixes(question, found, watcher)
@@ -307,6 +318,62 @@ def _preemption(q: Question, found: Found, watcher: Watcher) -> None:
                 else swap_cost(result, setup.config(q.paged[0]))
             )
         found.preemption.append(point)
+
+
+def _remedies(q: Question, found: Found, watcher: Watcher) -> None:
+    """Why paged policies preempt; for the first of them, what would end it."""
+    wanted = True
+    for cell in found.cells:
+        result, policy = cell["result"], cell["policy"]
+        if policy in CONTIGUOUS or not result or not result["preemptions"]["total"]:
+            continue
+        config = q.setup.config(policy)
+        given = Trial(config.shape.blocks, config.max_num_seqs, config.watermark_blocks)
+        before = Outcome(result["preemptions"]["total"], result["span_s"])
+        many = q.stream.facts.requests > _REMEDIES_UP_TO
+        if many and wanted:
+            found.notes.append(message("sim.note.no_remedies", limit=_REMEDIES_UP_TO))
+        remedies = []
+        if wanted and not many:
+            running = result["running"]["max"]
+            what = message("progress.sim.remedies", policy=policy)
+            watcher.begin(what, 0)
+            attempt = partial(_attempt, q, policy, given)
+            remedies = find_remedies(given, before, running, _lengths(q), attempt)
+        wanted = False
+        seen = Seen(
+            before.preemptions, result["preemptions"]["requests"], result["tokens"]["recomputed"],
+            result["tokens"]["computed"],
+        )  # fmt: skip
+        why = explained(
+            seen, Counter(), given, config.shape.block_bytes, before, remedies, "simulate"
+        )
+        found.preempting.append({"policy": policy, "why": why.model_dump(mode="json")})
+
+
+def _lengths(q: Question) -> list[tuple[int, int]]:
+    """Prompt tokens, and slots at the end, of every request."""
+    return [
+        (each.prompt_tokens, final_tokens(each.prompt_tokens, each.output_tokens))
+        for each in q.stream
+    ]
+
+
+def _attempt(q: Question, policy: PolicyName, given: Trial, trial: Trial) -> Outcome:
+    """Simulate once with another limit."""
+    setup, stream = q.setup, q.stream
+    limits = replace(
+        setup.limits,
+        max_num_seqs=trial.max_num_seqs,
+        watermark_blocks=trial.watermark_blocks,
+    )
+    setup = replace(setup, limits=limits)
+    if trial.blocks != given.blocks:
+        setup = setup.with_budget(trial.blocks * setup.block_size * setup.slot_bytes)
+    result = simulate(
+        CutLengths(stream, trial.max_length) if trial.max_length else stream, setup.config(policy)
+    )
+    return Outcome(result.preemptions.total, result.span_s)
 
 
 def _samples(q: Question, found: Found, watcher: Watcher) -> None:

@@ -13,7 +13,7 @@ from experiment.simulate.names import geometry_error
 from experiment.simulate.trace import Loaded, holds_texts
 from experiment.text.errors import user_error
 from experiment.workload.kvsim_errors import translate_errors
-from kvsim.core.limits import Admission, PreemptionKind
+from kvsim.core.limits import PreemptionKind
 from kvsim.latency.roofline import Latency, roofline
 from kvsim.planning.preemption_cost import COPY_S, block_transfer_s
 from kvsim.sim.config import PolicyName, SimConfig
@@ -33,7 +33,6 @@ class Limits:
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 2048
     long_prefill_token_threshold: int = 0
-    admission: Admission = "full"
     watermark_blocks: int = 0
     preemption: PreemptionKind = "recompute"
     swap_bytes: int = 0
@@ -93,7 +92,6 @@ class Setup:
             max_num_seqs=limits.max_num_seqs,
             max_num_batched_tokens=limits.max_num_batched_tokens,
             long_prefill_token_threshold=limits.long_prefill_token_threshold,
-            admission=limits.admission,
             watermark_blocks=limits.watermark_blocks,
             preemption=limits.preemption,
             host_blocks=limits.swap_bytes // block,

@@ -13,7 +13,10 @@ from kvsim.latency.roofline import Latency, LinearLatency, roofline
 from kvsim.sizing.gpus import find_gpu
 from kvsim.sizing.models import find_model
 
-PolicyName = Literal["static", "growing", "slabs", "max", "pow2", "oracle", "paged", "paged+prefix"]
+PolicyName = Literal[
+    "static", "growing", "slabs", "max", "pow2", "oracle",
+    "paged", "paged+first_chunk", "paged+prefix",
+]  # fmt: skip
 SIM_POLICIES: tuple[PolicyName, ...] = get_args(PolicyName)
 CONTIGUOUS = tuple(policy for policy in SIM_POLICIES if not policy.startswith("paged"))
 # Share of device memory that an engine uses; vLLM's default.
@@ -157,7 +160,7 @@ class SimConfig:
             long_prefill_token_threshold=self.long_prefill_token_threshold,
             long_prefill_token_threshold_adaptive=self.long_prefill_token_threshold_adaptive,
             prefill_schedule_interval=self.prefill_schedule_interval,
-            admission=self.admission,
+            admission="first_chunk" if self.policy == "paged+first_chunk" else self.admission,
             scheduler=self.scheduler,
             watermark_blocks=self.shape.watermark_blocks,
             preemption=self.preemption,

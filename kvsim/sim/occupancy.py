@@ -81,13 +81,18 @@ def occupancy(
     usable = shape.blocks - engine_blocks
     if usable < 1:
         raise ValueError(f"{engine_blocks} of {shape.blocks} blocks are the engine's")
-    held, simulated = _simulate(BlockPool(usable, shape.block_size), requests, config)
+    held, simulated = schedule_all(BlockPool(usable, shape.block_size), requests, config)
     return Occupancy(usable, tuple(recorded), tuple(held), (preempted, simulated))
 
 
-def _simulate(
+def schedule_all(
     pool: BlockPool, requests: Iterable[RecordedRequest], config: SchedulerConfig
 ) -> tuple[list[int], int]:
+    """Schedule requests to their ends; return blocks owned in each step, and preemptions.
+
+    Raises:
+        RequestRefusedError: a request can never run.
+    """
     scheduler = Scheduler(pool, config)
     pending = sorted(requests, key=lambda each: each.arrival_step)[::-1]
     held: list[int] = []

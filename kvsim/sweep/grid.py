@@ -33,19 +33,10 @@ FORMAT = 1
 # Fields of SimConfig; the others follow from model and GPU, or are recorded with the trace.
 SETTINGS = (
     "block_size", "max_num_seqs", "max_num_batched_tokens", "long_prefill_token_threshold",
-    "admission", "watermark_blocks", "preemption", "host_blocks", "samples", "beams", "branching",
-    "growth",
+    "watermark_blocks", "preemption", "host_blocks", "samples", "beams", "branching", "growth",
 )  # fmt: skip
 # Axes that apply to paged policies only.
-_PAGED_ONLY = {
-    "block_size",
-    "admission",
-    "watermark_blocks",
-    "preemption",
-    "host_blocks",
-    "beams",
-    "branching",
-}
+_PAGED_ONLY = {"block_size", "watermark_blocks", "preemption", "host_blocks", "beams", "branching"}
 AXES = (
     "policy", "model", "gpu", "gpus", "budget_bytes", "max_length", *SETTINGS,
     "trace", "requests", "rate", "cv", "seed",
@@ -149,7 +140,7 @@ def _values(name: str, values: Any) -> Sequence[Any]:
     return several
 
 
-_TEXTS = {"policy", "model", "gpu", "trace", "preemption", "admission"}
+_TEXTS = {"policy", "model", "gpu", "trace", "preemption"}
 _NUMBERS = {"rate", "cv", "branching"}
 
 

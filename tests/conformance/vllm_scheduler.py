@@ -178,7 +178,7 @@ class Asked:
 def main() -> None:
     """Answer each workload of the standard input."""
     with tempfile.TemporaryDirectory() as place:
-        (pathlib.Path(place) / "config.json").write_text(json.dumps(_MODEL))
+        (pathlib.Path(place) / "config.json").write_text(json.dumps(_MODEL), encoding="utf-8")
         model = ModelConfig(
             model=place, skip_tokenizer_init=True, dtype="bfloat16", max_model_len=MAX_LENGTH,
             enforce_eager=True,

@@ -34,7 +34,7 @@ from experiment.machine.environment import Environment
 from experiment.report.console.experiment import show_ended_badly
 from experiment.report.console.experiment_brief import show_brief
 from experiment.report.console.reporter import ConsoleReporter
-from experiment.report.console.results import show_missing, show_tokens
+from experiment.report.console.results import show_missing, show_preempting, show_tokens
 from experiment.report.facts.arm_figures import figure
 from experiment.report.facts.texts import arm_name
 from experiment.text import DASH, format_bytes
@@ -109,6 +109,8 @@ class BriefReporter(ConsoleReporter):
         elif results.arms:
             self._show_arms(results)
         self._show_problems(results)
+        if not self.quiet and results.experiment is None:
+            show_preempting(self, results)
         headline = self.t.message(_headline(results.headline))
         if self.quiet:
             report = [name for name in files if Path(name).name == "report.html"]

@@ -14,6 +14,7 @@ from experiment.analysis.results import (
     ChannelFigure,
     Claim,
     Gain,
+    Preempting,
     Reconciliation,
     Results,
     TokenComparison,
@@ -59,6 +60,7 @@ def show_results(out: Console, results: Results, files: list[str]) -> None:
     _show_prefix_cache(out, results)
     _show_engines(out, results)
     _show_simulator(out, results)
+    show_preempting(out, results)
     _show_reconciliation(out, results)
     for arm in results.arms:
         for problem in arm.problems:
@@ -178,6 +180,26 @@ def _show_simulator(out: Console, results: Results) -> None:
         style = {True: "green", False: "bold red", None: "dim"}[check.agrees]
         text = out.t("simulator.line", arm=arm_name(out.t, arm), text=out.t.message(check.text))
         out.paragraph(text, style, indent=2)
+
+
+def show_preempting(out: Console, results: Results) -> None:
+    """Why requests were preempted, and what would have prevented it."""
+    found = [(arm.arm, arm.preempting) for arm in results.arms if arm.preempting is not None]
+    if found:
+        out.line(out.t("preemption.title"), "bold")
+    for arm, why in found:
+        show_why(out, arm_name(out.t, arm), why)
+
+
+def show_why(out: Console, name: str, why: Preempting) -> None:
+    """The same of one arm or policy."""
+    text, before = out.t.message(why.text), out.t.message(why.before)
+    out.paragraph(out.t("preemption.line", arm=name, text=text, before=before), indent=2)
+    for remedy in why.remedies:
+        out.paragraph(out.t.message(remedy.text), indent=4)
+    for text in (why.verdict, why.waited):
+        if text is not None:
+            out.paragraph(out.t.message(text), indent=2)
 
 
 def _show_reconciliation(out: Console, results: Results) -> None:

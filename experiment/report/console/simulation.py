@@ -9,8 +9,10 @@ from typing import Any
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from experiment.analysis.results import Preempting
 from experiment.report.console.display import showing
 from experiment.report.console.reporter import ConsoleReporter
+from experiment.report.console.results import show_why
 from experiment.report.facts.simulation import (
     Fact,
     limit_facts,
@@ -89,6 +91,8 @@ class SimulationConsole(ConsoleReporter):
             self.warn(Message.model_validate(note))
         if data["interrupted"]:
             self.paragraph(self.t("sim.interrupted"), "bold yellow")
+        if not self.quiet:
+            self._show_preempting(data)
         if not self.details:
             self._show_brief(cells, files)
             return
@@ -102,6 +106,13 @@ class SimulationConsole(ConsoleReporter):
         self.section("section.files")
         for file in files:
             self.path(file)
+
+    def _show_preempting(self, data: Data) -> None:
+        found = data.get("preempting", ())
+        if found:
+            self.line(self.t("preemption.title"), "bold")
+        for each in found:
+            show_why(self, each["policy"], Preempting.model_validate(each["why"]))
 
     def _show_brief(self, cells: Sequence[Cell], files: Sequence[str]) -> None:
         """A row for each policy, and the page that has the rest."""

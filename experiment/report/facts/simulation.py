@@ -182,8 +182,6 @@ def limit_facts(data: Data) -> list[Fact]:
             watermark=limits["watermark_blocks"],
         )
     ]
-    if limits.get("admission", "first_chunk") == "first_chunk":
-        facts.append(_fact("admission", message("sim.fact.first_chunk")))
     if limits["long_prefill_token_threshold"]:
         facts.append(_said("long_prefill", tokens=limits["long_prefill_token_threshold"]))
     if limits["preemption"] == "swap":

@@ -7,6 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from experiment.analysis.results import Preempting
 from experiment.files.shipped import program
 from experiment.record.simulation import SIM_FILE
 from experiment.report import Reports
@@ -97,6 +98,14 @@ def simulation_html(data: Data, tables: Mapping[str, str], lang: str) -> str:
         **_first_screen(data, cells),
         **_pictures(b, cells),
         **_lists(b, data, cells),
+        "preempting": [
+            {
+                "policy": each["policy"],
+                "why": Preempting.model_validate(each["why"]),
+                "key": f"preempting.{place}.why",
+            }
+            for place, each in enumerate(data.get("preempting", ()))
+        ],
     }
     page: str = env.get_template("simulate.html.j2").render(context)
     return page
