@@ -1,10 +1,12 @@
 """A budget too small for all requests: giving way by recompute and by swap, for each block size.
 
-ample       everybody has blocks           the same requests, the same blocks, nobody gives way
-recompute   a victim's blocks are freed    and its tokens computed again when it comes back
-swap        a victim's blocks are copied   to host memory and back
+ample         everybody has blocks           the same requests and blocks, nobody gives way
+recompute     a victim's blocks are freed    and its tokens computed again when it comes back
+swap          a victim's blocks are copied   to host memory and back
+first_chunk   recompute, with admission as soon as blocks are free for a prompt's first chunk
 
-Swap is our engine's alone; the other engines with blocks have a recompute of their own.
+Swap is our engine's alone; the other engines with blocks have a recompute of their own, and of
+these vLLM has both ways of admission.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from experiment.experiments.labels import arm_label, figure_label, labelled
 from experiment.text.messages import message
 
 _NAME = "preemption"
-_WAYS = ("recompute", "swap")
+_WAYS = ("recompute", "swap", "first_chunk")
 _OTHERS = ("transformers_paged", "vllm")
 
 
@@ -40,10 +42,14 @@ def _cells(config: Config) -> list[Cell]:
         for way in ("ample", *_WAYS):
             overrides = {"cache.block_size": size, "cache.budget": "auto"}
             if way != "ample":
-                overrides |= {"cache.budget": tight, "engine.preemption": way}
+                overrides |= {"cache.budget": tight}
             absent = without_blocks_of(int(size), config.run.device)
             if way == "swap":
+                overrides |= {"engine.preemption": "swap"}
                 absent |= dict.fromkeys(_OTHERS, message("skip.no_swap"))
+            if way == "first_chunk":
+                overrides |= {"engine.admission": "first_chunk"}
+                absent |= {"transformers_paged": message("skip.no_admission")}
             cells.append(
                 cell_of(config, {"block_size": size, "preemption": way}, overrides, absent)
             )

@@ -143,6 +143,7 @@ def test_each_arm_gives_way_in_cells_that_it_has() -> None:
     assert absent[64, "ample"] == {}
     assert absent[16, "ample"]["vllm"].key == "skip.vllm_blocks"
     assert {why.key for why in absent[64, "swap"].values()} == {"skip.no_swap"}
+    assert arms[64, "first_chunk"] == ("paged", "vllm")
 
 
 @pytest.mark.parametrize("name", ["preemption", "block-size"])

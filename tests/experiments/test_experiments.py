@@ -141,6 +141,11 @@ def test_preemption_counts_and_outputs(tmp_path: Path, swap_space: int) -> None:
     ran = run(config, tmp_path / "run")
     assert_sound(ran)
     cells = {way: ran.cell(preemption=way) for way in ("ample", "recompute", "swap")}
+    counts = [
+        ran.figure(ran.cell(preemption=way), "paged", "preemptions").value or 0
+        for way in ("recompute", "first_chunk")
+    ]
+    assert counts == sorted(counts)
     assert ran.figure(cells["ample"], "paged", "preemptions").value == 0
     assert ran.figure(cells["recompute"], "paged", "preemptions").value
     assert ran.figure(cells["recompute"], "paged", "recomputed").value
