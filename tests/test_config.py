@@ -122,6 +122,11 @@ def test_an_unknown_key_names_the_nearest_right_one() -> None:
         ("sampling.temperature", "hot", "error.kind.number"),
         ("sampling.temperature", 0.001, "error.low_temperature"),
         ("sampling.min_new_tokens", 51, "error.min_above_max"),
+        ("engine.admission", "half", "error.not_a_choice"),
+        ("engine.scheduler", "vllm-0.1", "error.not_a_choice"),
+        ("engine.max_num_active_seqs", 257, "error.limit_le"),
+        ("engine.max_num_scheduled_tokens", 4096, "error.limit_le"),
+        ("engine.long_prefill_token_threshold_adaptive", True, "error.adaptive_threshold"),
         ("cache", 3, "error.kind.section"),
     ],
 )
@@ -132,6 +137,11 @@ def test_a_value_that_does_not_fit_is_refused_in_one_line(
     kind = error.text.params.get("kind")
     assert expected == (error.text.key if kind is None else kind.key)
     assert error.text.params.get("config_key", key) == key
+
+
+def test_an_interval_that_a_scheduler_does_not_know_is_refused() -> None:
+    both = {"engine__prefill_schedule_interval": 2, "engine__scheduler": "vllm-0.32"}
+    assert refusal(**both).text.key == "error.prefill_interval"
 
 
 def test_a_choice_lists_the_choices() -> None:

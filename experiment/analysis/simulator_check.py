@@ -32,7 +32,7 @@ from kvsim.sim.occupancy import Occupancy, occupancy
 from kvsim.sim.replay import RecordedRequest, ReplayResult, replay_run
 
 # Mean difference of blocks in use, in percentage points of usable blocks, that is still agreement.
-ALLOWED_POINTS = 3.0
+ALLOWED_POINTS = 0.1
 OURS = ("slabs", "paged")
 CHECKED = (*OURS, "vllm")
 _CURVE_POINTS = 240

@@ -12,7 +12,7 @@ from typing import Any
 
 from kvsim.core.blocks import BlockPool, blocks_needed
 from kvsim.core.prefix import KeyChain
-from kvsim.core.request import Request
+from kvsim.core.request import Keys, Request
 from kvsim.core.scheduler import Scheduler, SchedulerConfig
 
 Workload = dict[str, Any]
@@ -84,15 +84,19 @@ def _requests(draw: random.Random, size: int, longest: int) -> list[dict[str, An
     return made
 
 
+def scheduling_of(workload: Workload) -> SchedulerConfig:
+    """Return the limits of a workload."""
+    limits = {name: workload[name] for name in _LIMITS if name in workload}
+    # vLLM counts its null block among those that the share is of.
+    watermark = int(workload["watermark"] * (workload["blocks"] + 1))
+    return SchedulerConfig(watermark_blocks=watermark, scheduler=workload["scheduler"], **limits)
+
+
 def our_steps(workload: Workload) -> Iterator[Step]:
     """Step our scheduler to the end of a workload, as vllm_scheduler.py steps vLLM's."""
     size, blocks = workload["block_size"], workload["blocks"]
-    limits = {name: workload[name] for name in _LIMITS if name in workload}
-    # vLLM counts its null block among those that the share is of.
-    watermark = int(workload["watermark"] * (blocks + 1))
-    config = SchedulerConfig(watermark_blocks=watermark, scheduler=workload["scheduler"], **limits)
     pool = BlockPool(blocks, size)
-    scheduler = Scheduler(pool, config)
+    scheduler = Scheduler(pool, scheduling_of(workload))
     coming, tokens, stops = deque(workload["requests"]), {}, {}
     aborts = defaultdict(list)
     for at, number in workload["aborts"]:
@@ -103,7 +107,7 @@ def our_steps(workload: Workload) -> Iterator[Step]:
             one = coming.popleft()
             tokens[number], stops[number] = list(one["tokens"]), one["stop"]
             request = Request(
-                number, len(one["tokens"]), one["new"], _keys(size, tokens[number]),
+                number, len(one["tokens"]), one["new"], keys_of(size, tokens[number]),
                 one["priority"],
             )  # fmt: skip
             scheduler.add(request)
@@ -126,6 +130,7 @@ def our_steps(workload: Workload) -> Iterator[Step]:
     pool.check_integrity()
 
 
-def _keys(size: int, tokens: Sequence[int]) -> Any:
+def keys_of(size: int, tokens: Sequence[int]) -> Keys:
+    """Return the keys of a text that may grow."""
     chain = KeyChain(size)
     return lambda count: chain.keys(tokens, count)

@@ -197,9 +197,9 @@ def show_why(out: Console, name: str, why: Preempting) -> None:
     out.paragraph(out.t("preemption.line", arm=name, text=text, before=before), indent=2)
     for remedy in why.remedies:
         out.paragraph(out.t.message(remedy.text), indent=4)
-    for text in (why.verdict, why.waited):
-        if text is not None:
-            out.paragraph(out.t.message(text), indent=2)
+    for said in (why.verdict, why.waited):
+        if said is not None:
+            out.paragraph(out.t.message(said), indent=2)
 
 
 def _show_reconciliation(out: Console, results: Results) -> None:
