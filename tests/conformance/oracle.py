@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,9 +41,10 @@ class VllmScheduler:
         environment.pop("PYTHONPATH", None)
         if sources:
             environment |= {"PYTHONPATH": str(sources), "VLLM_TARGET_DEVICE": "cpu"}
+        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")
         self._process = subprocess.Popen(
             [python, str(_WORKER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, env=environment, text=True, encoding="utf-8",
+            stderr=self._errors, env=environment, text=True, encoding="utf-8",
         )  # fmt: skip
 
     def steps(self, workload: Workload) -> list[Step]:
@@ -52,13 +54,17 @@ class VllmScheduler:
         print(json.dumps(workload), file=self._process.stdin, flush=True)
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"vLLM's scheduler failed: {json.dumps(workload)}")
+            self._process.wait()
+            self._errors.seek(0)
+            last = self._errors.read().strip().rpartition("\n")[2]
+            raise RuntimeError(f"vLLM's scheduler failed: {last}; {json.dumps(workload)}")
         steps: list[Step] = json.loads(line)
         return steps
 
     def close(self) -> None:
         """End the process."""
         self._process.communicate()
+        self._errors.close()
 
 
 def sources(version: str, directory: Path) -> Path | None:
@@ -70,7 +76,9 @@ def sources(version: str, directory: Path) -> Path | None:
         words = ["--no-deps", "--only-binary", ":all:", "-d", str(directory), f"vllm=={version}"]
         for name in _PLATFORMS:
             words += ["--platform", name]
-        subprocess.run([sys.executable, "-m", "pip", "download", "-q", *words], check=True)
+        fetched = subprocess.run([sys.executable, "-m", "pip", "download", "-q", *words])
+        if fetched.returncode:
+            sys.exit(f"vLLM {version} cannot be fetched.")
         (wheel,) = directory.glob(f"vllm-{version}-*.whl")
         with zipfile.ZipFile(wheel) as file:
             names = [n for n in file.namelist() if n.endswith(".py") or ".dist-info/" in n]
