@@ -18,7 +18,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from oracle import VllmScheduler, first_difference, shrunk, sources, traits, unwritten_blocks_found
+from oracle import Oracle, first_difference, shrunk, sources, traits, unwritten_blocks_found
 from workloads import Step, Workload, our_steps, random_workload
 
 from experiment.arms.launch import find_vllm
@@ -63,18 +63,18 @@ def compare_seeds(
     python: str, unpacked: Path | None, version: str, seeds: Sequence[int]
 ) -> tuple[Counter[str], list[Workload]]:
     """Count what the workloads show; return those that differ, made small."""
-    vllm = VllmScheduler(python, unpacked)
+    vllm = Oracle(python, "vllm_scheduler.py", unpacked)
     seen: Counter[str] = Counter()
     different = []
 
     def differs(workload: Workload) -> bool:
         with unwritten_blocks_found():
             ours = list(our_steps(workload))
-        return first_difference(ours, vllm.steps(workload)) is not None
+        return first_difference(ours, vllm.ask(workload)) is not None
 
     for seed in seeds:
         workload = random_workload(seed, "vllm-0.32" if version < "0.33" else "vllm-0.33")
-        theirs, ours = vllm.steps(workload), list(our_steps(workload))
+        theirs, ours = vllm.ask(workload), list(our_steps(workload))
         seen += traits(workload, theirs)
         if first_difference(ours, theirs) is not None:
             if differs(workload):
@@ -83,7 +83,7 @@ def compare_seeds(
                 seen["unwritten"] += 1
         if not seed % _ASYNC_EACH:
             seen += sums(theirs, "synchronous")
-            seen += sums(vllm.steps({**workload, "async": True}), "asynchronous")
+            seen += sums(vllm.ask({**workload, "async": True}), "asynchronous")
     vllm.close()
     return seen, different
 

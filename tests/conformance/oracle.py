@@ -1,7 +1,7 @@
-"""vLLM's scheduler as an oracle: asks it, compares its steps with ours, shrinks what differs.
+"""vLLM as an oracle: asks its own functions, compares steps with ours, shrinks what differs.
 
 The environment of ``make vllm`` runs any version whose sources are unpacked from its wheel:
-scheduling is plain Python.
+scheduling and the layout of the cache are plain Python.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 from workloads import Step, Workload
@@ -24,42 +25,46 @@ from experiment.vllm_setup import VERSION
 from kvsim.core.prefix_cache import PrefixCache
 
 PARTS = ("scheduled", "blocks in use", "preempted", "finished")
-_WORKER = Path(__file__).with_name("vllm_scheduler.py")
 _PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_31_x86_64", "manylinux1_x86_64")
 
 
-class VllmScheduler:
-    """A process of vLLM's interpreter that answers workloads.
+class Oracle:
+    """A process of vLLM's interpreter that answers a question a line.
 
     Args:
         python: interpreter of ``make vllm``.
+        worker: ``vllm_scheduler.py``, which steps workloads, or ``vllm_layouts.py``.
         sources: an unpacked vLLM to import instead of the installed one.
     """
 
-    def __init__(self, python: str, sources: Path | None = None) -> None:
+    def __init__(self, python: str, worker: str, sources: Path | None = None) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
         environment.pop("PYTHONPATH", None)
         if sources:
             environment |= {"PYTHONPATH": str(sources), "VLLM_TARGET_DEVICE": "cpu"}
-        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")
+        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - close()
         self._process = subprocess.Popen(
-            [python, str(_WORKER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=self._errors, env=environment, text=True, encoding="utf-8",
+            [python, str(Path(__file__).with_name(worker))],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=environment,
+            text=True, encoding="utf-8",
         )  # fmt: skip
 
-    def steps(self, workload: Workload) -> list[Step]:
-        """Step a workload to its end."""
+    def ask(self, question: Mapping[str, Any]) -> Any:
+        """Return the answer to one question.
+
+        Raises:
+            RuntimeError: vLLM raised an error.
+        """
         assert self._process.stdin
         assert self._process.stdout
-        print(json.dumps(workload), file=self._process.stdin, flush=True)
+        print(json.dumps(question), file=self._process.stdin, flush=True)
         line = self._process.stdout.readline()
         if not line:
             self._process.wait()
             self._errors.seek(0)
             last = self._errors.read().strip().rpartition("\n")[2]
-            raise RuntimeError(f"vLLM's scheduler failed: {last}; {json.dumps(workload)}")
-        steps: list[Step] = json.loads(line)
-        return steps
+            raise RuntimeError(f"vLLM failed: {last}; {json.dumps(question)}")
+        return json.loads(line)
 
     def close(self) -> None:
         """End the process."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from oracle import VllmScheduler, first_difference, traits, unwritten_blocks_found
+from oracle import Oracle, first_difference, traits, unwritten_blocks_found
 from workloads import Workload, our_steps, random_workload
 
 from experiment.vllm_setup import VERSION
@@ -21,9 +21,9 @@ CROWD = [
 
 
 @pytest.fixture(scope="module")
-def vllm(real_vllm: str) -> Iterator[VllmScheduler]:
+def vllm(real_vllm: str) -> Iterator[Oracle]:
     assert VERSION.startswith("0.32")
-    made = VllmScheduler(real_vllm)
+    made = Oracle(real_vllm, "vllm_scheduler.py")
     yield made
     made.close()
 
@@ -40,11 +40,11 @@ def crowd(blocks: int) -> Workload:
     }  # fmt: skip
 
 
-def test_random_workloads_are_stepped_alike(vllm: VllmScheduler) -> None:
+def test_random_workloads_are_stepped_alike(vllm: Oracle) -> None:
     seen: Counter[str] = Counter()
     for seed in range(WORKLOADS):
         workload = random_workload(seed, OURS)
-        theirs = vllm.steps(workload)
+        theirs = vllm.ask(workload)
         with unwritten_blocks_found():
             assert first_difference(list(our_steps(workload)), theirs) is None, f"seed {seed}"
         seen += traits(workload, theirs)
@@ -52,27 +52,25 @@ def test_random_workloads_are_stepped_alike(vllm: VllmScheduler) -> None:
     assert {name: seen[name] for name in least if seen[name] < least[name] * WORKLOADS} == {}
 
 
-def test_another_admission_is_seen(vllm: VllmScheduler) -> None:
+def test_another_admission_is_seen(vllm: Oracle) -> None:
     """The comparison can fail."""
     workloads = [{**random_workload(seed, OURS), "admission": "full"} for seed in range(60)]
     differ = [
-        first_difference(list(our_steps({**each, "admission": "first_chunk"})), vllm.steps(each))
+        first_difference(list(our_steps({**each, "admission": "first_chunk"})), vllm.ask(each))
         for each in workloads
     ]
     assert sum(each is not None for each in differ) > 5
 
 
 @pytest.mark.parametrize(("blocks", "preemptions"), [(63, 5), (64, 4)])
-def test_ten_requests_that_vllm_preempts(
-    vllm: VllmScheduler, blocks: int, preemptions: int
-) -> None:
+def test_ten_requests_that_vllm_preempts(vllm: Oracle, blocks: int, preemptions: int) -> None:
     workload = crowd(blocks)
-    theirs, ours = vllm.steps(workload), list(our_steps(workload))
+    theirs, ours = vllm.ask(workload), list(our_steps(workload))
     assert first_difference(ours, theirs) is None
     assert sum(len(step[2]) for step in theirs) == preemptions
 
 
-def test_a_block_that_was_never_written_is_found_by_vllm_alone(vllm: VllmScheduler) -> None:
+def test_a_block_that_was_never_written_is_found_by_vllm_alone(vllm: Oracle) -> None:
     """The one rule in which ours differs: request 0 is preempted in the step that planned it."""
     # Arrival, first token, prompt, new tokens, priority.
     requests = [(0, 1000, 114, 4, 3), (1, 0, 2, 27, 2), (1, 500, 8, 4, 1), (4, 1000, 9, 10, 1)]
@@ -87,7 +85,7 @@ def test_a_block_that_was_never_written_is_found_by_vllm_alone(vllm: VllmSchedul
             for at, first, prompt, new, priority in requests
         ],
     }  # fmt: skip
-    theirs = vllm.steps(workload)
+    theirs = vllm.ask(workload)
     assert first_difference(list(our_steps(workload)), theirs) is not None
     with unwritten_blocks_found():
         assert first_difference(list(our_steps(workload)), theirs) is None

@@ -1,0 +1,113 @@
+"""Groups, blocks, tokens and concurrency of made-up layers are those that vLLM finds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from oracle import Oracle
+
+from kvsim.sizing.layout import LayerCache, LayoutError, Service, lay_out
+
+ASKS = 300
+
+
+@pytest.fixture(scope="module")
+def vllm(real_vllm: str) -> Iterator[Oracle]:
+    made = Oracle(real_vllm, "vllm_layouts.py")
+    yield made
+    made.close()
+
+
+def random_ask(seed: int) -> dict[str, Any]:
+    """Up to three kinds of layers, in a pattern or by chance."""
+    draw = random.Random(seed)
+    caching = draw.random() < 0.5
+    kinds = [_layer(draw, caching) for _ in range(draw.choice([2, 2, 3]))]
+    every = draw.choice([0, 2, 4, 6])
+    layers = []
+    for place in range(draw.randint(2, 40)):
+        if every:
+            layers.append(kinds[0] if (place + 1) % every == 0 else kinds[-1 - place % 2])
+        else:
+            layers.append(draw.choice(kinds))
+    return {
+        "layers": layers, "block_size": draw.choice([16, 32, 64]),
+        "bytes": draw.choice([1 << 28, 1 << 30, 20 << 30]),
+        "max_length": draw.choice([512, 2048, 8192, 32768, 131072]),
+        "batched": draw.choice([512, 2048, 8192]), "async": draw.random() < 0.5,
+        "caching": caching,
+    }  # fmt: skip
+
+
+def _layer(draw: random.Random, caching: bool) -> dict[str, Any]:
+    kind = draw.choice(["full", "full", "window", "window", "chunked", "latent", "state"])
+    if kind == "state":
+        size = draw.choice([4096, 65_536, 100_000, 1 << 20])
+        return {"kind": kind, "bytes": size, "mode": "align" if caching else "none"}
+    heads, head = draw.choice([1, 2, 4, 8]), draw.choice([64, 128, 256])
+    span = draw.choice([128, 512, 1024, 4096])
+    if kind == "latent":
+        heads, head = 1, 576
+    return {"kind": kind, "heads": heads, "head": head, "dtype": "bfloat16", "span": span}
+
+
+def ours(ask: dict[str, Any]) -> dict[str, Any]:
+    layers = [_cache(layer, ask["block_size"]) for layer in ask["layers"]]
+    service = Service(ask["max_length"], ask["batched"], 2 if ask["async"] else 1, ask["caching"])
+    try:
+        layout = lay_out(layers)
+        found = layout.capacity(ask["bytes"], service)
+    except LayoutError as error:
+        return {"refused": error.code}
+    return {
+        "groups": [list(group.layers) for group in layout.groups],
+        "blocks": found.blocks, "tokens": found.tokens, "concurrency": found.concurrency,
+    }  # fmt: skip
+
+
+def _cache(layer: dict[str, Any], block_size: int) -> LayerCache:
+    kind = layer["kind"]
+    if kind == "state":
+        return LayerCache(kind, layer["bytes"], block_size, shape=(layer["bytes"],))
+    tensors = 1 if kind == "latent" else 2
+    token_bytes = tensors * 2 * layer["heads"] * layer["head"]
+    span = layer["span"] if kind in ("window", "chunked") else 0
+    return LayerCache(kind, token_bytes, block_size, span, (layer["heads"], layer["head"]))
+
+
+def test_random_layers_are_laid_out_alike(vllm: Oracle) -> None:
+    refused = groups = 0
+    for seed in range(ASKS):
+        ask = random_ask(seed)
+        theirs, mine = vllm.ask(ask), ours(ask)
+        if "refused" in theirs:
+            assert "refused" in mine, seed
+            refused += 1
+            continue
+        assert mine == theirs, seed
+        groups += len(theirs["groups"]) > 1
+    assert groups > ASKS // 3
+    assert refused > ASKS // 20
+
+
+@pytest.mark.parametrize(
+    ("asynchronous", "tokens", "concurrency"), [(True, 62_557, 1.9091), (False, 97_435, 2.9735)]
+)
+def test_asynchronous_scheduling_takes_a_third_of_what_gemma_3_27b_holds(
+    vllm: Oracle, asynchronous: bool, tokens: int, concurrency: float
+) -> None:
+    full = {"kind": "full", "heads": 16, "head": 128, "dtype": "bfloat16", "span": 0}
+    window = full | {"kind": "window", "span": 1024}
+    ask = {
+        "layers": [full if (place + 1) % 6 == 0 else window for place in range(62)],
+        "block_size": 16, "bytes": 20 << 30, "max_length": 32_768, "batched": 8192,
+        "async": asynchronous, "caching": True,
+    }  # fmt: skip
+    mine = ours(ask)
+    assert mine == vllm.ask(ask)
+    assert (mine["tokens"], round(mine["concurrency"], 4)) == (tokens, concurrency)
+    sizes = sorted(len(group) for group in mine["groups"])
+    assert sizes == [8, 8, 9, 9, 9, 9, 10]
