@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from experiment.bench.shares import each_work
+from experiment.bench.shares import computing_steps
 from experiment.events import RequestFinished, Step, WorkloadReady
 from experiment.replay.step_rows import StepRow
 from experiment.text.messages import Message, message
@@ -57,7 +57,7 @@ def running_while_waiting(rows: Sequence[StepRow]) -> tuple[float | None, Messag
 
 def recomputed_tokens(steps: Sequence[Step]) -> int | None:
     """Positions that were computed more than once; None where no step was seen."""
-    works = list(each_work(steps))
+    works = list(computing_steps(steps))
     return sum(work.again for work in works) if works else None
 
 

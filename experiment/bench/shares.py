@@ -42,7 +42,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class StepWork:
+class ComputingStep:
     """A step that computes something for requests that have not ended.
 
     ``chunks`` are theirs as planned, ``useful`` what of them was never computed before.
@@ -63,7 +63,7 @@ class StepWork:
         return sum(c.count for c in self.chunks) - sum(c.count for c in self.useful)
 
 
-def each_work(steps: Iterable[Step]) -> Iterator[StepWork]:
+def computing_steps(steps: Iterable[Step]) -> Iterator[ComputingStep]:
     """The steps that compute for somebody, in their order."""
     computed: dict[int, int] = {}
     ended: set[int] = set()
@@ -72,7 +72,7 @@ def each_work(steps: Iterable[Step]) -> Iterator[StepWork]:
         ended.update(finish.request for finish in plan.finished)
         chunks = tuple(chunk for chunk in plan.chunks if chunk.request not in ended)
         if chunks:
-            yield StepWork(step, chunks, tuple(_new(chunks, computed)))
+            yield ComputingStep(step, chunks, tuple(_new(chunks, computed)))
 
 
 def _new(chunks: Iterable[Chunk], computed: dict[int, int]) -> Iterator[Chunk]:
@@ -93,7 +93,7 @@ def machine_shares(
         prompts: prompt tokens of each request.
     """
     prefill, decode = Work(), Work()
-    for each in each_work(steps):
+    for each in computing_steps(steps):
         of_prompts = any(chunk.start < prompts[chunk.request] for chunk in each.chunks)
         work = prefill if of_prompts else decode
         work.steps += 1
