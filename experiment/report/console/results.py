@@ -195,6 +195,8 @@ def show_why(out: Console, name: str, why: Preempting) -> None:
     """The same of one arm or policy."""
     text, before = out.t.message(why.text), out.t.message(why.before)
     out.paragraph(out.t("preemption.line", arm=name, text=text, before=before), indent=2)
+    if why.remedies:
+        out.paragraph(out.t("preemption.remedies"), indent=2)
     for remedy in why.remedies:
         out.paragraph(out.t.message(remedy.text), indent=4)
     for said in (why.verdict, why.waited):
