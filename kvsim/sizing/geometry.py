@@ -121,18 +121,18 @@ def geometry_from_config(config: Mapping[str, Any], element_bytes: int) -> KVGeo
     if isinstance(inner, Mapping) and "num_hidden_layers" not in config:
         return geometry_from_config(inner, element_bytes)
     _check_kind(config)
-    layers = _first(config, "num_hidden_layers", "n_layer", "n_layers", "num_layers")
+    layers = first_of(config, "num_hidden_layers", "n_layer", "n_layers", "num_layers")
     sliding, window = sliding_layers(config, layers)
     rank = config.get("kv_lora_rank")
     if rank:
         kv_heads, tensors = 1, 1
-        head_dim = int(rank) + _first(config, "qk_rope_head_dim")
+        head_dim = int(rank) + first_of(config, "qk_rope_head_dim")
     else:
-        heads = _first(
+        heads = first_of(
             config, "num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads"
         )
-        kv_heads, tensors = _kv_heads(config, heads), 2
-        head_dim = _head_dim(config, heads)
+        kv_heads, tensors = kv_heads_of(config, heads), 2
+        head_dim = head_dim_of(config, heads)
     _check_keys(config)
     return KVGeometry(layers, kv_heads, head_dim, element_bytes, tensors, sliding, window)
 
@@ -160,14 +160,14 @@ def _check_keys(config: Mapping[str, Any]) -> None:
             raise UnsupportedGeometryError("unknown_key", name)
 
 
-def _kv_heads(config: Mapping[str, Any], heads: int) -> int:
+def kv_heads_of(config: Mapping[str, Any], heads: int) -> int:
     """Return the number of KV heads.
 
     Falcon and GPTBigCode use flags: ``multi_query`` means one, Falcon's new decoder architecture
     has its own count. (Transformers repeats these for every head; serving engines do not.)
     """
     if config.get("new_decoder_architecture"):
-        return _first(config, "num_kv_heads", "n_head_kv")
+        return first_of(config, "num_kv_heads", "n_head_kv")
     if config.get("multi_query"):
         return 1
     attention = config.get("attn_config")
@@ -186,9 +186,9 @@ def _kv_heads(config: Mapping[str, Any], heads: int) -> int:
     return given
 
 
-def _head_dim(config: Mapping[str, Any], heads: int) -> int:
-    hidden = config.get("head_dim") or config.get("kv_channels")
-    size = int(hidden) if hidden else _first(config, "hidden_size", "n_embd", "d_model") // heads
+def head_dim_of(config: Mapping[str, Any], heads: int) -> int:
+    hidden = first_named(config, "head_dim", "attention_head_dim", "kv_channels")
+    size = int(hidden) if hidden else first_of(config, "hidden_size", "n_embd", "d_model") // heads
     values = config.get("v_head_dim")
     if values and values != size:
         raise UnsupportedGeometryError("head_sizes", f"v_head_dim {values} beside {size}")
@@ -224,7 +224,12 @@ def max_concurrent_requests(
     return fitting
 
 
-def _first(config: Mapping[str, Any], *names: str) -> int:
+def first_named(config: Mapping[str, Any], *names: str) -> Any:
+    """Return the first field that has a value; None without one."""
+    return next((config[name] for name in names if config.get(name)), None)
+
+
+def first_of(config: Mapping[str, Any], *names: str) -> int:
     for name in names:
         value = config.get(name)
         if value:

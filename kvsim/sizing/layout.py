@@ -54,6 +54,7 @@ class LayerCache:
         block_size: tokens of a block.
         shape: what tells layers of equal bytes apart, such as (KV heads, head size).
         page_padded: bytes to which its page is padded; None: it is not.
+        states: states that a request keeps at once, one block each.
     """
 
     kind: LayerKind
@@ -62,6 +63,7 @@ class LayerCache:
     span: int = 0
     shape: tuple[int, ...] = ()
     page_padded: int | None = None
+    states: int = 1
 
     @property
     def page_bytes(self) -> int:
@@ -80,13 +82,11 @@ class Service:
         max_num_batched_tokens: tokens of a step.
         concurrent_batches: steps in flight: 2 with asynchronous scheduling, and one more for each
             further pipeline stage; windows and chunks keep what is in flight.
-        prefix_caching: a request keeps two states (one without).
     """
 
     max_length: int
     max_num_batched_tokens: int = 8192
     concurrent_batches: int = 2
-    prefix_caching: bool = True
 
     @property
     def in_flight(self) -> int:
@@ -113,7 +113,7 @@ class CacheGroup:
 
 def _blocks(cache: LayerCache, service: Service, length: int) -> int:
     if cache.kind == "state":
-        return 2 if service.prefix_caching else 1
+        return cache.states
     if cache.kind == "window":
         kept = min(cache.span - 1 + service.in_flight, length)
         # One more: a window need not begin where a block does.

@@ -56,7 +56,7 @@ def _layer(draw: random.Random, caching: bool) -> dict[str, Any]:
 
 def ours(ask: dict[str, Any]) -> dict[str, Any]:
     layers = [_cache(layer, ask["block_size"]) for layer in ask["layers"]]
-    service = Service(ask["max_length"], ask["batched"], 2 if ask["async"] else 1, ask["caching"])
+    service = Service(ask["max_length"], ask["batched"], 2 if ask["async"] else 1)
     try:
         layout = lay_out(layers)
         found = layout.capacity(ask["bytes"], service)
@@ -71,7 +71,8 @@ def ours(ask: dict[str, Any]) -> dict[str, Any]:
 def _cache(layer: dict[str, Any], block_size: int) -> LayerCache:
     kind = layer["kind"]
     if kind == "state":
-        return LayerCache(kind, layer["bytes"], block_size, shape=(layer["bytes"],))
+        states = 2 if layer["mode"] == "align" else 1
+        return LayerCache(kind, layer["bytes"], block_size, states=states)
     tensors = 1 if kind == "latent" else 2
     token_bytes = tensors * 2 * layer["heads"] * layer["head"]
     span = layer["span"] if kind in ("window", "chunked") else 0

@@ -52,18 +52,24 @@ def answer(model: ModelConfig, ask: Mapping[str, Any]) -> dict[str, Any]:
     cache.kv_cache_layout = "NHD"
     cache.mamba_cache_mode = "align" if ask["caching"] else "none"
     specs = {f"{i}": spec(layer, ask["block_size"]) for i, layer in enumerate(ask["layers"])}
+    return found(config, specs, ask["bytes"])
+
+
+def found(config: VllmConfig, specs: dict[str, kv.KVCacheSpec], memory: int) -> dict[str, Any]:
+    """Return groups by the places of their layers, blocks, tokens and concurrency."""
+    places = {name: place for place, name in enumerate(specs)}
     try:
         if planning:
             groups = planning.get_global_kv_cache_groups(config, [specs])
-            (found,) = planning.get_kv_cache_configs(config, [specs], [ask["bytes"]], groups)
+            (made,) = planning.get_kv_cache_configs(config, [specs], [memory], groups)
         else:
-            (found,) = utils.get_kv_cache_configs(config, [specs], [ask["bytes"]])
+            (made,) = utils.get_kv_cache_configs(config, [specs], [memory])
     except (ValueError, NotImplementedError) as error:
         return {"refused": str(error)[:200]}
-    tokens, concurrency = utils.get_kv_cache_capacity(config, found)
+    tokens, concurrency = utils.get_kv_cache_capacity(config, made)
     return {
-        "groups": [[int(name) for name in group.layer_names] for group in found.kv_cache_groups],
-        "blocks": found.num_blocks, "tokens": tokens, "concurrency": concurrency,
+        "groups": [[places[name] for name in group.layer_names] for group in made.kv_cache_groups],
+        "blocks": made.num_blocks, "tokens": tokens, "concurrency": concurrency,
     }  # fmt: skip
 
 

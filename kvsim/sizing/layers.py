@@ -1,0 +1,287 @@
+"""What each layer of a model keeps, from its config: the input of :mod:`kvsim.sizing.layout`.
+
+    config ─► kinds   full  window  window ...  full      one or more for each layer
+           ─► caches  bytes of a token or of a state, on one tensor-parallel rank
+
+Names of fields and defaults are those of the Transformers configs, the shapes of states those of
+vLLM 0.32 (``model_executor/layers/mamba/mamba_utils.py``): a convolution's last inputs and a
+recurrent state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import lcm
+from typing import Any
+
+from kvsim.core.blocks import blocks_needed
+from kvsim.sizing.geometry import first_of, head_dim_of, kv_heads_of
+from kvsim.sizing.layout import LayerCache, LayerKind
+from kvsim.sizing.windows import UnsupportedGeometryError, sliding_layers
+
+Config = Mapping[str, Any]
+# A layer keeps nothing, one cache, or several.
+Kinds = tuple[str, ...]
+
+_NAMES: Mapping[str, Kinds] = {
+    "full_attention": ("full",), "attention": ("full",), "full": ("full",),
+    "sliding_attention": ("window",), "chunked_attention": ("chunked",),
+    "linear_attention": ("state",), "mamba": ("state",), "conv": ("state",),
+    "hybrid": ("state", "full"), "mlp": (), "moe": (),
+}  # fmt: skip
+# FlashAttention takes blocks of a multiple of 16, FlashMLA of 64; latent layers beside states are
+# kept in multiples of 128.
+_KERNEL_BLOCK, _LATENT_BLOCK, _LATENT_HYBRID_BLOCK = 16, 64, 128
+_INDEXER_SCALE_TOKENS = 128
+_MAMBA2_HEADS = ("mamba_n_heads", "mamba_num_heads", "n_mamba_heads")
+_FLOAT32 = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """How a model is served.
+
+    Attributes:
+        dtype_bytes: of an element of the weights, and so of a state; ``kv_bytes``: of K and V.
+        tensor_parallel: ranks that share each layer.
+        prefix_caching: states are kept at block boundaries.
+    """
+
+    block_size: int = 16
+    dtype_bytes: int = 2
+    kv_bytes: int = 2
+    tensor_parallel: int = 1
+    prefix_caching: bool = True
+    max_length: int = 8192
+
+
+def layer_caches(config: Config, serving: Serving) -> list[LayerCache]:
+    """Return what the layers keep on one rank, blocks as large as vLLM makes them.
+
+    Raises:
+        UnsupportedGeometryError: a kind of layer that is not known here, with the field.
+        ValueError: a size is missing.
+    """
+    config = text_config(config)
+    kinds = layer_kinds(config)
+    sizes = {
+        kind: _cache(config, kind, serving) for kind in sorted({k for ks in kinds for k in ks})
+    }
+    caches = [sizes[kind] for ks in kinds for kind in ks]
+    if "state" in sizes:
+        return _aligned(caches, serving)
+    return caches
+
+
+def text_config(config: Config) -> Config:
+    """Return the config of the language model where it is nested."""
+    inner = config.get("text_config")
+    return inner if isinstance(inner, Mapping) and "num_hidden_layers" not in config else config
+
+
+# -- kinds ----------------------------------------------------------------------------------------
+
+
+def layer_kinds(config: Config) -> list[Kinds]:
+    """Return what each layer keeps, by kind; nothing for layers that use another layer's cache.
+
+    Raises:
+        UnsupportedGeometryError: a layer of an unknown kind.
+    """
+    count = first_of(config, "num_hidden_layers", "n_layer", "n_layers", "num_layers")
+    kinds = _listed(config, count) or _by_model_type(config, count) or _windows(config, count)
+    kinds = [_latent(config, each) for each in kinds]
+    shared = int(config.get("num_kv_shared_layers") or 0)
+    return [*kinds[: count - shared], *[()] * shared]
+
+
+def _listed(config: Config, count: int) -> list[Kinds]:
+    names = config.get("layer_types") or config.get("layers_block_type")
+    if not names:
+        return []
+    unknown = sorted({str(name) for name in names} - _NAMES.keys())
+    if unknown:
+        raise UnsupportedGeometryError("layer_types", ", ".join(unknown))
+    return [_NAMES[name] for name in names[:count]]
+
+
+def _by_model_type(config: Config, count: int) -> list[Kinds]:
+    kind = config.get("model_type")
+    if kind in ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"):
+        every = int(config.get("full_attention_interval") or 4)
+        return [("full",) if (i + 1) % every == 0 else ("state",) for i in range(count)]
+    if kind == "kimi_linear":
+        full = {int(i) for i in config["linear_attn_config"]["full_attn_layers"]}
+        return [("full",) if i + 1 in full else ("state",) for i in range(count)]
+    if kind in ("minimax", "MiniMaxText01", "MiniMaxM1", "minimax_text_01", "minimax_m1"):
+        types = config.get("attn_type_list") or ()
+        return [("full",) if each else ("state",) for each in types]
+    if kind == "nemotron_h":
+        letters: Mapping[str, Kinds] = {"M": ("state",), "*": ("full",)}
+        return [letters.get(each, ()) for each in config["hybrid_override_pattern"]]
+    if kind == "jamba":
+        period, offset = int(config["attn_layer_period"]), int(config["attn_layer_offset"])
+        return [("full",) if i % period == offset else ("state",) for i in range(count)]
+    if kind == "bamba":
+        full = {int(i) for i in config.get("attn_layer_indices") or ()}
+        return [("full",) if i in full else ("state",) for i in range(count)]
+    if kind == "falcon_h1":
+        return [("state", "full")] * count
+    if kind in ("lfm2", "lfm2_moe"):
+        full = {int(i) for i in config.get("full_attn_idxs") or ()}
+        return [("full",) if i in full else ("state",) for i in range(count)]
+    if kind == "llama4_text":
+        return _llama4(config, count)
+    return []
+
+
+def _llama4(config: Config, count: int) -> list[Kinds]:
+    """Layers without rotary positions attend to everything, the others to a chunk."""
+    rotary = config.get("no_rope_layers")  # 1: has rotary positions
+    if not rotary:
+        step = int(config.get("no_rope_layer_interval") or 4)
+        rotary = [int((i + 1) % step != 0) for i in range(count)]
+    chunk = config.get("attention_chunk_size")
+    return [("chunked",) if each and chunk else ("full",) for each in rotary[:count]]
+
+
+def _windows(config: Config, count: int) -> list[Kinds]:
+    sliding, _ = sliding_layers(config, count)
+    full: Kinds = ("full",)
+    window: Kinds = ("window",)
+    if sliding in (0, count):
+        return [window if sliding else full] * count
+    if str(config.get("model_type")).startswith("qwen"):  # the upper layers
+        return [full] * (count - sliding) + [window] * sliding
+    period = int(config.get("sliding_window_pattern") or count // (count - sliding))
+    return [full if (i + 1) % period == 0 else window for i in range(count)]
+
+
+def _latent(config: Config, kinds: Kinds) -> Kinds:
+    """Attention with a latent vector, and with an indexer of its own."""
+    if not config.get("kv_lora_rank"):
+        return kinds
+    indexer = ("indexer",) if config.get("index_head_dim") else ()
+    return tuple(
+        each for kind in kinds for each in (("latent", *indexer) if kind == "full" else (kind,))
+    )
+
+
+# -- bytes ----------------------------------------------------------------------------------------
+
+
+def _cache(config: Config, kind: str, serving: Serving) -> LayerCache:
+    size = serving.block_size
+    if kind == "state":
+        shape = _state_shape(config, serving)
+        state = sum(elements * width for elements, width in shape)
+        states = 1
+        if serving.prefix_caching:  # one as the last step left it, and Mamba 2's in the prompt
+            states = 3 if _is_mamba2(config) else 2
+        return LayerCache("state", state, size, shape=tuple(n for n, _ in shape), states=states)
+    if kind == "latent":
+        head = int(config["kv_lora_rank"]) + first_of(config, "qk_rope_head_dim")
+        return LayerCache("latent", head * serving.kv_bytes, size, shape=(1, head))
+    if kind == "indexer":  # 8-bit keys, and a float32 scale for every 128 elements
+        head = int(config["index_head_dim"])
+        scales = blocks_needed(head, _INDEXER_SCALE_TOKENS) * _FLOAT32
+        return LayerCache("latent", head + scales, size, shape=(0, head + scales))
+    heads, head, value = _head_shape(config, kind)
+    local = max(1, heads // serving.tensor_parallel)
+    if heads % serving.tensor_parallel and serving.tensor_parallel % heads:
+        raise UnsupportedGeometryError("uneven", f"{heads} KV heads")
+    name: LayerKind = "full" if kind == "full" else "window" if kind == "window" else "chunked"
+    span = 0
+    if kind == "window":
+        span = first_of(config, "sliding_window")
+    elif kind == "chunked":
+        span = first_of(config, "attention_chunk_size")
+    token = local * (head + value) * serving.kv_bytes
+    return LayerCache(name, token, size, span, (local, head, value))
+
+
+def _head_shape(config: Config, kind: str) -> tuple[int, int, int]:
+    """KV heads, and sizes of a key and a value; full layers may have their own."""
+    heads = first_of(
+        config, "num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads"
+    )
+    kv_heads, head = kv_heads_of(config, heads), head_dim_of(config, heads)
+    if kind == "full":
+        kv_heads = int(config.get("num_global_key_value_heads") or kv_heads)
+        head = int(config.get("global_head_dim") or head)
+    return kv_heads, head, head
+
+
+def _state_shape(config: Config, serving: Serving) -> Sequence[tuple[int, int]]:
+    """Elements of each part of a state on one rank, and bytes of an element."""
+    kind, ranks, width = config.get("model_type"), serving.tensor_parallel, serving.dtype_bytes
+    if config.get("linear_num_value_heads"):  # gated delta net
+        keys = int(config["linear_num_key_heads"]) * int(config["linear_key_head_dim"])
+        heads, value = int(config["linear_num_value_heads"]), int(config["linear_value_head_dim"])
+        conv = (2 * keys + heads * value) // ranks * (int(config["linear_conv_kernel_dim"]) - 1)
+        state = heads // ranks * value * int(config["linear_key_head_dim"])
+        return (conv, width), (state, _width_of(config.get("mamba_ssm_dtype"), width))
+    if kind == "kimi_linear":  # Kimi delta attention; its state is kept in float32
+        linear = config["linear_attn_config"]
+        heads, head = int(linear["num_heads"]), int(linear["head_dim"])
+        conv = 3 * heads * head // ranks * (int(linear.get("short_conv_kernel_size", 4)) - 1)
+        return (conv, width), (heads // ranks * head * head, _FLOAT32)
+    if kind in ("lfm2", "lfm2_moe"):
+        dim = int(config.get("conv_dim") or config["hidden_size"])
+        return ((dim // ranks * (int(config["conv_L_cache"]) - 1), width),)
+    if kind == "jamba":
+        inner = int(config["mamba_expand"]) * int(config["hidden_size"]) // ranks
+        state = inner * int(config["mamba_d_state"])
+        return (inner * (int(config["mamba_d_conv"]) - 1), width), (state, width)
+    if config.get("attn_type_list"):  # lightning attention
+        heads, head = int(config["num_attention_heads"]), int(config["head_dim"])
+        return ((heads // ranks * head * head, width),)
+    return _mamba2(config, ranks, width)
+
+
+def _is_mamba2(config: Config) -> bool:
+    return any(config.get(name) for name in _MAMBA2_HEADS)
+
+
+def _mamba2(config: Config, ranks: int, width: int) -> Sequence[tuple[int, int]]:
+    heads = first_of(config, *_MAMBA2_HEADS)
+    head = first_of(config, "mamba_d_head", "mamba_head_dim", "mamba_headdim")
+    state = first_of(config, "mamba_d_state", "ssm_state_size")
+    kernel = first_of(config, "mamba_d_conv", "conv_kernel")
+    groups = first_of(config, "mamba_n_groups", "n_groups", "mamba_ngroups")
+    inner = int(config.get("mamba_d_ssm") or heads * head)
+    if groups % ranks:
+        groups = ranks  # as many copies as ranks need
+    conv = (inner + 2 * groups * state) // ranks * (kernel - 1)
+    default = "float32" if config.get("model_type") == "nemotron_h" else None
+    named = config.get("mamba_ssm_cache_dtype", default)
+    return (conv, width), (heads // ranks * head * state, _width_of(named, width))
+
+
+def _width_of(dtype: object, default: int) -> int:
+    return {"float32": 4, "float16": 2, "bfloat16": 2}.get(str(dtype), default)
+
+
+# -- states beside attention ----------------------------------------------------------------------
+
+
+def _aligned(caches: list[LayerCache], serving: Serving) -> list[LayerCache]:
+    """Raise the attention's blocks until one holds a state, and pad the state's page to it."""
+    state = max(cache.page_bytes for cache in caches if cache.kind == "state")
+    attention = [cache for cache in caches if cache.kind != "state"]
+    if not attention:
+        return caches
+    token = attention[0].token_bytes
+    latent = attention[0].kind == "latent"
+    kernel = _LATENT_BLOCK if latent else _KERNEL_BLOCK
+    least = max(kernel, serving.block_size, _LATENT_HYBRID_BLOCK if latent else 0)
+    size = least * blocks_needed(state, least * token)
+    size = max(serving.block_size, lcm(kernel) * blocks_needed(size, kernel))
+    page = size * token
+    return [
+        replace(cache, block_size=size, page_padded=page if page != cache.page_bytes else None)
+        if cache.kind == "state"
+        else replace(cache, block_size=size)
+        for cache in caches
+    ]

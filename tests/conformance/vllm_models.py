@@ -1,0 +1,104 @@
+"""Asks vLLM's own model classes what their layers keep; runs in vLLM's interpreter.
+
+    python vllm_models.py < asks.jsonl > answers.jsonl
+
+An ask has a published config, limits and bytes; the model is built on torch's meta device, without
+weights. The answer is that of vllm_layouts.py, and the block size. It is pinned to what CUDA with
+FlashAttention or FlashMLA takes: kernel blocks of 16, of 64 for latent attention.
+
+Nothing here imports the project.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import socket
+import sys
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "CRITICAL")
+
+import torch
+import vllm_layouts
+from vllm.config import (
+    CacheConfig,
+    ModelConfig,
+    SchedulerConfig,
+    VllmConfig,
+    get_layers_from_vllm_config,
+    set_current_vllm_config,
+)
+from vllm.distributed import init_distributed_environment, initialize_model_parallel
+from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
+from vllm.model_executor.model_loader.utils import initialize_model
+from vllm.platforms import current_platform
+from vllm.platforms.interface import Platform
+from vllm.v1.attention.backend import MultipleOf
+from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+
+
+def answer(ask: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """Build ``ask``: config, block_size, bytes, max_length, batched, async, caching."""
+    (pathlib.Path(place) / "config.json").write_text(json.dumps(ask["config"]), encoding="utf-8")
+    model = ModelConfig(
+        model=place, skip_tokenizer_init=True, dtype="bfloat16", max_model_len=ask["max_length"],
+        enforce_eager=True,
+    )  # fmt: skip
+    cache = CacheConfig(block_size=ask["block_size"], enable_prefix_caching=ask["caching"])
+    scheduling = SchedulerConfig(
+        max_model_len=ask["max_length"], max_num_batched_tokens=ask["batched"], max_num_seqs=1,
+        is_encoder_decoder=False, async_scheduling=False,
+    )  # fmt: skip
+    config = VllmConfig(model_config=model, cache_config=cache, scheduler_config=scheduling)
+    scheduling.async_scheduling = ask["async"]
+    cache.kv_cache_layout = "NHD"
+    kinds = getattr(model.hf_text_config, "layer_types", None)
+    if kinds is None or all(kind == "sliding_attention" for kind in kinds):
+        cache.sliding_window = model.get_sliding_window()  # as EngineArgs: one for all layers
+    # The CPU build alone keeps states in float32 when nothing is said.
+    said = getattr(model.hf_text_config, "mamba_ssm_dtype", None)
+    said = said or getattr(model.hf_text_config, "mamba_ssm_cache_dtype", None)
+    if model.hf_text_config.model_type == "nemotron_h":
+        said = said or "float32"
+    cache.mamba_ssm_cache_dtype = said or "auto"
+    cache.user_specified_block_size = True
+    kernel = 64 if model.use_mla else 16
+    CPUAttentionBackend.get_supported_kernel_block_sizes = staticmethod(
+        lambda kv_cache_spec=None: [MultipleOf(kernel)]
+    )
+    with set_current_vllm_config(config):
+        torch.set_default_dtype(torch.bfloat16)
+        with torch.device("meta"):
+            initialize_model(vllm_config=config)
+        Platform.update_block_size_for_backend.__func__(type(current_platform), config)
+        layers = get_layers_from_vllm_config(config, AttentionLayerBase)
+        found = {name: layer.get_kv_cache_spec(config) for name, layer in layers.items()}
+        specs = {name: spec for name, spec in found.items() if spec is not None}
+        return {
+            **vllm_layouts.found(config, specs, ask["bytes"]),
+            "block_size": cache.block_size,
+        }
+
+
+def main() -> None:
+    """Answer each ask of the standard input."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with tempfile.TemporaryDirectory() as place, set_current_vllm_config(VllmConfig()):
+        init_distributed_environment(1, 0, f"tcp://127.0.0.1:{port}", 0, "gloo")
+        initialize_model_parallel(1, 1)
+        for line in sys.stdin:
+            try:
+                said = answer(json.loads(line), place)
+            except Exception as error:
+                said = {"failed": f"{type(error).__name__}: {error}"[:400]}
+            print(json.dumps(said), flush=True)
+
+
+if __name__ == "__main__":
+    main()
