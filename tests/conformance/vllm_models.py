@@ -55,6 +55,7 @@ def answer(ask: Mapping[str, Any], place: str) -> dict[str, Any]:
     )  # fmt: skip
     config = VllmConfig(model_config=model, cache_config=cache, scheduler_config=scheduling)
     scheduling.async_scheduling = ask["async"]
+    cache.block_size = ask["block_size"]  # and takes blocks of its own
     cache.kv_cache_layout = "NHD"
     kinds = getattr(model.hf_text_config, "layer_types", None)
     if kinds is None or all(kind == "sliding_attention" for kind in kinds):
