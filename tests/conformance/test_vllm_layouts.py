@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from math import lcm
 from typing import Any
 
 import pytest
@@ -112,3 +113,20 @@ def test_asynchronous_scheduling_takes_a_third_of_what_gemma_3_27b_holds(
     assert (mine["tokens"], round(mine["concurrency"], 4)) == (tokens, concurrency)
     sizes = sorted(len(group) for group in mine["groups"])
     assert sizes == [8, 8, 9, 9, 9, 9, 10]
+
+
+def test_two_parts_are_what_a_long_request_takes() -> None:
+    """A fixed part and a part for each token give the blocks that vLLM counts, block by block."""
+    for seed in range(100):
+        asked = random_ask(seed)
+        service = Service(asked["max_length"], asked["batched"])
+        try:
+            layout = lay_out([_cache(layer, asked["block_size"]) for layer in asked["layers"]])
+        except LayoutError:
+            continue
+        cost = layout.request_cost(service)
+        sizes = [cache.block_size for group in layout.groups for cache in group.cache]
+        for blocks in (1, 7, 1000):
+            tokens = -(-cost.least_tokens // lcm(*sizes)) * lcm(*sizes) + blocks * lcm(*sizes)
+            taken = layout.request_blocks(service, tokens) * layout.block_bytes
+            assert cost.at(tokens) == taken, seed
