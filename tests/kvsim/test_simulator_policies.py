@@ -9,6 +9,7 @@ import pytest
 from streams import Listed, Watched, watched
 
 from kvsim.core.blocks import BlockPool
+from kvsim.core.step import Wait, WaitReason
 from kvsim.latency.roofline import LinearLatency
 from kvsim.sim.fast.tally import TallyError
 from kvsim.sim.recorder import TimeHistogram
@@ -397,6 +398,7 @@ def test_contiguous_policies_know_no_priorities() -> None:
 
 def test_livelock_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scheduler that admits nobody would go on for ever."""
-    monkeypatch.setattr("kvsim.core.placement.Placement.admit", lambda *_: False)
+    refused = Wait(0, WaitReason.BLOCKS)
+    monkeypatch.setattr("kvsim.core.placement.Placement.admit", lambda *_: refused)
     with pytest.raises(SimulationError, match="livelock"):
         simulate(Listed([(0, 2, 2)]), config("paged", 16))
