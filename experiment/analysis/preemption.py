@@ -7,7 +7,7 @@ requests   ─► the same ones with more blocks, fewer sequences, a watermark, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
@@ -19,25 +19,28 @@ from experiment.analysis.simulator_check import (
     scheduling_of,
 )
 from experiment.text.messages import Message, message
+from experiment.text.sizes import exact_size
 from kvsim.core.blocks import BlockPool, PoolError
 from kvsim.core.limits import RequestRefusedError, SchedulerConfig
 from kvsim.core.step import StepPlan
 from kvsim.planning.remedies import Outcome, Remedy, Trial, find_remedies
 from kvsim.sim.occupancy import schedule_all
 
+Where = Literal["run", "simulate"]
 # What a person changes, by change: in a run's configuration, and in a simulation's options.
-FLAGS = {
+FLAGS: Mapping[str, Mapping[str, str]] = {
     "run": {
         "blocks": "cache.budget", "max_num_seqs": "engine.max_num_seqs",
-        "watermark_blocks": "cache.watermark_blocks", "max_length": "cache.max_length",
+        "watermark_blocks": "cache.watermark_blocks", "admission": "engine.admission",
     },
     "simulate": {
         "blocks": "--kv-budget", "max_num_seqs": "--max-num-seqs",
-        "watermark_blocks": "--watermark-blocks", "max_length": "--max-length",
+        "watermark_blocks": "--watermark-blocks", "admission": "--policy",
     },
 }  # fmt: skip
-
-
+_ADMISSION = {"run": "full", "simulate": "paged"}
+# Durations that differ by less are the same.
+_SAME = 1.01
 # Beyond it, simulating some twenty changes takes longer than is worth waiting for.
 _MOST_STEPS = 5_000
 
@@ -73,7 +76,7 @@ def explain_arm(recorded: RecordedArm) -> Preempting | None:
         return None
     usable = recorded.pool.blocks - recorded.shape.engine_blocks
     limits = scheduling_of(recorded, engine)
-    given = Trial(usable, limits.max_num_seqs, limits.watermark_blocks)
+    given = Trial(usable, limits.max_num_seqs, limits.watermark_blocks, limits.admission)
     steps = sum(bool(plan.chunks) for plan in recorded.plans)
     before = Outcome(seen.preemptions, steps)
     waits = Counter(str(plan.wait.reason) for plan in recorded.plans if plan.wait)
@@ -94,24 +97,21 @@ def _remedies(
     if before.duration > _MOST_STEPS:
         return []
     asked = requests_of(recorded)
-    lengths = [(one.prompt_tokens, one.prompt_tokens + one.max_new_tokens - 1) for one in asked]
 
     def attempt(trial: Trial) -> Outcome:
-        limit = trial.max_length or max(end for _, end in lengths)
-        cut = [
-            replace(one, max_new_tokens=min(one.max_new_tokens, limit - one.prompt_tokens + 1))
-            for one in asked
-        ]
         changed = replace(
-            limits, max_num_seqs=trial.max_num_seqs, watermark_blocks=trial.watermark_blocks
+            limits,
+            max_num_seqs=trial.max_num_seqs,
+            watermark_blocks=trial.watermark_blocks,
+            admission=trial.admission,
         )
         pool = BlockPool(trial.blocks, recorded.pool.block_size)
-        held, preempted = schedule_all(pool, cut, changed)
+        held, preempted = schedule_all(pool, asked, changed)
         return Outcome(preempted, sum(map(bool, held)))
 
     running = max(len(plan.chunks) for plan in recorded.plans)
     try:
-        return find_remedies(given, before, running, lengths, attempt)
+        return find_remedies(given, running, attempt)
     except (PoolError, RequestRefusedError, ValueError):
         return []
 
@@ -123,7 +123,7 @@ def explained(
     block_bytes: int,
     before: Outcome,
     remedies: Sequence[Remedy],
-    where: Literal["run", "simulate"],
+    where: Where,
     policy: str = "fcfs",
 ) -> Preempting:
     """Say in words what was counted and simulated.
@@ -134,22 +134,22 @@ def explained(
     """
     who = message("preemption.newest" if policy == "fcfs" else "preemption.least_urgent")
     text = message(
-        "preemption.why", n=seen.preemptions, requests=seen.requests, lost=seen.lost,
+        "preemption.why" if seen.lost else "preemption.swapped", n=seen.preemptions,
+        requests=seen.requests, lost=seen.lost,
         share=seen.lost / seen.computed if seen.computed else 0.0, who=who.model_dump(),
     )  # fmt: skip
+    tried = [(each, _setting(each, given.blocks, block_bytes, where)) for each in remedies]
     return Preempting(
         text=text,
-        before=message("preemption.before", took=_took(before.duration, where)),
+        before=message("preemption.before", took=_took(before, where)),
         duration=before.duration,
         waited=_waited(waits),
         waits=dict(waits),
         remedies=[
-            RemedyResult(
-                **remedy._asdict(), text=_remedy_text(remedy, given.blocks, block_bytes, where)
-            )
-            for remedy in remedies
+            RemedyResult(**remedy._asdict(), text=_remedy_text(remedy, setting, where))
+            for remedy, setting in tried
         ],
-        verdict=_verdict(before, remedies, where),
+        verdict=_verdict(before, tried),
     )
 
 
@@ -163,41 +163,38 @@ def _waited(waits: Counter[str]) -> Message | None:
     return message("preemption.waited", reasons=listed.model_dump()) if listed else None
 
 
-def _took(duration: float, where: Literal["run", "simulate"]) -> dict[str, object]:
+def _took(outcome: Outcome | Remedy, where: Where) -> dict[str, object]:
     if where == "run":
-        return message("preemption.steps", n=round(duration)).model_dump()
-    return message("preemption.seconds", s=duration).model_dump()
+        return message("preemption.steps", n=round(outcome.duration)).model_dump()
+    first = outcome.first_token_s
+    if first is None:
+        return message("preemption.seconds", s=outcome.duration).model_dump()
+    return message("preemption.seconds_first", s=outcome.duration, first=first).model_dump()
 
 
-def _remedy_text(
-    remedy: Remedy, blocks: int, block_bytes: int, where: Literal["run", "simulate"]
-) -> Message:
-    left = message("preemption.none_left")
-    if remedy.preemptions:
-        left = message("preemption.some_left", n=remedy.preemptions)
-    told: dict[str, object] = {
-        "flag": FLAGS[where][remedy.change],
-        "left": left.model_dump(),
-        "took": _took(remedy.duration, where),
-    }
+def _setting(remedy: Remedy, blocks: int, block_bytes: int, where: Where) -> Message:
+    """What a person sets; sizes as they can be typed."""
+    flag = FLAGS[where][remedy.change]
     if remedy.change == "blocks":
-        size, more = remedy.value * block_bytes, remedy.value / blocks - 1
-        return message(
-            "preemption.remedy_blocks", size=size, blocks=remedy.value, more=more, **told
-        )
-    name = "max_length" if remedy.change == "max_length" else "limit"
-    return message(f"preemption.remedy_{name}", value=remedy.value, **told)
+        size, more = exact_size(remedy.value * block_bytes), remedy.value / blocks - 1
+        return message("preemption.blocks", flag=flag, size=size, blocks=remedy.value, more=more)
+    value = _ADMISSION[where] if remedy.change == "admission" else remedy.value
+    return message("preemption.limit", flag=flag, value=value)
 
 
-def _verdict(
-    before: Outcome, remedies: Sequence[Remedy], where: Literal["run", "simulate"]
-) -> Message | None:
-    """The cheapest change that needs no memory and cuts no request."""
-    free = [r for r in remedies if r.change in ("max_num_seqs", "watermark_blocks")]
-    found = next((remedy for remedy in free if not remedy.preemptions), None)
-    if found is None:
+def _remedy_text(remedy: Remedy, setting: Message, where: Where) -> Message:
+    told = {"setting": setting.model_dump()}
+    if remedy.preemptions and remedy.change != "admission":
+        return message("preemption.remedy_none", n=remedy.preemptions, **told)
+    return message("preemption.remedy", took=_took(remedy, where), **told)
+
+
+def _verdict(before: Outcome, tried: Sequence[tuple[Remedy, Message]]) -> Message | None:
+    """The cheapest change that needs no memory."""
+    free = [each for each in tried if each[0].change != "blocks" and not each[0].preemptions]
+    if not free:
         return None
-    if found.duration > before.duration:
+    remedy, setting = free[0]
+    if remedy.duration > before.duration * _SAME:
         return message("preemption.leave")
-    flag = FLAGS[where][found.change]
-    return message("preemption.cheapest", flag=flag, value=found.value)
+    return message("preemption.cheapest", setting=setting.model_dump())

@@ -193,6 +193,7 @@ class RemedyResult(_Result):
     value: int
     preemptions: int
     duration: float
+    first_token_s: float | None = None
     text: Message
 
 

@@ -365,9 +365,8 @@ def _check_engine(engine: EngineConfig) -> None:
         whole = name.replace("active_", "").replace("scheduled", "batched")
         value, limit = getattr(engine, name), getattr(engine, whole)
         if value is not None and value > limit:
-            raise user_error(
-                "error.limit_le", config_key=f"engine.{name}", value=value, limit=limit
-            )
+            told = {"config_key": f"engine.{name}", "value": value, "other": f"engine.{whole}"}
+            raise user_error("error.above_other", **told, limit=limit)
     if engine.prefill_schedule_interval > 1 and engine.scheduler == "vllm-0.32":
         raise user_error("error.prefill_interval", version=engine.scheduler)
     if engine.long_prefill_token_threshold_adaptive and not engine.long_prefill_token_threshold:

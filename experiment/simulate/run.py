@@ -34,13 +34,11 @@ from experiment.text.errors import UserError, user_error
 from experiment.text.messages import Message, message
 from experiment.workload.kvsim_errors import simulation_message
 from kvsim.core.limits import PreemptionKind
-from kvsim.core.request import final_tokens
 from kvsim.planning.preemption_cost import recompute_cost, swap_cost
 from kvsim.planning.remedies import Outcome, Trial, find_remedies
 from kvsim.sim.config import CONTIGUOUS, PolicyName, SimulationError
 from kvsim.sim.prefix_replay import EVICTIONS, NoHashIdsError, References, collect, replay_prefixes
 from kvsim.sim.simulator import SimResult, simulate
-from kvsim.traces.edit import CutLengths
 
 Tick = Callable[[int], None]
 # Caches of the default sweep over capacities, each so many times as large as the one before.
@@ -321,47 +319,44 @@ def _preemption(q: Question, found: Found, watcher: Watcher) -> None:
 
 
 def _remedies(q: Question, found: Found, watcher: Watcher) -> None:
-    """Why paged policies preempt; for the first of them, what would end it."""
-    wanted = True
+    """Why paged policies preempt, and what would end it."""
+    many = q.stream.facts.requests > _REMEDIES_UP_TO
     for cell in found.cells:
         result, policy = cell["result"], cell["policy"]
         if policy in CONTIGUOUS or not result or not result["preemptions"]["total"]:
             continue
         config = q.setup.config(policy)
-        given = Trial(config.shape.blocks, config.max_num_seqs, config.watermark_blocks)
-        before = Outcome(result["preemptions"]["total"], result["span_s"])
-        many = q.stream.facts.requests > _REMEDIES_UP_TO
-        if many and wanted:
-            found.notes.append(message("sim.note.no_remedies", limit=_REMEDIES_UP_TO))
-        remedies = []
-        if wanted and not many:
-            running = result["running"]["max"]
-            what = message("progress.sim.remedies", policy=policy)
-            watcher.begin(what, 0)
-            attempt = partial(_attempt, q, policy, given)
-            remedies = find_remedies(given, before, running, _lengths(q), attempt)
-        wanted = False
-        seen = Seen(
-            before.preemptions, result["preemptions"]["requests"], result["tokens"]["recomputed"],
-            result["tokens"]["computed"],
+        given = Trial(
+            config.shape.blocks, config.max_num_seqs, config.watermark_blocks,
+            config.scheduling.admission,
         )  # fmt: skip
+        remedies = []
+        if not many:
+            watcher.begin(message("progress.sim.remedies", policy=policy), 0)
+            most = _most_kv(q.setup) // config.shape.block_bytes
+            attempt = partial(_attempt, q, policy, given)
+            remedies = find_remedies(given, result["running"]["max"], attempt, most)
+        seen = Seen(
+            result["preemptions"]["total"], result["preemptions"]["requests"],
+            result["tokens"]["recomputed"], result["tokens"]["computed"],
+        )  # fmt: skip
+        before = Outcome(seen.preemptions, result["span_s"], result["first_token_s"]["p50"])
         why = explained(
             seen, Counter(), given, config.shape.block_bytes, before, remedies, "simulate"
         )
         found.preempting.append({"policy": policy, "why": why.model_dump(mode="json")})
+    if found.preempting and many:
+        found.notes.append(message("sim.note.no_remedies", limit=_REMEDIES_UP_TO))
 
 
-def _lengths(q: Question) -> list[tuple[int, int]]:
-    """Prompt tokens, and slots at the end, of every request."""
-    return [
-        (each.prompt_tokens, final_tokens(each.prompt_tokens, each.output_tokens))
-        for each in q.stream
-    ]
+def _most_kv(setup: Setup) -> int:
+    """Bytes that weights leave of the GPUs' memory."""
+    return setup.budget.memory - setup.model.weight_bytes(setup.dtype)
 
 
 def _attempt(q: Question, policy: PolicyName, given: Trial, trial: Trial) -> Outcome:
     """Simulate once with another limit."""
-    setup, stream = q.setup, q.stream
+    setup = q.setup
     limits = replace(
         setup.limits,
         max_num_seqs=trial.max_num_seqs,
@@ -370,10 +365,9 @@ def _attempt(q: Question, policy: PolicyName, given: Trial, trial: Trial) -> Out
     setup = replace(setup, limits=limits)
     if trial.blocks != given.blocks:
         setup = setup.with_budget(trial.blocks * setup.block_size * setup.slot_bytes)
-    result = simulate(
-        CutLengths(stream, trial.max_length) if trial.max_length else stream, setup.config(policy)
-    )
-    return Outcome(result.preemptions.total, result.span_s)
+    name: PolicyName = "paged" if trial.admission != given.admission else policy
+    result = simulate(q.stream, setup.config(name))
+    return Outcome(result.preemptions.total, result.span_s, result.first_token_s.p50)
 
 
 def _samples(q: Question, found: Found, watcher: Watcher) -> None:

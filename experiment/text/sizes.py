@@ -27,6 +27,14 @@ def parse_bytes(text: str) -> int:
     return int(float(match[1]) * 2 ** _UNITS[match[2].upper()])
 
 
+def exact_size(size: int) -> str:
+    """Write bytes as they can be typed, without rounding: 2GiB, 1120KiB, 1000B."""
+    for unit, bits in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size and size % (1 << bits) == 0:
+            return f"{size >> bits}{unit}"
+    return f"{size}B"
+
+
 def lacks_unit(value: Any) -> bool:
     """Whether a size is a number below 32 Ki without a unit, such as 4 for 4GiB."""
     text = "" if isinstance(value, bool) else shown(value).strip()

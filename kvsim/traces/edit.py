@@ -99,22 +99,6 @@ class ScaleRate(_EditedStream):
             yield request._replace(arrival_ns=round(arrival))
 
 
-class CutLengths(_EditedStream):
-    """The same requests, whose outputs end where they would hold more than ``max_length`` slots.
-
-    A prompt that is longer keeps one output token.
-    """
-
-    def __init__(self, source: RequestStream, max_length: int) -> None:
-        super().__init__(source, Edit("cut_lengths", {"max_length": max_length}))
-        self.max_length = max_length
-
-    def _requests(self) -> Iterator[TraceRequest]:
-        for request in self.source:
-            most = max(1, self.max_length - request.prompt_tokens + 1)
-            yield request._replace(output_tokens=min(request.output_tokens, most))
-
-
 class Tile(_EditedStream):
     """The source repeated until there are ``count`` requests, or cut to them.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -108,9 +109,16 @@ def report(version: str, count: int, seen: Counter[str], different: int, seconds
         if seen[f"synchronous {name}"]
     }
     return (
-        f"| {version} | {count - different} of {count} | {seen['steps']} | {seen['preemptions']} "
-        f"| {shares} | {seen['unwritten']} |  {seconds:.0f} s; asynchronous: {rise}"
+        f"| {version} | `{commit()}` | {count - different:,} of {count:,} | {seen['steps']:,} "
+        f"| {seen['preemptions']:,} | {shares} | {seen['unwritten']} |  "
+        f"{seconds:.0f} s; asynchronous: {rise}"
     )
+
+
+def commit() -> str:
+    """The commit that is compared."""
+    asked = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    return asked.stdout.strip() or "unknown"
 
 
 if __name__ == "__main__":

@@ -96,7 +96,7 @@ def test_what_giving_way_cost_another_engine_is_told_where_it_ran() -> None:
         ran = findings(
             "preemption", one(0, "ample", 112, 0, arm), one(1, "recompute", 179, 42, arm)
         )
-        assert ran.keys() == {"outputs", "recompute", "swap", arm}
+        assert ran.keys() == {"outputs", "recompute", "swap", "first_chunk", arm}
         assert sides(ran[arm]) == {"preemptions": 1, "recomputed": 42}
         rows = beside(ran[arm])
         assert sides(rows["steps"]) == {"recompute": 179, "ample": 112}

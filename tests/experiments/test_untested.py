@@ -43,7 +43,7 @@ def test_preemptions_that_there_were_none_of_are_no_arm_that_failed() -> None:
                         "generate_s": [1, 1, 1]}  # fmt: skip
     cells = [
         cell(n, {"block_size": 4, "preemption": way}, paged=figures)
-        for n, way in enumerate(("ample", "recompute", "swap"))
+        for n, way in enumerate(("ample", "recompute", "swap", "first_chunk"))
     ]
     ran = [
         one.model_copy(
