@@ -183,10 +183,12 @@ def _setting(remedy: Remedy, blocks: int, block_bytes: int, where: Where) -> Mes
 
 
 def _remedy_text(remedy: Remedy, setting: Message, where: Where) -> Message:
-    told = {"setting": setting.model_dump()}
-    if remedy.preemptions and remedy.change != "admission":
-        return message("preemption.remedy_none", n=remedy.preemptions, **told)
-    return message("preemption.remedy", took=_took(remedy, where), **told)
+    told, left = setting.model_dump(), remedy.preemptions
+    if not left:
+        return message("preemption.remedy", setting=told, took=_took(remedy, where))
+    if remedy.change != "admission":
+        return message("preemption.remedy_none", setting=told, n=left)
+    return message("preemption.remedy_left", setting=told, took=_took(remedy, where), n=left)
 
 
 def _verdict(before: Outcome, tried: Sequence[tuple[Remedy, Message]]) -> Message | None:
