@@ -21,7 +21,12 @@ def keys(number: int, shared: int) -> Callable[[int], Sequence[Key]]:
 def found_late(seed: int) -> tuple[int, int]:
     """Of one run by the plans and by the scheduler, which nobody leaves before it has ended."""
     draw = random.Random(seed)
-    config = SchedulerConfig(prefix_caching=True, max_num_batched_tokens=6, policy="priority")
+    config = SchedulerConfig(
+        prefix_caching=True,
+        max_num_batched_tokens=6,
+        policy="priority",
+        admission="first_chunk" if seed % 2 else "full",
+    )
     scheduler = Scheduler(BlockPool(12, SIZE), config)
     ledger, returns, total, asked = Ledger(PoolShape(12, SIZE, 1)), Resumptions(), 0, 0
     while asked < 12 or scheduler.has_work:

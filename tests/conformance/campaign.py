@@ -117,7 +117,9 @@ def report(version: str, count: int, seen: Counter[str], different: int, seconds
 
 def commit() -> str:
     """The commit that is compared."""
-    asked = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    asked = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, encoding="utf-8"
+    )
     return asked.stdout.strip() or "unknown"
 
 
