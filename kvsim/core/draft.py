@@ -19,7 +19,7 @@ class Draft:
 
     Attributes:
         defer_prefills: compute newest tokens only.
-        prefills: the step prefills, or has planned to.
+        prefills: the step prefills, or did before a preemption took it back.
         causes: why the requests in ``preempted`` were.
     """
 

@@ -120,11 +120,12 @@ class Placement:
         request, pool = group.members[0], self.pool
         if draft.defer_prefills and request.is_prefill_chunk:
             return True
-        draft.prefills |= request.is_prefill_chunk
+        prefills = request.is_prefill_chunk
         chunk = next_chunk(request, draft.allowance)
         if pool.extra_references:
             if not make_room(group, (chunk,), draft):
                 return False
+            draft.prefills |= prefills
             self._take(request, chunk, draft)
             return True
         # Nothing is shared, so nothing is copied.
@@ -133,6 +134,7 @@ class Placement:
             if missing > pool.num_free and not make_room(group, (chunk,), draft):
                 return False
             append_blocks(pool, chunk.request, missing, draft)
+        draft.prefills |= prefills
         draft.add_chunk(chunk)
         self.cache.publish(request, chunk.start + chunk.count, draft.step)
         return True

@@ -164,6 +164,18 @@ def test_prefills_wait_for_their_interval_while_others_decode() -> None:
     assert plans[0].wait == Wait(1, WaitReason.INTERVAL)
 
 
+def test_a_prefill_that_finds_no_block_starts_no_interval() -> None:
+    scheduler = make_scheduler(
+        blocks=6, block_size=8, max_num_batched_tokens=8, admission="first_chunk",
+        prefill_schedule_interval=2,
+    )  # fmt: skip
+    add(scheduler, (6, 28), (32, 2))
+    plans = [step(scheduler) for _ in range(28)]
+    (preempting,) = [plan for plan in plans if plan.preempted]
+    assert preempting.preempted == (1,)
+    assert [c.request for c in plans[preempting.step + 1].chunks] == [0, 1]
+
+
 def test_a_running_request_may_use_the_watermark() -> None:
     scheduler = make_scheduler(blocks=4, block_size=4, watermark_blocks=1)
     add(scheduler, (8, 3), (3, 3))
