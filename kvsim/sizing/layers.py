@@ -65,6 +65,7 @@ def layer_caches(config: Config, serving: Serving) -> list[LayerCache]:
     """
     config = text_config(config)
     kinds = layer_kinds(config)
+    _share(_attention_heads(config), serving.tensor_parallel, "attention heads")
     sizes = {
         kind: _cache(config, kind, serving) for kind in sorted({k for ks in kinds for k in ks})
     }
@@ -188,9 +189,11 @@ def _cache(config: Config, kind: str, serving: Serving) -> LayerCache:
         scales = blocks_needed(head, _INDEXER_SCALE_TOKENS) * _FLOAT32
         return LayerCache("latent", head + scales, size, shape=(0, head + scales))
     heads, head, value = _head_shape(config, kind)
-    local = max(1, heads // serving.tensor_parallel)
-    if heads % serving.tensor_parallel and serving.tensor_parallel % heads:
-        raise UnsupportedGeometryError("uneven", f"{heads} KV heads")
+    ranks, local = serving.tensor_parallel, 1
+    if heads > ranks:
+        local = _share(heads, ranks, "KV heads")
+    elif ranks % heads:  # otherwise each head has a copy on several ranks
+        raise UnsupportedGeometryError("uneven", f"{heads} KV heads ÷ {ranks}")
     name: LayerKind = "full" if kind == "full" else "window" if kind == "window" else "chunked"
     span = 0
     if kind == "window":
@@ -201,11 +204,16 @@ def _cache(config: Config, kind: str, serving: Serving) -> LayerCache:
     return LayerCache(name, token, size, span, (local, head, value))
 
 
+def _attention_heads(config: Config) -> int:
+    names = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
+    return next((int(config[name]) for name in names if config.get(name)), 0)
+
+
 def _head_shape(config: Config, kind: str) -> tuple[int, int, int]:
     """KV heads, and sizes of a key and a value; full layers may have their own."""
-    heads = first_of(
-        config, "num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads"
-    )
+    heads = _attention_heads(config)
+    if not heads:
+        raise ValueError("the model's config has no number of attention heads")
     kv_heads, head = kv_heads_of(config, heads), head_dim_of(config, heads)
     if kind == "full":
         kv_heads = int(config.get("num_global_key_value_heads") or kv_heads)
@@ -217,27 +225,40 @@ def _state_shape(config: Config, serving: Serving) -> Sequence[tuple[int, int]]:
     """Elements of each part of a state on one rank, and bytes of an element."""
     kind, ranks, width = config.get("model_type"), serving.tensor_parallel, serving.dtype_bytes
     if config.get("linear_num_value_heads"):  # gated delta net
-        keys = int(config["linear_num_key_heads"]) * int(config["linear_key_head_dim"])
-        heads, value = int(config["linear_num_value_heads"]), int(config["linear_value_head_dim"])
-        conv = (2 * keys + heads * value) // ranks * (int(config["linear_conv_kernel_dim"]) - 1)
-        state = heads // ranks * value * int(config["linear_key_head_dim"])
-        return (conv, width), (state, _width_of(config.get("mamba_ssm_dtype"), width))
+        keys = _share(int(config["linear_num_key_heads"]), ranks, "key heads")
+        values = _share(int(config["linear_num_value_heads"]), ranks, "value heads")
+        key, value = int(config["linear_key_head_dim"]), int(config["linear_value_head_dim"])
+        conv = (2 * keys * key + values * value) * (int(config["linear_conv_kernel_dim"]) - 1)
+        named = config.get("mamba_ssm_dtype")
+        return (conv, width), (values * value * key, _width_of(named, width))
     if kind == "kimi_linear":  # Kimi delta attention; its state is kept in float32
         linear = config["linear_attn_config"]
-        heads, head = int(linear["num_heads"]), int(linear["head_dim"])
-        conv = 3 * heads * head // ranks * (int(linear.get("short_conv_kernel_size", 4)) - 1)
-        return (conv, width), (heads // ranks * head * head, _FLOAT32)
+        heads, head = _share(int(linear["num_heads"]), ranks, "heads"), int(linear["head_dim"])
+        conv = 3 * heads * head * (int(linear.get("short_conv_kernel_size", 4)) - 1)
+        return (conv, width), (heads * head * head, _FLOAT32)
     if kind in ("lfm2", "lfm2_moe"):
-        dim = int(config.get("conv_dim") or config["hidden_size"])
-        return ((dim // ranks * (int(config["conv_L_cache"]) - 1), width),)
+        dim = _share(int(config.get("conv_dim") or config["hidden_size"]), ranks, "channels")
+        return ((dim * (int(config["conv_L_cache"]) - 1), width),)
     if kind == "jamba":
-        inner = int(config["mamba_expand"]) * int(config["hidden_size"]) // ranks
+        inner = int(config["mamba_expand"]) * int(config["hidden_size"])
+        inner = _share(inner, ranks, "channels")
         state = inner * int(config["mamba_d_state"])
         return (inner * (int(config["mamba_d_conv"]) - 1), width), (state, width)
     if config.get("attn_type_list"):  # lightning attention
         heads, head = int(config["num_attention_heads"]), int(config["head_dim"])
-        return ((heads // ranks * head * head, width),)
+        return ((_share(heads, ranks, "attention heads") * head * head, width),)
     return _mamba2(config, ranks, width)
+
+
+def _share(total: int, ranks: int, what: str) -> int:
+    """Return each rank's part.
+
+    Raises:
+        UnsupportedGeometryError: ``uneven``.
+    """
+    if total % ranks:
+        raise UnsupportedGeometryError("uneven", f"{total} {what} ÷ {ranks}")
+    return total // ranks
 
 
 def _is_mamba2(config: Config) -> bool:
@@ -246,6 +267,7 @@ def _is_mamba2(config: Config) -> bool:
 
 def _mamba2(config: Config, ranks: int, width: int) -> Sequence[tuple[int, int]]:
     heads = first_of(config, *_MAMBA2_HEADS)
+    local = _share(heads, ranks, "heads of states")
     head = first_of(config, "mamba_d_head", "mamba_head_dim", "mamba_headdim")
     state = first_of(config, "mamba_d_state", "ssm_state_size")
     kernel = first_of(config, "mamba_d_conv", "conv_kernel")
@@ -253,10 +275,10 @@ def _mamba2(config: Config, ranks: int, width: int) -> Sequence[tuple[int, int]]
     inner = int(config.get("mamba_d_ssm") or heads * head)
     if groups % ranks:
         groups = ranks  # as many copies as ranks need
-    conv = (inner + 2 * groups * state) // ranks * (kernel - 1)
+    conv = (_share(inner, ranks, "channels") + 2 * groups // ranks * state) * (kernel - 1)
     default = "float32" if config.get("model_type") == "nemotron_h" else None
     named = config.get("mamba_ssm_cache_dtype", default)
-    return (conv, width), (heads // ranks * head * state, _width_of(named, width))
+    return (conv, width), (local * head * state, _width_of(named, width))
 
 
 def _width_of(dtype: object, default: int) -> int:

@@ -25,7 +25,7 @@ class UnsupportedGeometryError(ValueError):
     Attributes:
         reason: a code: ``encoder_decoder``, ``layer_types``, ``recurrent``, ``window_unknown``,
             ``shared_layers``, ``head_sizes``, ``indexer``, ``chunked``, ``cross_attention``,
-            ``unknown_key``.
+            ``unknown_key``, ``uneven``: heads that the ranks cannot share.
         detail: the config field or value.
     """
 

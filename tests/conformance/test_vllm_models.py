@@ -17,6 +17,7 @@ from sweeps import FULL
 
 from kvsim.sizing.layers import Serving, layer_caches
 from kvsim.sizing.layout import LayoutError, Service, lay_out
+from kvsim.sizing.windows import UnsupportedGeometryError
 
 PUBLISHED = {
     row["name"]: row["config"]
@@ -32,7 +33,7 @@ SAMPLE = (
     "granite-4.0-h-tiny", "jamba-1.5-mini", "lfm2-8b-a1b",
 )  # fmt: skip
 # So many are built; the others need a GPU, a newer Transformers, or fields beyond the cache's.
-BUILT = 71
+BUILT = {1: 71, 2: 75, 8: 61}  # by tensor-parallel ranks; 8 often do not divide the heads
 # Their sources lack a field that vLLM takes from a class of its own.
 INCOMPLETE = ("command-a", "nemotron-nano-12b-v2", "zamba2-2.7b")
 
@@ -51,8 +52,9 @@ def ask(config: dict[str, Any], **limits: Any) -> dict[str, Any]:
 
 def ours(asked: dict[str, Any]) -> dict[str, Any]:
     serving = Serving(
-        asked["block_size"], prefix_caching=asked["caching"], max_length=asked["max_length"]
-    )
+        asked["block_size"], tensor_parallel=asked.get("ranks", 1),
+        prefix_caching=asked["caching"], max_length=asked["max_length"],
+    )  # fmt: skip
     service = Service(asked["max_length"], asked["batched"], 2 if asked["async"] else 1)
     try:
         caches = layer_caches(asked["config"], serving)
@@ -86,14 +88,30 @@ def test_long_lengths_without_prefix_caching_and_asynchronous_scheduling(vllm: O
         assert ours(asked) == theirs(vllm, asked), name
 
 
+@pytest.mark.parametrize("name", SAMPLE)
+def test_a_rank_keeps_its_share(vllm: Oracle, name: str) -> None:
+    """Its heads, at least one; latent vectors whole; its channels of a state."""
+    # Its experts, of the size that its class takes by default, cannot be shared by four.
+    asked = ask(PUBLISHED[name], ranks=2 if name == "deepseek-v2-lite" else 4)
+    assert ours(asked) == theirs(vllm, asked)
+
+
+def test_heads_that_cannot_be_shared_are_refused(vllm: Oracle) -> None:
+    asked = ask(PUBLISHED["granite-4.0-h-tiny"], ranks=8)  # 12 attention heads
+    with pytest.raises(UnsupportedGeometryError, match="uneven"):
+        ours(asked)
+    assert "failed" in theirs(vllm, asked)
+
+
 @pytest.mark.skipif(not FULL, reason="for make test-full")
-def test_every_published_config_that_vllm_can_build(vllm: Oracle) -> None:
+@pytest.mark.parametrize("ranks", BUILT)
+def test_every_published_config_that_vllm_can_build(vllm: Oracle, ranks: int) -> None:
     built = 0
     for name, config in PUBLISHED.items():
-        asked = ask(config)
+        asked = ask(config, ranks=ranks)
         found = theirs(vllm, asked)
         if "failed" in found or name in INCOMPLETE:
             continue
         assert ours(asked) == found, name
         built += 1
-    assert built >= BUILT
+    assert built >= BUILT[ranks]

@@ -32,8 +32,9 @@ from vllm.config import (
     get_layers_from_vllm_config,
     set_current_vllm_config,
 )
-from vllm.distributed import init_distributed_environment, initialize_model_parallel
+from vllm.distributed import get_tp_group, init_distributed_environment, initialize_model_parallel
 from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
+from vllm.model_executor.layers.fused_moe.config import FusedMoEParallelConfig
 from vllm.model_executor.model_loader.utils import initialize_model
 from vllm.platforms import current_platform
 from vllm.platforms.interface import Platform
@@ -42,7 +43,9 @@ from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
 
 def answer(ask: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """Build ``ask``: config, block_size, bytes, max_length, batched, async, caching."""
+    """Build ``ask``: config, block_size, bytes, max_length, batched, async, caching, ranks."""
+    ranks = ask.get("ranks", 1)
+    get_tp_group().world_size = ranks  # layers ask it how many share them, and send nothing
     (pathlib.Path(place) / "config.json").write_text(json.dumps(ask["config"]), encoding="utf-8")
     model = ModelConfig(
         model=place, skip_tokenizer_init=True, dtype="bfloat16", max_model_len=ask["max_length"],
@@ -55,6 +58,7 @@ def answer(ask: Mapping[str, Any], place: str) -> dict[str, Any]:
     )  # fmt: skip
     config = VllmConfig(model_config=model, cache_config=cache, scheduler_config=scheduling)
     scheduling.async_scheduling = ask["async"]
+    config.parallel_config.tensor_parallel_size = ranks
     cache.block_size = ask["block_size"]  # and takes blocks of its own
     cache.kv_cache_layout = "NHD"
     kinds = getattr(model.hf_text_config, "layer_types", None)
@@ -85,8 +89,15 @@ def answer(ask: Mapping[str, Any], place: str) -> dict[str, Any]:
         }
 
 
+def share_no_experts() -> None:
+    """Leave experts whole: they keep nothing, and their sizes are not in the configs here."""
+    make = FusedMoEParallelConfig.make
+    FusedMoEParallelConfig.make = staticmethod(lambda tp_size_, **rest: make(tp_size_=1, **rest))
+
+
 def main() -> None:
     """Answer each ask of the standard input."""
+    share_no_experts()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
