@@ -34,6 +34,8 @@ REPEATED_HEADS = ("jetmoe",)
 _NO_CACHE = ("openai-gpt",)
 # They add positions to scores by the length of the cache, which of a static one is its capacity.
 _ADDED_POSITIONS = ("cpmant", "mpt")
+# Transformers before it gives BLOOM a mask from which it cannot tell positions, for a static cache.
+_BLOOM_SINCE = (5, 21)
 _LATENT_TYPES = ("indexed", "compressed")
 _CHUNKED = "chunked_attention"
 _LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
@@ -95,7 +97,7 @@ def _check_model(config: Any, name: str, max_length: int) -> None:
     _check_window(config, values, name, max_length)
     if values.get("kv_lora_rank"):
         raise user_error("error.model.latent", model=name)
-    if config.model_type in _ADDED_POSITIONS:
+    if config.model_type in _ADDED_POSITIONS or _is_old_bloom(config.model_type):
         raise user_error("error.model.positions", model=name, model_type=config.model_type)
     _check_sizes(config, name)
     positions = max_positions(values)
@@ -103,6 +105,13 @@ def _check_model(config: Any, name: str, max_length: int) -> None:
         raise user_error(
             "error.model.too_long", model=name, max_length=max_length, positions=positions
         )
+
+
+def _is_old_bloom(model_type: str) -> bool:
+    import transformers
+
+    version = tuple(map(int, transformers.__version__.split(".")[:2]))
+    return model_type == "bloom" and version < _BLOOM_SINCE
 
 
 def model_geometry(config: Any, element_bytes: int) -> KVGeometry:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import transformers
 from matrix import Runs, run_family, saved
 
 from experiment.engine.step_inputs import StepInputs
@@ -17,7 +18,10 @@ from experiment.text.errors import UserError
 OURS = ("gpt2", "llama", "qwen3_moe", "gemma3")
 # Its own: positions in scores, no interface, soft-capped scores, sinks, repeated heads of experts.
 OWN = ("bloom", "gptj", "gemma2", "gpt_oss", "jetmoe")
+# Before Transformers 5.21, BLOOM, the first of OWN, cannot run with a static cache.
+OLD = tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 21)
 REFUSED = {"deepseek_v3": "latent", "qwen3_next": "state", "bart": "encoder"}
+BLOOM = [("bloom", "positions")] if OLD else []
 
 
 @pytest.fixture
@@ -25,14 +29,14 @@ def runs(request: pytest.FixtureRequest, tmp_path: Path, frozen: None) -> Runs:
     return Runs(saved(request.param, tmp_path / request.param))
 
 
-@pytest.mark.parametrize("runs", [*OURS, *OWN], indirect=True, ids=str)
+@pytest.mark.parametrize("runs", [*OURS, *OWN[OLD:]], indirect=True, ids=str)
 def test_every_arm_generates_the_same_tokens(runs: Runs) -> None:
     reference, *others = run_family(runs).values()
     assert len({tuple(made[:6]) for made in reference.values()}) == len(reference)
     assert all(other == reference for other in others)
 
 
-@pytest.mark.parametrize(("runs", "reason"), REFUSED.items(), indirect=["runs"], ids=str)
+@pytest.mark.parametrize(("runs", "reason"), [*REFUSED.items(), *BLOOM], indirect=["runs"], ids=str)
 def test_a_family_is_refused_before_any_arm_starts(runs: Runs, reason: str) -> None:
     with pytest.raises(UserError) as caught:
         runs.arms(("paged",))
@@ -66,7 +70,7 @@ def test_wrong_positions_are_seen(runs: Runs, monkeypatch: pytest.MonkeyPatch) -
     assert any(other != reference for other in others)
 
 
-@pytest.mark.parametrize("runs", ["bloom"], indirect=True, ids=str)
+@pytest.mark.parametrize("runs", ["gptj"], indirect=True, ids=str)
 def test_settings_of_our_attention_are_refused_where_a_model_keeps_its_own(runs: Runs) -> None:
     with pytest.raises(UserError) as caught:
         runs.arms(("paged",), engine={"kernel": "numba"})

@@ -99,7 +99,7 @@ ACCEPTED = [
     {"model_type": "llama4_text", "attention_chunk_size": 512, "head_dim": 16, **GROUPED},
     {"model_type": "xglm", "d_model": 64, "num_layers": 2, "attention_heads": 4},
     {"model_type": "gpt_neox", "architectures": ["GPTNeoXForCausalLM"], **SMALL},
-    {"model_type": "bloom", "hidden_size": 64, "n_layer": 2, "n_head": 4},  # probed when loaded
+    {"model_type": "gptj", "n_embd": 64, "rotary_dim": 8, "n_layer": 2, "n_head": 4},
 ]
 
 
