@@ -200,6 +200,15 @@ def test_a_request_that_fits_in_no_block_is_named_by_its_prompt() -> None:
     assert (error.key, error.params["n"]) == ("no_blocks", 2)
 
 
+def test_a_watermark_leaves_some_of_the_pool() -> None:
+    made = make_requests(["a b"], _words, 10, 9, 16)
+    held = _config(max_length=16, block_size=4, budget=4 * 4 * SLOT, watermark_blocks=3)
+    make_workload(held, made, SLOT, ["paged"])
+    all_held = _config(max_length=16, block_size=4, budget=4 * 4 * SLOT, watermark_blocks=4)
+    error = _refused(make_workload, all_held, made, SLOT, ["paged"])
+    assert (error.key, error.params["blocks"]) == ("watermark", 4)
+
+
 def test_a_stop_token_must_be_one_of_the_vocabulary() -> None:
     check_stop_tokens([0, 9], 10)
     error = _refused(check_stop_tokens, [3, 10], 10)

@@ -276,7 +276,10 @@ def make_workload(
             params = {"budget": budget, "needed": needed, "max_length": cache.max_length}
             raise user_error("error.workload.no_slab", arm=arm, **params)
     if "paged" in arms:
-        _check_blocks(requests, budget, cache.block_size, in_engine(cache.block_size), beams)
+        block = in_engine(cache.block_size)
+        _check_blocks(requests, budget, cache.block_size, block, beams)
+        if (held := cache.watermark_for(cache.block_size, cache.max_length)) >= budget // block:
+            raise user_error("error.workload.watermark", value=held, blocks=budget // block)
     ready = WorkloadReady(
         requests=list(requests),
         max_length=cache.max_length,

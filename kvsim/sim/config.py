@@ -127,6 +127,10 @@ class SimConfig:
             raise SimulationError(
                 "pool_too_small", budget=self.budget_bytes, needed=self.shape.block_bytes
             )
+        if self.paged and self.watermark_blocks >= self.shape.blocks:
+            raise SimulationError(
+                "bad_option", option="watermark_blocks", value=self.watermark_blocks
+            )
 
     @property
     def paged(self) -> bool:

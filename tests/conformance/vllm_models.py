@@ -43,7 +43,7 @@ from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
 
 def answer(ask: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """Build ``ask``: config, block_size, bytes, max_length, batched, async, caching, ranks."""
+    """Build ``ask``: config, block_size, bytes, max_length, batched, async, caching, ranks, kv."""
     ranks = ask.get("ranks", 1)
     get_tp_group().world_size = ranks  # layers ask it how many share them, and send nothing
     (pathlib.Path(place) / "config.json").write_text(json.dumps(ask["config"]), encoding="utf-8")
@@ -60,6 +60,7 @@ def answer(ask: Mapping[str, Any], place: str) -> dict[str, Any]:
     scheduling.async_scheduling = ask["async"]
     config.parallel_config.tensor_parallel_size = ranks
     cache.block_size = ask["block_size"]  # and takes blocks of its own
+    cache.cache_dtype = ask.get("kv", "auto")  # which it does not support either
     cache.kv_cache_layout = "NHD"
     kinds = getattr(model.hf_text_config, "layer_types", None)
     if kinds is None or all(kind == "sliding_attention" for kind in kinds):

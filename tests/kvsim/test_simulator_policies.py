@@ -348,7 +348,14 @@ def test_a_pool_of_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("max_num_seqs", 0), ("host_blocks", -1), ("branching", 1.5), ("growth", 0), ("samples", 0)],
+    [
+        ("max_num_seqs", 0),
+        ("host_blocks", -1),
+        ("branching", 1.5),
+        ("growth", 0),
+        ("samples", 0),
+        ("watermark_blocks", 1_000),
+    ],
 )
 def test_bad_options_are_named(option: str, value: Any) -> None:
     with pytest.raises(SimulationError) as caught:
