@@ -5,12 +5,14 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from shutil import get_terminal_size
 
 from experiment.commands.values import whole
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.files.shipped import CONFIGS, program
 from experiment.model.families import counted, described, families
 from experiment.process.interrupts import read_answer
+from experiment.report.console.wrap import wrap
 from experiment.simulate.names import gpu_of, model_of, unknown_trace
 from experiment.text import Translator
 from experiment.text.errors import UserError
@@ -55,10 +57,12 @@ def list_families(t: Translator) -> None:
     """Print a line for each family of models: whether it runs, and why not."""
     rows = families()
     wide = max(len(row.family) for row in rows) + 2
-    print(t("families.about", version=rows[0].transformers))
+    width = get_terminal_size((1_000, 24)).columns  # a row stays on one line in a pipe
+    print(wrap(t("families.about", version=rows[0].transformers), width))
     print(counted(rows, t))
     for row in rows:
-        print(f"{row.family:<{wide}}{': '.join(described(row, t))}")
+        lines = wrap(": ".join(described(row, t)), max(20, width - wide)).split("\n")
+        print(f"{row.family:<{wide}}" + f"\n{'':<{wide}}".join(lines))
 
 
 def choose(t: Translator) -> tuple[str, ...] | None:

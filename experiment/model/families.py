@@ -74,7 +74,7 @@ def with_advice(error: UserError, family: str, name: str) -> UserError:
     """
     if reason_of(error.text) not in REASONS:
         return error
-    running = [row.family for row in families() if row.result == "equal"]
+    running = [row.family for row in families() if row.result == "equal" and row.family != family]
     close = ", ".join(nearest(family, running, 3))
     other = message("model.siblings", families=close) if close else None
     with suppress(UnknownModelError):
