@@ -1,7 +1,7 @@
 """Why requests were preempted, and what would have prevented it, by simulating each change.
 
 plans      ─► preemptions, tokens lost, reasons of waiting
-requests   ─► the same ones with more blocks, fewer sequences, a watermark, shorter ends
+requests   ─► the same ones with more blocks, fewer sequences, a watermark, another admission
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from experiment.text.messages import Message, message
 from experiment.text.sizes import exact_size
 from kvsim.core.blocks import BlockPool, PoolError
 from kvsim.core.limits import RequestRefusedError, SchedulerConfig
-from kvsim.core.step import StepPlan
+from kvsim.core.step import OpKind, StepPlan
 from kvsim.planning.remedies import Outcome, Remedy, Trial, find_remedies
 from kvsim.sim.occupancy import schedule_all
 
@@ -55,14 +55,15 @@ class Seen(NamedTuple):
 
 
 def preemptions_of(plans: Sequence[StepPlan]) -> Seen:
-    """Count what the plans of an arm preempt."""
+    """Count what the plans of an arm preempt. What is swapped out is not lost."""
     preempted: Counter[int] = Counter()
     written: dict[int, int] = {}
     lost = computed = 0
     for plan in plans:
-        for request in plan.preempted:
-            preempted[request] += 1
-            lost += written.pop(request, 0)
+        preempted.update(plan.preempted)
+        if plan.preempted:
+            kept = {op.request for op in plan.ops if op.kind is OpKind.SWAP_OUT}
+            lost += sum(written.pop(request, 0) for request in set(plan.preempted) - kept)
         for chunk in plan.chunks:
             written[chunk.request] = chunk.start + chunk.count
             computed += chunk.count
@@ -70,7 +71,7 @@ def preemptions_of(plans: Sequence[StepPlan]) -> Seen:
 
 
 def explain_arm(recorded: RecordedArm) -> Preempting | None:
-    """Why an arm preempted; None if it preempted nobody, or its limits are not known."""
+    """Why an arm preempted; None if it did not, or its limits are not known."""
     seen, engine = preemptions_of(recorded.plans), engine_config(recorded)
     if not seen.preemptions or engine is None:
         return None
