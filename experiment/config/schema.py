@@ -361,11 +361,13 @@ def _check_engine(engine: EngineConfig) -> None:
     Raises:
         UserError: contradicting limits.
     """
-    for name in ("max_num_active_seqs", "max_num_scheduled_tokens"):
-        whole = name.replace("active_", "").replace("scheduled", "batched")
-        value, limit = getattr(engine, name), getattr(engine, whole)
+    for name, other in (
+        ("max_num_active_seqs", "max_num_seqs"),
+        ("max_num_scheduled_tokens", "max_num_batched_tokens"),
+    ):
+        value, limit = getattr(engine, name), getattr(engine, other)
         if value is not None and value > limit:
-            told = {"config_key": f"engine.{name}", "value": value, "other": f"engine.{whole}"}
+            told = {"config_key": f"engine.{name}", "value": value, "other": f"engine.{other}"}
             raise user_error("error.above_other", **told, limit=limit)
     if engine.prefill_schedule_interval > 1 and engine.scheduler == "vllm-0.32":
         raise user_error("error.prefill_interval", version=engine.scheduler)

@@ -118,9 +118,9 @@ class Placement:
 
     def _advance_alone(self, group: SequenceGroup, draft: Draft, make_room: MakeRoom) -> bool:
         request, pool = group.members[0], self.pool
-        if draft.defer_prefills and request.is_prefill_chunk:
-            return True
         prefills = request.is_prefill_chunk
+        if draft.defer_prefills and prefills:
+            return True
         chunk = next_chunk(request, draft.allowance)
         if pool.extra_references:
             if not make_room(group, (chunk,), draft):

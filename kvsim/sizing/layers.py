@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import lcm
 from typing import Any
 
 from kvsim.core.blocks import blocks_needed
@@ -53,7 +52,6 @@ class Serving:
     kv_bytes: int = 2
     tensor_parallel: int = 1
     prefix_caching: bool = True
-    max_length: int = 8192
 
 
 def layer_caches(config: Config, serving: Serving) -> list[LayerCache]:
@@ -160,7 +158,7 @@ def _windows(config: Config, count: int) -> list[Kinds]:
 
 
 def _latent(config: Config, kinds: Kinds) -> Kinds:
-    """Attention with a latent vector, and with an indexer of its own."""
+    """Replace full attention with a latent vector, and an indexer, where the config has them."""
     if not config.get("kv_lora_rank"):
         return kinds
     indexer = ("indexer",) if config.get("index_head_dim") else ()
@@ -298,8 +296,7 @@ def _aligned(caches: list[LayerCache], serving: Serving) -> list[LayerCache]:
     latent = attention[0].kind == "latent"
     kernel = _LATENT_BLOCK if latent else _KERNEL_BLOCK
     least = max(kernel, serving.block_size, _LATENT_HYBRID_BLOCK if latent else 0)
-    size = least * blocks_needed(state, least * token)
-    size = max(serving.block_size, lcm(kernel) * blocks_needed(size, kernel))
+    size = kernel * blocks_needed(least * blocks_needed(state, least * token), kernel)
     page = size * token
     return [
         replace(cache, block_size=size, page_padded=page if page != cache.page_bytes else None)

@@ -24,7 +24,7 @@ from kvsim.core.blocks import blocks_needed
 LayerKind = Literal["full", "latent", "window", "chunked", "state"]
 # Kinds that keep every token.
 _WHOLE = ("full", "latent")
-# Groups are as large as the largest gathering if that has less than so many times the smallest.
+# Below this ratio of the largest kind to the smallest, a group takes as many layers as the largest.
 _ALIKE = 1.5
 _UNLIMITED = 1 << 62
 
@@ -127,11 +127,7 @@ def _blocks(cache: LayerCache, service: Service, length: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The groups of a model.
-
-    Attributes:
-        padding_layers: layers that would fill the groups, whose memory stays unused.
-    """
+    """The groups of a model."""
 
     groups: tuple[CacheGroup, ...]
 
@@ -142,7 +138,7 @@ class Layout:
 
     @property
     def padding_layers(self) -> int:
-        """Layers that are missing in groups smaller than the largest."""
+        """Layers that would fill the smaller groups; their memory stays unused."""
         sizes = [len(group.layers) for group in self.groups]
         return sum(max(sizes) - size for size in sizes)
 

@@ -58,7 +58,7 @@ def ours(asked: dict[str, Any]) -> dict[str, Any]:
     serving = Serving(
         asked["block_size"], kv_bytes=1 if asked.get("kv") == "fp8" else 2,
         tensor_parallel=asked.get("ranks", 1),
-        prefix_caching=asked["caching"], max_length=asked["max_length"],
+        prefix_caching=asked["caching"],
     )  # fmt: skip
     service = Service(asked["max_length"], asked["batched"], 2 if asked["async"] else 1)
     try:
