@@ -251,7 +251,7 @@ class ArmResult(_Result):
     ``kv_dtype`` is None where that is what the cache holds; ``scale_bytes`` are those of a block
     beside its slots. ``packing`` is what :class:`experiment.events.WeightsPacked` says, None where
     the log holds none. ``problems`` are contradictions found while replaying. ``simulator`` is None
-    for arms that the simulator does not stand for, ``preempting`` for those that preempted nobody.
+    for arms that the simulator does not stand for, ``preempting`` for those without preemption.
     """
 
     arm: str

@@ -45,7 +45,7 @@ Tick = Callable[[int], None]
 _CAPACITY_FACTOR = 4
 _CAPACITIES = 6
 _REPLAYS_OF_ONE = 16
-# Remedies for preemption take some twenty simulations: of traces with at most so many requests.
+# Most requests of a trace for which remedies are sought: that takes some twenty simulations.
 _REMEDIES_UP_TO = 2_000
 PREEMPTIONS: tuple[PreemptionKind, ...] = ("recompute", "swap")
 

@@ -110,7 +110,7 @@ class WaitReason(StrEnum):
     WATERMARK = "watermark"  # free blocks beyond the watermark
     TOKENS = "tokens"  # the token budget of the step
     SEQS = "seqs"  # the limit of running sequences
-    PREEMPTION = "preemption"  # a step that preempts admits nobody
+    PREEMPTION = "preemption"  # a step that preempts admits no request
     INTERVAL = "interval"  # prefill_schedule_interval
 
 

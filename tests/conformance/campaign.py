@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from oracle import Oracle, first_difference, shrunk, sources, traits, unwritten_blocks_found
@@ -26,8 +26,10 @@ from experiment.arms.launch import find_vllm
 
 CACHE = Path(".venv-vllm/sources")
 _BATCH = 250
-# Every so many workloads are also scheduled asynchronously.
+# One workload in ten is scheduled asynchronously too.
 _ASYNC_EACH = 10
+# Starting vLLM takes longer than a batch; it ends with the process that asks it.
+_oracle = cache(Oracle)
 _SHARES = ("preempts", "prefix hits", "aborts", "priorities", "chunked prefill")
 
 
@@ -64,7 +66,7 @@ def compare_seeds(
     python: str, unpacked: Path | None, version: str, seeds: Sequence[int]
 ) -> tuple[Counter[str], list[Workload]]:
     """Count what the workloads show; return those that differ, made small."""
-    vllm = Oracle(python, "vllm_scheduler.py", unpacked)
+    vllm = _oracle(python, "vllm_scheduler.py", unpacked)
     seen: Counter[str] = Counter()
     different = []
 
@@ -85,7 +87,6 @@ def compare_seeds(
         if not seed % _ASYNC_EACH:
             seen += sums(theirs, "synchronous")
             seen += sums(vllm.ask({**workload, "async": True}), "asynchronous")
-    vllm.close()
     return seen, different
 
 

@@ -32,13 +32,13 @@ SAMPLE = (
     "llama-3.1-8b", "gpt-oss-20b", "deepseek-v2-lite", "qwen3-next-80b-a3b", "falcon-h1-7b",
     "granite-4.0-h-tiny", "jamba-1.5-mini", "lfm2-8b-a1b",
 )  # fmt: skip
-# So many are built; the others need a GPU, a newer Transformers, or fields beyond the cache's, and
-# eight ranks often do not divide the heads.
+# Least number of configs built. The others need a GPU, a newer Transformers, or fields beyond the
+# cache's, and eight ranks often do not divide the heads.
 BUILT: list[tuple[dict[str, Any], int]] = [
     ({}, 71), ({"ranks": 2}, 71), ({"ranks": 8}, 61), ({"kv": "fp8", "block_size": 64}, 71),
     ({"max_length": 32_768, "caching": False, "async": False, "block_size": 32}, 60),
 ]  # fmt: skip
-# Their sources lack a field that vLLM takes from a class of its own.
+# Their sources lack a field for which vLLM's own config class has a default.
 INCOMPLETE = ("command-a", "nemotron-nano-12b-v2", "zamba2-2.7b")
 
 

@@ -7,17 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 from oracle import Oracle, first_difference, traits, unwritten_blocks_found
+from scheduling import CROWD
 from workloads import Workload, our_steps, random_workload
 
 from experiment.vllm_setup import VERSION
 
 OURS = "vllm-0.32"  # the rules of the tested version
 WORKLOADS = 200
-# Prompt and new tokens of requests that 63 blocks of 32 are too few for.
-CROWD = [
-    (700, 60), (650, 80), (600, 100), (720, 40), (500, 120), (680, 60), (640, 90), (710, 30),
-    (560, 110), (690, 70),
-]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -12,18 +12,17 @@ from __future__ import annotations
 
 import json
 import os
-import pathlib
 import sys
-import tempfile
 from collections.abc import Mapping
 from typing import Any
 
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "CRITICAL")
 
 import torch
-from vllm.config import CacheConfig, ModelConfig, SchedulerConfig, VllmConfig
+from vllm.config import ModelConfig, VllmConfig
 from vllm.v1 import kv_cache_interface as kv
 from vllm.v1.core import kv_cache_utils as utils
+from vllm_configs import layout_config, llama
 
 try:  # where it is since 0.33
     from vllm.v1.core import kv_cache_planning as planning
@@ -31,26 +30,13 @@ except ImportError:
     planning = None
 
 MAX_LENGTH = 1 << 20
-_MODEL = {
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64,
-    "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 1,
-    "num_key_value_heads": 1, "head_dim": 64, "vocab_size": 32000,
-    "max_position_embeddings": MAX_LENGTH, "torch_dtype": "bfloat16",
-}  # fmt: skip
 
 
 def answer(model: ModelConfig, ask: Mapping[str, Any]) -> dict[str, Any]:
     """Lay out ``ask``: layers, block_size, bytes, max_length, batched, async, caching."""
     model.max_model_len = ask["max_length"]
-    cache = CacheConfig(block_size=ask["block_size"], enable_prefix_caching=ask["caching"])
-    scheduling = SchedulerConfig(
-        max_model_len=ask["max_length"], max_num_batched_tokens=ask["batched"], max_num_seqs=1,
-        is_encoder_decoder=False, async_scheduling=False,
-    )  # fmt: skip
-    config = VllmConfig(model_config=model, cache_config=cache, scheduler_config=scheduling)
-    scheduling.async_scheduling = ask["async"]  # afterwards: the platform for CPUs forbids it
-    cache.kv_cache_layout = "NHD"
-    cache.mamba_cache_mode = "align" if ask["caching"] else "none"
+    config = layout_config(model, ask)
+    config.cache_config.mamba_cache_mode = "align" if ask["caching"] else "none"
     specs = {f"{i}": spec(layer, ask["block_size"]) for i, layer in enumerate(ask["layers"])}
     return found(config, specs, ask["bytes"])
 
@@ -95,13 +81,7 @@ def spec(layer: Mapping[str, Any], block_size: int) -> kv.KVCacheSpec:
 
 def main() -> None:
     """Answer each ask of the standard input."""
-    with tempfile.TemporaryDirectory() as place:
-        text = json.dumps(_MODEL)
-        (pathlib.Path(place) / "config.json").write_text(text, encoding="utf-8")
-        model = ModelConfig(
-            model=place, skip_tokenizer_init=True, dtype="bfloat16", max_model_len=MAX_LENGTH,
-            enforce_eager=True,
-        )  # fmt: skip
+    with llama(MAX_LENGTH) as model:
         for line in sys.stdin:
             print(json.dumps(answer(model, json.loads(line))), flush=True)
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import pathlib
 import socket
 import sys
 import tempfile
@@ -24,14 +23,7 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "CRITICAL")
 
 import torch
 import vllm_layouts
-from vllm.config import (
-    CacheConfig,
-    ModelConfig,
-    SchedulerConfig,
-    VllmConfig,
-    get_layers_from_vllm_config,
-    set_current_vllm_config,
-)
+from vllm.config import VllmConfig, get_layers_from_vllm_config, set_current_vllm_config
 from vllm.distributed import get_tp_group, init_distributed_environment, initialize_model_parallel
 from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
 from vllm.model_executor.layers.fused_moe.config import FusedMoEParallelConfig
@@ -40,28 +32,20 @@ from vllm.platforms import current_platform
 from vllm.platforms.interface import Platform
 from vllm.v1.attention.backend import MultipleOf
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+from vllm_configs import layout_config, model_config
 
 
 def answer(ask: Mapping[str, Any], place: str) -> dict[str, Any]:
     """Build ``ask``: config, block_size, bytes, max_length, batched, async, caching, ranks, kv."""
     ranks = ask.get("ranks", 1)
     get_tp_group().world_size = ranks  # layers ask it how many share them, and send nothing
-    (pathlib.Path(place) / "config.json").write_text(json.dumps(ask["config"]), encoding="utf-8")
-    model = ModelConfig(
-        model=place, skip_tokenizer_init=True, dtype="bfloat16", max_model_len=ask["max_length"],
-        enforce_eager=True,
-    )  # fmt: skip
-    cache = CacheConfig(block_size=ask["block_size"], enable_prefix_caching=ask["caching"])
-    scheduling = SchedulerConfig(
-        max_model_len=ask["max_length"], max_num_batched_tokens=ask["batched"], max_num_seqs=1,
-        is_encoder_decoder=False, async_scheduling=False,
-    )  # fmt: skip
-    config = VllmConfig(model_config=model, cache_config=cache, scheduler_config=scheduling)
-    scheduling.async_scheduling = ask["async"]
+    model = model_config(place, ask["config"], ask["max_length"])
+    config = layout_config(model, ask)
+    cache = config.cache_config
     config.parallel_config.tensor_parallel_size = ranks
-    cache.block_size = ask["block_size"]  # and takes blocks of its own
-    cache.cache_dtype = ask.get("kv", "auto")  # which it does not support either
-    cache.kv_cache_layout = "NHD"
+    # Afterwards: the platform for CPUs takes other blocks, and no fp8.
+    cache.block_size = ask["block_size"]
+    cache.cache_dtype = ask.get("kv", "auto")
     kinds = getattr(model.hf_text_config, "layer_types", None)
     if kinds is None or all(kind == "sliding_attention" for kind in kinds):
         cache.sliding_window = model.get_sliding_window()  # as EngineArgs: one for all layers

@@ -17,9 +17,7 @@ from __future__ import annotations
 import collections
 import json
 import os
-import pathlib
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -36,15 +34,10 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
+from vllm_configs import llama
 
 MAX_LENGTH = 8192
 STOP = 29_999
-_MODEL = {
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64,
-    "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 1,
-    "num_key_value_heads": 1, "head_dim": 64, "vocab_size": 32000,
-    "max_position_embeddings": MAX_LENGTH, "torch_dtype": "bfloat16",
-}  # fmt: skip
 _LIMITS = (
     "max_num_seqs", "max_num_active_seqs", "max_num_batched_tokens", "max_num_scheduled_tokens",
     "long_prefill_token_threshold", "long_prefill_token_threshold_adaptive",
@@ -177,12 +170,7 @@ class Asked:
 
 def main() -> None:
     """Answer each workload of the standard input."""
-    with tempfile.TemporaryDirectory() as place:
-        (pathlib.Path(place) / "config.json").write_text(json.dumps(_MODEL), encoding="utf-8")
-        model = ModelConfig(
-            model=place, skip_tokenizer_init=True, dtype="bfloat16", max_model_len=MAX_LENGTH,
-            enforce_eager=True,
-        )  # fmt: skip
+    with llama(MAX_LENGTH) as model:
         for line in sys.stdin:
             print(json.dumps(list(Asked(model, json.loads(line)).steps())), flush=True)
 

@@ -12,6 +12,12 @@ from kvsim.core.request import final_tokens
 from kvsim.core.scheduler import Request, Scheduler, SchedulerConfig
 from kvsim.core.step import FinishReason, OpKind, StepPlan
 
+# Prompt and new tokens of requests that 63 blocks of 32 are too few for.
+CROWD = [
+    (700, 60), (650, 80), (600, 100), (720, 40), (500, 120), (680, 60), (640, 90), (710, 30),
+    (560, 110), (690, 70),
+]  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Workload:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from scheduling import CROWD
 from streams import Listed, Watched, watched
 
 from kvsim.core.blocks import BlockPool
@@ -218,15 +219,11 @@ def test_admission_decides_how_often_is_preempted(
     blocks: int, admission: Any, preempted: int
 ) -> None:
     """vLLM's scheduler preempts so too: see conformance/test_vllm_scheduler.py."""
-    crowd = [
-        (700, 60), (650, 80), (600, 100), (720, 40), (500, 120), (680, 60), (640, 90), (710, 30),
-        (560, 110), (690, 70),
-    ]  # fmt: skip
     config = SimConfig(
         "paged", budget_bytes=blocks * 32, slot_bytes=1, max_length=1024, block_size=32,
         max_num_batched_tokens=256, admission=admission,
     )  # fmt: skip
-    found = simulate(Listed([(0, prompt, new) for prompt, new in crowd]), config)
+    found = simulate(Listed([(0, prompt, new) for prompt, new in CROWD]), config)
     assert found.preemptions.total == preempted
 
 
