@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 from experiment.analysis.preemption import Seen, explained
 from experiment.record.simulation import SCHEMA_VERSION
@@ -47,7 +47,7 @@ _CAPACITIES = 6
 _REPLAYS_OF_ONE = 16
 # Most requests of a trace for which remedies are sought: that takes some twenty simulations.
 _REMEDIES_UP_TO = 2_000
-PREEMPTIONS: tuple[PreemptionKind, ...] = ("recompute", "swap")
+PREEMPTIONS: tuple[PreemptionKind, ...] = get_args(PreemptionKind)
 
 
 class Watcher(Protocol):

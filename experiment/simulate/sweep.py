@@ -123,7 +123,7 @@ def make_cells(grid: Mapping[str, Any]) -> list[SweepCell]:
             params["known"] = ", ".join(PRESETS)
         code = error.code
         if "choices" in params:
-            code, params["choices"] = "not_a_choice", ", ".join(params["choices"])  # type: ignore[arg-type]
+            code, params["choices"] = "not_a_choice", ", ".join(params["choices"])
         raise user_error(f"error.sweep.{code}", **params) from error
     except UnknownModelError as error:
         raise unknown_model(error) from error

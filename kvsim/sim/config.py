@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from kvsim.accounting.slots import PoolShape
+from kvsim.coded_error import CodedError
 from kvsim.core.limits import Admission, PreemptionKind, SchedulerConfig, SchedulerVersion
 from kvsim.core.queues import SchedulingPolicy
 from kvsim.latency.roofline import Latency, LinearLatency, roofline
@@ -23,19 +24,13 @@ CONTIGUOUS = tuple(policy for policy in SIM_POLICIES if not policy.startswith("p
 _MEMORY_SHARE = 0.9
 
 
-class SimulationError(Exception):
+class SimulationError(CodedError):
     """A simulation cannot start or continue.
 
     Attributes:
         code: the kind of error, e.g. ``pool_too_small``; a translation key.
         params: values for the message.
     """
-
-    def __init__(self, code: str, **params: object) -> None:
-        self.code = code
-        self.params: dict[str, object] = params
-        given = ", ".join(f"{name}={value}" for name, value in params.items())
-        super().__init__(f"{code}: {given}")
 
 
 @dataclass(frozen=True, slots=True)

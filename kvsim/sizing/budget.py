@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kvsim.coded_error import CodedError
 from kvsim.sizing.geometry import KVGeometry
 from kvsim.sizing.gpus import GPUFacts
 from kvsim.sizing.models import ModelFacts
@@ -12,7 +13,7 @@ from kvsim.sizing.models import ModelFacts
 ASSUMED_OVERHEAD = 1 << 30
 
 
-class PlanError(Exception):
+class PlanError(CodedError):
     """A plan is impossible.
 
     Attributes:
@@ -22,11 +23,6 @@ class PlanError(Exception):
             ``uneven``: heads cannot be split over that many GPUs.
         params: values for the message.
     """
-
-    def __init__(self, code: str, **params: int) -> None:
-        given = ", ".join(f"{name}={value}" for name, value in params.items())
-        super().__init__(f"{code}: {given}")
-        self.code, self.params = code, params
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
+from kvsim.coded_error import CodedError
 from kvsim.core.blocks import blocks_needed
 
 LayerKind = Literal["full", "latent", "window", "chunked", "state"]
@@ -29,7 +30,7 @@ _ALIKE = 1.5
 _UNLIMITED = 1 << 62
 
 
-class LayoutError(ValueError):
+class LayoutError(CodedError):
     """vLLM has no layout for these layers, or starts no request in this memory.
 
     Attributes:
@@ -37,11 +38,6 @@ class LayoutError(ValueError):
             does not fit.
         params: values for the message.
     """
-
-    def __init__(self, code: str, **params: int | str) -> None:
-        given = ", ".join(f"{name}={value}" for name, value in params.items())
-        super().__init__(f"{code}: {given}")
-        self.code, self.params = code, params
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,11 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import kvsim
+from kvsim.coded_error import CodedError
+from kvsim.core.limits import PreemptionKind
 from kvsim.files import file_sha256
 from kvsim.sim.config import CONTIGUOUS, SIM_POLICIES
 from kvsim.sizing.gpus import find_gpu
@@ -48,7 +50,7 @@ MAX_CELLS = 1_000_000
 _NEEDED = ("policy", "model", "gpu", "trace")
 
 
-class SweepError(ValueError):
+class SweepError(CodedError):
     """The grid has no valid cells.
 
     Attributes:
@@ -57,10 +59,6 @@ class SweepError(ValueError):
             a translation key.
         params: values for the message.
     """
-
-    def __init__(self, code: str, **params: object) -> None:
-        super().__init__(f"{code}: {params}")
-        self.code, self.params = code, params
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +176,7 @@ def _check(axes: Mapping[str, Sequence[Any]]) -> None:
     for gpu in axes["gpu"]:
         find_gpu(gpu)
     for kind in axes.get("preemption", ()):
-        kinds = ("recompute", "swap")
+        kinds = get_args(PreemptionKind)
         if kind not in kinds:
             raise SweepError("bad_value", axis="preemption", value=kind, choices=kinds)
     synthetic = [name for name in axes["trace"] if name in PRESETS]

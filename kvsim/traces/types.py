@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
+from kvsim.coded_error import CodedError
+
 NANOSECONDS = 1_000_000_000
 
 BadRowPolicy = Literal["strict", "skip"]
@@ -43,19 +45,13 @@ REASONS = (
 LONGEST_NS = 1 << 62
 
 
-class TraceError(Exception):
+class TraceError(CodedError):
     """A trace cannot be read.
 
     Attributes:
         code: one of :data:`ERROR_CODES`.
         params: values for the message; ``file``, and the known parts of :class:`Place`.
     """
-
-    def __init__(self, code: str, **params: object) -> None:
-        self.code = code
-        self.params: dict[str, object] = params
-        given = ", ".join(f"{name}={value}" for name, value in params.items())
-        super().__init__(f"{code}: {given}")
 
 
 class TraceRequest(NamedTuple):
