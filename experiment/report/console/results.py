@@ -184,15 +184,19 @@ def _show_simulator(out: Console, results: Results) -> None:
 
 def show_preempting(out: Console, results: Results) -> None:
     """Why requests were preempted, and what would have prevented it."""
-    found = [(arm.arm, arm.preempting) for arm in results.arms if arm.preempting is not None]
+    found = [(arm_name(out.t, arm.arm), arm.preempting) for arm in results.arms if arm.preempting]
+    show_reasons(out, found)
+
+
+def show_reasons(out: Console, found: Sequence[tuple[str, Preempting]]) -> None:
+    """The same for arms or policies by name."""
     if found:
         out.line(out.t("preemption.title"), "bold")
-    for arm, why in found:
-        show_why(out, arm_name(out.t, arm), why)
+    for name, why in found:
+        _show_reason(out, name, why)
 
 
-def show_why(out: Console, name: str, why: Preempting) -> None:
-    """The same of one arm or policy."""
+def _show_reason(out: Console, name: str, why: Preempting) -> None:
     text, before = out.t.message(why.text), out.t.message(why.before)
     out.paragraph(out.t("preemption.line", arm=name, text=text, before=before), indent=2)
     if why.remedies:

@@ -12,7 +12,7 @@ from rich.text import Text
 from experiment.analysis.results import Preempting
 from experiment.report.console.display import showing
 from experiment.report.console.reporter import ConsoleReporter
-from experiment.report.console.results import show_why
+from experiment.report.console.results import show_reasons
 from experiment.report.facts.simulation import (
     Fact,
     limit_facts,
@@ -92,7 +92,9 @@ class SimulationConsole(ConsoleReporter):
         if data["interrupted"]:
             self.paragraph(self.t("sim.interrupted"), "bold yellow")
         if not self.quiet:
-            self._show_preempting(data)
+            found = data.get("preempting", ())
+            whys = [(one["policy"], Preempting.model_validate(one["why"])) for one in found]
+            show_reasons(self, whys)
         if not self.details:
             self._show_brief(cells, files)
             return
@@ -106,13 +108,6 @@ class SimulationConsole(ConsoleReporter):
         self.section("section.files")
         for file in files:
             self.path(file)
-
-    def _show_preempting(self, data: Data) -> None:
-        found = data.get("preempting", ())
-        if found:
-            self.line(self.t("preemption.title"), "bold")
-        for each in found:
-            show_why(self, each["policy"], Preempting.model_validate(each["why"]))
 
     def _show_brief(self, cells: Sequence[Cell], files: Sequence[str]) -> None:
         """A row for each policy, and the page that has the rest."""
