@@ -317,12 +317,12 @@ def accepted_model(directory: Path, name: str, max_length: int) -> tuple[Any, An
     """
     check_files(directory)
     with memory_limit(directory):
-        model_config = read_model_config(directory, name)
         try:
+            model_config = read_model_config(directory, name)
             check_model(model_config, name, max_length)
             return model_config, _probed(model_config, name)
         except UserError as error:
-            raise with_advice(error, model_config.model_type, name) from error
+            raise with_advice(error) from error
 
 
 def _probed(model_config: Any, name: str) -> Any:

@@ -31,13 +31,21 @@ _RECURRENT_TYPES = ("rwkv", "xlstm", "recurrent_gemma")
 _OF_ENCODERS = ("encoder_layers", "num_encoder_layers", "encoder_config")
 # They repeat heads before attention, and cannot be probed without weights.
 REPEATED_HEADS = ("jetmoe",)
-_NO_CACHE = ("openai-gpt",)
+_NO_CACHE = ("openai-gpt", "reformer", "xlnet")
 # They add positions to scores by the length of the cache, which of a static one is its capacity.
 _ADDED_POSITIONS = ("cpmant", "mpt")
 # Transformers before it gives BLOOM a mask from which it cannot tell positions, for a static cache.
 _BLOOM_SINCE = (5, 21)
 _LATENT_TYPES = ("indexed", "compressed")
 _CHUNKED = "chunked_attention"
+# Why the table of families has no cache of another kind, by the reason of kvsim.
+_REASONS = {
+    "encoder_decoder": "encoder",
+    "cross_attention": "encoder",
+    "recurrent": "state",
+    "layer_types": "state",
+    "indexer": "latent",
+}
 _LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 _MOST_LAYERS = 512
 _POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
@@ -50,11 +58,15 @@ def read_model_config(directory: Path, name: str) -> Any:
         UserError: unreadable, requires remote code, or a type that Transformers does not know.
     """
     from transformers import AutoConfig
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     silence_libraries()
     raw = read_object(directory / "config.json", name)
+    family = raw.get("model_type")
+    if not isinstance(family, str):
+        raise user_error("error.model.no_type", model=name)
     if raw.get("auto_map"):
-        raise user_error("error.model.remote_code", model=name)
+        raise user_error("error.model.remote_code", model=name, family=family)
     _check_implementations(raw, name)
     _check_layer_count(raw, name)
     try:
@@ -62,12 +74,9 @@ def read_model_config(directory: Path, name: str) -> Any:
     except MemoryError:
         raise
     except Exception as error:  # validators of a config may raise anything
-        raise user_error(
-            "error.model.unknown_type",
-            model=name,
-            model_type=str(raw.get("model_type")),
-            detail=one_line(error),
-        ) from error
+        key = "error.model.unbuildable" if family in CONFIG_MAPPING else "error.model.unknown_type"
+        detail = one_line(error)
+        raise user_error(key, model=name, family=family, detail=detail) from error
 
 
 def check_model(config: Any, name: str, max_length: int) -> None:
@@ -96,9 +105,9 @@ def _check_model(config: Any, name: str, max_length: int) -> None:
     _check_layers(config, values, name)
     _check_window(config, values, name, max_length)
     if values.get("kv_lora_rank"):
-        raise user_error("error.model.latent", model=name)
+        raise _refused(name, "latent", config)
     if config.model_type in _ADDED_POSITIONS or _is_old_bloom(config.model_type):
-        raise user_error("error.model.positions", model=name, model_type=config.model_type)
+        raise _refused(name, "positions", config)
     _check_sizes(config, name)
     positions = max_positions(values)
     if positions is not None and max_length > positions:
@@ -187,16 +196,20 @@ def _check_decoder(config: Any, name: str) -> None:
         or config.model_type == "trocr"
         or any(getattr(config, field, None) is not None for field in _OF_ENCODERS)
     ):
-        raise user_error("error.model.encoder_decoder", model=name, model_type=config.model_type)
+        raise _refused(name, "encoder", config)
     if config.model_type in _NO_CACHE:
-        raise user_error("error.model.no_cache", model=name, model_type=config.model_type)
+        raise _refused(name, "no_cache", config)
     known = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type)
     named = config.architectures or ([known] if isinstance(known, str) else list(known or ()))
     # BERT-like encoders also have a causal head, which is meaningless without is_decoder.
     encoder = hasattr(config, "type_vocab_size") and not getattr(config, "is_decoder", True)
-    if known is None or encoder or not any(_is_causal(each) for each in named):
+    if encoder:
+        raise _refused(name, "encoder", config)
+    if known is None or not any(_is_causal(each) for each in named):
         shown = ", ".join(named) or config.model_type
-        raise user_error("error.model.not_causal", model=name, architecture=shown)
+        raise user_error(
+            "error.model.not_causal", model=name, family=config.model_type, architecture=shown
+        )
 
 
 def _is_causal(architecture: str) -> bool:
@@ -218,12 +231,12 @@ def _check_layers(config: Any, values: Mapping[str, Any], name: str) -> None:
     )
     # A hybrid model may use only attention layers.
     if recurrent and not types & {_FULL, _SLIDING}:
-        raise user_error("error.model.recurrent", model=name, model_type=config.model_type)
+        raise _refused(name, "state", config)
     other = sorted(types - {_FULL, _SLIDING, _CHUNKED})
     if any(kind.startswith(_LATENT_TYPES) for kind in other):
-        raise user_error("error.model.latent", model=name)
+        raise _refused(name, "latent", config)
     if other:
-        raise user_error("error.model.layer_types", model=name, types=", ".join(other))
+        raise _refused(name, "state", config)
 
 
 def _check_window(config: Any, values: Mapping[str, Any], name: str, max_length: int) -> None:
@@ -236,7 +249,11 @@ def _check_window(config: Any, values: Mapping[str, Any], name: str, max_length:
         window, slides = values.get("attention_chunk_size"), True
     if slides and window and window < max_length:
         raise user_error(
-            "error.model.sliding_window", model=name, window=window, max_length=max_length
+            "error.model.sliding_window",
+            model=name,
+            family=config.model_type,
+            window=window,
+            max_length=max_length,
         )
 
 
@@ -254,17 +271,15 @@ def _check_sizes(config: Any, name: str) -> None:
 
 
 def _other_cache(config: Any, name: str, error: UnsupportedGeometryError) -> UserError:
-    kind = config.model_type
-    if error.reason in ("encoder_decoder", "cross_attention"):
-        return user_error("error.model.encoder_decoder", model=name, model_type=kind)
-    if error.reason in ("recurrent", "layer_types"):
-        return user_error("error.model.recurrent", model=name, model_type=kind)
-    if error.reason == "indexer":
-        return user_error("error.model.latent", model=name)
     if error.reason == "unknown_key":
         return user_error("error.model.unknown_key", model=name, config_key=error.detail)
-    why = message(f"geometry.{error.reason}").model_dump()
-    return user_error("error.model.cache_layout", model=name, why=why)
+    return _refused(name, _REASONS.get(error.reason, "layout"), config)
+
+
+def _refused(name: str, reason: str, config: Any) -> UserError:
+    """A refusal for one of the reasons in ``families.reason``."""
+    why = message(f"families.reason.{reason}").model_dump()
+    return user_error("error.model.refused", model=name, family=config.model_type, why=why)
 
 
 def _missing(name: str, error: Exception) -> UserError:

@@ -21,20 +21,19 @@ from experiment.text.messages import Message, message
 from kvsim.sizing.models import UnknownModelError, find_model
 from kvsim.spelling import nearest
 
-# Reasons for a refusal, by the texts under ``error.model`` that give them.
-REASONS: Mapping[str, tuple[str, ...]] = {
-    "encoder": ("encoder_decoder", "not_causal"),
-    "state": ("recurrent", "layer_types"),
-    "latent": ("latent",),
-    "window": ("sliding_window",),
-    "positions": ("positions",),
-    "layout": ("cache_layout",),
-    "no_cache": ("no_cache",),
-    "remote_code": ("remote_code",),
+# Reasons for a refusal: texts under ``families.reason``.
+REASONS = (
+    "encoder", "state", "latent", "window", "positions", "layout", "no_cache", "remote_code",
+)  # fmt: skip
+_OF_ERRORS: Mapping[str, str] = {
+    "error.model.not_causal": "encoder",
+    "error.model.sliding_window": "window",
+    "error.model.remote_code": "remote_code",
+    "error.model.unknown_type": "unknown_type",
 }
+_WELL_KNOWN = ("llama", "qwen3", "gpt2")
 
-
-RESULTS = ("equal", "unequal", "refused", "not_built")
+RESULTS = ("equal", "unequal", "refused")
 ATTENTION = ("paged", "own")  # whose the paged engine runs
 
 
@@ -43,9 +42,9 @@ class Family(NamedTuple):
 
     Attributes:
         family: ``model_type`` of its configs.
-        architecture: the class that Transformers builds; empty where it builds none.
+        architecture: the class that Transformers builds.
         result: one of :data:`RESULTS`.
-        detail: one of :data:`ATTENTION`; the reason; why Transformers builds no tiny model.
+        detail: one of :data:`ATTENTION`, or of :data:`REASONS`.
         transformers: the version.
     """
 
@@ -56,30 +55,28 @@ class Family(NamedTuple):
     transformers: str
 
 
-def reason_of(text: Message) -> str:
-    """The reason of a refusal; the text's own key where it is none of :data:`REASONS`."""
-    refusal = text.params.get("refusal")
-    if refusal is not None:
-        return reason_of(Message.model_validate(refusal))
-    key = text.key.removeprefix("error.model.")
-    return next((reason for reason, keys in REASONS.items() if key in keys), key)
+def reason_of(text: Message) -> str | None:
+    """The reason of a refusal, of :data:`REASONS` or ``unknown_type``; None: another error."""
+    params = text.params
+    if text.key == "error.model.advice":
+        return reason_of(Message.model_validate(params["refusal"]))
+    if text.key == "error.model.refused":
+        return Message.model_validate(params["why"]).key.rpartition(".")[2]
+    return _OF_ERRORS.get(text.key)
 
 
-def with_advice(error: UserError, family: str, name: str) -> UserError:
-    """A refusal of a family, with what runs instead; any other error as it is.
-
-    Args:
-        family: ``model_type`` of the config.
-        name: what the person called the model.
-    """
-    if reason_of(error.text) not in REASONS:
+def with_advice(error: UserError) -> UserError:
+    """A refusal of a family, with what runs instead; any other error as it is."""
+    if reason_of(error.text) is None:
         return error
+    name, family = str(error.text.params["model"]), str(error.text.params["family"])
     running = [row.family for row in families() if row.result == "equal" and row.family != family]
-    close = ", ".join(nearest(family, running, 3))
-    other = message("model.siblings", families=close) if close else None
+    close = nearest(family, running, 3)
+    key = "model.siblings" if close else "model.others"
+    other = message(key, families=", ".join(close or _WELL_KNOWN))
     with suppress(UnknownModelError):
         other = message("model.planned", model=find_model(name).name)
-    advice = {"refusal": error.text.model_dump(), "other": other.model_dump() if other else ""}
+    advice = {"refusal": error.text.model_dump(), "other": other.model_dump()}
     return UserError(message("error.model.advice", **advice), error.exit_code)
 
 
@@ -95,8 +92,8 @@ def families() -> tuple[Family, ...]:
 
 def described(row: Family, t: Translator) -> tuple[str, str]:
     """Result and detail of a row, as texts."""
-    key = {"equal": "attention", "refused": "reason"}.get(row.result)
-    detail = t(f"families.{key}.{row.detail}") if key else row.detail
+    key = "reason" if row.result == "refused" else "attention"
+    detail = t(f"families.{key}.{row.detail}")
     return t(f"families.result.{row.result}"), detail
 
 

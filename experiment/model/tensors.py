@@ -8,21 +8,19 @@ Errors are reported before any arm starts.
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from experiment.model.load import one_line
 from experiment.text.errors import user_error
+from kvsim.files import file_sha256
 
 if TYPE_CHECKING:
     from torch import nn
-import hashlib
-from collections.abc import Callable
-
-from kvsim.files import file_sha256
 
 
 def weights_sha256(files: list[Path], advance: Callable[[int], None] = lambda _: None) -> str:
@@ -41,6 +39,7 @@ def weights_sha256(files: list[Path], advance: Callable[[int], None] = lambda _:
 
 # Dtypes that are loaded directly or converted; others encode quantized numbers.
 _REAL = ("F64", "F32", "F16", "BF16")
+_FURTHER = re.compile("nextn|mtp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ def check_tensors(files: Sequence[Path], directory: Path, built: nn.Module) -> N
 
     Raises:
         UserError: a file is unreadable, or a tensor is missing, has another shape or an unsupported
-            dtype.
+            dtype, or belongs to a layer that the config does not have.
     """
     found: dict[str, Header] = {}
     for file in files:
@@ -79,7 +78,10 @@ def check_tensors(files: Sequence[Path], directory: Path, built: nn.Module) -> N
         if header.kind not in _REAL:
             raise user_error("error.model.tensor_kind", path=str(directory), name=name,
                              kind=header.kind, kinds=", ".join(_REAL))  # fmt: skip
-    _check_complete(places, directory, built)
+    strange = _unknown(places, built)
+    _check_layers(strange, wanted, directory, built)
+    if not strange:
+        _check_complete(places, directory, built)
 
 
 def headers(file: Path) -> dict[str, Header]:
@@ -102,16 +104,46 @@ def headers(file: Path) -> dict[str, Header]:
         raise user_error("error.model.unreadable", path=str(file), detail=detail) from error
 
 
+def _unknown(places: Mapping[str, str | None], built: nn.Module) -> list[str]:
+    """Tensors that the model has no place for and does not ignore."""
+    ignored = getattr(built, "_keys_to_ignore_on_load_unexpected", None) or ()
+    strange = (name for name, place in places.items() if place is None)
+    return [name for name in strange if not any(re.search(each, name) for each in ignored)]
+
+
+def _check_layers(
+    strange: Sequence[str], wanted: Iterable[str], directory: Path, built: nn.Module
+) -> None:
+    """Refuse weights of more layers than the config has.
+
+    Layers that predict further tokens (``num_nextn_predict_layers``, MTP) follow the model's own.
+    """
+    config: Any = built.config
+    values = config.get_text_config().to_dict()
+    if any(values[key] for key in values if _FURTHER.search(key)):
+        return
+    deepest: dict[str, int] = {}
+    for stack, layer in filter(None, map(_layer_of, wanted)):
+        deepest[stack] = max(layer, deepest.get(stack, 0))
+    for name in strange:
+        stack, layer = _layer_of(name) or ("", 0)
+        if layer > deepest.get(stack, layer):
+            raise user_error("error.model.surplus_layers", path=str(directory), name=name,
+                             layers=deepest[stack] + 1)  # fmt: skip
+
+
+def _layer_of(name: str) -> tuple[str, int] | None:
+    """The stack of layers that a tensor belongs to, and its number."""
+    found = re.search(r"(\w+)\.(\d+)\.", name)
+    return (found[1], int(found[2])) if found else None
+
+
 def _check_complete(places: Mapping[str, str | None], directory: Path, built: nn.Module) -> None:
     """Refuse weights that lack a tensor.
 
-    Transformers may combine unknown tensors into missing ones. If there are any, the check is left
-    to loading.
+    Not for weights with unknown tensors, which Transformers may combine into missing ones: loading
+    tells.
     """
-    known = getattr(built, "_keys_to_ignore_on_load_unexpected", None) or ()
-    strange = [name for name, place in places.items() if place is None]
-    if any(not any(re.search(pattern, name) for pattern in known) for name in strange):
-        return
     there = {place for place in places.values() if place is not None}
     shared: dict[int, list[str]] = {}
     for name, parameter in built.named_parameters(remove_duplicate=False):

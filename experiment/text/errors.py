@@ -48,7 +48,9 @@ def _shortened(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     value = value.replace("\n", "\\n")
-    if len(value) <= (_LONG_LIST if ", " in value else _LONG):
+    names = value.split(", ")
+    is_list = len(names) > 1 and max(map(len, names)) <= _HEAD
+    if len(value) <= (_LONG_LIST if is_list else _LONG):
         return value
     text = redacted(value)
     return f"{text[:_HEAD]} … {text[-_HEAD:]}"

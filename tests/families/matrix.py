@@ -24,13 +24,13 @@ from experiment.children.prepare import accepted_model
 from experiment.children.prepare import main as prepare
 from experiment.config.schema import Config
 from experiment.events import Event, PoolReserved, RequestFinished, Step
+from experiment.model.checks import check_model
 from experiment.model.families import Family, reason_of
-from experiment.model.load import one_line
 from experiment.text.errors import UserError
 from experiment.workload.prepared import Prepared
 
 sys.path.append(str(Path(__file__).parent))
-from tiny import FAMILIES, architecture, tiny_config, tiny_model
+from tiny import FAMILIES, architecture, default_config, tiny_config, tiny_model
 
 VERSION = transformers.__version__
 MAX_LENGTH, SHARED = 128, 16
@@ -149,11 +149,15 @@ def run_family(runs: Runs) -> dict[str, dict[int, list[int]]]:
 
 def outcome(family: str) -> Family:
     """A row of the table."""
+    name = architecture(family)
     try:
         config = tiny_config(family)
-    except Exception as error:  # whatever a family's own checks raise
-        return Family(family, "", "not_built", one_line(error, 120), VERSION)
-    name = architecture(family)
+    except Exception:  # whatever a family's own checks raise
+        try:
+            check_model(default_config(family), family, MAX_LENGTH)
+        except UserError as refusal:
+            return Family(family, name, "refused", _reason(refusal), VERSION)
+        raise
     with tempfile.TemporaryDirectory() as place:
         directory = Path(place)
         try:
@@ -162,13 +166,18 @@ def outcome(family: str) -> Family:
             runs = Runs(saved(family, directory))
             found = run_family(runs)
         except UserError as error:
-            return Family(family, name, "refused", reason_of(error.text), VERSION)
+            return Family(family, name, "refused", _reason(error), VERSION)
     reference, *others = found.values()
     alike = all(other == reference for other in others)
     distinct = len({tuple(made[:6]) for made in reference.values()}) == len(LENGTHS)
     attention = "own" if runs.own_attention else "paged"
     result = "equal" if alike and distinct else "unequal"
     return Family(family, name, result, attention, VERSION)
+
+
+def _reason(error: UserError) -> str:
+    """The reason of a refusal; the key of an error that is none."""
+    return reason_of(error.text) or error.text.key
 
 
 def main(families: Sequence[str]) -> None:

@@ -52,6 +52,14 @@ _OWN: dict[str, dict[str, Any]] = {
     },
     "dots3_note_text": {"num_key_value_heads": 4, "head_dim": 192, "per_layer_config": {}},
     "dbrx": {"attn_config": {"kv_n_heads": 2, "rope_theta": 10000.0, "clip_qkv": 8.0}},
+    "gemma4_assistant": {
+        "text_config": {
+            "hidden_size_per_layer_input": 0,
+            "vocab_size_per_layer_input": 0,
+            "num_hidden_layers": 4,
+            "num_kv_shared_layers": 4,
+        }
+    },
     "lfm2": {"layer_types": ["conv", "full_attention"]},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
     "mamba2": {"num_heads": 8, "head_dim": 16},
@@ -68,7 +76,7 @@ def tiny_config(family: str) -> PretrainedConfig:
         Exception: none that Transformers can build; whatever it raised for the first.
     """
     kind = CONFIG_MAPPING[family]
-    defaults, errors = kind().to_dict(), list[Exception]()
+    defaults, errors = default_config(family).to_dict(), list[Exception]()
     for depth in (2, 4):
         for filled in (True, False):  # sizes that are None by default, too
             try:
@@ -80,6 +88,15 @@ def tiny_config(family: str) -> PretrainedConfig:
             else:
                 return config
     raise errors[0]
+
+
+def default_config(family: str) -> PretrainedConfig:
+    """The defaults of a configuration class, with what its own checks want besides."""
+    kind = CONFIG_MAPPING[family]
+    try:
+        return kind()
+    except Exception:  # whatever a family's own checks raise
+        return kind(**_OWN[family])
 
 
 def _shrunk(values: dict[str, Any], depth: int, filled: bool) -> dict[str, Any]:

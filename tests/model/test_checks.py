@@ -10,6 +10,7 @@ import pytest
 
 from experiment.model.builtin import RECIPES
 from experiment.model.checks import check_model, max_positions, read_model_config
+from experiment.model.families import reason_of
 from experiment.text.errors import UserError
 
 SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 99}
@@ -27,18 +28,20 @@ def refusal(tmp_path: Path, max_length: int = 512, **values: Any) -> tuple[str, 
     return caught.value.text.key.removeprefix("error.model."), caught.value.text.params
 
 
+# Errors of one config, whatever its family.
+NO_FAMILY = ("not_causal", "unknown_key", "quantized")
 REFUSED = [
-    ("encoder_decoder", {"model_type": "t5", "d_model": 64, "num_layers": 2}),
-    ("encoder_decoder", {"model_type": "bart", "d_model": 64}),
-    ("not_causal", {"model_type": "bert", "architectures": ["BertForMaskedLM"], **SMALL}),
-    ("not_causal", {"model_type": "bert", **SMALL}),
-    ("not_causal", {"model_type": "roberta", "architectures": ["RobertaForCausalLM"], **SMALL}),
+    ("encoder", {"model_type": "t5", "d_model": 64, "num_layers": 2}),
+    ("encoder", {"model_type": "bart", "d_model": 64}),
+    ("encoder", {"model_type": "bert", "architectures": ["BertForMaskedLM"], **SMALL}),
+    ("encoder", {"model_type": "bert", **SMALL}),
+    ("encoder", {"model_type": "roberta", "architectures": ["RobertaForCausalLM"], **SMALL}),
     ("not_causal", {"model_type": "vit", "architectures": ["ViTForImageClassification"]}),
     ("not_causal", {"model_type": "mistral", "architectures": ["MistralModel"], **GROUPED}),
-    ("sliding_window", {"model_type": "mistral", "sliding_window": 256, **GROUPED}),
-    ("sliding_window", {"model_type": "phi3", "sliding_window": 256, "pad_token_id": 0, **GROUPED}),
+    ("window", {"model_type": "mistral", "sliding_window": 256, **GROUPED}),
+    ("window", {"model_type": "phi3", "sliding_window": 256, "pad_token_id": 0, **GROUPED}),
     (
-        "sliding_window",
+        "window",
         {
             "model_type": "qwen2",
             "use_sliding_window": True,
@@ -48,7 +51,7 @@ REFUSED = [
         },
     ),
     (
-        "sliding_window",
+        "window",
         {
             "model_type": "gpt_neo",
             "hidden_size": 64,
@@ -58,21 +61,22 @@ REFUSED = [
             "window_size": 256,
         },
     ),
-    ("encoder_decoder", {"model_type": "trocr", "d_model": 64}),
+    ("encoder", {"model_type": "trocr", "d_model": 64}),
     ("positions", {"model_type": "mpt", "d_model": 64, "n_layers": 2, "n_heads": 4}),
+    ("no_cache", {"model_type": "xlnet", "d_model": 64, "n_layer": 2, "n_head": 4}),
     ("no_cache", {"model_type": "openai-gpt", "n_embd": 64, "n_layer": 2, "n_head": 4}),
-    ("cache_layout", {"model_type": "gemma4_text", "head_dim": 16, **GROUPED}),
+    ("layout", {"model_type": "gemma4_text", "head_dim": 16, **GROUPED}),
     ("unknown_key", {"model_type": "llama", "num_kv_heads_of_odd_layers": 2, **GROUPED}),
     (
-        "sliding_window",
+        "window",
         {"model_type": "llama4_text", "attention_chunk_size": 256, "head_dim": 16, **GROUPED},
     ),
     ("latent", {"model_type": "deepseek_v3", "kv_lora_rank": 16, **GROUPED}),
     ("latent", {"model_type": "deepseek_v2", "kv_lora_rank": 16, **GROUPED}),
-    ("recurrent", {"model_type": "mamba", "hidden_size": 64, "num_hidden_layers": 2}),
-    ("recurrent", {"model_type": "mamba2", "hidden_size": 64, "num_heads": 2, "head_dim": 64}),
-    ("recurrent", {"model_type": "rwkv", "hidden_size": 64, "num_hidden_layers": 2}),
-    ("layer_types", {"model_type": "qwen3_next", **GROUPED, "num_hidden_layers": 4}),
+    ("state", {"model_type": "mamba", "hidden_size": 64, "num_hidden_layers": 2}),
+    ("state", {"model_type": "mamba2", "hidden_size": 64, "num_heads": 2, "head_dim": 64}),
+    ("state", {"model_type": "rwkv", "hidden_size": 64, "num_hidden_layers": 2}),
+    ("state", {"model_type": "qwen3_next", **GROUPED, "num_hidden_layers": 4}),
     (
         "quantized",
         {"model_type": "llama", "quantization_config": {"quant_method": "gptq"}, **GROUPED},
@@ -82,9 +86,12 @@ REFUSED = [
 
 @pytest.mark.parametrize(("reason", "values"), REFUSED)
 def test_refused_with_the_reason(tmp_path: Path, reason: str, values: dict[str, Any]) -> None:
-    key, params = refusal(tmp_path, **values)
-    assert key == reason
-    assert params["model"] == "some/model"
+    with pytest.raises(UserError) as caught:
+        check_model(config_of(tmp_path, **values), "some/model", 512)
+    text = caught.value.text
+    key = text.key.removeprefix("error.model.")
+    assert key == reason if reason in NO_FAMILY else reason_of(text) == reason
+    assert text.params["model"] == "some/model"
 
 
 ACCEPTED = [
@@ -123,6 +130,7 @@ def test_a_window_is_compared_with_the_maximum_length(tmp_path: Path) -> None:
     values = {"model_type": "mistral", "sliding_window": 511, **GROUPED}
     assert refusal(tmp_path, 512, **values)[1] == {
         "model": "some/model",
+        "family": "mistral",
         "window": 511,
         "max_length": 512,
     }
@@ -148,8 +156,8 @@ def test_code_of_a_repository_is_never_needed(tmp_path: Path) -> None:
         ("{", "bad_config"),
         ("[]", "bad_config"),
         ('{"model_type": "of_the_future"}', "unknown_type"),
-        ("{}", "unknown_type"),
-        ('{"model_type": "llama", "num_attention_heads": 0}', "unknown_type"),
+        ("{}", "no_type"),
+        ('{"model_type": "llama", "num_attention_heads": 0}', "unbuildable"),
     ],
 )
 def test_bad_configs_are_one_clear_error(tmp_path: Path, text: str, key: str) -> None:

@@ -164,6 +164,15 @@ def test_a_tensor_of_another_shape_is_named_before_any_arm(model: Path) -> None:
     assert caught.value.text.key == "error.model.unreadable"
 
 
+def test_weights_of_more_layers_than_the_config_has_are_named(model: Path) -> None:
+    layer = "transformer.h.2.mlp.c_fc.weight"
+    changed(model, lambda some: some.update({layer: torch.zeros(64, 256)}))
+    assert refusal(model) == "error.model.surplus_layers"
+    config = json.loads((model / "config.json").read_text("utf-8"))
+    replace(model / "config.json", json.dumps(config | {"num_nextn_predict_layers": 1}).encode())
+    prepared(model)
+
+
 @pytest.mark.parametrize("kind", [torch.int64, torch.uint8, torch.bool, torch.float8_e4m3fn])
 def test_a_tensor_of_numbers_that_are_none_is_named(kind: torch.dtype, model: Path) -> None:
     changed(model, lambda some: some.update({TENSOR: torch.zeros(64, 192).to(kind)}))

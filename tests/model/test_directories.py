@@ -33,6 +33,7 @@ from experiment.model.builtin import build_model, cache_root
 from experiment.model.load import load_model
 from experiment.model.source import text_warning
 from experiment.text.errors import UserError
+from experiment.text.messages import Message
 
 VOCABULARY = {"vocab_size": 97, "bos_token_id": 1, "eos_token_id": 2}
 HIDDEN: dict[str, Any] = {
@@ -95,8 +96,20 @@ def prepared(place: Path, seed: int = 0, **workload: Any) -> Heard:
 def refusal(place: Path, **workload: Any) -> str:
     with pytest.raises(UserError) as caught:
         prepared(place, **workload)
-    assert str(place) in caught.value.text.params.values()
-    return caught.value.text.key.removeprefix("error.model.")
+    text = caught.value.text
+    if text.key == "error.model.advice":
+        text = Message.model_validate(text.params["refusal"])
+    assert str(place) in text.params.values()
+    return text.key.removeprefix("error.model.")
+
+
+def advice(place: Path) -> dict[str, Any]:
+    """The parameters of what a refusal names instead."""
+    with pytest.raises(UserError) as caught:
+        prepared(place)
+    assert caught.value.text.key == "error.model.advice"
+    other: dict[str, Any] = caught.value.text.params["other"]
+    return dict(other["params"])
 
 
 @pytest.mark.parametrize(
@@ -153,6 +166,23 @@ def test_code_of_a_directory_is_never_run(tmp_path: Path) -> None:
     (mine / "mine.py").write_text("raise SystemExit('ran')", "utf-8")
     assert refusal(mine) == "remote_code"
     assert text_warning(config_of(mine)) is not None
+
+
+@pytest.mark.parametrize(
+    ("values", "families"),
+    [
+        ({"model_type": "lama"}, "llama"),
+        ({"model_type": "qwen3_next"}, "qwen3"),
+        ({"model_type": "of_the_future"}, "llama"),
+        ({"model_type": "mamba", "num_hidden_layers": 2}, "llama"),
+        ({"model_type": "deepseek_v3", "auto_map": {"AutoConfig": "some.Config"}}, "llama"),
+    ],
+)
+def test_a_refusal_names_families_that_run(
+    values: dict[str, Any], families: str, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(values), "utf-8")
+    assert families in advice(tmp_path)["families"].split(", ")
 
 
 @pytest.mark.parametrize("file", ["pytorch_model.bin", "adapter_model.safetensors", "q4.gguf"])
