@@ -48,7 +48,7 @@ from experiment.replay.timeline import (
 from experiment.text.messages import Message, message
 from kvsim.core.request import final_tokens
 from kvsim.sizing.geometry import max_concurrent_requests
-from kvsim.sizing.vllm_capacity import VllmCapacity
+from kvsim.sizing.vllm_capacity import vllm_capacity
 
 
 def engine_result(
@@ -61,7 +61,7 @@ def engine_result(
     foretold = None
     if pool and block_bytes:
         blocks = pool.budget_bytes // block_bytes
-        foretold = VllmCapacity(blocks, said.block_size, said.max_length)
+        foretold = vllm_capacity(blocks, said.block_size, said.max_length)
     same = {"arm", "event", "t_ns", "block_size"}
     return EngineResult(
         **said.model_dump(exclude=same),

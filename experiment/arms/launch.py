@@ -227,9 +227,10 @@ def check_capacity(arm: str, device: str, model: ModelPrepared, workload: Worklo
     geometry = KVGeometry(model.layers, model.kv_heads, model.head_dim, model.element_bytes)
     if arm == VLLM:
         size = vllm_block_size(workload.block_size, device)
-        capacity = vllm_capacity(geometry, workload.budget_bytes, size, workload.max_length)
+        there = geometry.blocks_in(workload.budget_bytes, size)
+        capacity = vllm_capacity(there, size, workload.max_length)
         if not capacity.starts:
-            blocks = capacity.blocks_per_request + NULL_BLOCKS
+            blocks = capacity.request_blocks + NULL_BLOCKS
             needed = blocks * size * geometry.bytes_per_token
             raise user_error("error.vllm_budget_small", budget=workload.budget_bytes, needed=needed)
     elif arm == TRANSFORMERS_PAGED:

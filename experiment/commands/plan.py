@@ -10,7 +10,7 @@ from typing import Any
 from experiment.commands import simulation_options as words
 from experiment.commands.parser import attribute, make_parser, parse
 from experiment.commands.values import number, whole
-from experiment.files.bounded_reading import check_replaceable
+from experiment.files.bounded_reading import check_replaceable, is_replaceable
 from experiment.files.os_errors import writing
 from experiment.record.log import write_atomic
 from experiment.simulate.plan import plan as make_plan
@@ -20,7 +20,8 @@ from experiment.text.errors import ExitCode, user_error
 
 OPTIONS = {
     **words.MODEL, "--prompt-tokens": "N", "--new-tokens": "N", **words.TRACE,
-    "--skip-bad-rows": None, "--out": "FILE",
+    "--skip-bad-rows": None, "--max-num-batched-tokens": "N", "--no-async-scheduling": None,
+    "--no-enable-prefix-caching": None, "--out": "FILE",
 }  # fmt: skip
 
 
@@ -33,18 +34,21 @@ def plan(arguments: list[str], t: Translator) -> int:
     options = parse(make_parser(t, "plan", OPTIONS), arguments)
     if words.shows_list(options, t):
         return ExitCode.OK
-    check_replaceable(options.out, "plan", "--out")
+    _check_out(options.out)
     words.check_needed(options, *(() if options.trace else ("--prompt-tokens", "--new-tokens")))
     rate = number("--rate", options.rate, above=0) if options.trace is None else None
     data = make_plan(
         options.model, options.gpu, _requests(options), words.memory_of(options), rate=rate,
+        max_num_batched_tokens=whole("--max-num-batched-tokens", options.max_num_batched_tokens),
+        async_scheduling=not options.no_async_scheduling,
+        prefix_caching=not options.no_enable_prefix_caching,
         **words.sizes_of(options),
     )  # fmt: skip
     from experiment.report.console.plan import show_plan
 
     show_plan(data, t.lang, options.ascii)
     if options.out:
-        _write(Path(options.out), data)
+        _write(Path(options.out), data, t.lang)
     return ExitCode.OK
 
 
@@ -60,6 +64,25 @@ def _requests(options: argparse.Namespace) -> TraceOptions | list[tuple[int, int
     return [(whole("--prompt-tokens", prompt) or 1, whole("--new-tokens", new) or 1)]
 
 
-def _write(path: Path, data: dict[str, Any]) -> None:
+def _check_out(given: str | None) -> None:
+    """Refuse to overwrite a file that is no plan.
+
+    Raises:
+        UserError: there is one.
+    """
+    if given is None or not given.endswith(".html"):
+        check_replaceable(given, "plan", "--out")
+    elif not is_replaceable(Path(given), lambda data: b'"kind":"plan"' in data):
+        raise user_error("error.other_file", path=given, flag="--out")
+
+
+def _write(path: Path, data: dict[str, Any], lang: str) -> None:
+    """Write the plan as JSON, or as a page where the file is called so."""
+    if path.suffix == ".html":
+        from experiment.report.pages.plan import plan_html
+
+        text = plan_html(data, lang)
+    else:
+        text = json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
     with writing(path):
-        write_atomic(path, json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
+        write_atomic(path, text)

@@ -110,7 +110,7 @@ def sizes_of(options: argparse.Namespace) -> dict[str, Any]:
     """
     return {
         "max_length": whole("--max-length", options.max_length),
-        "block_size": whole("--block-size", options.block_size) or 16,
+        "block_size": whole("--block-size", options.block_size),
         "latency": Path(options.latency) if options.latency else None,
     }
 

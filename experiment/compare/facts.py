@@ -15,7 +15,7 @@ from experiment.compare.results import Side
 from experiment.events import EnvironmentProbed, Event, ModelPrepared, WorkloadReady
 from experiment.experiments.evaluate import picture
 from experiment.experiments.measured import cells_of
-from experiment.files.bounded_reading import file_name
+from experiment.files.bounded_reading import evaluating, file_name
 from experiment.record.log import EVENTS_FILE, Record, read_record
 from experiment.record.simulation import SIM_FILE
 from experiment.text.errors import user_error
@@ -28,15 +28,17 @@ def read_side(directory: Path, *, own: bool = False) -> Side:
         own: this process has just ended the run.
 
     Raises:
-        UserError: no run there, a simulation, or one of another schema version.
+        UserError: no run there, a simulation, one of another schema version, or one that
+            contradicts itself.
     """
     if not directory.exists():
         raise user_error("error.compare.no_such", path=str(directory))
     if (directory / SIM_FILE).exists() and not (directory / EVENTS_FILE).exists():
         raise user_error("error.compare.simulation", path=str(directory))
     record = read_record(directory, own=own)
-    _, results = picture(record)
-    return side_of(record, results)
+    with evaluating(directory):
+        _, results = picture(record)
+        return side_of(record, results)
 
 
 def side_of(record: Record, results: Results) -> Side:

@@ -117,7 +117,7 @@ def _of_run(
     fitted: Calibration[Roofline] | Calibration[LinearLatency]
     if named is not None:
         model = model_of(named[0])
-        memory.geometry(model)
+        memory.caches(model)
         ideal = memory.roofline(model, gpu_of(named[1]))
         assert isinstance(ideal, Roofline)
         fitted = calibrate_roofline(records, ideal, folds)

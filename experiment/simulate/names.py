@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 from experiment.text import format_bytes
 from experiment.text.errors import UserError, unknown, user_error
 from experiment.text.messages import Message, message
 from kvsim.sim.config import SIM_POLICIES, PolicyName
-from kvsim.sizing.geometry import UnsupportedGeometryError
+from kvsim.sizing.fields import UnsupportedGeometryError
 from kvsim.sizing.gpus import GPUS, GPUFacts, UnknownGPUError, find_gpu
+from kvsim.sizing.layout import token_bytes
 from kvsim.sizing.models import MODELS, REFUSED, ModelFacts, UnknownModelError, find_model
 from kvsim.traces import PRESETS
 from kvsim.traces.formats import FORMATS, TraceFormat
@@ -166,8 +168,9 @@ def _models() -> list[Row]:
         (
             model.name,
             f"{model.parameters / 1e9:,.2f}",
-            format_bytes(model.geometry().bytes_per_token),
+            format_bytes(token_bytes(caches := model.caches())),
             f"{model.max_positions:,}" if model.max_positions else "",
+            ", ".join(f"{n} {kind}" for kind, n in Counter(c.kind for c in caches).items()),
         )
         for model in MODELS.values()
     ]

@@ -10,10 +10,12 @@ from typing import Any
 from experiment.simulate.names import gpu_of, model_of
 from experiment.simulate.setup import Memory, head_of, make_setup
 from experiment.simulate.trace import Loaded, TraceOptions, lengths, load
+from experiment.text.errors import user_error
+from experiment.text.messages import message
 from experiment.workload.kvsim_errors import translate_errors
 from kvsim.latency.roofline import Latency
 from kvsim.planning.plan import Plan, PlanQuestion, full_rate, make_plan
-from kvsim.sizing.vllm_capacity import VllmCapacity, vllm_capacity
+from kvsim.sizing.layout import LayoutError
 
 SCHEMA_VERSION = 1
 
@@ -25,9 +27,12 @@ def plan(
     memory: Memory = Memory(),  # noqa: B008
     *,
     max_length: int | None = None,
-    block_size: int = 16,
+    block_size: int | None = None,
     latency: Path | None = None,
     rate: float | None = None,
+    max_num_batched_tokens: int | None = None,
+    async_scheduling: bool = True,
+    prefix_caching: bool = True,
 ) -> dict[str, Any]:
     """Plan for a model on a GPU; plain values, as ``plan --out`` writes them.
 
@@ -35,9 +40,10 @@ def plan(
         model, gpu: names of the catalogue.
         requests: (prompt, new) tokens of each kind of request, or a trace.
         max_length: tokens; None: what the longest request needs.
-        block_size: tokens.
+        block_size: tokens; None: vLLM's default for the model.
         latency: a file that ``calibrate`` wrote; None: the bound of model and GPU.
         rate: requests a second; None: that of the trace, where it has one.
+        max_num_batched_tokens, async_scheduling, prefix_caching: of vLLM, by its defaults.
 
     Raises:
         UserError: a name, the trace or the memory does not fit, or nothing does.
@@ -54,13 +60,19 @@ def plan(
             rate = (stream.facts.requests - 1) / (stream.info.span_ns / 1e9)
     question = PlanQuestion(
         named, setup.gpu, requests, gpus=setup.gpus, block_size=block_size, max_length=max_length,
-        budget=setup.budget, kv_dtype=setup.kv_dtype, latency=setup.latency, capacity=vllm_capacity,
+        budget=setup.budget, kv_dtype=setup.kv_dtype, latency=setup.latency,
+        max_num_batched_tokens=max_num_batched_tokens, async_scheduling=async_scheduling,
+        prefix_caching=prefix_caching,
     )  # fmt: skip
-    with translate_errors():
-        found = make_plan(question)
+    try:
+        with translate_errors():
+            found = make_plan(question)
+    except LayoutError as error:
+        why = message(f"geometry.{error.code}").model_dump()
+        raise user_error("error.sim.model_refused", model=named.name, why=why) from error
     # The plan's own setting, for the lines that lead from memory to blocks.
     setup = replace(
-        setup, geometry=found.geometry, budget=found.budget, block_size=found.block_size,
+        setup, caches=tuple(found.caches), budget=found.budget, block_size=found.block_size,
         max_length=found.max_length, max_length_source="declared" if max_length else "longest",
     )  # fmt: skip
     answer = _answer(found)
@@ -71,13 +83,23 @@ def plan(
 
 
 def _answer(found: Plan) -> dict[str, Any]:
-    answer = asdict(found)
+    answer = {key: value for key, value in asdict(found).items() if key not in ("caches", "layout")}
+    layout = found.layout
+    answer["layout"] = {
+        "block_bytes": layout.block_bytes,
+        "padding_layers": layout.padding_layers,
+        "groups": [
+            {"kind": group.cache[0].kind, "layers": len(group.layers),
+             "block_size": group.cache[0].block_size, "page_bytes": group.page_bytes}
+            for group in layout.groups
+        ],
+    }  # fmt: skip
     answer["vllm_args"] = list(found.vllm_args)
     answer["block_sizes"] = [
         asdict(demand) | {"tail_share": demand.tail_share} for demand in found.block_sizes
     ]
     printed = found.printed
-    if isinstance(printed, VllmCapacity):
+    if printed is not None:
         answer["printed"] = {
             "tokens": printed.tokens,
             "max_concurrency": printed.max_concurrency,

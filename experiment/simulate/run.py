@@ -25,6 +25,7 @@ from experiment.simulate.setup import (
     Limits,
     Memory,
     Setup,
+    check_replayed,
     head_of,
     length_limit,
     make_setup,
@@ -169,6 +170,7 @@ def ask(
         limits=limits, samples=samples, beams=beams,
         branching=0.5 if branching is None else branching, seed=seed,
     )  # fmt: skip
+    check_replayed(setup)
     _check_host(setup)
     chosen: Sequence[PolicyName] = policies_of(policies)
     if policies is None and (beams > 1 or (samples or 1) > 1):

@@ -1,7 +1,9 @@
-"""A model on a GPU: geometry, memory line by line, limits; and a SimConfig for each policy."""
+"""A model on a GPU: layers, memory line by line, limits; and a SimConfig for each policy."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +19,10 @@ from kvsim.core.limits import PreemptionKind
 from kvsim.latency.roofline import Latency, roofline
 from kvsim.planning.preemption_cost import COPY_S, block_transfer_s
 from kvsim.sim.config import PolicyName, SimConfig
-from kvsim.sizing.budget import KVBudget, check_tensor_parallel, kv_budget, kv_copies
-from kvsim.sizing.geometry import KVGeometry, UnsupportedGeometryError
+from kvsim.sizing.budget import KVBudget, kv_budget
+from kvsim.sizing.fields import UnsupportedGeometryError
 from kvsim.sizing.gpus import GPUFacts
+from kvsim.sizing.layout import LayerCache, token_bytes
 from kvsim.sizing.models import ModelFacts
 
 # Host memory for everything that the pool holds, and for what waits beside it.
@@ -43,6 +46,7 @@ class Setup:
     """Everything but the trace and the policy.
 
     Attributes:
+        caches: what the layers keep, on one GPU.
         latency: of a step. ``latency_source``: ``roofline``: a bound; ``file``: calibrated.
         max_length_source: ``declared``; ``longest``: what the longest request needs; ``model``:
             the model has fewer positions than that.
@@ -53,7 +57,7 @@ class Setup:
     model: ModelFacts
     gpu: GPUFacts
     gpus: int
-    geometry: KVGeometry
+    caches: tuple[LayerCache, ...]
     dtype: str
     kv_dtype: str
     budget: KVBudget
@@ -71,8 +75,8 @@ class Setup:
 
     @property
     def slot_bytes(self) -> int:
-        """K and V of one token on all GPUs, copies included."""
-        return self.geometry.bytes_per_token * kv_copies(self.geometry, self.gpus)
+        """K and V of one token on all GPUs, copies included; windows as if they kept all tokens."""
+        return token_bytes(self.caches) * self.gpus
 
     def config(self, policy: PolicyName) -> SimConfig:
         """One cell.
@@ -101,7 +105,7 @@ class Setup:
             seed=self.seed,
             growth=self.growth,
             link_bandwidth=self.gpu.link_bandwidth * self.gpus,
-            block_transfer_s=block_transfer_s(self.geometry),
+            block_transfer_s=block_transfer_s(self.caches),
             labels={"model": self.model.name, "gpu": self.gpu.name, "gpus": str(self.gpus)},
         )
 
@@ -123,10 +127,11 @@ class Setup:
     def to_json(self) -> dict[str, Any]:
         """The arithmetic that leads to blocks, as plain numbers."""
         model, gpu = self.model, self.gpu
+        whole = token_bytes(model.caches(self.kv_dtype))
         return {
             "model": {
                 "name": model.name,
-                "source": model.source,
+                "source": model.hub,
                 "parameters": model.parameters,
                 "active_parameters": model.active_parameters,
                 "dtype": self.dtype,
@@ -134,10 +139,10 @@ class Setup:
             },
             "gpu": asdict(gpu),
             "gpus": self.gpus,
-            "geometry": asdict(self.geometry),
+            "layers": layers_to_json(model.caches(self.kv_dtype, block_size=self.block_size)),
             "kv_dtype": self.kv_dtype,
-            "bytes_per_token": self.geometry.bytes_per_token,
-            "kv_copies": kv_copies(self.geometry, self.gpus),
+            "bytes_per_token": whole,
+            "kv_copies": round(self.slot_bytes / whole, 3),
             "slot_bytes": self.slot_bytes,
             "budget": {**asdict(self.budget), "assumed": list(self.budget.assumed)},
             "slots": self.budget.kv // self.slot_bytes,
@@ -177,14 +182,14 @@ class Memory:
             return "float8"
         return self.dtype or model.kv_dtype
 
-    def geometry(self, model: ModelFacts) -> KVGeometry:
-        """Shape of the cache.
+    def caches(self, model: ModelFacts, block_size: int = 16) -> tuple[LayerCache, ...]:
+        """What the layers keep, on one GPU.
 
         Raises:
-            UserError: a cache of another kind.
+            UserError: a cache of another kind, or heads that so many GPUs cannot share.
         """
         try:
-            return model.geometry(self.kv_dtype_of(model))
+            return tuple(model.caches(self.kv_dtype_of(model), self.gpus, block_size))
         except UnsupportedGeometryError as error:
             raise geometry_error(model.name, error) from error
 
@@ -197,8 +202,6 @@ class Memory:
         if self.budget is None:
             with translate_errors():
                 return kv_budget(model, gpu, self.gpus, self.utilisation, self.overhead, self.dtype)
-        with translate_errors():
-            check_tensor_parallel(model, self.gpus)
         memory = gpu.memory_bytes * self.gpus
         weights = model.weight_bytes(self.dtype)
         if self.budget + weights > memory:
@@ -231,7 +234,7 @@ def make_setup(
     memory: Memory,
     *,
     max_length: int | None = None,
-    block_size: int = 16,
+    block_size: int | None = None,
     latency: Path | None = None,
     **service: Any,
 ) -> Setup:
@@ -239,19 +242,19 @@ def make_setup(
 
     Args:
         max_length: tokens of the longest request; None: the model's positions.
-        block_size: tokens of a block.
+        block_size: tokens of a block; None: vLLM's default for the model.
         latency: a file that ``calibrate`` wrote; None: the bound of model and GPU.
         service: fields of :class:`Setup` about requests and the scheduler.
 
     Raises:
         UserError: the model or the file is refused, or weights and overhead leave no memory.
     """
-    geometry = memory.geometry(model)
+    block_size = block_size or model.block_size
     return Setup(
         model=model,
         gpu=gpu,
         gpus=memory.gpus,
-        geometry=geometry,
+        caches=memory.caches(model, block_size),
         dtype=memory.dtype_of(model),
         kv_dtype=memory.kv_dtype_of(model),
         budget=memory.kv(model, gpu),
@@ -262,6 +265,28 @@ def make_setup(
         latency_source="file" if latency else "roofline",
         **service,
     )
+
+
+def layers_to_json(caches: Sequence[LayerCache]) -> list[dict[str, Any]]:
+    """What the layers of a model keep, layers that keep the same counted together."""
+    counts = Counter(
+        (cache.kind, cache.token_bytes, cache.span, cache.shape, cache.states) for cache in caches
+    )
+    return [
+        {"layers": count, "kind": kind, "token_bytes": size, "span": span, "shape": shape,
+         "states": states}
+        for (kind, size, span, shape, states), count in counts.items()
+    ]  # fmt: skip
+
+
+def check_replayed(setup: Setup) -> None:
+    """Refuse a model of which no simulation can replay the block tables yet.
+
+    Raises:
+        UserError: layers that keep a state.
+    """
+    if any(cache.kind == "state" for cache in setup.caches):
+        raise user_error("error.sim.states", model=setup.model.name)
 
 
 def head_of(

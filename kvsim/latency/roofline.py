@@ -14,7 +14,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
+from kvsim.sizing.fields import first_of
 from kvsim.sizing.gpus import GPUFacts
+from kvsim.sizing.layout import LayerCache, token_bytes
 from kvsim.sizing.models import ModelFacts
 
 Overlap = Literal["max", "sum"]
@@ -148,39 +150,33 @@ def roofline(
 ) -> Roofline:
     """Return the ideal roofline of a model on ``gpus`` GPUs, without communication cost.
 
-    Sliding windows are ignored: all layers attend to all tokens.
+    Windows and chunks are ignored: such layers attend to all tokens. States are not read.
 
     Raises:
-        kvsim.sizing.geometry.UnsupportedGeometryError: another kind of cache.
+        kvsim.sizing.fields.UnsupportedGeometryError: another kind of cache.
         ValueError: no GPU.
     """
     if gpus < 1:
         raise ValueError(f"{gpus} GPUs compute nothing")
-    geometry = model.geometry(kv_dtype)
-    share = _expert_share(model)
+    caches = model.caches(kv_dtype)
     weights = model.weight_bytes(dtype)
-    # total = dense + experts, active = dense + share x experts.
-    spared = weights * (1 - model.active_parameters / model.parameters)
-    experts = spared / (1 - share) if share < 1 else 0.0
-    width = 2 * geometry.head_dim
-    if geometry.tensors == 1:
-        # The value of a latent vector is its part without rotary positions.
-        width -= int(model.config["qk_rope_head_dim"])
+    experts = weights * model.expert_parameters / model.parameters
     return Roofline(
         weight_bytes=weights - experts,
         expert_bytes=experts,
-        expert_share=share,
-        kv_token_bytes=geometry.bytes_per_token,
+        expert_share=model.expert_share,
+        kv_token_bytes=token_bytes(caches),
         token_flops=2.0 * model.active_parameters,
-        pair_flops=2.0 * geometry.layers * model.query_heads * width,
+        pair_flops=2.0 * model.query_heads * sum(_pair_elements(model, each) for each in caches),
         bandwidth=gpu.bandwidth * gpus,
         flops=gpu.flops * gpus,
     )
 
 
-def _expert_share(model: ModelFacts) -> float:
-    if model.active_parameters == model.parameters:
-        return 1.0
-    fields = ("num_local_experts", "num_experts", "n_routed_experts")
-    number = next(int(model.config[key]) for key in fields if key in model.config)
-    return int(model.config["num_experts_per_tok"]) / number
+def _pair_elements(model: ModelFacts, cache: LayerCache) -> int:
+    """Elements of a key and of a value that a query meets in a layer."""
+    if cache.kind == "state" or not cache.shape[0]:  # an indexer has no heads
+        return 0
+    if cache.kind == "latent":  # the value is the part without rotary positions
+        return 2 * cache.shape[1] - first_of(model.text, "qk_rope_head_dim")
+    return cache.shape[1] + cache.shape[2]

@@ -140,7 +140,7 @@ def overhead(seed: int, block_size: int) -> tuple[float, float]:
     base = replace(
         config("paged", block_size),
         link_bandwidth=gpu.link_bandwidth,
-        block_transfer_s=block_transfer_s(model.geometry()),
+        block_transfer_s=block_transfer_s(model.caches()),
     )
     trace = sharegpt().sample(_PREEMPTING, seed)
     recomputed = recompute_cost(simulate(trace, base), roofline(model, gpu))

@@ -7,35 +7,40 @@
 ``slabs`` is the contiguous baseline with rows of the maximum length. ``max``, ``pow2`` and
 ``oracle`` are Orca's, whose buddy allocator rounds up.
 
-:class:`EngineCapacity` is what an engine reports for a budget, e.g. vLLM's tokens and concurrency.
+Where layers differ (windows, chunks, states), ``paged`` is vLLM's pool of groups
+(:mod:`kvsim.sizing.layout`), ``slabs`` Transformers' ``StaticCache``, and Orca's reservations of
+slots do not apply.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import ceil
-from typing import Protocol
+
+import numpy as np
 
 from kvsim.contiguous.reservation import POLICIES, ReservationError, ReservationPolicy
 from kvsim.core.request import final_tokens
-from kvsim.latency.roofline import Latency, StepWork
+from kvsim.latency.roofline import Latency, Roofline, StepWork
 from kvsim.planning.saturation import (
     NeverSaturatedError,
     PagedDemand,
     SaturatedPool,
+    mean_over_steps,
     paged_demand,
     reserved_mean,
     saturate,
 )
-from kvsim.sizing.budget import KVBudget, PlanError, kv_budget, kv_copies
-from kvsim.sizing.geometry import KVGeometry, max_concurrent_requests
+from kvsim.sizing.budget import KVBudget, PlanError, kv_budget
+from kvsim.sizing.geometry import max_concurrent_requests
 from kvsim.sizing.gpus import GPUFacts
+from kvsim.sizing.layout import LayerCache, Layout, Service, lay_out, token_bytes
 from kvsim.sizing.models import ModelFacts
-from kvsim.sizing.vllm_capacity import GPU_BLOCK_MULTIPLE
+from kvsim.sizing.request_memory import group_blocks, live_bytes, request_memory
+from kvsim.sizing.vllm_capacity import GPU_BLOCK_MULTIPLE, VllmCapacity
 
 __all__ = [
-    "EngineCapacity",
     "KVBudget",
     "Plan",
     "PlanError",
@@ -50,22 +55,8 @@ __all__ = [
 BLOCK_SIZES = (8, 16, 32, 64, 128, 256)
 # Most requests for saturating a buddy allocator; further lengths are left out.
 _MAX_SATURATING = 4_000
-
-
-class EngineCapacity(Protocol):
-    """Capacity that an engine reports."""
-
-    @property
-    def tokens(self) -> int:
-        """Size of its KV cache in tokens."""
-
-    @property
-    def max_concurrency(self) -> float:
-        """Concurrent requests of the maximum length."""
-
-
-# geometry, budget in bytes, block size, maximum length
-Capacity = Callable[[KVGeometry, int, int, int], EngineCapacity]
+# From here on vLLM takes a GPU for a large one.
+_LARGE_MEMORY = 70 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,20 +90,28 @@ class Plan:
     Attributes:
         too_long: requests left out because they exceed ``max_length``.
         left_out: requests not used for the contiguous policies, which had enough.
+        caches: of the layers, on one rank.
+        bytes_per_token: on all GPUs; of layers that keep every token, where layers differ.
+        fixed_bytes: that a request keeps whatever its length, once it is longer than windows and
+            chunks; on all GPUs.
+        block_size: tokens of a block; groups may have larger ones.
+        memory: bytes of a request against its length, on all GPUs, for each of
+            :data:`kvsim.sizing.request_memory.WAYS`; empty where all layers are alike.
         block_sizes: blocks per request for each block size.
         full_at: requests per second that fill the pool; above it, requests wait or are
             preempted. None without a latency model.
         vllm_args: command line arguments; empty if vLLM has no such block size.
-        printed: capacity that the engine will report; None if unknown, or if sliding windows are
-            shorter than the maximum length.
+        printed: capacity that vLLM will print; None for a block size that it does not have.
     """
 
     model: str
     gpu: str
     gpus: int
     budget: KVBudget
-    geometry: KVGeometry
+    caches: Sequence[LayerCache]
+    layout: Layout
     bytes_per_token: int
+    fixed_bytes: int
     block_size: int
     blocks: int
     max_length: int
@@ -123,7 +122,8 @@ class Plan:
     block_sizes: Sequence[PagedDemand]
     full_at: float | None
     vllm_args: tuple[str, ...]
-    printed: EngineCapacity | None
+    printed: VllmCapacity | None
+    memory: Mapping[str, Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,21 +133,29 @@ class PlanQuestion:
     Attributes:
         lengths: (prompt, new) tokens of requests.
         max_length: None: that of the longest request, at most the model's positions.
+        block_size: None: vLLM's default for the model.
         budget: None: from the GPU's memory with the defaults of :func:`kv_budget`.
         latency: latency model for ``full_at``.
-        capacity: computes the capacity that the engine reports.
+        max_num_batched_tokens: of vLLM; None: its default for the GPU.
     """
 
     model: ModelFacts
     gpu: GPUFacts
     lengths: Sequence[tuple[int, int]]
     gpus: int = 1
-    block_size: int = 16
+    block_size: int | None = None
     max_length: int | None = None
     budget: KVBudget | None = None
     kv_dtype: str | None = None
     latency: Latency | None = None
-    capacity: Capacity | None = field(default=None, compare=False)
+    max_num_batched_tokens: int | None = None
+    async_scheduling: bool = True
+    prefix_caching: bool = True
+
+    def service(self, max_length: int) -> Service:
+        """Limits that decide how many blocks vLLM sets aside for a request."""
+        batched = self.max_num_batched_tokens or batched_tokens(self.gpu)
+        return Service(max_length, batched, 2 if self.async_scheduling else 1)
 
 
 def make_plan(question: PlanQuestion) -> Plan:
@@ -155,44 +163,140 @@ def make_plan(question: PlanQuestion) -> Plan:
 
     Raises:
         PlanError: the plan is impossible.
-        kvsim.sizing.geometry.UnsupportedGeometryError: another kind of cache.
+        kvsim.sizing.layout.LayoutError: vLLM has no groups for the model.
+        kvsim.sizing.fields.UnsupportedGeometryError: another kind of cache, or heads that so many
+            GPUs cannot share.
     """
-    q = question
+    q = replace(question, block_size=question.block_size or question.model.block_size)
+    assert q.block_size is not None
     if not q.lengths:
         raise PlanError("no_lengths")
     budget = q.budget or kv_budget(q.model, q.gpu, q.gpus)
-    geometry = q.model.geometry(q.kv_dtype)
-    slot_bytes = geometry.bytes_per_token * kv_copies(geometry, q.gpus)
     max_length = _max_length(q)
     # The last token is never written, but engines reserve a position for it.
     lengths = [(prompt, new) for prompt, new in q.lengths if prompt + new <= max_length]
     if not lengths:
         raise PlanError("too_long", max_length=max_length)
-    slots = budget.kv // slot_bytes
-    blocks = _blocks(slots, q.block_size, max_length)
-    paged = _blocked(lengths, slots, q.block_size, slot_bytes)
-    policies = {"paged": paged, "slabs": _blocked(lengths, slots, max_length, slot_bytes)}
-    for policy in POLICIES:
-        policies[policy] = _reserved(policy, lengths, slots, max_length, slot_bytes)
-    return Plan(
+    caches = q.model.caches(q.kv_dtype, q.gpus, q.block_size, prefix_caching=q.prefix_caching)
+    layout = lay_out(caches)
+    printed = layout.capacity(budget.kv // q.gpus, q.service(max_length))
+    plan = Plan(
         model=q.model.name,
         gpu=q.gpu.name,
         gpus=q.gpus,
         budget=budget,
-        geometry=geometry,
-        bytes_per_token=slot_bytes,
+        caches=caches,
+        layout=layout,
+        bytes_per_token=token_bytes(caches) * q.gpus,
+        fixed_bytes=0,
         block_size=q.block_size,
-        blocks=blocks,
+        blocks=0,
         max_length=max_length,
         requests=len(lengths),
         too_long=len(q.lengths) - len(lengths),
-        left_out=max(0, len(lengths) - _MAX_SATURATING),
-        policies=policies,
-        block_sizes=[paged_demand(lengths, size) for size in BLOCK_SIZES],
-        full_at=full_rate(q.latency, lengths, paged.running) if q.latency else None,
-        vllm_args=vllm_arguments(q, max_length, int(paged.running or 1)),
-        printed=_printed(q, geometry, budget.kv, slot_bytes, max_length),
+        left_out=0,
+        policies={},
+        block_sizes=(),
+        full_at=None,
+        vllm_args=(),
+        printed=None if q.block_size % GPU_BLOCK_MULTIPLE else printed,
+        memory={},
     )
+    plan = _of_groups(plan, lengths) if _differ(caches, max_length) else _of_slots(plan, lengths)
+    running = plan.policies["paged"].running
+    # A roofline counts windows as full attention, and no states.
+    known = q.latency and (not plan.memory or not isinstance(q.latency, Roofline))
+    return replace(
+        plan,
+        full_at=full_rate(q.latency, lengths, running) if q.latency and known else None,
+        vllm_args=vllm_arguments(q, max_length, int(running or 1)),
+    )
+
+
+def batched_tokens(gpu: GPUFacts) -> int:
+    """Return the default of vLLM's server for ``--max-num-batched-tokens`` (0.32, 0.33)."""
+    large = gpu.memory_bytes >= _LARGE_MEMORY and "a100" not in gpu.name
+    return 8192 if large else 2048
+
+
+def _differ(caches: Sequence[LayerCache], max_length: int) -> bool:
+    """Whether a request of the maximum length keeps other than every token in each layer."""
+    return any(
+        cache.kind == "state" or (cache.span and cache.span < max_length) for cache in caches
+    )
+
+
+def _of_slots(plan: Plan, lengths: list[tuple[int, int]]) -> Plan:
+    """Plan for layers that all keep every token: any slot can hold any token."""
+    slot_bytes, max_length, size = plan.bytes_per_token, plan.max_length, plan.block_size
+    slots = plan.budget.kv // slot_bytes
+    blocks = _blocks(slots, size, max_length)
+    policies = {
+        "paged": _blocked(lengths, slots, size, slot_bytes),
+        "slabs": _blocked(lengths, slots, max_length, slot_bytes),
+    }
+    for policy in POLICIES:
+        policies[policy] = _reserved(policy, lengths, slots, max_length, slot_bytes)
+    return replace(
+        plan,
+        blocks=blocks,
+        policies=policies,
+        left_out=max(0, len(lengths) - _MAX_SATURATING),
+        block_sizes=[paged_demand(lengths, size) for size in BLOCK_SIZES],
+    )
+
+
+def _of_groups(plan: Plan, lengths: list[tuple[int, int]]) -> Plan:
+    """Plan for layers of different kinds: vLLM's groups, and ``StaticCache``."""
+    caches, layout, gpus = plan.caches, plan.layout, plan.gpus
+    memory, tokens = plan.budget.kv // gpus, np.arange(plan.max_length + 1)
+    blocks = memory // layout.block_bytes
+    # Decoding needs no more than one token in flight.
+    decoding = Service(plan.max_length, max_num_batched_tokens=1, concurrent_batches=1)
+    longest = layout.request_blocks(decoding)
+    if blocks < longest:
+        needed = longest * layout.block_bytes * gpus
+        raise PlanError(
+            "no_memory", max_length=plan.max_length, budget=plan.budget.kv, needed=needed
+        )
+    final = [layout.request_blocks(decoding, final_tokens(*pair)) for pair in lengths]
+    mean = mean_over_steps(lengths, group_blocks(layout, tokens))
+    live = mean_over_steps(lengths, live_bytes(caches, tokens))
+    row = int(request_memory(caches, layout, tokens[-1:], plan.block_size)["static"][0])
+    at = np.unique(np.append(2 ** np.arange(8, 31), plan.max_length))
+    at = at[at <= plan.max_length]
+    against = request_memory(caches, layout, at, plan.block_size)
+    running, rows = blocks / mean, memory // row
+    return replace(
+        plan,
+        blocks=blocks,
+        fixed_bytes=layout.request_cost(decoding).fixed_bytes * gpus,
+        policies={
+            "paged": PolicyPlan(
+                running,
+                _fitting(final, blocks),
+                mean * layout.block_bytes * gpus,
+                running * live / memory,
+            ),
+            "slabs": PolicyPlan(rows, rows, row * gpus, rows * live / memory),
+        },
+        memory={
+            "tokens": at.tolist(),
+            **{way: (values * gpus).tolist() for way, values in against.items()},
+        },
+    )
+
+
+def _fitting(needs: Sequence[int], blocks: int) -> int:
+    """Requests that fit at once, their needs repeated in order."""
+    cycles, left = divmod(blocks, sum(needs))
+    fitting = cycles * len(needs)
+    for need in needs:
+        if need > left:
+            break
+        left -= need
+        fitting += 1
+    return fitting
 
 
 def _blocks(slots: int, block_size: int, max_length: int) -> int:
@@ -276,29 +380,23 @@ def full_rate(
 
 def vllm_arguments(q: PlanQuestion, max_length: int, running: int) -> tuple[str, ...]:
     """Return the arguments of ``vllm serve`` for the plan; empty for an unsupported block size."""
-    if q.block_size % GPU_BLOCK_MULTIPLE:
+    if q.block_size is None or q.block_size % GPU_BLOCK_MULTIPLE:
         return ()
-    args = ["--model", q.model.source, "--max-model-len", str(max_length)]
+    args = ["--model", q.model.hub, "--max-model-len", str(max_length)]
     args += ["--block-size", str(q.block_size), "--max-num-seqs", str(max(1, running))]
     if q.gpus > 1:
         args += ["--tensor-parallel-size", str(q.gpus)]
     if q.kv_dtype == "float8":
         args += ["--kv-cache-dtype", "fp8"]
+    if q.max_num_batched_tokens is not None:
+        args += ["--max-num-batched-tokens", str(q.max_num_batched_tokens)]
+    if not q.async_scheduling:
+        args.append("--no-async-scheduling")
+    if not q.prefix_caching:
+        args.append("--no-enable-prefix-caching")
     if q.budget is None or q.budget.utilisation is not None:
         utilisation = 0.9 if q.budget is None else q.budget.utilisation
         args += ["--gpu-memory-utilization", f"{utilisation:g}"]
     else:
         args += ["--kv-cache-memory-bytes", str(q.budget.kv // q.gpus)]
     return tuple(args)
-
-
-def _printed(
-    q: PlanQuestion, geometry: KVGeometry, kv: int, slot_bytes: int, max_length: int
-) -> EngineCapacity | None:
-    forgets = geometry.window is not None and geometry.window < max_length
-    if q.capacity is None or forgets or q.block_size % GPU_BLOCK_MULTIPLE:
-        return None
-    # The budget for as many blocks without replicated KV heads.
-    return q.capacity(
-        geometry, kv * geometry.bytes_per_token // slot_bytes, q.block_size, max_length
-    )

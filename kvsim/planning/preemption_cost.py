@@ -8,20 +8,22 @@ The comparison of the PagedAttention paper's section 7.3: small blocks need many
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kvsim.latency.clock import ATTOSECONDS
 from kvsim.latency.roofline import Latency, StepWork
 from kvsim.sim.config import SimConfig
 from kvsim.sim.metrics import SimResult
 from kvsim.sim.policies.paged import transfer_time
-from kvsim.sizing.geometry import KVGeometry
+from kvsim.sizing.layout import LayerCache
 
 # Assumed launch cost of one copy between GPU and host, in seconds.
 COPY_S = 10e-6
 
 
-def block_transfer_s(geometry: KVGeometry) -> float:
-    """Return the fixed seconds per block: one copy for each layer's K and V."""
-    return geometry.tensors * geometry.layers * COPY_S
+def block_transfer_s(caches: Sequence[LayerCache]) -> float:
+    """Return the fixed seconds per block: one copy for each layer's K and V, or latent vector."""
+    return sum(1 if cache.kind == "latent" else 2 for cache in caches) * COPY_S
 
 
 def recompute_cost(result: SimResult, latency: Latency) -> float | None:

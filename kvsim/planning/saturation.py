@@ -13,6 +13,9 @@ import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from kvsim.contiguous.reservation import ReservationPolicy, ReservationPool, reserved_slots
 from kvsim.core.blocks import blocks_needed
 from kvsim.core.request import final_tokens
@@ -121,6 +124,17 @@ class PagedDemand:
     def tail_share(self) -> float:
         """Unwritten owned slots / owned slots, over time."""
         return 1 - self.live / (self.blocks * self.block_size)
+
+
+def mean_over_steps(lengths: RequestLengths, at: NDArray[np.int64]) -> float:
+    """Return the mean of ``at[tokens written]`` over all steps of all requests.
+
+    Args:
+        at: a value for each number of tokens from 0, [max length + 1].
+    """
+    up_to = np.cumsum(at)
+    prompts, new = np.array(lengths).T
+    return float((up_to[prompts + new - 1] - up_to[prompts - 1]).sum() / new.sum())
 
 
 def paged_demand(lengths: RequestLengths, block_size: int) -> PagedDemand:

@@ -204,7 +204,7 @@ def catalogue_config(
     return SimConfig(
         policy,
         max(0, budget_bytes),
-        facts.geometry().bytes_per_token,
+        facts.token_bytes(gpus=gpus),
         length,
         latency=more.pop("latency", None) or roofline(facts, device, gpus),
         link_bandwidth=more.pop("link_bandwidth", device.link_bandwidth * gpus),

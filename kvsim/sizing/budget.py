@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvsim.coded_error import CodedError
-from kvsim.sizing.geometry import KVGeometry
 from kvsim.sizing.gpus import GPUFacts
 from kvsim.sizing.models import ModelFacts
 
@@ -19,8 +18,7 @@ class PlanError(CodedError):
     Attributes:
         code: ``no_room``: weights and overhead leave no KV budget; ``no_block``: a request of
             the maximum length does not fit; ``too_long``: every request exceeds the maximum
-            length; ``positions``: the maximum length exceeds the model's; ``no_lengths``;
-            ``uneven``: heads cannot be split over that many GPUs.
+            length; ``positions``: the maximum length exceeds the model's; ``no_lengths``.
         params: values for the message.
     """
 
@@ -54,12 +52,11 @@ def kv_budget(
     """Compute memory x utilisation - weights - overhead; ``overhead`` is bytes per GPU.
 
     Raises:
-        PlanError: ``no_room``, ``uneven``.
+        PlanError: ``no_room``.
         ValueError: a utilisation outside (0, 1], or no GPU.
     """
     if not 0 < utilisation <= 1 or gpus < 1:
         raise ValueError(f"{utilisation} of {gpus} GPUs")
-    check_tensor_parallel(model, gpus)
     memory = gpu.memory_bytes * gpus
     usable = int(gpu.memory_bytes * utilisation) * gpus
     per_gpu = ASSUMED_OVERHEAD if overhead is None else overhead
@@ -69,23 +66,3 @@ def kv_budget(
         raise PlanError("no_room", usable=usable, weights=weights, overhead=per_gpu * gpus)
     assumed = ("overhead",) if overhead is None else ()
     return KVBudget(kv, memory, utilisation, usable, weights, per_gpu * gpus, assumed)
-
-
-def check_tensor_parallel(model: ModelFacts, gpus: int) -> None:
-    """Check that heads split evenly over tensor-parallel ranks.
-
-    Raises:
-        PlanError: ``uneven``.
-    """
-    heads, kv_heads = model.query_heads, model.geometry().kv_heads
-    even = kv_heads % gpus == 0 or gpus % kv_heads == 0
-    if heads % gpus or not even:
-        raise PlanError("uneven", heads=heads, kv_heads=kv_heads, gpus=gpus)
-
-
-def kv_copies(geometry: KVGeometry, gpus: int) -> int:
-    """Return how many ranks hold a copy of the same K and V.
-
-    KV heads are split over ranks but not divided; MLA's latent vector is on every rank.
-    """
-    return gpus if geometry.tensors == 1 else -(-gpus // geometry.kv_heads)

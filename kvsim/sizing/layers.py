@@ -12,14 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from kvsim.core.blocks import blocks_needed
-from kvsim.sizing.geometry import first_of, head_dim_of, kv_heads_of
+from kvsim.sizing.fields import (
+    Config,
+    UnsupportedGeometryError,
+    attention_heads,
+    check_fields,
+    first_of,
+    head_dim_of,
+    kv_heads_of,
+    layer_count,
+    text_config,
+)
 from kvsim.sizing.layout import LayerCache, LayerKind
-from kvsim.sizing.windows import UnsupportedGeometryError, sliding_layers
+from kvsim.sizing.windows import windowed
 
-Config = Mapping[str, Any]
 # A layer keeps nothing, one cache, or several.
 Kinds = tuple[str, ...]
 
@@ -62,8 +70,9 @@ def layer_caches(config: Config, serving: Serving) -> list[LayerCache]:
         ValueError: a size is missing.
     """
     config = text_config(config)
+    check_fields(config)
     kinds = layer_kinds(config)
-    _share(_attention_heads(config), serving.tensor_parallel, "attention heads")
+    _share(attention_heads(config), serving.tensor_parallel, "attention heads")
     sizes = {
         kind: _cache(config, kind, serving) for kind in sorted({k for ks in kinds for k in ks})
     }
@@ -71,12 +80,6 @@ def layer_caches(config: Config, serving: Serving) -> list[LayerCache]:
     if "state" in sizes:
         return _aligned(caches, serving)
     return caches
-
-
-def text_config(config: Config) -> Config:
-    """Return the config of the language model where it is nested."""
-    inner = config.get("text_config")
-    return inner if isinstance(inner, Mapping) and "num_hidden_layers" not in config else config
 
 
 # -- kinds ----------------------------------------------------------------------------------------
@@ -88,8 +91,10 @@ def layer_kinds(config: Config) -> list[Kinds]:
     Raises:
         UnsupportedGeometryError: a layer of an unknown kind.
     """
-    count = first_of(config, "num_hidden_layers", "n_layer", "n_layers", "num_layers")
+    count = layer_count(config)
     kinds = _listed(config, count) or _by_model_type(config, count) or _windows(config, count)
+    if str(config.get("model_type")).startswith("gemma4"):
+        kinds[-1] = ("full",)
     kinds = [_latent(config, each) for each in kinds]
     shared = int(config.get("num_kv_shared_layers") or 0)
     return [*kinds[: count - shared], *[()] * shared]
@@ -132,6 +137,12 @@ def _by_model_type(config: Config, count: int) -> list[Kinds]:
         return [("full",) if i in full else ("state",) for i in range(count)]
     if kind == "llama4_text":
         return _llama4(config, count)
+    if kind == "gpt_neo":  # [[[kinds in turn], how often], ...]
+        groups = config.get("attention_types") or ()
+        names = [name for group, n in groups for name in [*group] * n]
+        return [("window",) if name == "local" else ("full",) for name in names]
+    if config.get("hybrid_layer_pattern"):  # MiMo
+        return [("window",) if each else ("full",) for each in config["hybrid_layer_pattern"]]
     return []
 
 
@@ -146,15 +157,9 @@ def _llama4(config: Config, count: int) -> list[Kinds]:
 
 
 def _windows(config: Config, count: int) -> list[Kinds]:
-    sliding, _ = sliding_layers(config, count)
-    full: Kinds = ("full",)
-    window: Kinds = ("window",)
-    if sliding in (0, count):
-        return [window if sliding else full] * count
-    if str(config.get("model_type")).startswith("qwen"):  # the upper layers
-        return [full] * (count - sliding) + [window] * sliding
-    period = int(config.get("sliding_window_pattern") or count // (count - sliding))
-    return [full if (i + 1) % period == 0 else window for i in range(count)]
+    if config.get("attention_chunk_size"):
+        raise UnsupportedGeometryError("chunked", "attention_chunk_size")
+    return [("window",) if each else ("full",) for each in windowed(config, count)]
 
 
 def _latent(config: Config, kinds: Kinds) -> Kinds:
@@ -195,28 +200,32 @@ def _cache(config: Config, kind: str, serving: Serving) -> LayerCache:
     name: LayerKind = "full" if kind == "full" else "window" if kind == "window" else "chunked"
     span = 0
     if kind == "window":
-        span = first_of(config, "sliding_window")
+        span = _window(config)
     elif kind == "chunked":
         span = first_of(config, "attention_chunk_size")
     token = local * (head + value) * serving.kv_bytes
     return LayerCache(name, token, size, span, (local, head, value))
 
 
-def _attention_heads(config: Config) -> int:
-    names = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
-    return next((int(config[name]) for name in names if config.get(name)), 0)
+def _window(config: Config) -> int:
+    window = config.get("window_size" if config.get("attention_types") else "sliding_window")
+    if not window:
+        raise UnsupportedGeometryError("window_unknown", "layers with a window of no size")
+    return int(window)
 
 
 def _head_shape(config: Config, kind: str) -> tuple[int, int, int]:
-    """KV heads, and sizes of a key and a value; full layers may have their own."""
-    heads = _attention_heads(config)
-    if not heads:
-        raise ValueError("the model's config has no number of attention heads")
+    """KV heads, and sizes of a key and a value; layers of a kind may have their own."""
+    heads = attention_heads(config)
     kv_heads, head = kv_heads_of(config, heads), head_dim_of(config, heads)
+    value = config.get("v_head_dim")
     if kind == "full":
         kv_heads = int(config.get("num_global_key_value_heads") or kv_heads)
         head = int(config.get("global_head_dim") or head)
-    return kv_heads, head, head
+    elif config.get("swa_num_key_value_heads"):
+        kv_heads, head = int(config["swa_num_key_value_heads"]), int(config["swa_head_dim"])
+        value = config.get("swa_v_head_dim")
+    return kv_heads, head, int(value or head)
 
 
 def _state_shape(config: Config, serving: Serving) -> Sequence[tuple[int, int]]:

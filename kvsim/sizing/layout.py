@@ -21,6 +21,7 @@ from typing import Literal
 
 from kvsim.coded_error import CodedError
 from kvsim.core.blocks import blocks_needed
+from kvsim.sizing.vllm_capacity import VllmCapacity
 
 LayerKind = Literal["full", "latent", "window", "chunked", "state"]
 # Kinds that keep every token.
@@ -31,11 +32,10 @@ _UNLIMITED = 1 << 62
 
 
 class LayoutError(CodedError):
-    """vLLM has no layout for these layers, or starts no request in this memory.
+    """vLLM has no layout for these layers.
 
     Attributes:
-        code: ``pages``: their pages cannot be unified; ``memory``: a request of the maximum length
-            does not fit.
+        code: ``pages``: their pages cannot be unified.
         params: values for the message.
     """
 
@@ -69,6 +69,11 @@ class LayerCache:
         if self.page_padded is not None:
             return self.page_padded
         return self.token_bytes * (1 if self.kind == "state" else self.block_size)
+
+
+def token_bytes(layers: Sequence[LayerCache]) -> int:
+    """Return the bytes of a token in all layers, windows and chunks as if they kept every token."""
+    return sum(layer.token_bytes for layer in layers if layer.kind != "state")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,18 +158,10 @@ class Layout:
         kept = [c.span + service.in_flight for g in self.groups for c in g.cache if c.span]
         return RequestCost(fixed, per_token, max(kept, default=0))
 
-    def capacity(self, memory_bytes: int, service: Service) -> Capacity:
-        """Return what vLLM prints for ``memory_bytes`` of KV cache on each rank.
-
-        Raises:
-            LayoutError: ``memory``.
-        """
-        needed = self.request_blocks(service)
-        # vLLM keeps one block for itself.
-        bytes_needed, available = needed * self.block_bytes, memory_bytes - self.block_bytes
-        if bytes_needed > available:
-            raise LayoutError("memory", needed=bytes_needed, available=available)
-        return Capacity(memory_bytes // self.block_bytes, needed, service.max_length)
+    def capacity(self, memory_bytes: int, service: Service) -> VllmCapacity:
+        """Return what vLLM prints for ``memory_bytes`` of KV cache on each rank."""
+        blocks = memory_bytes // self.block_bytes
+        return VllmCapacity(blocks, self.request_blocks(service), service.max_length)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,25 +179,6 @@ class RequestCost:
     def at(self, tokens: int) -> Fraction:
         """Return the bytes of a request of ``tokens`` tokens."""
         return self.fixed_bytes + self.token_bytes * tokens
-
-
-@dataclass(frozen=True, slots=True)
-class Capacity:
-    """Blocks of the pool, the null block included, and of a request of the maximum length."""
-
-    blocks: int
-    request_blocks: int
-    max_length: int
-
-    @property
-    def concurrency(self) -> float:
-        """Requests of the maximum length, as vLLM prints them."""
-        return self.blocks / self.request_blocks
-
-    @property
-    def tokens(self) -> int:
-        """Tokens, as vLLM prints them."""
-        return int(self.concurrency * self.max_length)
 
 
 def lay_out(layers: Sequence[LayerCache]) -> Layout:

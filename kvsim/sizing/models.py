@@ -1,31 +1,41 @@
-"""Catalogue of models: weights, and the KV geometry from their configs.
+"""Catalogue of models: weights, and the KV cache from their configs.
 
-name ─► row of kvsim.sizing.model_table ─► config ─► geometry_from_config ─► bytes per token
+name ─► line of catalogue.jsonl ─► config ─► layer_caches ─► bytes of each layer
+
+A line has the fields of a Transformers config that caches and weights depend on, and where the
+config was read; ``verified``: as published, or quoted in public code. ``parameters`` counts the
+weights that Transformers creates from it, tied ones once and those of other modalities not; where
+it has no such class, the publisher's rounded number.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from kvsim.sizing.fields import (
+    Config,
+    UnsupportedGeometryError,
+    attention_heads,
+    first_named,
+    text_config,
+)
 from kvsim.sizing.geometry import KVGeometry, geometry_from_config
-from kvsim.sizing.model_table import ROWS
+from kvsim.sizing.layers import Serving, layer_caches
+from kvsim.sizing.layout import LayerCache, token_bytes
 from kvsim.spelling import nearest
 
 ELEMENT_BYTES = {"float8": 1, "float16": 2, "bfloat16": 2, "float32": 4}
+_MXFP4_BYTES = 17 / 32
 
 # Well-known models with an unsupported cache, and the reason.
 REFUSED = {
-    "gemma-3n": "shared_layers",
-    "llama-4-scout": "chunked",
-    "llama-4-maverick": "chunked",
-    "deepseek-v3.2": "indexer",
-    "jamba": "recurrent",
     "mamba": "recurrent",
     "rwkv": "recurrent",
-    "qwen3-next": "layer_types",
     "t5": "encoder_decoder",
     "bart": "encoder_decoder",
 }
@@ -51,19 +61,23 @@ class ModelFacts:
 
     Attributes:
         name: catalogue name; ``custom`` for a model read from a config.
-        source: repository of the config.
+        hub: repository of the weights.
         dtype: of the published weights.
         parameters: number of weights, tied ones counted once.
-        active_parameters: weights used per token.
+        active_parameters: weights used per token; ``expert_parameters``: all weights of experts.
         config: fields of the Transformers config.
+        source: where the config was read; ``verified``: as published, or quoted in public code.
     """
 
     name: str
-    source: str
+    hub: str
     dtype: str
     parameters: int
     active_parameters: int
+    expert_parameters: int
     config: Mapping[str, Any]
+    source: str = ""
+    verified: bool = False
 
     @property
     def serving_dtype(self) -> str:
@@ -72,16 +86,19 @@ class ModelFacts:
 
     @property
     def kv_dtype(self) -> str:
-        """Default dtype of K and V (bfloat16 for 8-bit weights)."""
-        return "bfloat16" if self.dtype == "float8" else self.serving_dtype
+        """Default dtype of K and V: bfloat16 for weights of fewer bits."""
+        return "bfloat16" if self.dtype in ("float8", "mxfp4") else self.serving_dtype
+
+    @property
+    def text(self) -> Config:
+        """The config of the language model."""
+        return text_config(self.config)
 
     @property
     def max_positions(self) -> int | None:
         """Position limit of the model; None if its config has none."""
-        for key in ("max_position_embeddings", "n_positions", "max_seq_len"):
-            if self.config.get(key):
-                return int(self.config[key])
-        return None
+        found = first_named(self.text, "max_position_embeddings", "n_positions", "max_seq_len")
+        return int(found) if found else None
 
     def max_length_of(self, longest: int) -> int:
         """Return the maximum length for a longest request of ``longest`` tokens."""
@@ -90,27 +107,82 @@ class ModelFacts:
     @property
     def query_heads(self) -> int:
         """Query heads of a layer."""
-        heads = self.config.get("num_attention_heads") or self.config["n_head"]
-        return int(heads)
+        return attention_heads(self.text)
+
+    @property
+    def expert_share(self) -> float:
+        """Weights of experts that a token uses, over all of them; 1 without experts."""
+        rest = self.parameters - self.expert_parameters
+        return (
+            (self.active_parameters - rest) / self.expert_parameters
+            if self.expert_parameters
+            else 1.0
+        )
 
     def weight_bytes(self, dtype: str | None = None) -> int:
         """Return the bytes of all weights in ``dtype``, by default the serving dtype."""
-        return self.parameters * ELEMENT_BYTES[dtype or self.serving_dtype]
+        dtype = dtype or self.serving_dtype
+        if dtype == "mxfp4":  # the experts alone, with a scale for every 32 weights
+            rest = self.parameters - self.expert_parameters
+            return round(self.expert_parameters * _MXFP4_BYTES) + rest * ELEMENT_BYTES["bfloat16"]
+        return self.parameters * ELEMENT_BYTES[dtype]
 
-    def geometry(self, kv_dtype: str | None = None) -> KVGeometry:
-        """Return the shape of its KV cache.
+    def caches(
+        self,
+        kv_dtype: str | None = None,
+        gpus: int = 1,
+        block_size: int = 16,
+        *,
+        prefix_caching: bool = True,
+    ) -> list[LayerCache]:
+        """Return what its layers keep on each of ``gpus`` tensor-parallel ranks.
 
         Raises:
-            kvsim.sizing.geometry.UnsupportedGeometryError: another kind of cache.
+            kvsim.sizing.fields.UnsupportedGeometryError: another kind of cache, or heads that so
+                many ranks cannot share.
+        """
+        width, state = ELEMENT_BYTES[kv_dtype or self.kv_dtype], ELEMENT_BYTES[self.kv_dtype]
+        serving = Serving(block_size, state, width, gpus, prefix_caching)
+        return layer_caches(self.config, serving)
+
+    @property
+    def block_size(self) -> int:
+        """Tokens of a block by default: 64 for latent attention (FlashMLA), otherwise 16."""
+        return 64 if self.text.get("kv_lora_rank") else 16
+
+    def token_bytes(self, kv_dtype: str | None = None, gpus: int = 1) -> int:
+        """Return the bytes of a token on all ranks, copies included.
+
+        Windows and chunks count as if they kept every token.
+
+        Raises:
+            kvsim.sizing.fields.UnsupportedGeometryError: as :meth:`caches`, or a state, which does
+                not grow with tokens.
+        """
+        caches = self.caches(kv_dtype, gpus)
+        if any(cache.kind == "state" for cache in caches):
+            raise UnsupportedGeometryError("recurrent", str(self.text.get("model_type")))
+        return token_bytes(caches) * gpus
+
+    def geometry(self, kv_dtype: str | None = None) -> KVGeometry:
+        """Return the shape of its KV cache, for models whose layers have one.
+
+        Raises:
+            kvsim.sizing.fields.UnsupportedGeometryError: another kind of cache.
         """
         return geometry_from_config(self.config, ELEMENT_BYTES[kv_dtype or self.kv_dtype])
 
 
 def _catalogue() -> dict[str, ModelFacts]:
-    return {
-        name: ModelFacts(name, source, dtype, count, active or count, MappingProxyType(config))
-        for name, source, dtype, count, active, config in ROWS
-    }
+    lines = Path(__file__).with_name("catalogue.jsonl").read_text(encoding="utf-8").splitlines()
+    return {facts.name: facts for facts in map(_from_line, lines)}
+
+
+def _from_line(line: str) -> ModelFacts:
+    row = json.loads(line)
+    row["active_parameters"] = row.pop("active", row["parameters"])
+    row["expert_parameters"] = row.pop("experts", 0)
+    return ModelFacts(**row)
 
 
 MODELS: Mapping[str, ModelFacts] = MappingProxyType(_catalogue())
@@ -124,7 +196,7 @@ def find_model(name: str) -> ModelFacts:
     """
     wanted = name.lower()
     for facts in MODELS.values():
-        if wanted in (facts.name, facts.source.lower(), facts.source.lower().rpartition("/")[2]):
+        if wanted in (facts.name, facts.hub.lower(), facts.hub.lower().rpartition("/")[2]):
             return facts
     short = wanted.rpartition("/")[2]
     for refused, reason in REFUSED.items():

@@ -5,8 +5,8 @@
               tokens = ⌊concurrency × maximum length⌋
 
 ``tokens`` is less than blocks × block size if the maximum length is no multiple of the block size.
-Follows vLLM 0.32, ``vllm/v1/core/kv_cache_utils.py`` and ``block_pool.py``, for models with one
-kind of attention in all layers.
+Follows vLLM 0.32, ``vllm/v1/core/kv_cache_utils.py`` and ``block_pool.py``;
+:mod:`kvsim.sizing.layout` says how many blocks a request takes where layers differ.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvsim.core.blocks import blocks_needed
-from kvsim.sizing.geometry import KVGeometry
 
 NULL_BLOCKS = 1
 # vLLM's CPU attention needs a multiple of this block size.
@@ -25,21 +24,21 @@ GPU_BLOCK_MULTIPLE = 16
 
 @dataclass(frozen=True, slots=True)
 class VllmCapacity:
-    """A KV cache of vLLM: ``blocks`` of ``block_size`` slots, the null block included."""
+    """A KV cache of vLLM.
+
+    Attributes:
+        blocks: of the pool, the null block included.
+        request_blocks: of a request of the maximum length.
+    """
 
     blocks: int
-    block_size: int
+    request_blocks: int
     max_length: int
-
-    @property
-    def blocks_per_request(self) -> int:
-        """Blocks of a request of the maximum length."""
-        return blocks_needed(self.max_length, self.block_size)
 
     @property
     def max_concurrency(self) -> float:
         """Concurrent requests of the maximum length; counts the null block, as vLLM does."""
-        return self.blocks / self.blocks_per_request
+        return self.blocks / self.request_blocks
 
     @property
     def tokens(self) -> int:
@@ -49,17 +48,12 @@ class VllmCapacity:
     @property
     def starts(self) -> bool:
         """Whether vLLM starts: one request of the maximum length fits beside the null block."""
-        return self.blocks - NULL_BLOCKS >= self.blocks_per_request
+        return self.blocks - NULL_BLOCKS >= self.request_blocks
 
 
-def vllm_capacity(
-    geometry: KVGeometry, budget_bytes: int, block_size: int, max_length: int
-) -> VllmCapacity:
-    """Return the capacity for ``budget_bytes`` (vLLM's ``kv_cache_memory_bytes``).
-
-    ``geometry`` is of the whole model; sum budgets and heads over tensor-parallel ranks.
-    """
-    return VllmCapacity(geometry.blocks_in(budget_bytes, block_size), block_size, max_length)
+def vllm_capacity(blocks: int, block_size: int, max_length: int) -> VllmCapacity:
+    """Return the capacity of a model whose layers all keep every token."""
+    return VllmCapacity(blocks, blocks_needed(max_length, block_size), max_length)
 
 
 def block_multiple(device: str) -> int:

@@ -63,9 +63,11 @@ def ours(ask: dict[str, Any]) -> dict[str, Any]:
         found = layout.capacity(ask["bytes"], service)
     except LayoutError as error:
         return {"refused": error.code}
+    if not found.starts:
+        return {"refused": "memory"}
     return {
         "groups": [list(group.layers) for group in layout.groups],
-        "blocks": found.blocks, "tokens": found.tokens, "concurrency": found.concurrency,
+        "blocks": found.blocks, "tokens": found.tokens, "concurrency": found.max_concurrency,
     }  # fmt: skip
 
 

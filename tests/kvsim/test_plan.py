@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,14 +30,19 @@ from kvsim.planning.plan import (
     kv_budget,
     make_plan,
 )
-from kvsim.planning.saturation import NeverSaturatedError, paged_demand, reserved_mean, saturate
+from kvsim.planning.saturation import (
+    NeverSaturatedError,
+    mean_over_steps,
+    paged_demand,
+    reserved_mean,
+    saturate,
+)
 from kvsim.sim.config import catalogue_config
 from kvsim.sim.simulator import simulate
-from kvsim.sizing.budget import ASSUMED_OVERHEAD, kv_copies
-from kvsim.sizing.geometry import KVGeometry
+from kvsim.sizing.budget import ASSUMED_OVERHEAD
+from kvsim.sizing.fields import UnsupportedGeometryError
 from kvsim.sizing.gpus import find_gpu
 from kvsim.sizing.models import find_model
-from kvsim.sizing.vllm_capacity import vllm_capacity
 from kvsim.traces import ArrivalProcess, SyntheticTrace, TraceFile, from_preset
 from kvsim.traces.distributions import LengthDistribution
 from kvsim.traces.generate import Recipe
@@ -74,9 +80,12 @@ def test_a_budget_is_memory_less_weights_less_overhead_and_says_what_was_assumed
 
 
 def test_ranks_beyond_the_heads_keep_copies() -> None:
-    grouped = find_model("llama-3.1-8b").geometry()
-    assert [kv_copies(grouped, gpus) for gpus in (1, 8, 16)] == [1, 1, 2]
-    assert kv_copies(find_model("deepseek-v3").geometry(), 8) == 8
+    def copies(name: str, gpus: int) -> float:
+        model = find_model(name)
+        return model.token_bytes(gpus=gpus) / model.token_bytes()
+
+    assert [copies("llama-3.1-8b", gpus) for gpus in (1, 8, 16)] == [1, 1, 2]
+    assert copies("deepseek-v3", 8) == 8
 
 
 @given(lengths=Pairs, size=st.integers(1, 20))
@@ -171,7 +180,6 @@ def test_a_plan_of_the_paper_s_machine() -> None:
     tails = [demand.tail_share for demand in plan.block_sizes]
     assert tails == sorted(tails)
     assert plan.full_at is None
-    assert plan.printed is None
     assert plan.vllm_args == (
         "--model", "facebook/opt-13b", "--max-model-len", "2048", "--block-size", "16",
         "--max-num-seqs", str(int(running["paged"])), "--kv-cache-memory-bytes", str(12 * GIB),
@@ -264,56 +272,73 @@ def test_as_many_run_at_a_rate_as_a_simulation_of_even_arrivals_finds(rate: floa
 
 @pytest.mark.parametrize(("gpus", "refused"), [(2, False), (3, True), (5, True), (4, False)])
 def test_heads_are_split_evenly_or_the_plan_is_refused(gpus: int, refused: bool) -> None:
-    model = find_model("llama-2-7b")
+    question = PlanQuestion(find_model("llama-2-7b"), A100, [(50, 50)], gpus=gpus)
     if not refused:
-        assert kv_budget(model, A100, gpus=gpus).kv
+        assert make_plan(question).blocks
         return
-    with pytest.raises(PlanError) as caught:
-        kv_budget(model, A100, gpus=gpus)
-    assert caught.value.code == "uneven"
+    with pytest.raises(UnsupportedGeometryError) as caught:
+        make_plan(question)
+    assert caught.value.reason == "uneven"
 
 
-def test_what_vllm_lacks_or_counts_otherwise_is_not_foretold() -> None:
-    def plan(model: str, **more: Any) -> Plan:
-        question = PlanQuestion(find_model(model), find_gpu("a100-80gb"), [(500, 300)], **more)
-        return make_plan(replace(question, capacity=vllm_capacity))
+def test_a_block_size_that_vllm_lacks_has_no_command() -> None:
+    def plan(**more: Any) -> Plan:
+        model, gpu = find_model("llama-2-7b"), find_gpu("a100-80gb")
+        return make_plan(PlanQuestion(model, gpu, [(500, 300)], **more))
 
-    assert plan("llama-2-7b").printed is not None
-    assert plan("llama-2-7b", block_size=8).vllm_args == ()
-    assert plan("llama-2-7b", block_size=8).printed is None
-    # A window matters only where requests grow beyond it.
-    assert plan("mistral-7b-v0.1").printed is not None
-    long = plan("mistral-7b-v0.1", max_length=32_768)
-    assert long.printed is None
-    assert long.vllm_args
+    assert plan().printed is not None
+    assert plan(block_size=8).vllm_args == ()
+    assert plan(block_size=8).printed is None
 
 
-@dataclass(frozen=True)
-class Said:
-    tokens: int
-    max_concurrency: float
+# What vLLM prints; 20 GiB for K and V, 8,192 tokens in a step.
+PRINTED: list[tuple[str, dict[str, Any], int, float]] = [
+    ("gemma-3-27b", {}, 62_557, 1.91),
+    ("gemma-3-27b", {"async_scheduling": False}, 97_435, 2.97),
+    ("llama-3.1-8b", {}, 163_840, 5.0),
+]
 
 
-def test_what_the_engine_prints_is_asked_of_who_counts_like_it() -> None:
-    asked = []
-
-    def capacity(geometry: KVGeometry, budget: int, size: int, length: int) -> Said:
-        asked.append((budget // geometry.bytes_per_token, size, length))
-        return Said(7, 1.5)
-
-    question = PlanQuestion(
-        OPT, A100, [(50, 50)], budget=PAPER_BUDGET, max_length=512, capacity=capacity
+@pytest.mark.parametrize(("name", "more", "tokens", "concurrency"), PRINTED)
+def test_what_vllm_prints(name: str, more: dict[str, Any], tokens: int, concurrency: float) -> None:
+    model, gpu = find_model(name), find_gpu("h100")
+    budget = KVBudget(20 * GIB, gpu.memory_bytes)
+    plan = make_plan(
+        PlanQuestion(model, gpu, [(5000, 300)], budget=budget, max_length=32_768, **more)
     )
-    plan = make_plan(question)
-    assert plan.printed == Said(7, 1.5)
-    assert asked == [(12 * GIB // 819_200, 16, 512)]
-    llama = find_model("llama-3.1-8b")
-    twice = PlanQuestion(llama, A100, [(50, 50)], gpus=16, capacity=capacity)
-    plan = make_plan(twice)
-    assert plan.bytes_per_token == 2 * 131_072
-    assert asked[1][0] == plan.budget.kv // plan.bytes_per_token
-    at = plan.vllm_args.index("--tensor-parallel-size")
-    assert plan.vllm_args[at + 1] == "16"
+    assert plan.printed is not None
+    assert (plan.printed.tokens, round(plan.printed.max_concurrency, 2)) == (tokens, concurrency)
+
+
+def test_windows_and_states_are_planned_in_groups() -> None:
+    def plan(name: str, length: int, **more: Any) -> Plan:
+        model, gpu = find_model(name), find_gpu("h100")
+        question = PlanQuestion(model, gpu, [(length - 100, 100)], max_length=length, **more)
+        return make_plan(replace(question, budget=KVBudget(20 * GIB, gpu.memory_bytes)))
+
+    assert not plan("mistral-7b-v0.1", 4096).memory  # within the window every token is kept
+    long = plan("mistral-7b-v0.1", 32_768)
+    assert long.memory["full"][-1] == 8 * long.memory["static"][-1]
+    assert set(long.policies) == {"paged", "slabs"}
+    assert long.full_at is None
+    hybrid = plan("qwen3-next-80b-a3b", 32_768)
+    assert hybrid.fixed_bytes > 0
+    kept = plan("qwen3-next-80b-a3b", 32_768, prefix_caching=False).printed
+    assert kept
+    assert hybrid.printed
+    assert kept.tokens > hybrid.printed.tokens  # prefix caching keeps a second state
+    with pytest.raises(PlanError) as caught:
+        make_plan(
+            PlanQuestion(find_model("gemma-3-27b"), A100, [(9_000, 5)], budget=KVBudget(GIB, GIB))
+        )
+    assert caught.value.code == "no_memory"
+
+
+@given(lengths=Pairs, step=st.integers(1, 9))
+def test_means_over_steps_are_those_of_each_step(lengths: list[tuple[int, int]], step: int) -> None:
+    at = np.arange(64) // step
+    held = [at[tokens] for p, n in lengths for tokens in range(p, p + n)]
+    assert mean_over_steps(lengths, at) == pytest.approx(fmean(held))
 
 
 def test_vllm_is_told_the_budget_of_one_gpu() -> None:
@@ -328,7 +353,7 @@ def test_every_rank_keeps_a_latent_vector_of_its_own() -> None:
     plan = make_plan(PlanQuestion(model, gpu, [(50, 50)], gpus=8, budget=PAPER_BUDGET))
     # 61 layers, a vector of 512 and 64 positions in 16 bits, and a copy of it on each GPU.
     assert plan.bytes_per_token == 8 * 61 * (512 + 64) * 2
-    assert plan.blocks == 12 * GIB // (16 * plan.bytes_per_token)
+    assert plan.blocks == 12 * GIB // (64 * plan.bytes_per_token)
 
 
 @given(lengths=Pairs)

@@ -20,13 +20,13 @@ def printed(capacity: VllmCapacity) -> tuple[str, str]:
 def test_gpt2_in_bf16_with_blocks_of_16() -> None:
     budget = 32_958 * 16 * GPT2_BF16.bytes_per_token
     assert f"{budget / 2**30:.2f}" == "18.10"
-    capacity = vllm_capacity(GPT2_BF16, budget, 16, 512)
+    capacity = vllm_capacity(GPT2_BF16.blocks_in(budget, 16), 16, 512)
     assert capacity.blocks == 32_958
     assert printed(capacity) == ("527,328", "1029.94")
 
 
 def test_gpt2_in_fp32_with_a_budget_of_two_gibibytes() -> None:
-    capacity = vllm_capacity(GPT2_FP32, 2 << 30, 128, 512)
+    capacity = vllm_capacity(GPT2_FP32.blocks_in(2 << 30, 128), 128, 512)
     assert capacity.blocks == 227
     assert printed(capacity) == ("29,056", "56.75")
 
@@ -34,19 +34,22 @@ def test_gpt2_in_fp32_with_a_budget_of_two_gibibytes() -> None:
 def test_a_deep_model_with_few_heads() -> None:
     budget = 273_184 * DEEP_BF16.bytes_per_token
     assert f"{budget / 2**30:.2f}" == "9.38"
-    assert printed(vllm_capacity(DEEP_BF16, budget, 16, 32_768)) == ("273,184", "8.34")
+    assert printed(vllm_capacity(DEEP_BF16.blocks_in(budget, 16), 16, 32_768)) == (
+        "273,184",
+        "8.34",
+    )
 
 
 def test_tokens_are_not_blocks_times_block_size() -> None:
-    assert printed(VllmCapacity(64, 32, 500)) == ("2,000", "4.00")
-    assert printed(VllmCapacity(64, 32, 512)) == ("2,048", "4.00")
+    assert printed(vllm_capacity(64, 32, 500)) == ("2,000", "4.00")
+    assert printed(vllm_capacity(64, 32, 512)) == ("2,048", "4.00")
 
 
 @pytest.mark.parametrize(("blocks", "starts"), [(16, False), (17, True)])
 def test_the_null_block_must_fit_beside_one_request(blocks: int, starts: bool) -> None:
     """Seen: 37,748,736 bytes are 16 blocks of 32 slots of GPT-2, and 512 tokens are refused."""
     budget = blocks * 32 * GPT2_FP32.bytes_per_token
-    assert vllm_capacity(GPT2_FP32, budget, 32, 512).starts is starts
+    assert vllm_capacity(GPT2_FP32.blocks_in(budget, 32), 32, 512).starts is starts
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_the_answer_is_kvsim_s(tmp_path: Path, capsys: pytest.CaptureFixture[str
     blocks = budget.kv // (16 * 131_072)
     assert plan["blocks"] == blocks
     assert plan["policies"]["paged"]["guaranteed"] == blocks // -(-final_tokens(500, 300) // 16)
-    printed = vllm_capacity(model.geometry(), budget.kv, 16, 800)
+    printed = vllm_capacity(blocks, 16, 800)
     text = " ".join(capsys.readouterr().out.split())
     assert f"GPU KV cache size: {printed.tokens:,} tokens" in text
     assert f"{printed.max_concurrency:.2f}x" in text

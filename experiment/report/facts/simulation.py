@@ -120,38 +120,97 @@ def memory_facts(data: Data) -> list[Fact]:
     """From the GPU's memory to blocks."""
     setup = data["setup"]
     model, gpu, budget = setup["model"], setup["gpu"], setup["budget"]
-    geometry = setup["geometry"]
+    layers = layers_of(setup)
     facts = [
         _said("model", name=model["name"], parameters=model["parameters"], dtype=model["dtype"]),
         _said("gpu", name=gpu["name"], gpus=setup["gpus"], memory=budget["memory"]),
-        _said(
-            "slot",
-            tensors=geometry["tensors"],
-            layers=geometry["layers"],
-            heads=geometry["kv_heads"],
-            head_dim=geometry["head_dim"],
-            element=geometry["element_bytes"],
-            slot=setup["bytes_per_token"],
-            dtype=setup["kv_dtype"],
-        ),
+        *(_layers(row, setup, alone=len(layers) == 1) for row in layers),
     ]
     if setup["kv_copies"] > 1:
-        facts.append(_said("copies", copies=setup["kv_copies"], slot=setup["slot_bytes"]))
-    if geometry["window"] is not None:
-        facts.append(_said("window", layers=geometry["sliding_layers"], window=geometry["window"]))
+        facts.append(_said("copies", copies=f"{setup['kv_copies']:g}", slot=setup["slot_bytes"]))
+    groups = data.get("plan") if data.get("plan", {}).get("memory") else None
+    spans = [row for row in layers if row["span"]]
+    if spans and not groups:
+        counted = sum(row["layers"] for row in spans)
+        facts.append(_said("window", layers=counted, window=spans[0]["span"]))
     facts += _budget(budget)
-    facts.append(
-        _said(
-            "blocks",
-            slots=setup["slots"],
-            blocks=setup["blocks"],
-            size=setup["block_size"],
-            block=setup["block_bytes"],
+    if groups:
+        facts += _groups(groups)
+    else:
+        facts.append(
+            _said(
+                "blocks",
+                slots=setup["slots"],
+                blocks=setup["blocks"],
+                size=setup["block_size"],
+                block=setup["block_bytes"],
+            )
         )
-    )
     source = message(f"sim.source.{setup['max_length_source']}").model_dump()
     facts.append(_said("max_length", length=setup["max_length"], source=source))
     return facts
+
+
+_LAYERS = {
+    "full": "layers_full",
+    "window": "layers_window",
+    "chunked": "layers_chunked",
+    "latent": "layers_latent",
+    "state": "layers_state",
+}
+
+
+def layers_of(setup: Data) -> list[Data]:
+    """What the layers keep, a row for each kind; records of before have one shape for all."""
+    if "layers" in setup:
+        return list(setup["layers"])
+    old = setup["geometry"]
+    tensors, heads, head = old["tensors"], old["kv_heads"], old["head_dim"]
+    row = {
+        "token_bytes": tensors * heads * head * old["element_bytes"],
+        "shape": (heads, head, head)[: 1 + tensors], "span": 0, "states": 1,
+        "kind": "full" if tensors == 2 else "latent",
+    }  # fmt: skip
+    slide = old["sliding_layers"]
+    rows = [row | {"layers": old["layers"] - slide}]
+    if slide:
+        rows.append(row | {"layers": slide, "kind": "window", "span": old["window"]})
+    return [row for row in rows if row["layers"]]
+
+
+def _layers(row: Data, setup: Data, *, alone: bool) -> Fact:
+    """Bytes of the layers of one kind; where there is no other, how they come about."""
+    kind, shape = row["kind"], row["shape"]
+    if not alone or kind not in ("full", "latent") or len(set(shape[1:])) > 1:
+        return _said(_LAYERS[kind], layers=row["layers"], bytes=row["token_bytes"],
+                     span=row["span"])  # fmt: skip
+    tensors = len(shape) - 1
+    return _said(
+        "slot",
+        tensors=tensors,
+        layers=row["layers"],
+        heads=shape[0],
+        head_dim=shape[1],
+        element=row["token_bytes"] // (tensors * shape[0] * shape[1]),
+        slot=setup["bytes_per_token"],
+        dtype=setup["kv_dtype"],
+    )
+
+
+def _groups(plan: Data) -> Iterator[Fact]:
+    """vLLM's pool of groups."""
+    layout = plan["layout"]
+    sizes = sorted({group["layers"] for group in layout["groups"]})
+    yield _said(
+        "groups",
+        groups=len(layout["groups"]),
+        layers=" / ".join(map(str, sizes)),
+        padding=layout["padding_layers"],
+        sizes=", ".join(map(str, sorted({group["block_size"] for group in layout["groups"]}))),
+    )
+    yield _said("pool", blocks=plan["blocks"], block=layout["block_bytes"])
+    if plan["fixed_bytes"]:
+        yield _said("fixed", bytes=plan["fixed_bytes"])
 
 
 def _budget(budget: Data) -> Iterator[Fact]:

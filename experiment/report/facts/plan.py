@@ -1,0 +1,161 @@
+"""A plan in words: sentences, tables, and the command for vLLM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from experiment.analysis.metrics import METRICS
+from experiment.report.facts.bench_tables import Cells
+from experiment.report.facts.simulation_figures import rounding_note
+from experiment.report.facts.values import written
+from experiment.simulate.names import DEFAULT_POLICIES
+from experiment.text import Translator, format_bytes
+from experiment.text.messages import Message, message
+from kvsim.contiguous.reservation import POLICIES
+from kvsim.sizing.request_memory import WAYS
+from kvsim.sizing.vllm_capacity import GPU_BLOCK_MULTIPLE
+
+Data = Mapping[str, Any]
+
+
+def sentences(data: Data) -> list[Message]:
+    """The answer, plainly."""
+    plan = data["plan"]
+    paged, slabs = plan["policies"]["paged"], plan["policies"]["slabs"]
+    said = [
+        message(
+            "plan.holds",
+            running=paged["running"],
+            guaranteed=paged["guaranteed"],
+            request=paged["request_bytes"],
+        ),
+        message(
+            "plan.contiguous",
+            length=plan["max_length"],
+            slabs=slabs["guaranteed"],
+            factor=paged["running"] / slabs["running"],
+            running=paged["running"],
+            needed=paged["running"] * slabs["request_bytes"],
+            budget=plan["budget"]["kv"],
+        )
+        if slabs["running"]
+        else message("plan.no_slab", length=plan["max_length"], needed=slabs["request_bytes"]),
+        *_preemption(data),
+    ]
+    if plan["too_long"]:
+        said.append(message("plan.too_long", n=plan["too_long"], length=plan["max_length"]))
+    if plan["left_out"]:
+        said.append(message("plan.left_out", n=plan["left_out"]))
+    return said
+
+
+def _preemption(data: Data) -> list[Message]:
+    plan, load = data["plan"], data["load"]
+    if not plan["full_at"]:
+        return [message("plan.no_bound" if plan["memory"] else "plan.no_rate")]
+    source = message(f"plan.latency_{data['setup']['latency']['source']}").model_dump()
+    said = [message("plan.full_at", rate=plan["full_at"], source=source)]
+    if load is None:
+        return said
+    if load["running"] is None:
+        return [*said, message("plan.over", rate=load["rate"])]
+    if load["running"] <= 1:
+        return [*said, message("plan.idle", rate=load["rate"])]
+    return [*said, message("plan.under", **load)]
+
+
+def plan_tables(t: Translator, plan: Data) -> list[Cells]:
+    """Policies side by side; then a request's memory where layers differ, or block sizes."""
+    return [_policies(t, plan), _memory(t, plan) if plan["memory"] else _block_sizes(t, plan)]
+
+
+def _policies(t: Translator, plan: Data) -> Cells:
+    policies = plan["policies"]
+    names = sorted(policies, key=DEFAULT_POLICIES.index)
+    each = [policies[name] for name in names]
+    paged = policies["paged"]["running"]
+    rows = [
+        [t("metric.running"), *(written(one["running"], "mean") for one in each)],
+        [t("plan.row.guaranteed"), *(written(one["guaranteed"], "count") for one in each)],
+        [t("plan.row.request"), *(format_bytes(one["request_bytes"]) for one in each)],
+        [t("plan.row.needed"), *(format_bytes(one["request_bytes"] * paged) for one in each)],
+        [
+            t.message(METRICS["live_of_pool"].label),
+            *(written(one["live"], "share") for one in each),
+        ],
+    ]
+    notes = [t("plan.about")]
+    if any(one["pool"] for one in each):
+        shares = (written(_rounding(one, plan), "share") for one in each)
+        rows.append([t("plan.row.rounding"), *shares])
+    if note := rounding_note(names):
+        notes.append(t.message(note))
+    reasons = {name: one["reason"] for name, one in zip(names, each, strict=True)}
+    notes += [f"{name}: {t(f'plan.reason.{why}')}" for name, why in reasons.items() if why]
+    if POLICIES[0] in policies:
+        notes.append(t("plan.no_guarantee", policy=", ".join(POLICIES)))
+    return Cells(t("plan.title"), ["", *names], rows, notes=notes)
+
+
+def _rounding(policy: Data, plan: Data) -> float | None:
+    """Share of the pool that rounding up to a power of two took, while more requests wait."""
+    if policy["reason"]:
+        return None
+    pool, slots = policy["pool"], plan["budget"]["kv"] // plan["bytes_per_token"]
+    return float(pool["rounding"] / slots) if pool else 0.0
+
+
+def _memory(t: Translator, plan: Data) -> Cells:
+    memory = plan["memory"]
+    rows = [
+        [f"{tokens:,}", *(format_bytes(memory[way][index]) for way in WAYS)]
+        for index, tokens in enumerate(memory["tokens"])
+    ]
+    heads = [t("plan.memory.tokens"), *(t(f"plan.memory.{way}") for way in WAYS)]
+    return Cells(t("plan.memory.table"), heads, rows, notes=[t("plan.memory.about")])
+
+
+def _block_sizes(t: Translator, plan: Data) -> Cells:
+    rows = [
+        [
+            f"{demand['block_size']}"
+            + (" *" if demand["block_size"] == plan["block_size"] else ""),
+            written(demand["tail_share"], "share"),
+            written(demand["blocks"], "mean"),
+        ]
+        for demand in plan["block_sizes"]
+    ]
+    heads = [t("metric.block_size"), t("metric.waste"), t("plan.block.blocks")]
+    return Cells(t("plan.block.title"), heads, rows, notes=[t("plan.block.about")])
+
+
+def serve_command(plan: Data) -> list[str]:
+    """The command for vLLM, an option with its value each; empty where there is none."""
+    words: list[str] = []
+    for word in plan["vllm_args"][2:]:
+        if word.startswith("--"):
+            words.append(word)
+        else:
+            words[-1] += f" {word}"
+    return [f"vllm serve {plan['vllm_args'][1]}", *words] if plan["vllm_args"] else []
+
+
+def foretold(plan: Data) -> list[Message]:
+    """What vLLM will print of its cache, or why it takes no such block size."""
+    printed, budget = plan["printed"], plan["budget"]
+    if not plan["vllm_args"]:
+        return [message("plan.no_block_size", multiple=GPU_BLOCK_MULTIPLE)]
+    said = [
+        message(
+            "plan.printed" if printed["starts"] else "plan.never_starts",
+            tokens=printed["tokens"],
+            length=plan["max_length"],
+            concurrency=printed["max_concurrency"],
+            blocks=printed["blocks"],
+        )
+    ]
+    if budget["utilisation"] is not None:
+        exact = budget["kv"] // plan["gpus"]
+        said.append(message("plan.if_same", kv=budget["kv"], exact=exact))
+    return said

@@ -1,0 +1,69 @@
+"""A plan as a page: the answer, memory of a request against its length, from memory to blocks."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from markupsafe import Markup
+
+from experiment.report.facts.bilingual import Bilingual
+from experiment.report.facts.data_key import Keyed
+from experiment.report.facts.plan import Data, foretold, plan_tables, sentences, serve_command
+from experiment.report.facts.simulation import memory_facts
+from experiment.report.html.lines import LineChart, line_chart
+from experiment.report.page.page import templates
+from experiment.report.pages.tables import Told, tables_html
+from experiment.text import Translator
+from experiment.text.messages import message
+from kvsim.sizing.request_memory import WAYS
+
+FILE = "plan.json"
+
+
+def plan_html(data: Data, lang: str) -> str:
+    """The page of what ``plan --out`` writes as JSON."""
+    draw = partial(_chart, plan=data["plan"]) if data["plan"]["memory"] else None
+    return tables_html(lambda t: _told(t, data), lang, FILE, data, draw=draw)
+
+
+def _told(t: Translator, data: Data) -> Told:
+    plan = data["plan"]
+    answer, *rest = [t.message(each) for each in sentences(data)]
+    memory = [
+        f"{t.message(label)}: {value if isinstance(value, str) else t.message(value)}"
+        for label, value in memory_facts(data)
+    ]
+    command = [" ".join(serve_command(plan))] if plan["vllm_args"] else []
+    return Told(
+        kicker=t("plan.page", model=plan["model"], gpus=plan["gpus"], gpu=plan["gpu"]),
+        headline=answer,
+        facts=rest,
+        tables=plan_tables(t, plan),
+        lists={
+            t("section.plan_vllm"): [*command, *map(t.message, foretold(plan))],
+            t("section.sim_memory"): memory,
+        },
+    )
+
+
+def _chart(b: Bilingual, plan: Data) -> Markup:
+    """Lines of a request's memory against its length."""
+    memory = plan["memory"]
+    chart = LineChart(
+        name="plan-memory",
+        table="tables",
+        title=message("plan.memory.title"),
+        about=message("plan.memory.about"),
+        axis=message("plan.memory.tokens"),
+        points=[
+            Keyed(f"{tokens:,}", f"plan.memory.tokens.{n}")
+            for n, tokens in enumerate(memory["tokens"])
+        ],
+        lines=[memory[way] for way in WAYS],
+        unit="bytes",
+        top=len(WAYS) - 1,
+    )
+    text = templates(b).get_template("section_plan.html.j2").render(
+        chart=line_chart(b, chart), ways=[message(f"plan.memory.{way}") for way in WAYS]
+    )  # fmt: skip
+    return Markup(text)  # noqa: S704 - made by a template that escapes
