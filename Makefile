@@ -13,6 +13,8 @@
 # make vllm-test   build that, then run the tests that need it
 # make vllm-conformance   hold the scheduler against those of three versions of vLLM on 20,000 random workloads
 #             each, some twenty minutes; make vllm-drift VERSION=0.34.0: another version, fewer workloads
+# make vllm-layouts   hold the cache layout of every catalogue model against two versions of vLLM, some
+#             twenty minutes
 # make fuzz   bad input by the thousand for a quarter of an hour (FUZZ_SECONDS), on Linux
 # make corpus whether runs, experiments and simulations lead to the numbers that the program of another
 #             commit (CORPUS_COMMIT) found: an hour, all logs made by that program
@@ -144,6 +146,10 @@ VERSION := 0.31.0 0.32.0 0.33.0
 vllm-drift: WORKLOADS := 2000
 vllm-conformance vllm-drift: vllm $(VENV)/.ready-dev
 	OMP_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python tests/conformance/campaign.py --count $(WORKLOADS) $(VERSION)
+
+.PHONY: vllm-layouts
+vllm-layouts: vllm $(VENV)/.ready-dev
+	OMP_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python tests/conformance/layouts_campaign.py 0.32.0 0.33.0
 
 # A step that fails, or is killed, leaves no target behind, so that the next `make` repeats it: what
 # each makes last is its target.

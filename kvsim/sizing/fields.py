@@ -65,7 +65,10 @@ class UnsupportedGeometryError(ValueError):
 def text_config(config: Config) -> Config:
     """Return the config of the language model, which multimodal ones nest, with its defaults."""
     inner = config.get("text_config")
-    found = inner if isinstance(inner, Mapping) and "num_hidden_layers" not in config else config
+    found = {**config}
+    if isinstance(inner, Mapping) and "num_hidden_layers" not in config:
+        outer = {"model_type": f"{config['model_type']}_text"} if "model_type" in config else {}
+        found = {**outer, **inner}
     defaults = _DEFAULTS.get(str(found.get("model_type")), {})
     missing = {name: value for name, value in defaults.items() if found.get(name) is None}
     return {**found, **missing}

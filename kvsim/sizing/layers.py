@@ -43,6 +43,8 @@ _KERNEL_BLOCK, _LATENT_BLOCK, _LATENT_HYBRID_BLOCK = 16, 64, 128
 _INDEXER_SCALE_TOKENS = 128
 _MAMBA2_HEADS = ("mamba_n_heads", "mamba_num_heads", "n_mamba_heads")
 _FLOAT32 = 4
+# Fields of states; which layers keep one is known of some model types alone.
+_STATE_FIELDS = ("linear_num_value_heads", "ssm_state_size", "mamba_d_state", *_MAMBA2_HEADS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,23 @@ def layer_caches(config: Config, serving: Serving) -> list[LayerCache]:
     return caches
 
 
+def pipeline_stages(config: Config, stages: int) -> list[list[int]]:
+    """Return the places in :func:`layer_caches` of each pipeline stage's layers.
+
+    vLLM gives every stage as many layers, and what is left over to the stages before the last
+    (``vllm/distributed/utils.py``, ``get_pp_indices``).
+    """
+    kinds = layer_kinds(text_config(config))
+    layers, left = divmod(len(kinds), stages)
+    counts = [layers + (stages - 1 - left <= stage < stages - 1) for stage in range(stages)]
+    found, place, layer = list[list[int]](), 0, 0
+    for count in counts:
+        caches = sum(map(len, kinds[layer : layer + count]))
+        found.append([*range(place, place + caches)])
+        place, layer = place + caches, layer + count
+    return found
+
+
 # -- kinds ----------------------------------------------------------------------------------------
 
 
@@ -92,7 +111,10 @@ def layer_kinds(config: Config) -> list[Kinds]:
         UnsupportedGeometryError: a layer of an unknown kind.
     """
     count = layer_count(config)
-    kinds = _listed(config, count) or _by_model_type(config, count) or _windows(config, count)
+    kinds = _listed(config, count) or _by_model_type(config, count)
+    if not kinds and any(config.get(name) for name in _STATE_FIELDS):
+        raise UnsupportedGeometryError("layer_types", f"states of {config.get('model_type')}")
+    kinds = kinds or _windows(config, count)
     if str(config.get("model_type")).startswith("gemma4"):
         kinds[-1] = ("full",)
     kinds = [_latent(config, each) for each in kinds]

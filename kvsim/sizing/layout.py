@@ -158,10 +158,29 @@ class Layout:
         kept = [c.span + service.in_flight for g in self.groups for c in g.cache if c.span]
         return RequestCost(fixed, per_token, max(kept, default=0))
 
-    def capacity(self, memory_bytes: int, service: Service) -> VllmCapacity:
-        """Return what vLLM prints for ``memory_bytes`` of KV cache on each rank."""
-        blocks = memory_bytes // self.block_bytes
+    def capacity(
+        self, memory_bytes: int, service: Service, stages: Sequence[Sequence[int]] = ()
+    ) -> VllmCapacity:
+        """Return what vLLM prints for ``memory_bytes`` of KV cache on each rank.
+
+        Args:
+            stages: layers of each pipeline stage; all stages have as many blocks as the stage
+                whose blocks are largest.
+        """
+        largest = max([self._block_bytes(set(each)) for each in stages] or [self.block_bytes])
+        blocks = memory_bytes // largest
         return VllmCapacity(blocks, self.request_blocks(service), service.max_length)
+
+    def _block_bytes(self, stage: set[int]) -> int:
+        """Bytes of a block on a pipeline stage."""
+        return max(
+            sum(
+                cache.page_bytes
+                for layer, cache in zip(group.layers, group.cache, strict=True)
+                if layer in stage
+            )
+            for group in self.groups
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,9 +39,11 @@ class Oracle:
 
     def __init__(self, python: str, worker: str, sources: Path | None = None) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
-        environment.pop("PYTHONPATH", None)
+        paths = [str(Path(__file__).with_name("absent"))]
         if sources:
-            environment |= {"PYTHONPATH": str(sources), "VLLM_TARGET_DEVICE": "cpu"}
+            paths.insert(0, str(sources))
+            environment["VLLM_TARGET_DEVICE"] = "cpu"
+        environment["PYTHONPATH"] = os.pathsep.join(paths)
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - close()
         self._process = subprocess.Popen(
             [python, str(Path(__file__).with_name(worker))],

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from oracle import Oracle
 
+from kvsim.sizing.layers import pipeline_stages
 from kvsim.sizing.layout import LayerCache, LayoutError, Service, lay_out
 
 ASKS = 300
@@ -57,10 +58,12 @@ def _layer(draw: random.Random, caching: bool) -> dict[str, Any]:
 
 def ours(ask: dict[str, Any]) -> dict[str, Any]:
     layers = [_cache(layer, ask["block_size"]) for layer in ask["layers"]]
-    service = Service(ask["max_length"], ask["batched"], 2 if ask["async"] else 1)
+    stages = ask.get("stages", ())
+    batches = max(1, len(stages)) + ask["async"]
+    service = Service(ask["max_length"], ask["batched"], batches)
     try:
         layout = lay_out(layers)
-        found = layout.capacity(ask["bytes"], service)
+        found = layout.capacity(ask["bytes"], service, stages)
     except LayoutError as error:
         return {"refused": error.code}
     if not found.starts:
@@ -95,6 +98,30 @@ def test_random_layers_are_laid_out_alike(vllm: Oracle) -> None:
         groups += len(theirs["groups"]) > 1
     assert groups > ASKS // 3
     assert refused > ASKS // 20
+
+
+def test_stages_have_the_layers_that_vllm_gives_them(vllm: Oracle) -> None:
+    for layers in (5, 24, 61, 62):
+        for stages in (1, 2, 3, 4, 5):
+            theirs = vllm.ask({"partition": [layers, stages]})["stages"]
+            mine = pipeline_stages({"num_hidden_layers": layers}, stages)
+            assert [[each[0], each[-1] + 1] for each in mine] == theirs
+
+
+def test_blocks_of_pipeline_stages_are_counted_alike(vllm: Oracle) -> None:
+    compared = 0
+    for seed in range(ASKS // 2):
+        ask = random_ask(seed)
+        count = min(len(ask["layers"]), 2 + seed % 3)
+        ask["stages"] = pipeline_stages({"num_hidden_layers": len(ask["layers"])}, count)
+        theirs, mine = vllm.ask(ask), ours(ask)
+        if "refused" in theirs:
+            assert "refused" in mine, seed
+            continue
+        figures = ("blocks", "tokens", "concurrency")
+        assert [mine[name] for name in figures] == [theirs[name] for name in figures], seed
+        compared += 1
+    assert compared > ASKS // 4
 
 
 @pytest.mark.parametrize(

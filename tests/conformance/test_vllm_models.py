@@ -68,7 +68,8 @@ def ours(asked: dict[str, Any]) -> dict[str, Any]:
 
 def theirs(vllm: Oracle, asked: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = vllm.ask(asked)
-    found.pop("block_size", None)
+    for name in ("block_size", "limits"):
+        found.pop(name, None)
     if "groups" in found:
         found["groups"] = sorted(map(len, found["groups"]))
     return found

@@ -20,6 +20,7 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "CRITICAL")
 
 import torch
 from vllm.config import ModelConfig, VllmConfig
+from vllm.distributed.utils import get_pp_indices
 from vllm.v1 import kv_cache_interface as kv
 from vllm.v1.core import kv_cache_utils as utils
 from vllm_configs import layout_config, llama
@@ -32,24 +33,47 @@ except ImportError:
 MAX_LENGTH = 1 << 20
 
 
+class _OnCuda(VllmConfig):
+    """Its defaults there, where there is Triton."""
+
+    use_v2_model_runner = property(lambda _: True)
+
+
 def answer(model: ModelConfig, ask: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay out ``ask``: layers, block_size, bytes, max_length, batched, async, caching."""
+    """Lay out ``ask``: layers, block_size, bytes, max_length, batched, async, caching, stages.
+
+    An ask of ``partition``, (layers, stages), is the layers of each stage.
+    """
+    if "partition" in ask:
+        layers, stages = ask["partition"]
+        return {"stages": [get_pp_indices(layers, stage, stages) for stage in range(stages)]}
     model.max_model_len = ask["max_length"]
     config = layout_config(model, ask)
     config.cache_config.mamba_cache_mode = "align" if ask["caching"] else "none"
     specs = {f"{i}": spec(layer, ask["block_size"]) for i, layer in enumerate(ask["layers"])}
-    return found(config, specs, ask["bytes"])
+    stages = ask.get("stages", [[*range(len(ask["layers"]))]])
+    config.parallel_config.pipeline_parallel_size = len(stages)
+    return found(config, [{f"{i}": specs[f"{i}"] for i in each} for each in stages], ask["bytes"])
 
 
-def found(config: VllmConfig, specs: dict[str, kv.KVCacheSpec], memory: int) -> dict[str, Any]:
-    """Return groups by the places of their layers, blocks, tokens and concurrency."""
-    places = {name: place for place, name in enumerate(specs)}
+def found(
+    config: VllmConfig, stages: list[dict[str, kv.KVCacheSpec]], memory: int
+) -> dict[str, Any]:
+    """Return groups by the places of their layers, blocks, tokens and concurrency.
+
+    Args:
+        stages: layers of each pipeline stage; groups are those of the first.
+    """
+    names = (name for stage in stages for name in stage)
+    config.__class__ = _OnCuda  # afterwards: the platform for CPUs cannot run it
+    places = {name: place for place, name in enumerate(names)}
+    memories = [memory] * len(stages)
     try:
         if planning:
-            groups = planning.get_global_kv_cache_groups(config, [specs])
-            (made,) = planning.get_kv_cache_configs(config, [specs], [memory], groups)
+            groups = planning.get_global_kv_cache_groups(config, stages)
+            made, *_ = planning.get_kv_cache_configs(config, stages, memories, groups)
         else:
-            (made,) = utils.get_kv_cache_configs(config, [specs], [memory])
+            made, *_ = utils.get_kv_cache_configs(config, stages, memories)
     except (ValueError, NotImplementedError) as error:
         return {"refused": str(error)[:200]}
     tokens, concurrency = utils.get_kv_cache_capacity(config, made)

@@ -36,7 +36,10 @@ from vllm_configs import layout_config, model_config
 
 
 def answer(ask: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """Build ``ask``: config, block_size, bytes, max_length, batched, async, caching, ranks, kv."""
+    """Build ``ask``: config, block_size, bytes, max_length, batched, async, caching, ranks, kv.
+
+    ``limits`` are further (max_length, bytes) of the same model, answered under that name.
+    """
     ranks = ask.get("ranks", 1)
     get_tp_group().world_size = ranks  # layers ask it how many share them, and send nothing
     model = model_config(place, ask["config"], ask["max_length"])
@@ -66,12 +69,18 @@ def answer(ask: Mapping[str, Any], place: str) -> dict[str, Any]:
             initialize_model(vllm_config=config)
         Platform.update_block_size_for_backend.__func__(type(current_platform), config)
         layers = get_layers_from_vllm_config(config, AttentionLayerBase)
-        found = {name: layer.get_kv_cache_spec(config) for name, layer in layers.items()}
-        specs = {name: spec for name, spec in found.items() if spec is not None}
-        return {
-            **vllm_layouts.found(config, specs, ask["bytes"]),
-            "block_size": cache.block_size,
+        found = {
+            name: layer.get_kv_cache_spec(config)
+            for name, layer in layers.items()
+            if not getattr(layer, "kv_sharing_target_layer_name", None)
         }
+        specs = {name: spec for name, spec in found.items() if spec is not None}
+        made = vllm_layouts.found(config, [specs], ask["bytes"])
+        further = []
+        for length, memory in ask.get("limits", ()):
+            model.max_model_len = config.scheduler_config.max_model_len = length
+            further.append(vllm_layouts.found(config, [specs], memory))
+        return {**made, "block_size": cache.block_size, "limits": further}
 
 
 def share_no_experts() -> None:

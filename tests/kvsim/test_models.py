@@ -187,6 +187,7 @@ BASE = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 64}
         ({"layer_types": ["full_attention", "chunked_attention"]}, "chunked"),
         ({"layer_types": ["full_attention", "sliding_attention"]}, "window_unknown"),
         ({"attention_chunk_size": 8192}, "chunked"),
+        ({"model_type": "something_new", "mamba_d_state": 16}, "layer_types"),
         ({"num_kv_shared_layers": 10}, "shared_layers"),
         ({"index_head_dim": 128, "kv_lora_rank": 512}, "indexer"),
         ({"cross_attention_layers": [3]}, "cross_attention"),
