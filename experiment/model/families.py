@@ -18,7 +18,7 @@ from typing import NamedTuple
 from experiment.text import Translator
 from experiment.text.errors import UserError
 from experiment.text.messages import Message, message
-from kvsim.sizing.models import UnknownModelError, find_model
+from kvsim.sizing.models import MODELS, UnknownModelError, find_model
 from kvsim.spelling import nearest
 
 # Reasons for a refusal: texts under ``families.reason``.
@@ -32,6 +32,11 @@ _OF_ERRORS: Mapping[str, str] = {
     "error.model.unknown_type": "unknown_type",
 }
 _WELL_KNOWN = ("llama", "qwen3", "gpt2")
+# A model of the catalogue with a cache of the kind that is refused.
+_OF_KIND = {
+    "state": "falcon-h1-7b", "latent": "deepseek-v2-lite", "window": "gemma-3-1b",
+    "layout": "gemma-4-31b",
+}  # fmt: skip
 
 RESULTS = ("equal", "unequal", "refused")
 ATTENTION = ("paged", "own")  # whose the paged engine runs
@@ -67,17 +72,30 @@ def reason_of(text: Message) -> str | None:
 
 def with_advice(error: UserError) -> UserError:
     """A refusal of a family, with what runs instead; any other error as it is."""
-    if reason_of(error.text) is None:
+    reason = reason_of(error.text)
+    if reason is None:
         return error
     name, family = str(error.text.params["model"]), str(error.text.params["family"])
     running = [row.family for row in families() if row.result == "equal" and row.family != family]
     close = nearest(family, running, 3)
     key = "model.siblings" if close else "model.others"
     other = message(key, families=", ".join(close or _WELL_KNOWN))
-    with suppress(UnknownModelError):
-        other = message("model.planned", model=find_model(name).name)
-    advice = {"refusal": error.text.model_dump(), "other": other.model_dump()}
+    planned = _planned(name, family, reason)
+    advice = {
+        "refusal": error.text.model_dump(),
+        "other": other.model_dump(),
+        "planned": planned.model_dump() if planned else "",
+    }
     return UserError(message("error.model.advice", **advice), error.exit_code)
+
+
+def _planned(name: str, family: str, reason: str) -> Message | None:
+    """A model of the catalogue that ``plan`` counts: this one, or one of its type or kind."""
+    with suppress(UnknownModelError):
+        return message("model.planned", model=find_model(name).name)
+    of_type = (model.name for model in MODELS.values() if model.text.get("model_type") == family)
+    like = next(of_type, _OF_KIND.get(reason))
+    return message("model.planned_kind", model=like) if like else None
 
 
 @cache

@@ -108,8 +108,7 @@ def advice(place: Path) -> dict[str, Any]:
     with pytest.raises(UserError) as caught:
         prepared(place)
     assert caught.value.text.key == "error.model.advice"
-    other: dict[str, Any] = caught.value.text.params["other"]
-    return dict(other["params"])
+    return dict(caught.value.text.params)
 
 
 @pytest.mark.parametrize(
@@ -169,20 +168,29 @@ def test_code_of_a_directory_is_never_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "families"),
+    ("values", "family", "planned"),
     [
-        ({"model_type": "lama"}, "llama"),
-        ({"model_type": "qwen3_next"}, "qwen3"),
-        ({"model_type": "of_the_future"}, "llama"),
-        ({"model_type": "mamba", "num_hidden_layers": 2}, "llama"),
-        ({"model_type": "deepseek_v3", "auto_map": {"AutoConfig": "some.Config"}}, "llama"),
+        ({"model_type": "lama"}, "llama", None),
+        ({"model_type": "qwen3_next"}, "qwen3", "qwen3-next-80b-a3b"),
+        ({"model_type": "of_the_future"}, "llama", None),
+        ({"model_type": "mamba", "num_hidden_layers": 2}, "llama", "falcon-h1-7b"),
+        ({"model_type": "deepseek_v3", "kv_lora_rank": 16}, "llama", "deepseek-r1"),
+        ({"model_type": "bart"}, "llama", None),
+        (
+            {"model_type": "phi3", "auto_map": {"AutoConfig": "some.Config"}},
+            "phi",
+            "phi-3-medium-128k",
+        ),
     ],
 )
-def test_a_refusal_names_families_that_run(
-    values: dict[str, Any], families: str, tmp_path: Path
+def test_a_refusal_names_what_runs_and_what_can_be_planned(
+    values: dict[str, Any], family: str, planned: str | None, tmp_path: Path
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps(values), "utf-8")
-    assert families in advice(tmp_path)["families"].split(", ")
+    found = advice(tmp_path)
+    assert family in found["other"]["params"]["families"].split(", ")
+    named = found["planned"]["params"]["model"] if found["planned"] else None
+    assert named == planned
 
 
 @pytest.mark.parametrize("file", ["pytorch_model.bin", "adapter_model.safetensors", "q4.gguf"])
