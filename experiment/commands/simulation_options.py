@@ -42,6 +42,7 @@ MODEL = {
     "--gpu": "NAME",
     "--gpus": "N",
     "--dtype": "TYPE",
+    "--weights": "SIZE",
     "--kv-dtype": "auto|fp8",
     "--kv-budget": "SIZE|auto",
     "--gpu-memory-utilization": "X",
@@ -95,9 +96,10 @@ def check_needed(options: argparse.Namespace, *needed: str) -> None:
     Raises:
         UserError: a name is unknown, or options are missing: all of them are named.
     """
-    for name, find in ((options.model, model_of), (options.gpu, gpu_of)):
-        if name:
-            find(name)
+    if options.model:
+        model_of(options.model, size("--weights", options.weights))
+    if options.gpu:
+        gpu_of(options.gpu)
     flags = ("--model", "--gpu", *needed)
     check_given({flag: getattr(options, attribute(flag)) for flag in flags})
 
@@ -162,6 +164,7 @@ def memory_of(options: argparse.Namespace) -> Memory:
             raise user_error("error.sim.unused_beside", flag=flag, other="--kv-budget")
     return Memory(
         budget=budget,
+        weights=size("--weights", options.weights),
         gpus=whole("--gpus", options.gpus) or 1,
         utilisation=0.9 if utilisation is None else utilisation,
         overhead=size("--overhead", options.overhead, 0),

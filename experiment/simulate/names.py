@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
+from experiment.simulate.model_file import model_file, read_model
 from experiment.text import format_bytes
 from experiment.text.errors import UserError, unknown, user_error
 from experiment.text.messages import Message, message
@@ -21,16 +23,23 @@ _LISTED = {"--model": "models", "--gpu": "gpus", "--trace": "presets"}
 DEFAULT_POLICIES: tuple[PolicyName, ...] = ("slabs", "max", "pow2", "oracle", "paged")
 
 
-def model_of(name: str) -> ModelFacts:
-    """A model of the catalogue whose cache can be counted.
+def model_of(name: str, weights: int | None = None) -> ModelFacts:
+    """A model of the catalogue, or of a config.json, whose cache can be counted.
+
+    Args:
+        weights: bytes of the weights; None: as published.
 
     Raises:
         UserError: there is none of that name, or its cache is of another kind.
     """
     try:
-        return find_model(name)
+        found = find_model(name)
+        return replace(found, weights=weights) if weights else found
     except UnknownModelError as error:
-        raise unknown_model(error) from error
+        path = model_file(name)
+        if path is None:
+            raise unknown_model(error) from error
+        return read_model(path, name, weights)
 
 
 def gpu_of(name: str) -> GPUFacts:

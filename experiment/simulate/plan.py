@@ -37,7 +37,7 @@ def plan(
     """Plan for a model on a GPU; plain values, as ``plan --out`` writes them.
 
     Args:
-        model, gpu: names of the catalogue.
+        model: a name of the catalogue, a config.json or its directory; ``gpu``: a name.
         requests: (prompt, new) tokens of each kind of request, or a trace.
         max_length: tokens; None: what the longest request needs.
         block_size: tokens; None: vLLM's default for the model.
@@ -48,7 +48,7 @@ def plan(
     Raises:
         UserError: a name, the trace or the memory does not fit, or nothing does.
     """
-    named = model_of(model)
+    named = model_of(model, memory.weights)
     setup = make_setup(
         named, gpu_of(gpu), memory, max_length=max_length, block_size=block_size, latency=latency
     )

@@ -164,7 +164,7 @@ def ask(
     if beams > limits.max_num_seqs:
         params = {"config_key": "--beams", "value": beams, "limit": limits.max_num_seqs}
         raise user_error("error.limit_le", **params)
-    named, device = model_of(model), gpu_of(gpu)
+    named, device = model_of(model, memory.weights), gpu_of(gpu)
     setup = make_setup(
         named, device, memory, max_length=max_length, block_size=block_size, latency=latency,
         limits=limits, samples=samples, beams=beams,

@@ -163,9 +163,10 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Words about memory: a budget, or what it is worked out from."""
+    """Words about memory: a budget, or what it is worked out from; ``weights``: their bytes."""
 
     budget: int | None = None
+    weights: int | None = None
     gpus: int = 1
     utilisation: float = 0.9
     overhead: int | None = None

@@ -57,6 +57,8 @@ BLOCK_SIZES = (8, 16, 32, 64, 128, 256)
 _MAX_SATURATING = 4_000
 # From here on vLLM takes a GPU for a large one.
 _LARGE_MEMORY = 70 << 30
+# Of a request whose layers differ.
+_MOST_TOKENS = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +251,11 @@ def _of_slots(plan: Plan, lengths: list[tuple[int, int]]) -> Plan:
 def _of_groups(plan: Plan, lengths: list[tuple[int, int]]) -> Plan:
     """Plan for layers of different kinds: vLLM's groups, and ``StaticCache``."""
     caches, layout, gpus = plan.caches, plan.layout, plan.gpus
-    memory, tokens = plan.budget.kv // gpus, np.arange(plan.max_length + 1)
+    memory = plan.budget.kv // gpus
+    longest_request = max(map(sum, lengths))
+    if longest_request > _MOST_TOKENS:  # a value for each of its lengths
+        raise PlanError("positions", max_length=longest_request, positions=_MOST_TOKENS)
+    tokens = np.arange(longest_request + 1)
     blocks = memory // layout.block_bytes
     # Decoding needs no more than one token in flight.
     decoding = Service(plan.max_length, max_num_batched_tokens=1, concurrent_batches=1)
@@ -262,7 +268,8 @@ def _of_groups(plan: Plan, lengths: list[tuple[int, int]]) -> Plan:
     final = [layout.request_blocks(decoding, final_tokens(*pair)) for pair in lengths]
     mean = mean_over_steps(lengths, group_blocks(layout, tokens))
     live = mean_over_steps(lengths, live_bytes(caches, tokens))
-    row = int(request_memory(caches, layout, tokens[-1:], plan.block_size)["static"][0])
+    whole = np.array([plan.max_length])
+    row = int(request_memory(caches, layout, whole, plan.block_size)["static"][0])
     at = np.unique(np.append(2 ** np.arange(8, 31), plan.max_length))
     at = at[at <= plan.max_length]
     against = request_memory(caches, layout, at, plan.block_size)

@@ -13,6 +13,7 @@ from typing import Any
 
 Config = Mapping[str, Any]
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
+MOST_LAYERS = 1024
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 # Defaults of classes whose published configs leave sizes out.
 _DEFAULTS: Mapping[str, Config] = {
@@ -62,6 +63,14 @@ class UnsupportedGeometryError(ValueError):
         self.detail = detail
 
 
+class MissingFieldError(ValueError):
+    """A config has none of the fields ``names``, or no value that is a size."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__(f"the model's config has none of: {', '.join(names)}")
+        self.names = names
+
+
 def text_config(config: Config) -> Config:
     """Return the config of the language model, which multimodal ones nest, with its defaults."""
     inner = config.get("text_config")
@@ -95,8 +104,15 @@ def check_fields(config: Config) -> None:
 
 
 def layer_count(config: Config) -> int:
-    """Return the number of layers."""
-    return first_of(config, *_LAYERS)
+    """Return the number of layers.
+
+    Raises:
+        MissingFieldError: none, or more than any model has.
+    """
+    count = first_of(config, *_LAYERS)
+    if not 0 < count <= MOST_LAYERS:
+        raise MissingFieldError(_LAYERS[0])
+    return count
 
 
 def attention_heads(config: Config) -> int:
@@ -145,10 +161,10 @@ def first_of(config: Config, *names: str) -> int:
     """Return the first of these fields that has a value.
 
     Raises:
-        ValueError: none has.
+        MissingFieldError: none has.
     """
     for name in names:
         value = config.get(name)
         if value:
             return int(value)
-    raise ValueError(f"the model's config has none of: {', '.join(names)}")
+    raise MissingFieldError(*names)

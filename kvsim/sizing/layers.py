@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from kvsim.core.blocks import blocks_needed
 from kvsim.sizing.fields import (
+    MOST_LAYERS,
     Config,
     UnsupportedGeometryError,
     attention_heads,
@@ -161,7 +162,7 @@ def _by_model_type(config: Config, count: int) -> list[Kinds]:
         return _llama4(config, count)
     if kind == "gpt_neo":  # [[[kinds in turn], how often], ...]
         groups = config.get("attention_types") or ()
-        names = [name for group, n in groups for name in [*group] * n]
+        names = [name for group, n in groups for name in [*group] * min(n, MOST_LAYERS)]
         return [("window",) if name == "local" else ("full",) for name in names]
     if config.get("hybrid_layer_pattern"):  # MiMo
         return [("window",) if each else ("full",) for each in config["hybrid_layer_pattern"]]

@@ -67,6 +67,7 @@ class ModelFacts:
         active_parameters: weights used per token; ``expert_parameters``: all weights of experts.
         config: fields of the Transformers config.
         source: where the config was read; ``verified``: as published, or quoted in public code.
+        weights: bytes of the weights as they are published; None: by ``parameters`` and ``dtype``.
     """
 
     name: str
@@ -78,6 +79,7 @@ class ModelFacts:
     config: Mapping[str, Any]
     source: str = ""
     verified: bool = False
+    weights: int | None = None
 
     @property
     def serving_dtype(self) -> str:
@@ -121,6 +123,8 @@ class ModelFacts:
 
     def weight_bytes(self, dtype: str | None = None) -> int:
         """Return the bytes of all weights in ``dtype``, by default the serving dtype."""
+        if dtype is None and self.weights is not None:
+            return self.weights
         dtype = dtype or self.serving_dtype
         if dtype == "mxfp4":  # the experts alone, with a scale for every 32 weights
             rest = self.parameters - self.expert_parameters

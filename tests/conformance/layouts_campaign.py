@@ -5,7 +5,8 @@
 Each model on 1, 2, 4 and 8 tensor-parallel ranks, with blocks of 16, 32 and 64, caches in 16 and 8
 bits, four maximum lengths and two sizes of memory; on one rank also without asynchronous scheduling
 and without prefix caching. vLLM's own classes say what each layer keeps. Prints a row of
-docs/conformance.md for each version, then what differs. Exit code 1: something does.
+docs/conformance.md for each version, then what differs, and writes answers for the first setting
+of each model to ``layouts.jsonl``. Exit code 1: something differs.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 from campaign import CACHE, commit
@@ -33,6 +35,7 @@ from kvsim.sizing.models import MODELS
 RANKS, BLOCKS, DTYPES = (1, 2, 4, 8), (16, 32, 64), ("auto", "fp8")
 LENGTHS, MEMORIES = (2048, 8192, 32_768, 131_072), (4 << 30, 64 << 30)
 BATCHED = 2048
+RECORDED = Path(__file__).with_name("layouts.jsonl")
 # vLLM's classes for language models that published configs nest in others.
 LANGUAGE_MODELS = {
     "gemma3_text": "Gemma3ForCausalLM",
@@ -61,40 +64,58 @@ def main(arguments: list[str]) -> int:
     if not isinstance(python, str):
         sys.exit("vLLM is not there: run make vllm")
     CACHE.mkdir(parents=True, exist_ok=True)
-    failed = False
+    failed, recorded = False, []
     for version in options.versions:
         began = time.monotonic()
         compare = partial(compare_model, python, sources(version, CACHE))
         with ProcessPoolExecutor(options.workers) as pool:
             found = dict(zip(options.models, pool.map(compare, options.models), strict=True))
         seen = sum((counts for counts, *_ in found.values()), Counter[str]())
+        recorded += [
+            {"vllm": version, "model": name, "limits": first}
+            for name, (_, _, _, first) in found.items()
+            if first
+        ]
         failed |= bool(seen["different"])
         built = sum(counts["equal"] + counts["refused"] > 0 for counts, *_ in found.values())
         print(
             f"| {version} | `{commit()}` | {built} of {len(found)} | {seen['equal']:,} "
             f"| {seen['refused']:,} | {seen['different']} | {time.monotonic() - began:.0f} s"
         )
-        for name, (_, different, why) in found.items():
+        for name, (_, different, why, _) in found.items():
             for ask, ours, theirs in different[:2]:
                 print(name, json.dumps(ask), json.dumps(ours), json.dumps(theirs))
             if why:
                 print(f"{name}: {why}")
+    if options.models == list(MODELS):
+        lines = (json.dumps(each) + "\n" for each in recorded)
+        RECORDED.write_text("".join(lines), encoding="utf-8")
     return int(failed)
 
 
 def compare_model(
     python: str, unpacked: Any, name: str
-) -> tuple[Counter[str], list[tuple[Any, Any, Any]], str]:
-    """Count equal answers and equal refusals; return what differs, and why vLLM builds nothing."""
+) -> tuple[Counter[str], list[tuple[Any, Any, Any]], str, list[Any]]:
+    """Count equal answers and equal refusals.
+
+    Returns:
+        The counts, what differs, why vLLM builds nothing, and its first answers as
+        [maximum length, bytes, sizes of groups, blocks, tokens].
+    """
     vllm = _oracle(python, "vllm_models.py", unpacked)
     seen: Counter[str] = Counter()
-    different, why = [], ""
+    different, why, first = [], "", list[Any]()
     for ask in asks(name):
         answered = vllm.ask(ask)
         if "failed" in answered:
             why = _PLACE.sub("…", answered["failed"])[:160]
             seen["not built"] += 1
             continue
+        if not first:
+            first = [
+                [*limits, *(plain(one).get(key) for key in ("groups", "blocks", "tokens"))]
+                for limits, one in zip(ask["limits"], answered["limits"], strict=True)
+            ]
         for place, ours in enumerate(our_answers(ask)):
             theirs = plain(answered["limits"][place])
             kind = "different" if ours != theirs else "refused" if "refused" in ours else "equal"
@@ -102,7 +123,7 @@ def compare_model(
             if kind == "different":
                 about = {**ask, "limits": ask["limits"][place], "config": name}
                 different.append((about, ours, theirs))
-    return seen, different, "" if seen["equal"] else why
+    return seen, different, "" if seen["equal"] else why, first
 
 
 def asks(name: str) -> Iterator[Ask]:

@@ -12,6 +12,7 @@ from oracle import Oracle
 
 from kvsim.sizing.layers import pipeline_stages
 from kvsim.sizing.layout import LayerCache, LayoutError, Service, lay_out
+from kvsim.sizing.models import MODELS
 
 ASKS = 300
 
@@ -98,6 +99,40 @@ def test_random_layers_are_laid_out_alike(vllm: Oracle) -> None:
         groups += len(theirs["groups"]) > 1
     assert groups > ASKS // 3
     assert refused > ASKS // 20
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_s_layers_are_gathered_alike(vllm: Oracle, name: str) -> None:
+    """Also of models that vLLM cannot build without a GPU: what each layer keeps is ours here."""
+    model = MODELS[name]
+    caches = model.caches(block_size=model.block_size)
+    if any(cache.states > 2 for cache in caches):
+        pytest.skip("vLLM's classes say how many states Mamba 2 keeps")
+    ask = {
+        "layers": [_spec(cache) for cache in caches], "block_size": model.block_size,
+        "bytes": 20 << 30, "max_length": 8192, "batched": 2048, "async": True, "caching": True,
+    }  # fmt: skip
+    layout = lay_out(caches)
+    found = layout.capacity(20 << 30, Service(8192, 2048))
+    theirs = vllm.ask(ask)
+    if "refused" in theirs:
+        assert not found.starts
+        return
+    assert sorted(map(len, theirs["groups"])) == sorted(len(each.layers) for each in layout.groups)
+    assert (theirs["blocks"], theirs["tokens"]) == (found.blocks, found.tokens)
+
+
+def _spec(cache: LayerCache) -> dict[str, Any]:
+    """A layer as vLLM's worker takes it."""
+    if cache.kind == "state":
+        about = {"bytes": cache.token_bytes, "mode": "align", "padded": cache.page_padded}
+    elif cache.kind == "latent":
+        wide = cache.shape[0] == 0  # an indexer, in bytes
+        about = {"heads": 1, "head": cache.shape[1], "dtype": "uint8" if wide else "bfloat16"}
+    else:
+        heads, head, value = cache.shape
+        about = {"heads": heads, "head": head, "value": value, "dtype": "bfloat16"}
+    return {"kind": cache.kind, "span": cache.span, "block_size": cache.block_size, **about}
 
 
 def test_stages_have_the_layers_that_vllm_gives_them(vllm: Oracle) -> None:

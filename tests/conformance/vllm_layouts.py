@@ -85,19 +85,21 @@ def found(
 
 def spec(layer: Mapping[str, Any], block_size: int) -> kv.KVCacheSpec:
     """Return vLLM's own specification of a layer."""
+    block_size = layer.get("block_size", block_size)
     if layer["kind"] == "state":
         return kv.MambaSpec(
             block_size=block_size, shapes=((layer["bytes"],),), dtypes=(torch.uint8,),
-            mamba_cache_mode=layer["mode"],
+            mamba_cache_mode=layer["mode"], page_size_padded=layer.get("padded"),
         )  # fmt: skip
     common = {
         "block_size": block_size, "num_kv_heads": layer["heads"], "head_size": layer["head"],
         "dtype": getattr(torch, layer["dtype"]),
     }  # fmt: skip
     if layer["kind"] == "full":
-        return kv.FullAttentionSpec(**common)
+        return kv.FullAttentionSpec(**common, head_size_v=layer.get("value"))
     if layer["kind"] == "window":
-        return kv.SlidingWindowSpec(**common, sliding_window=layer["span"])
+        value = {"head_size_v": layer["value"]} if "value" in layer else {}
+        return kv.SlidingWindowSpec(**common, **value, sliding_window=layer["span"])
     if layer["kind"] == "chunked":
         return kv.ChunkedLocalAttentionSpec(**common, attention_chunk_size=layer["span"])
     return kv.MLAAttentionSpec(**common)

@@ -18,6 +18,7 @@ from experiment.compare.results import Side
 from experiment.events import encode
 from experiment.record.log import Record
 from experiment.text.messages import message
+from kvsim.sizing.models import MODELS
 
 MODEL_FILES = (
     "config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json",
@@ -179,6 +180,16 @@ def models() -> list[bytes]:
         },
     }  # fmt: skip
     return [json.dumps({"config.json": sizes | kind, **beside}).encode() for kind in (gpt2, llama)]
+
+
+def layers() -> list[bytes]:
+    """Configs with layers of every kind."""
+    names = (
+        "gpt2", "mixtral-8x7b", "gemma-3-27b", "gemma-4-31b", "llama-4-scout", "deepseek-v3.2",
+        "qwen3-next-80b-a3b", "nemotron-h-8b", "jamba-1.5-mini", "kimi-linear-48b-a3b", "lfm2-1.2b",
+        "minimax-text-01", "mimo-v2-flash", "granite-4.0-h-tiny",
+    )  # fmt: skip
+    return [json.dumps(dict(MODELS[name].config)).encode() for name in names]
 
 
 def weights() -> list[bytes]:

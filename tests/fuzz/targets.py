@@ -268,6 +268,16 @@ def _model(data: bytes, place: Path) -> None:
             optional_tokenizer(str(place))
 
 
+def _layers(data: bytes, place: Path) -> None:
+    from experiment.simulate.plan import plan
+    from experiment.simulate.setup import Memory
+
+    path = str(_file(place, data, "config.json"))
+    for gpus in (1, 4):
+        memory = Memory(budget=1 << 33, weights=1 << 30, gpus=gpus)
+        assert plan(path, "h100", [(500, 300)], memory)["plan"]["blocks"] > 0
+
+
 def _weights(data: bytes, place: Path) -> None:
     from experiment.model.tensors import headers
 
@@ -305,6 +315,7 @@ TARGETS: dict[str, Target] = {
     "sweep": Target(_sweep, seeds.sweeps, "toml"),
     "prompts": Target(_prompts, seeds.prompts, "rows"),
     "model": Target(_model, seeds.models, "json"),
+    "layers": Target(_layers, seeds.layers, "json"),
     "weights": Target(_weights, seeds.weights),
 }
 

@@ -1,0 +1,135 @@
+"""A model that is not in the catalogue: its config.json, alone or in a directory with weights.
+
+    --model DIR, CONFIG.json     read
+    --model owner/model          its newest snapshot in the local Hugging Face cache
+
+The config is data: no code of it runs, and Transformers is not needed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from experiment.config.reading import MAX_CONFIG_BYTES
+from experiment.files.bounded_reading import expand_path, parse_json, read_bounded
+from experiment.text.errors import UserError, user_error
+from experiment.text.messages import message
+from kvsim.sizing.fields import MissingFieldError, UnsupportedGeometryError
+from kvsim.sizing.layout import LayoutError, lay_out
+from kvsim.sizing.models import ELEMENT_BYTES, ModelFacts
+
+_MOST_NUMBER = 1 << 40
+_MOST_BYTES = 1 << 36  # of a token or a state in one layer
+_MOST_FILES = 10_000
+
+
+def model_file(name: str) -> Path | None:
+    """The config.json that a name stands for; None: it is no file, directory or cached model."""
+    path = expand_path(name)
+    try:
+        for candidate in (path, path / "config.json", *_cached(name)):
+            if candidate.is_file():
+                return candidate
+    except (OSError, ValueError):  # too long a name, or a null byte in it
+        return None
+    return None
+
+
+def _cached(name: str) -> Iterator[Path]:
+    """Configs of a hub's model in the local cache, the newest first."""
+    if name.count("/") != 1 or name.startswith((".", "/")):
+        return
+    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
+    snapshots = hub / f"models--{name.replace('/', '--')}" / "snapshots"
+    found = [path for path in snapshots.glob("*/config.json") if path.is_file()]
+    yield from sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
+
+
+def read_model(path: Path, name: str, weights: int | None) -> ModelFacts:
+    """Read a model from its config.
+
+    Args:
+        path: config.json.
+        name: what the person called it.
+        weights: bytes of the weights; None: those of the safetensors files beside the config.
+
+    Raises:
+        UserError: no such config, a cache that is not known, or unknown weights.
+    """
+    try:
+        config = parse_json(read_bounded(path, MAX_CONFIG_BYTES))
+        if not isinstance(config, dict):
+            raise ValueError("not a table")
+        _check_numbers(config)
+    except (UserError, ValueError) as error:
+        raise user_error("error.model.bad_config", model=name, path=str(path)) from error
+    weights = weights or _weights_beside(path)
+    if not weights:
+        raise user_error("error.sim.no_weights", model=name)
+    dtype = _dtype(config)
+    parameters = max(1, weights // ELEMENT_BYTES[dtype])
+    facts = ModelFacts(
+        name=path.parent.name if path.name == "config.json" else path.stem,
+        hub=name, dtype=dtype, parameters=parameters, active_parameters=parameters,
+        expert_parameters=0, config=config, source=str(path), weights=weights,
+    )  # fmt: skip
+    try:
+        caches = facts.caches()
+        lay_out(caches)
+        sizes = [facts.query_heads, *(cache.token_bytes for cache in caches)]
+        if min(sizes) < 1 or max(sizes) > _MOST_BYTES:
+            raise ValueError("no size of a layer")
+        _ = facts.max_positions
+    except UnsupportedGeometryError as error:
+        why = message(f"geometry.{error.reason}").model_dump()
+        raise user_error(
+            "error.sim.model_field", model=name, why=why, detail=error.detail
+        ) from error
+    except LayoutError as error:
+        why = message(f"geometry.{error.code}").model_dump()
+        raise user_error("error.sim.model_refused", model=name, why=why) from error
+    except (KeyError, MissingFieldError) as error:
+        names = error.names if isinstance(error, MissingFieldError) else error.args
+        fields = ", ".join(map(str, names))
+        raise user_error("error.sim.model_lacks", model=name, fields=fields) from error
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise user_error("error.model.bad_config", model=name, path=str(path)) from error
+    return facts
+
+
+def _check_numbers(config: Mapping[str, Any]) -> None:
+    """Refuse numbers that no model has, before any list is made of them.
+
+    Raises:
+        ValueError: one is too large.
+    """
+    left: list[Any] = [config]
+    while left:
+        value = left.pop()
+        if isinstance(value, Mapping):
+            left += value.values()
+        elif isinstance(value, list):
+            left += value
+        elif isinstance(value, int) and abs(value) > _MOST_NUMBER:
+            raise ValueError("a number is too large")
+
+
+def _dtype(config: Mapping[str, Any]) -> str:
+    """What the weights are kept in: eight bits where they are quantised, whatever to."""
+    inner = config.get("text_config")
+    tables = (inner if isinstance(inner, dict) else {}, config)
+    if config.get("quantization_config"):
+        return "float8"
+    named = (table.get(key) for table in tables for key in ("dtype", "torch_dtype"))
+    known = (str(each).removeprefix("torch.") for each in named if each)
+    return next((each for each in known if each in ELEMENT_BYTES), "bfloat16")
+
+
+def _weights_beside(path: Path) -> int:
+    """Bytes of the safetensors files beside a config; 0 without one."""
+    files = sorted(path.parent.glob("*.safetensors"))[:_MOST_FILES]
+    return sum(file.stat().st_size for file in files if file.is_file())

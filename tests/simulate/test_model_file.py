@@ -1,0 +1,87 @@
+"""``plan`` and ``simulate`` of a config.json: read as data, and refused in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiment.simulate.names import model_of
+from experiment.simulate.plan import plan
+from experiment.simulate.setup import Memory
+from experiment.text.errors import UserError
+from kvsim.sizing.models import find_model
+
+GIB = 1 << 30
+LLAMA = dict(find_model("llama-3.1-8b").config)
+
+
+def written(place: Path, config: Any, name: str = "config.json") -> Path:
+    place.mkdir(exist_ok=True)
+    path = place / name
+    path.write_text(json.dumps(config), encoding="utf-8")
+    return path
+
+
+def answer(model: str, memory: Memory, **more: Any) -> dict[str, Any]:
+    made = plan(model, "h100", [(500, 300)], memory, max_length=8192, **more)
+    return {key: made["plan"][key] for key in ("blocks", "bytes_per_token", "printed")}
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "gemma-3-27b", "qwen3-next-80b-a3b"])
+def test_a_published_config_is_planned_as_its_entry_of_the_catalogue(
+    name: str, tmp_path: Path
+) -> None:
+    path = written(tmp_path / "mine", dict(find_model(name).config))
+    memory = Memory(budget=20 * GIB, weights=GIB)
+    assert answer(str(path), memory) == answer(str(path.parent), memory) == answer(name, memory)
+
+
+def test_weights_are_those_beside_the_config(tmp_path: Path) -> None:
+    path = written(tmp_path / "mine", LLAMA)
+    with pytest.raises(UserError) as caught:
+        model_of(str(path))
+    assert caught.value.text.key == "error.sim.no_weights"
+    for part in (1, 2):
+        (path.parent / f"model-{part}.safetensors").write_bytes(bytes(1000 * part))
+    assert model_of(str(path)).weight_bytes() == 3000
+    assert model_of(str(path), GIB).weight_bytes() == GIB
+
+
+def test_a_cached_model_of_a_hub_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    snapshot = tmp_path / "hub" / "models--lab--mine" / "snapshots" / "0a"
+    snapshot.mkdir(parents=True)
+    written(snapshot, LLAMA)
+    (snapshot / "model.safetensors").write_bytes(bytes(1000))
+    assert model_of("lab/mine").weight_bytes() == 1000
+    with pytest.raises(UserError) as caught:
+        model_of("lab/other")
+    assert caught.value.text.key == "error.unknown_see"
+
+
+BASE = {"num_hidden_layers": 3, "num_attention_heads": 4, "hidden_size": 64}
+BAD = [
+    ([], "model.bad_config"), ("x", "model.bad_config"), (BASE | {"x": 10**30}, "model.bad_config"),
+    (BASE | {"hidden_size": -64}, "model.bad_config"),
+    (BASE | {"layer_types": 5}, "model.bad_config"),
+    (BASE | {"num_attention_heads": "many"}, "model.bad_config"),
+    ({"num_hidden_layers": 3}, "sim.model_lacks"),
+    (BASE | {"num_hidden_layers": 10**9}, "sim.model_lacks"),
+    (BASE | {"model_type": "jamba"}, "sim.model_lacks"),
+    (BASE | {"sliding_window": 9, "model_type": "odd"}, "sim.model_field"),
+    (BASE | {"is_encoder_decoder": True}, "sim.model_field"),
+    (BASE | {"model_type": "gpt_neo", "attention_types": [[["local"], 10**9]]}, "sim.model_field"),
+    (BASE | {"num_kv_heads_of_odd_layers": 2}, "sim.model_field"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "key"), BAD)
+def test_a_config_that_is_none_is_one_line(config: Any, key: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "mine", config)
+    with pytest.raises(UserError) as caught:
+        model_of(str(path), GIB)
+    assert caught.value.text.key == f"error.{key}"
