@@ -32,6 +32,7 @@ from experiment.model.checks import (
     check_model,
     model_geometry,
     read_model_config,
+    read_object,
 )
 from experiment.model.facts import (
     ELEMENT_BYTES,
@@ -322,7 +323,7 @@ def accepted_model(directory: Path, name: str, max_length: int) -> tuple[Any, An
             check_model(model_config, name, max_length)
             return model_config, _probed(model_config, name)
         except UserError as error:
-            raise with_advice(error) from error
+            raise with_advice(error, read_object(directory / "config.json", name)) from error
 
 
 def _probed(model_config: Any, name: str) -> Any:

@@ -13,12 +13,13 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from experiment.text import Translator
 from experiment.text.errors import UserError
 from experiment.text.messages import Message, message
-from kvsim.sizing.models import MODELS, UnknownModelError, find_model
+from kvsim.sizing.layers import Serving, layer_caches
+from kvsim.sizing.models import UnknownModelError, find_model
 from kvsim.spelling import nearest
 
 # Reasons for a refusal: texts under ``families.reason``.
@@ -70,8 +71,12 @@ def reason_of(text: Message) -> str | None:
     return _OF_ERRORS.get(text.key)
 
 
-def with_advice(error: UserError) -> UserError:
-    """A refusal of a family, with what runs instead; any other error as it is."""
+def with_advice(error: UserError, config: Mapping[str, Any]) -> UserError:
+    """A refusal of a family, with what runs instead; any other error as it is.
+
+    Args:
+        config: the refused config, as it lies on disk.
+    """
     reason = reason_of(error.text)
     if reason is None:
         return error
@@ -80,7 +85,7 @@ def with_advice(error: UserError) -> UserError:
     close = nearest(family, running, 3)
     key = "model.siblings" if close else "model.others"
     other = message(key, families=", ".join(close or _WELL_KNOWN))
-    planned = _planned(name, family, reason)
+    planned = _planned(name, reason, config)
     advice = {
         "refusal": error.text.model_dump(),
         "other": other.model_dump(),
@@ -89,13 +94,16 @@ def with_advice(error: UserError) -> UserError:
     return UserError(message("error.model.advice", **advice), error.exit_code)
 
 
-def _planned(name: str, family: str, reason: str) -> Message | None:
-    """A model of the catalogue that ``plan`` counts: this one, or one of its type or kind."""
+def _planned(name: str, reason: str, config: Mapping[str, Any]) -> Message | None:
+    """What ``plan`` counts: the model itself, or one of the catalogue of its kind."""
     with suppress(UnknownModelError):
         return message("model.planned", model=find_model(name).name)
-    of_type = (model.name for model in MODELS.values() if model.text.get("model_type") == family)
-    like = next(of_type, _OF_KIND.get(reason))
-    return message("model.planned_kind", model=like) if like else None
+    if reason not in _OF_KIND:
+        return None
+    with suppress(ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        if layer_caches(config, Serving()):
+            return message("model.planned_file", model=name)
+    return message("model.planned_kind", model=_OF_KIND[reason])
 
 
 @cache

@@ -34,6 +34,7 @@ from experiment.model.load import load_model
 from experiment.model.source import text_warning
 from experiment.text.errors import UserError
 from experiment.text.messages import Message
+from kvsim.sizing.models import MODELS
 
 VOCABULARY = {"vocab_size": 97, "bos_token_id": 1, "eos_token_id": 2}
 HIDDEN: dict[str, Any] = {
@@ -171,15 +172,15 @@ def test_code_of_a_directory_is_never_run(tmp_path: Path) -> None:
     ("values", "family", "planned"),
     [
         ({"model_type": "lama"}, "llama", None),
-        ({"model_type": "qwen3_next"}, "qwen3", "qwen3-next-80b-a3b"),
+        (dict(MODELS["qwen3-next-80b-a3b"].config), "qwen3", "itself"),
         ({"model_type": "of_the_future"}, "llama", None),
         ({"model_type": "mamba", "num_hidden_layers": 2}, "llama", "falcon-h1-7b"),
-        ({"model_type": "deepseek_v3", "kv_lora_rank": 16}, "llama", "deepseek-r1"),
+        (dict(MODELS["deepseek-v2-lite"].config), "llama", "itself"),
         ({"model_type": "bart"}, "llama", None),
         (
             {"model_type": "phi3", "auto_map": {"AutoConfig": "some.Config"}},
             "phi",
-            "phi-3-medium-128k",
+            None,
         ),
     ],
 )
@@ -190,7 +191,7 @@ def test_a_refusal_names_what_runs_and_what_can_be_planned(
     found = advice(tmp_path)
     assert family in found["other"]["params"]["families"].split(", ")
     named = found["planned"]["params"]["model"] if found["planned"] else None
-    assert named == planned
+    assert named == (str(tmp_path) if planned == "itself" else planned)
 
 
 @pytest.mark.parametrize("file", ["pytorch_model.bin", "adapter_model.safetensors", "q4.gguf"])
