@@ -179,7 +179,7 @@ def _models() -> list[Row]:
             f"{model.parameters / 1e9:,.2f}",
             format_bytes(token_bytes(caches := model.caches())),
             f"{model.max_positions:,}" if model.max_positions else "",
-            ", ".join(f"{n} {kind}" for kind, n in Counter(c.kind for c in caches).items()),
+            ", ".join(f"{n} {kind}" for kind, n in Counter(c.name for c in caches).items()),
         )
         for model in MODELS.values()
     ]

@@ -271,7 +271,7 @@ def make_setup(
 def layers_to_json(caches: Sequence[LayerCache]) -> list[dict[str, Any]]:
     """What the layers of a model keep, layers that keep the same counted together."""
     counts = Counter(
-        (cache.kind, cache.token_bytes, cache.span, cache.shape, cache.states) for cache in caches
+        (cache.name, cache.token_bytes, cache.span, cache.shape, cache.states) for cache in caches
     )
     return [
         {"layers": count, "kind": kind, "token_bytes": size, "span": span, "shape": shape,

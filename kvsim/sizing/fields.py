@@ -17,8 +17,11 @@ MOST_LAYERS = 1024
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 # Defaults of classes whose published configs leave sizes out.
 _DEFAULTS: Mapping[str, Config] = {
-    "gemma3_text": {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256},
-}
+    "gemma3_text": {
+        "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+        "max_position_embeddings": 131_072,
+    },
+}  # fmt: skip
 # Names of fields that the shape of a cache may depend on: read here, or harmless, since they are of
 # queries alone or only mask.
 _MATTERS = re.compile(

@@ -64,6 +64,11 @@ class LayerCache:
     states: int = 1
 
     @property
+    def name(self) -> str:
+        """The kind; ``indexer`` for the keys of a sparse attention's index, which have no heads."""
+        return "indexer" if self.kind == "latent" and self.shape[:1] == (0,) else self.kind
+
+    @property
     def page_bytes(self) -> int:
         """Bytes of one block in this layer."""
         if self.page_padded is not None:

@@ -156,6 +156,7 @@ _LAYERS = {
     "window": "layers_window",
     "chunked": "layers_chunked",
     "latent": "layers_latent",
+    "indexer": "layers_indexer",
     "state": "layers_state",
 }
 
