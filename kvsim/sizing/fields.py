@@ -13,6 +13,7 @@ from typing import Any
 
 Config = Mapping[str, Any]
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
+_NESTED = ("text_config", "language_config", "llm_config", "thinker_config")
 MOST_LAYERS = 1024
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 # Defaults of classes whose published configs leave sizes out.
@@ -76,10 +77,12 @@ class MissingFieldError(ValueError):
 
 def text_config(config: Config) -> Config:
     """Return the config of the language model, which multimodal ones nest, with its defaults."""
-    inner = config.get("text_config")
     found = {**config}
-    if isinstance(inner, Mapping) and "num_hidden_layers" not in config:
-        outer = {"model_type": f"{config['model_type']}_text"} if "model_type" in config else {}
+    while first_named(found, *_LAYERS) is None:
+        inner = first_named(found, *_NESTED)
+        if not isinstance(inner, Mapping):
+            break
+        outer = {"model_type": f"{found['model_type']}_text"} if "model_type" in found else {}
         found = {**outer, **inner}
     defaults = _DEFAULTS.get(str(found.get("model_type")), {})
     missing = {name: value for name, value in defaults.items() if found.get(name) is None}

@@ -44,6 +44,12 @@ _KERNEL_BLOCK, _LATENT_BLOCK, _LATENT_HYBRID_BLOCK = 16, 64, 128
 _INDEXER_SCALE_TOKENS = 128
 _MAMBA2_HEADS = ("mamba_n_heads", "mamba_num_heads", "n_mamba_heads")
 _FLOAT32 = 4
+# Types whose latent vectors vLLM keeps (``is_deepseek_mla``); of one it keeps keys and values.
+_LATENT_TYPES = (
+    "axk1", "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite", "glm_moe_dsa", "kimi_k2",
+    "kimi_linear", "pangu_ultra_moe",
+)  # fmt: skip
+_EXPANDED_LATENT = "minicpm3"
 # Fields of states; which layers keep one is known of some model types alone.
 _STATE_FIELDS = ("linear_num_value_heads", "ssm_state_size", "mamba_d_state", *_MAMBA2_HEADS)
 
@@ -70,7 +76,7 @@ def layer_caches(config: Config, serving: Serving) -> list[LayerCache]:
 
     Raises:
         UnsupportedGeometryError: a kind of layer that is not known here, with the field.
-        ValueError: a size is missing.
+        MissingFieldError, KeyError: a field that a size or the kinds depend on is missing.
     """
     config = text_config(config)
     check_fields(config)
@@ -187,8 +193,11 @@ def _windows(config: Config, count: int) -> list[Kinds]:
 
 def _latent(config: Config, kinds: Kinds) -> Kinds:
     """Replace full attention with a latent vector, and an indexer, where the config has them."""
-    if not config.get("kv_lora_rank"):
+    kind = config.get("model_type")
+    if not config.get("kv_lora_rank") or kind == _EXPANDED_LATENT:
         return kinds
+    if kind not in _LATENT_TYPES:
+        raise UnsupportedGeometryError("unknown_key", f"kv_lora_rank of {kind}")
     indexer = ("indexer",) if config.get("index_head_dim") else ()
     return tuple(
         each for kind in kinds for each in (("latent", *indexer) if kind == "full" else (kind,))
@@ -240,6 +249,9 @@ def _window(config: Config) -> int:
 def _head_shape(config: Config, kind: str) -> tuple[int, int, int]:
     """KV heads, and sizes of a key and a value; layers of a kind may have their own."""
     heads = attention_heads(config)
+    if config.get("model_type") == _EXPANDED_LATENT:  # keys and values padded alike
+        head = first_of(config, "qk_nope_head_dim") + first_of(config, "qk_rope_head_dim")
+        return heads, head, head
     kv_heads, head = kv_heads_of(config, heads), head_dim_of(config, heads)
     value = config.get("v_head_dim")
     if kind == "full":

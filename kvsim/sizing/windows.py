@@ -26,7 +26,8 @@ def windowed(config: Config, layers: int) -> list[bool]:
     Raises:
         UnsupportedGeometryError: a window without known layers.
     """
-    if not config.get("sliding_window"):
+    window = config.get("sliding_window")
+    if not window or config.get("use_sliding_window") is False:
         return [False] * layers
     kind = str(config.get("model_type"))
     if kind in _ALL_SLIDE:
@@ -37,4 +38,6 @@ def windowed(config: Config, layers: int) -> list[bool]:
     if kind in _PATTERNS:
         period = int(config.get("sliding_window_pattern") or _PATTERNS[kind])
         return [(i + 1) % period != 0 for i in range(layers)]
+    if window >= (config.get("max_position_embeddings") or window + 1):
+        return [True] * layers  # whichever have it, it leaves nothing out
     raise UnsupportedGeometryError("window_unknown", f"sliding_window of {kind}")

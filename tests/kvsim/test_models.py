@@ -188,6 +188,7 @@ BASE = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 64}
         ({"layer_types": ["full_attention", "sliding_attention"]}, "window_unknown"),
         ({"attention_chunk_size": 8192}, "chunked"),
         ({"model_type": "something_new", "mamba_d_state": 16}, "layer_types"),
+        ({"model_type": "something_new", "kv_lora_rank": 16}, "unknown_key"),
         ({"num_kv_shared_layers": 10}, "shared_layers"),
         ({"index_head_dim": 128, "kv_lora_rank": 512}, "indexer"),
         ({"cross_attention_layers": [3]}, "cross_attention"),
@@ -223,6 +224,14 @@ def test_a_cache_of_another_kind_is_refused_by_name(more: dict[str, Any], reason
             (4, 8, 8),
         ),
         ({"num_layers": 2, "attention_heads": 4, "d_model": 32}, (2, 4, 8)),
+        # Windows that are switched off, or as wide as the positions.
+        (BASE | {"model_type": "qwen2_vl", "sliding_window": 9, "use_sliding_window": False},
+         (2, 4, 16)),
+        (BASE | {"model_type": "phi4mm", "sliding_window": 64, "max_position_embeddings": 64},
+         (2, 4, 16)),
+        # MiniCPM3: its latent vectors are expanded before they are kept.
+        (BASE | {"model_type": "minicpm3", "kv_lora_rank": 256, "qk_nope_head_dim": 64,
+                 "qk_rope_head_dim": 32, "v_head_dim": 64}, (2, 4, 96)),
         (BASE | {"per_layer_config": {"1": {"head_dim": 16}}, "head_dim": 16}, (2, 4, 16)),
     ],
 )  # fmt: skip
@@ -231,11 +240,20 @@ def test_a_config_as_published_is_read(
 ) -> None:
     found = geometry_from_config(published, 2)
     assert (found.layers, found.kv_heads, found.head_dim) == shape
-    assert found.sliding_layers == (2 if "window_size" in published else 0)
+    windows = "window_size" in published or published.get("model_type") == "phi4mm"
+    assert found.sliding_layers == (2 if windows else 0)
 
 
-def test_a_wrapped_language_model_is_read_inside() -> None:
-    assert geometry_from_config({"text_config": BASE}, 2) == KVGeometry(2, 4, 16, 2)
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"text_config": BASE},
+        {"llm_config": BASE},
+        {"model_type": "any", "thinker_config": {"text_config": BASE}},
+    ],
+)
+def test_a_wrapped_language_model_is_read_inside(config: dict[str, Any]) -> None:
+    assert geometry_from_config(config, 2) == KVGeometry(2, 4, 16, 2)
 
 
 def test_names_are_found_and_close_ones_offered() -> None:
