@@ -9,6 +9,7 @@ The config is data: no code of it runs, and Transformers is not needed.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,17 +23,24 @@ from kvsim.sizing.layout import LayoutError, lay_out
 from kvsim.sizing.models import ELEMENT_BYTES, ModelFacts
 
 _MOST_NUMBER = 1 << 40
+_SHARD = re.compile(r"-of-(\d{5})\.safetensors$")
 _MOST_BYTES = 1 << 36  # of a token or a state in one layer
 _MOST_FILES = 10_000
 
 
 def model_file(name: str) -> Path | None:
-    """The config.json that a name stands for; None: it is no file, directory or cached model."""
+    """The config.json that a name stands for; None: it is no file, directory or cached model.
+
+    Raises:
+        UserError: a directory without one.
+    """
     path = expand_path(name)
     try:
         for candidate in (path, path / "config.json", *_cached(name)):
             if candidate.is_file():
                 return candidate
+        if path.is_dir():
+            raise user_error("error.model.no_config", model=name)
     except (OSError, ValueError):  # too long a name, or a null byte in it
         return None
     return None
@@ -40,13 +48,17 @@ def model_file(name: str) -> Path | None:
 
 def _cached(name: str) -> Iterator[Path]:
     """Configs of a hub's model in the local cache, the newest first."""
-    if name.count("/") != 1 or name.startswith((".", "/")):
+    if not _is_hub_name(name):
         return
     home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
     hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
     snapshots = hub / f"models--{name.replace('/', '--')}" / "snapshots"
     found = [path for path in snapshots.glob("*/config.json") if path.is_file()]
     yield from sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
+
+
+def _is_hub_name(name: str) -> bool:
+    return name.count("/") == 1 and not name.startswith((".", "/")) and not Path(name).exists()
 
 
 def read_model(path: Path, name: str, weights: int | None) -> ModelFacts:
@@ -68,14 +80,13 @@ def read_model(path: Path, name: str, weights: int | None) -> ModelFacts:
     except (UserError, ValueError) as error:
         raise user_error("error.model.bad_config", model=name, path=str(path)) from error
     weights = weights or _weights_beside(path)
-    if not weights:
-        raise user_error("error.sim.no_weights", model=name)
     dtype = _dtype(config)
     parameters = max(1, weights // ELEMENT_BYTES[dtype])
     facts = ModelFacts(
         name=path.parent.name if path.name == "config.json" else path.stem,
-        hub=name, dtype=dtype, parameters=parameters, active_parameters=parameters,
-        expert_parameters=0, config=config, source=str(path), weights=weights,
+        hub=name if _is_hub_name(name) else str(path.parent),
+        dtype=dtype, parameters=parameters, active_parameters=parameters, expert_parameters=0,
+        config=config, source=str(path), weights=weights,
     )  # fmt: skip
     try:
         caches = facts.caches()
@@ -98,6 +109,8 @@ def read_model(path: Path, name: str, weights: int | None) -> ModelFacts:
         raise user_error("error.sim.model_lacks", model=name, fields=fields) from error
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise user_error("error.model.bad_config", model=name, path=str(path)) from error
+    if not weights:
+        raise user_error("error.sim.no_weights", model=name)
     return facts
 
 
@@ -130,6 +143,19 @@ def _dtype(config: Mapping[str, Any]) -> str:
 
 
 def _weights_beside(path: Path) -> int:
-    """Bytes of the safetensors files beside a config; 0 without one."""
+    """Bytes of the safetensors files beside a config; 0 unless all of them are there."""
     files = sorted(path.parent.glob("*.safetensors"))[:_MOST_FILES]
-    return sum(file.stat().st_size for file in files if file.is_file())
+    shards = [found for file in files if (found := _SHARD.search(file.name))]
+    if shards and len(shards) != int(shards[0][1]):
+        return 0
+    sizes = [file.stat().st_size for file in files if _has_header(file)]
+    return sum(sizes) if len(sizes) == len(files) else 0
+
+
+def _has_header(file: Path) -> bool:
+    """Whether a file begins as safetensors do, and is as long as that says at least."""
+    if not file.is_file():
+        return False
+    with file.open("rb") as opened:
+        length = int.from_bytes(opened.read(8), "little")
+        return opened.read(1) == b"{" and length + 8 <= file.stat().st_size

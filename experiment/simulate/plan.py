@@ -60,7 +60,8 @@ def plan(
             rate = (stream.facts.requests - 1) / (stream.info.span_ns / 1e9)
     question = PlanQuestion(
         named, setup.gpu, requests, gpus=setup.gpus, block_size=block_size, max_length=max_length,
-        budget=setup.budget, kv_dtype=setup.kv_dtype, latency=setup.latency,
+        budget=setup.budget, kv_dtype=setup.kv_dtype, dtype=memory.dtype,
+        latency=setup.latency,
         max_num_batched_tokens=max_num_batched_tokens, async_scheduling=async_scheduling,
         prefix_caching=prefix_caching,
     )  # fmt: skip
@@ -79,6 +80,16 @@ def plan(
     if memory.dtype is not None and found.vllm_args:
         answer["vllm_args"] += ["--dtype", memory.dtype]
     head = head_of("plan", SCHEMA_VERSION, setup, stream)
+    service = question.service(found.max_length)
+    answer["vllm"] = {
+        "max_num_batched_tokens": service.max_num_batched_tokens,
+        "async_scheduling": async_scheduling,
+        "prefix_caching": prefix_caching,
+    }
+    head["setup"]["limits"]["max_num_batched_tokens"] = service.max_num_batched_tokens
+    if found.memory:  # no slot holds a token of every layer
+        block_bytes = found.layout.block_bytes * setup.gpus
+        head["setup"] |= {"slots": None, "blocks": found.blocks, "block_bytes": block_bytes}
     return head | {"plan": answer} | _load(question, found, rate)
 
 
@@ -105,6 +116,7 @@ def _answer(found: Plan) -> dict[str, Any]:
             "max_concurrency": printed.max_concurrency,
             "blocks": printed.blocks,
             "starts": printed.starts,
+            "request_bytes": printed.request_blocks * layout.block_bytes * found.gpus,
         }
     return answer
 

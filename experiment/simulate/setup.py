@@ -132,7 +132,8 @@ class Setup:
             "model": {
                 "name": model.name,
                 "source": model.hub,
-                "parameters": model.parameters,
+                "parameters": None if model.weights else model.parameters,
+                "weights": model.weights,
                 "active_parameters": model.active_parameters,
                 "dtype": self.dtype,
                 "max_positions": model.max_positions,
@@ -190,7 +191,8 @@ class Memory:
             UserError: a cache of another kind, or heads that so many GPUs cannot share.
         """
         try:
-            return tuple(model.caches(self.kv_dtype_of(model), self.gpus, block_size))
+            kv_dtype = self.kv_dtype_of(model)
+            return tuple(model.caches(kv_dtype, self.gpus, block_size, dtype=self.dtype))
         except UnsupportedGeometryError as error:
             raise geometry_error(model.name, error) from error
 
@@ -205,6 +207,8 @@ class Memory:
                 return kv_budget(model, gpu, self.gpus, self.utilisation, self.overhead, self.dtype)
         memory = gpu.memory_bytes * self.gpus
         weights = model.weight_bytes(self.dtype)
+        if weights >= memory:
+            raise user_error("error.plan.no_room", usable=memory, weights=weights, overhead=0)
         if self.budget + weights > memory:
             raise user_error(
                 "error.sim.budget_beyond", budget=self.budget, weights=weights, memory=memory,

@@ -149,6 +149,7 @@ class PlanQuestion:
     max_length: int | None = None
     budget: KVBudget | None = None
     kv_dtype: str | None = None
+    dtype: str | None = None
     latency: Latency | None = None
     max_num_batched_tokens: int | None = None
     async_scheduling: bool = True
@@ -179,7 +180,9 @@ def make_plan(question: PlanQuestion) -> Plan:
     lengths = [(prompt, new) for prompt, new in q.lengths if prompt + new <= max_length]
     if not lengths:
         raise PlanError("too_long", max_length=max_length)
-    caches = q.model.caches(q.kv_dtype, q.gpus, q.block_size, prefix_caching=q.prefix_caching)
+    caches = q.model.caches(
+        q.kv_dtype, q.gpus, q.block_size, dtype=q.dtype, prefix_caching=q.prefix_caching
+    )
     layout = lay_out(caches)
     printed = layout.capacity(budget.kv // q.gpus, q.service(max_length))
     plan = Plan(
@@ -204,7 +207,8 @@ def make_plan(question: PlanQuestion) -> Plan:
         printed=None if q.block_size % GPU_BLOCK_MULTIPLE else printed,
         memory={},
     )
-    plan = _of_groups(plan, lengths) if _differ(caches, max_length) else _of_slots(plan, lengths)
+    grouped = len(layout.groups) > 1 or _differ(caches, max_length)
+    plan = _of_groups(plan, lengths) if grouped else _of_slots(plan, lengths)
     running = plan.policies["paged"].running
     # A roofline counts windows as full attention, and no states.
     known = q.latency and (not plan.memory or not isinstance(q.latency, Roofline))

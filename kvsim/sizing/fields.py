@@ -68,7 +68,7 @@ class UnsupportedGeometryError(ValueError):
 
 
 class MissingFieldError(ValueError):
-    """A config has none of the fields ``names``, or no value that is a size."""
+    """A config has no usable value under any of ``names``."""
 
     def __init__(self, *names: str) -> None:
         super().__init__(f"the model's config has none of: {', '.join(names)}")
@@ -147,15 +147,17 @@ def kv_heads_of(config: Config, heads: int) -> int:
         or config.get("n_kv_heads")
         or heads
     )
-    if not isinstance(given, int):
+    if isinstance(given, list):
         raise UnsupportedGeometryError("head_sizes", f"num_key_value_heads: {given!r}")
-    return given
+    return whole(given, "num_key_value_heads")
 
 
 def head_dim_of(config: Config, heads: int) -> int:
     """Return the size of a key; without a field, the hidden size over ``heads``."""
-    size = first_named(config, "head_dim", "attention_head_dim", "kv_channels")
-    return int(size) if size else first_of(config, "hidden_size", "n_embd", "d_model") // heads
+    named = ("head_dim", "attention_head_dim", "kv_channels")
+    if first_named(config, *named):
+        return first_of(config, *named)
+    return first_of(config, "hidden_size", "n_embd", "d_model") // heads
 
 
 def first_named(config: Config, *names: str) -> Any:
@@ -167,10 +169,21 @@ def first_of(config: Config, *names: str) -> int:
     """Return the first of these fields that has a value.
 
     Raises:
-        MissingFieldError: none has.
+        MissingFieldError: none has, or no whole number above 0.
     """
     for name in names:
         value = config.get(name)
         if value:
-            return int(value)
+            return whole(value, name)
     raise MissingFieldError(*names)
+
+
+def whole(value: Any, name: str) -> int:
+    """Return a size.
+
+    Raises:
+        MissingFieldError: it is no whole number above 0.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise MissingFieldError(name)
+    return value

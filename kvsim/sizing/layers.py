@@ -17,6 +17,7 @@ from kvsim.core.blocks import blocks_needed
 from kvsim.sizing.fields import (
     MOST_LAYERS,
     Config,
+    MissingFieldError,
     UnsupportedGeometryError,
     attention_heads,
     check_fields,
@@ -25,6 +26,7 @@ from kvsim.sizing.fields import (
     kv_heads_of,
     layer_count,
     text_config,
+    whole,
 )
 from kvsim.sizing.layout import LayerCache, LayerKind
 from kvsim.sizing.windows import windowed
@@ -41,7 +43,7 @@ _NAMES: Mapping[str, Kinds] = {
 # FlashAttention takes blocks of a multiple of 16, FlashMLA of 64; latent layers beside states are
 # kept in multiples of 128.
 _KERNEL_BLOCK, _LATENT_BLOCK, _LATENT_HYBRID_BLOCK = 16, 64, 128
-_INDEXER_SCALE_TOKENS = 128
+_SCALED = 128  # elements that share a scale
 _MAMBA2_HEADS = ("mamba_n_heads", "mamba_num_heads", "n_mamba_heads")
 _FLOAT32 = 4
 # Types whose latent vectors vLLM keeps (``is_deepseek_mla``); of one it keeps keys and values.
@@ -50,6 +52,8 @@ _LATENT_TYPES = (
     "kimi_linear", "pangu_ultra_moe",
 )  # fmt: skip
 _EXPANDED_LATENT = "minicpm3"
+# vLLM's Falcon with rotary positions does not hand the cache's dtype to its attention.
+_KV_DTYPE_IGNORED = "falcon"
 # Fields of states; which layers keep one is known of some model types alone.
 _STATE_FIELDS = ("linear_num_value_heads", "ssm_state_size", "mamba_d_state", *_MAMBA2_HEADS)
 
@@ -125,7 +129,9 @@ def layer_kinds(config: Config) -> list[Kinds]:
     if str(config.get("model_type")).startswith("gemma4"):
         kinds[-1] = ("full",)
     kinds = [_latent(config, each) for each in kinds]
-    shared = int(config.get("num_kv_shared_layers") or 0)
+    shared = config.get("num_kv_shared_layers") or 0
+    if not isinstance(shared, int) or not 0 <= shared < count:
+        raise MissingFieldError("num_kv_shared_layers")
     return [*kinds[: count - shared], *[()] * shared]
 
 
@@ -133,6 +139,8 @@ def _listed(config: Config, count: int) -> list[Kinds]:
     names = config.get("layer_types") or config.get("layers_block_type")
     if not names:
         return []
+    if not isinstance(names, list | tuple) or len(names) < count:
+        raise MissingFieldError("layer_types")
     unknown = sorted({str(name) for name in names} - _NAMES.keys())
     if unknown:
         raise UnsupportedGeometryError("layer_types", ", ".join(unknown))
@@ -154,7 +162,7 @@ def _by_model_type(config: Config, count: int) -> list[Kinds]:
         letters: Mapping[str, Kinds] = {"M": ("state",), "*": ("full",)}
         return [letters.get(each, ()) for each in config["hybrid_override_pattern"]]
     if kind == "jamba":
-        period, offset = int(config["attn_layer_period"]), int(config["attn_layer_offset"])
+        period, offset = first_of(config, "attn_layer_period"), int(config["attn_layer_offset"])
         return [("full",) if i % period == offset else ("state",) for i in range(count)]
     if kind == "bamba":
         full = {int(i) for i in config.get("attn_layer_indices") or ()}
@@ -217,11 +225,15 @@ def _cache(config: Config, kind: str, serving: Serving) -> LayerCache:
             states = 3 if _is_mamba2(config) else 2
         return LayerCache("state", state, size, shape=tuple(n for n, _ in shape), states=states)
     if kind == "latent":
-        head = int(config["kv_lora_rank"]) + first_of(config, "qk_rope_head_dim")
-        return LayerCache("latent", head * serving.kv_bytes, size, shape=(1, head))
+        rank, rotary = first_of(config, "kv_lora_rank"), first_of(config, "qk_rope_head_dim")
+        token = (rank + rotary) * serving.kv_bytes
+        if serving.kv_bytes == 1 and config.get("index_head_dim"):
+            # vLLM's fp8_ds_mla: a float32 scale for every 128 elements, rotary parts in 16 bits
+            token = rank + blocks_needed(rank, _SCALED) * _FLOAT32 + 2 * rotary
+        return LayerCache("latent", token, size, shape=(1, rank + rotary))
     if kind == "indexer":  # 8-bit keys, and a float32 scale for every 128 elements
-        head = int(config["index_head_dim"])
-        scales = blocks_needed(head, _INDEXER_SCALE_TOKENS) * _FLOAT32
+        head = first_of(config, "index_head_dim")
+        scales = blocks_needed(head, _SCALED) * _FLOAT32
         return LayerCache("latent", head + scales, size, shape=(0, head + scales))
     heads, head, value = _head_shape(config, kind)
     ranks, local = serving.tensor_parallel, 1
@@ -235,7 +247,10 @@ def _cache(config: Config, kind: str, serving: Serving) -> LayerCache:
         span = _window(config)
     elif kind == "chunked":
         span = first_of(config, "attention_chunk_size")
-    token = local * (head + value) * serving.kv_bytes
+    width = serving.kv_bytes
+    if config.get("model_type") == _KV_DTYPE_IGNORED and not config.get("alibi"):
+        width = serving.dtype_bytes
+    token = local * (head + value) * width
     return LayerCache(name, token, size, span, (local, head, value))
 
 
@@ -243,7 +258,7 @@ def _window(config: Config) -> int:
     window = config.get("window_size" if config.get("attention_types") else "sliding_window")
     if not window:
         raise UnsupportedGeometryError("window_unknown", "layers with a window of no size")
-    return int(window)
+    return whole(window, "sliding_window")
 
 
 def _head_shape(config: Config, kind: str) -> tuple[int, int, int]:
@@ -258,7 +273,8 @@ def _head_shape(config: Config, kind: str) -> tuple[int, int, int]:
         kv_heads = int(config.get("num_global_key_value_heads") or kv_heads)
         head = int(config.get("global_head_dim") or head)
     elif config.get("swa_num_key_value_heads"):
-        kv_heads, head = int(config["swa_num_key_value_heads"]), int(config["swa_head_dim"])
+        kv_heads = first_of(config, "swa_num_key_value_heads")
+        head = first_of(config, "swa_head_dim")
         value = config.get("swa_v_head_dim")
     return kv_heads, head, int(value or head)
 
@@ -267,10 +283,11 @@ def _state_shape(config: Config, serving: Serving) -> Sequence[tuple[int, int]]:
     """Elements of each part of a state on one rank, and bytes of an element."""
     kind, ranks, width = config.get("model_type"), serving.tensor_parallel, serving.dtype_bytes
     if config.get("linear_num_value_heads"):  # gated delta net
-        keys = _share(int(config["linear_num_key_heads"]), ranks, "key heads")
-        values = _share(int(config["linear_num_value_heads"]), ranks, "value heads")
-        key, value = int(config["linear_key_head_dim"]), int(config["linear_value_head_dim"])
-        conv = (2 * keys * key + values * value) * (int(config["linear_conv_kernel_dim"]) - 1)
+        keys = _share(first_of(config, "linear_num_key_heads"), ranks, "key heads")
+        values = _share(first_of(config, "linear_num_value_heads"), ranks, "value heads")
+        key = first_of(config, "linear_key_head_dim")
+        value = first_of(config, "linear_value_head_dim")
+        conv = (2 * keys * key + values * value) * (first_of(config, "linear_conv_kernel_dim") - 1)
         named = config.get("mamba_ssm_dtype")
         return (conv, width), (values * value * key, _width_of(named, width))
     if kind == "kimi_linear":  # Kimi delta attention; its state is kept in float32
@@ -280,14 +297,14 @@ def _state_shape(config: Config, serving: Serving) -> Sequence[tuple[int, int]]:
         return (conv, width), (heads * head * head, _FLOAT32)
     if kind in ("lfm2", "lfm2_moe"):
         dim = _share(int(config.get("conv_dim") or config["hidden_size"]), ranks, "channels")
-        return ((dim * (int(config["conv_L_cache"]) - 1), width),)
+        return ((dim * (first_of(config, "conv_L_cache") - 1), width),)
     if kind == "jamba":
-        inner = int(config["mamba_expand"]) * int(config["hidden_size"])
+        inner = first_of(config, "mamba_expand") * first_of(config, "hidden_size")
         inner = _share(inner, ranks, "channels")
-        state = inner * int(config["mamba_d_state"])
-        return (inner * (int(config["mamba_d_conv"]) - 1), width), (state, width)
+        state = inner * first_of(config, "mamba_d_state")
+        return (inner * (first_of(config, "mamba_d_conv") - 1), width), (state, width)
     if config.get("attn_type_list"):  # lightning attention
-        heads, head = int(config["num_attention_heads"]), int(config["head_dim"])
+        heads, head = first_of(config, "num_attention_heads"), first_of(config, "head_dim")
         return ((_share(heads, ranks, "attention heads") * head * head, width),)
     return _mamba2(config, ranks, width)
 

@@ -137,15 +137,19 @@ class ModelFacts:
         gpus: int = 1,
         block_size: int = 16,
         *,
+        dtype: str | None = None,
         prefix_caching: bool = True,
     ) -> list[LayerCache]:
         """Return what its layers keep on each of ``gpus`` tensor-parallel ranks.
+
+        ``dtype`` is that of states, by default the default of K and V.
 
         Raises:
             kvsim.sizing.fields.UnsupportedGeometryError: another kind of cache, or heads that so
                 many ranks cannot share.
         """
-        width, state = ELEMENT_BYTES[kv_dtype or self.kv_dtype], ELEMENT_BYTES[self.kv_dtype]
+        width = ELEMENT_BYTES[kv_dtype or self.kv_dtype]
+        state = ELEMENT_BYTES[dtype or self.kv_dtype]
         serving = Serving(block_size, state, width, gpus, prefix_caching)
         return layer_caches(self.config, serving)
 

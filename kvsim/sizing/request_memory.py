@@ -1,7 +1,7 @@
 """Memory of one request against its length, by how layers of different kinds are allocated.
 
     full     every layer as if it kept all tokens, in blocks
-    groups   vLLM's groups: equal pages, padded layers and raised blocks included
+    groups   vLLM's groups: equal pages, padded layers, raised blocks and further states included
     exact    a pool for each kind with pages of its own size, as Jenga (arXiv 2503.18292) proposes
     static   Transformers' StaticCache of just that length: windows and chunks keep no more
 
@@ -35,8 +35,8 @@ def request_memory(
     total = dict.fromkeys(WAYS, np.zeros(len(lengths), np.int64))
     for cache in caches:
         if cache.kind == "state":
-            states = np.full(len(lengths), cache.token_bytes * cache.states, np.int64)
-            kept = {"full": states, "exact": states, "static": states // cache.states}
+            state = np.full(len(lengths), cache.token_bytes, np.int64)
+            kept = dict.fromkeys(("full", "exact", "static"), state)
         else:
             span, size = cache.span, cache.token_bytes
             slots = held_blocks(lengths, block_size, cache) * block_size

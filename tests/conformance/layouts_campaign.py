@@ -47,7 +47,25 @@ LANGUAGE_MODELS = {
     "qwen3_5_text": "Qwen3_5ForCausalLM",
     "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM",
     "exaone4_5_text": "Exaone4ForCausalLM",
+    "bamba": "BambaForCausalLM",
 }
+# What vLLM's classes ask for, published configs have and no cache depends on.
+FILLED: dict[str, dict[str, Any]] = {
+    "chatglm": {
+        "original_rope": True, "add_bias_linear": False, "add_qkv_bias": True, "rmsnorm": True,
+        "ffn_hidden_size": 13_696, "apply_residual_connection_post_layernorm": False,
+        "layernorm_epsilon": 1e-5, "post_layer_norm": True, "padded_vocab_size": 151_552,
+        "seq_length": 131_072,
+    },
+    "exaone4_5_text": {"model_type": "exaone4"},
+    "glm4_moe_lite": {"first_k_dense_replace": 1},
+    "lfm2": {
+        "conv_dim": 2048, "block_dim": 2048, "block_multiple_of": 256,
+        "block_auto_adjust_ff_dim": True, "block_ffn_dim_multiplier": 1.0,
+    },
+    "mimo_v2_flash": {"layernorm_epsilon": 1e-5},
+    "minimax_m2": {"rotary_dim": 64},
+}  # fmt: skip
 _PLACE = re.compile(r"/\S+|0x\w+")
 _oracle = cache(Oracle)
 Ask = Mapping[str, Any]
@@ -147,8 +165,10 @@ def asks(name: str) -> Iterator[Ask]:
 def language_model(config: Mapping[str, Any]) -> dict[str, Any]:
     """The config of the language model alone: vLLM's multimodal classes need image libraries."""
     inner = dict(config.get("text_config", config))
-    classes = [LANGUAGE_MODELS.get(str(inner.get("model_type")))]
-    return {**inner, "architectures": classes} if classes[0] else dict(config)
+    kind = str(inner.get("model_type"))
+    if kind in LANGUAGE_MODELS:
+        return {**inner, "architectures": [LANGUAGE_MODELS[kind]], **FILLED.get(kind, {})}
+    return {**config, **FILLED.get(kind, {})}
 
 
 def our_answers(ask: Ask) -> Iterator[dict[str, Any]]:

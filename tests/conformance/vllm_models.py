@@ -46,6 +46,11 @@ def answer(ask: Mapping[str, Any], place: str) -> dict[str, Any]:
     config = layout_config(model, ask)
     cache = config.cache_config
     config.parallel_config.tensor_parallel_size = ranks
+    try:
+        model.verify_with_parallel_config(config.parallel_config)
+    except ValueError as error:
+        said = {"refused": str(error)[:200]}
+        return {**said, "limits": [said] * len(ask.get("limits", ()))}
     # Afterwards: the platform for CPUs takes other blocks, and no fp8.
     cache.block_size = ask["block_size"]
     cache.cache_dtype = ask.get("kv", "auto")

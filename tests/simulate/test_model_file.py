@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from experiment.simulate.names import model_of
 from experiment.simulate.plan import plan
@@ -23,6 +25,10 @@ def written(place: Path, config: Any, name: str = "config.json") -> Path:
     path = place / name
     path.write_text(json.dumps(config), encoding="utf-8")
     return path
+
+
+def weights(path: Path, numbers: int) -> None:
+    save_file({"x": torch.zeros(numbers)}, path)
 
 
 def answer(model: str, memory: Memory, **more: Any) -> dict[str, Any]:
@@ -45,8 +51,17 @@ def test_weights_are_those_beside_the_config(tmp_path: Path) -> None:
         model_of(str(path))
     assert caught.value.text.key == "error.sim.no_weights"
     for part in (1, 2):
-        (path.parent / f"model-{part}.safetensors").write_bytes(bytes(1000 * part))
-    assert model_of(str(path)).weight_bytes() == 3000
+        weights(path.parent / f"model-0000{part}-of-00003.safetensors", 500)
+    with pytest.raises(UserError) as caught:  # the third is missing
+        model_of(str(path))
+    assert caught.value.text.key == "error.sim.no_weights"
+    third = path.parent / "model-00003-of-00003.safetensors"
+    third.write_text("version https://git-lfs.github.com/spec/v1", encoding="utf-8")
+    with pytest.raises(UserError):
+        model_of(str(path))
+    weights(third, 500)
+    size = third.stat().st_size
+    assert model_of(str(path)).weight_bytes() == 3 * size
     assert model_of(str(path), GIB).weight_bytes() == GIB
 
 
@@ -56,8 +71,9 @@ def test_a_cached_model_of_a_hub_is_found(tmp_path: Path, monkeypatch: pytest.Mo
     snapshot = tmp_path / "hub" / "models--lab--mine" / "snapshots" / "0a"
     snapshot.mkdir(parents=True)
     written(snapshot, LLAMA)
-    (snapshot / "model.safetensors").write_bytes(bytes(1000))
-    assert model_of("lab/mine").weight_bytes() == 1000
+    weights(snapshot / "model.safetensors", 500)
+    size = (snapshot / "model.safetensors").stat().st_size
+    assert model_of("lab/mine").weight_bytes() == size
     with pytest.raises(UserError) as caught:
         model_of("lab/other")
     assert caught.value.text.key == "error.unknown_see"
@@ -66,9 +82,13 @@ def test_a_cached_model_of_a_hub_is_found(tmp_path: Path, monkeypatch: pytest.Mo
 BASE = {"num_hidden_layers": 3, "num_attention_heads": 4, "hidden_size": 64}
 BAD = [
     ([], "model.bad_config"), ("x", "model.bad_config"), (BASE | {"x": 10**30}, "model.bad_config"),
-    (BASE | {"hidden_size": -64}, "model.bad_config"),
-    (BASE | {"layer_types": 5}, "model.bad_config"),
-    (BASE | {"num_attention_heads": "many"}, "model.bad_config"),
+    (BASE | {"hidden_size": -64}, "sim.model_lacks"),
+    (BASE | {"layer_types": 5}, "sim.model_lacks"),
+    (BASE | {"layer_types": ["full_attention"]}, "sim.model_lacks"),
+    (BASE | {"num_attention_heads": "many"}, "sim.model_lacks"),
+    (BASE | {"head_dim": 12.5}, "sim.model_lacks"),
+    (BASE | {"num_kv_shared_layers": 3}, "sim.model_lacks"),
+    (BASE | {"model_type": "mistral", "sliding_window": -5}, "sim.model_lacks"),
     ({"num_hidden_layers": 3}, "sim.model_lacks"),
     (BASE | {"num_hidden_layers": 10**9}, "sim.model_lacks"),
     (BASE | {"model_type": "jamba"}, "sim.model_lacks"),

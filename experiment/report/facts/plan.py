@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,8 @@ from kvsim.sizing.request_memory import WAYS
 from kvsim.sizing.vllm_capacity import GPU_BLOCK_MULTIPLE
 
 Data = Mapping[str, Any]
+# Of what vLLM sets aside, what a request holds: below it, that is said.
+_NOTABLE = 0.95
 
 
 def sentences(data: Data) -> list[Message]:
@@ -138,7 +141,8 @@ def serve_command(plan: Data) -> list[str]:
             words.append(word)
         else:
             words[-1] += f" {word}"
-    return [f"vllm serve {plan['vllm_args'][1]}", *words] if plan["vllm_args"] else []
+    args = plan["vllm_args"]
+    return [f"vllm serve {shlex.quote(args[1])}", *words] if args else []
 
 
 def foretold(plan: Data) -> list[Message]:
@@ -155,6 +159,10 @@ def foretold(plan: Data) -> list[Message]:
             blocks=printed["blocks"],
         )
     ]
+    held = plan["memory"]["groups"][-1] if plan["memory"] else printed["request_bytes"]
+    if held < _NOTABLE * printed["request_bytes"]:
+        reserved = printed["request_bytes"]
+        said.append(message("plan.in_flight", reserved=reserved, held=held))
     if budget["utilisation"] is not None:
         exact = budget["kv"] // plan["gpus"]
         said.append(message("plan.if_same", kv=budget["kv"], exact=exact))

@@ -122,7 +122,7 @@ def memory_facts(data: Data) -> list[Fact]:
     model, gpu, budget = setup["model"], setup["gpu"], setup["budget"]
     layers = layers_of(setup)
     facts = [
-        _said("model", name=model["name"], parameters=model["parameters"], dtype=model["dtype"]),
+        _model(model),
         _said("gpu", name=gpu["name"], gpus=setup["gpus"], memory=budget["memory"]),
         *(_layers(row, setup, alone=len(layers) == 1) for row in layers),
     ]
@@ -130,7 +130,7 @@ def memory_facts(data: Data) -> list[Fact]:
         facts.append(_said("copies", copies=f"{setup['kv_copies']:g}", slot=setup["slot_bytes"]))
     groups = data.get("plan") if data.get("plan", {}).get("memory") else None
     spans = [row for row in layers if row["span"]]
-    if spans and not groups:
+    if spans and "plan" not in data:
         counted = sum(row["layers"] for row in spans)
         facts.append(_said("window", layers=counted, window=spans[0]["span"]))
     facts += _budget(budget)
@@ -151,6 +151,14 @@ def memory_facts(data: Data) -> list[Fact]:
     return facts
 
 
+def _model(model: Data) -> Fact:
+    """The model and its weights: their number, or their bytes where those were given."""
+    if model["parameters"] is None:
+        return _fact("model", message("sim.fact.model_bytes", **model))
+    return _said("model", name=model["name"], parameters=model["parameters"], dtype=model["dtype"])
+
+
+_CACHING = {True: "sim.fact.caching_on", False: "sim.fact.caching_off"}
 _LAYERS = {
     "full": "layers_full",
     "window": "layers_window",
@@ -202,12 +210,20 @@ def _groups(plan: Data) -> Iterator[Fact]:
     """vLLM's pool of groups."""
     layout = plan["layout"]
     sizes = sorted({group["layers"] for group in layout["groups"]})
+    blocks = sorted({group["block_size"] for group in layout["groups"]})
     yield _said(
         "groups",
         groups=len(layout["groups"]),
         layers=" / ".join(map(str, sizes)),
         padding=layout["padding_layers"],
-        sizes=", ".join(map(str, sorted({group["block_size"] for group in layout["groups"]}))),
+        sizes=" / ".join(f"{size:,}" for size in blocks),
+    )
+    vllm = plan["vllm"]
+    yield _said(
+        "served",
+        tokens=vllm["max_num_batched_tokens"],
+        steps=2 if vllm["async_scheduling"] else 1,
+        caching=message(_CACHING[vllm["prefix_caching"]]).model_dump(),
     )
     yield _said("pool", blocks=plan["blocks"], block=layout["block_bytes"])
     if plan["fixed_bytes"]:

@@ -38,7 +38,7 @@ def _told(t: Translator, data: Data) -> Told:
         kicker=t("plan.page", model=plan["model"], gpus=plan["gpus"], gpu=plan["gpu"]),
         headline=answer,
         facts=rest,
-        tables=plan_tables(t, plan),
+        tables=plan_tables(t, plan)[:: -1 if plan["memory"] else 1],
         lists={
             t("section.plan_vllm"): [*command, *map(t.message, foretold(plan))],
             t("section.sim_memory"): memory,
