@@ -82,6 +82,12 @@ def test_a_sound_machine_needs_nothing() -> None:
             "transformers_old",
         ),
         (
+            "transformers",
+            {"transformers": Package(found=True, version="5.18.0")},
+            "missing",
+            "transformers_old",
+        ),
+        (
             "pynvml",
             {"pynvml_distributions": {"nvidia-ml-py": "13.0", "pynvml": "11.5.0"}},
             "warn",

@@ -21,6 +21,7 @@ from experiment.simulate.setup import Limits, Memory
 from experiment.simulate.trace import TraceOptions, read_options
 from experiment.text import Translator
 from experiment.text.errors import user_error
+from kvsim.sweep.grid import MAX_REQUESTS
 from kvsim.traces.parse import UNITS
 
 TRACE = {
@@ -69,8 +70,6 @@ SWEEPS = {
     "--sample-counts": "N,...",
     "--capacities": "N,...",
 }
-# Drawn all at once, 24 bytes for each.
-MOST_REQUESTS = 20_000_000
 MOST_CV = 1000.0
 DTYPES = ("float16", "bfloat16", "float32")
 
@@ -136,7 +135,7 @@ def trace_of(options: argparse.Namespace) -> TraceOptions:
     return TraceOptions(
         source=options.trace,
         read=read_options(read),
-        requests=whole("--requests", options.requests, most=MOST_REQUESTS),
+        requests=whole("--requests", options.requests, most=MAX_REQUESTS),
         cv=number("--cv", options.cv, most=MOST_CV),
         seed=whole("--seed", options.seed, 0) or 0,
         rate=per_second,

@@ -11,14 +11,13 @@ from typing import Any
 from experiment.config.schema import SIZES, Config, make_config, merge_tables, unknown_key
 from experiment.files.bounded_reading import read_bounded
 from experiment.files.bounds import MAX_KEY_PARTS
+from experiment.files.parse_memory import memory_limit
 from experiment.text.errors import user_error
 from experiment.text.redaction import cleaner, in_values
 from experiment.text.sizes import lacks_unit, size_error
 
 MAX_CONFIG_BYTES = 1 << 20
-_TEXT_OR_COMMENT = re.compile(
-    r'"""(?:[^\\]|\\.)*?"""|\'\'\'.*?\'\'\'|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|#[^\n]*', re.DOTALL
-)
+_QUOTED = re.compile(r'"[^"]*"|\'[^\']*\'')
 _LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]++\s*+\.\s*+){{{MAX_KEY_PARTS}}}")
 _LONG_NUMBER = re.compile(r"0[xob][0-9a-fA-F_]{1000}")
 
@@ -53,7 +52,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise user_error("error.file_unreadable", path=str(path)) from error
     try:
-        return parse_toml(text)
+        with memory_limit(path):
+            return parse_toml(text)
     except ValueError as error:
         line = _line_of(error, text)
         if line is None:
@@ -77,12 +77,21 @@ def parse_toml(text: str) -> dict[str, Any]:
     """
     if _LONG_NUMBER.search(text):  # Python itself refuses decimal ones
         raise ValueError("a number of thousands of digits")
-    if _LONG_KEY.search(_TEXT_OR_COMMENT.sub("_", text)):
+    if any(map(_has_long_key, text.splitlines())):
         raise ValueError("nested too deeply")
     try:
         return tomllib.loads(text)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+
+
+def _has_long_key(line: str) -> bool:
+    """Whether what stands before an ``=``, or in a table's header, may be a key of many parts.
+
+    What is a text is not told apart: what a text hides from us may not be one for the parser.
+    """
+    keys = line if line.lstrip().startswith("[") else line.rpartition("=")[0]
+    return _LONG_KEY.search(_QUOTED.sub("_", keys)) is not None
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:

@@ -9,6 +9,7 @@ contain no user name, host name, path or value of an environment variable.
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -20,7 +21,7 @@ from experiment.text.errors import user_error
 from experiment.text.messages import Message, message
 
 MIN_PYTHON = (3, 11)
-MIN_TRANSFORMERS = 5
+MIN_TRANSFORMERS = (5, 19)
 MIN_AVAILABLE_BYTES = 4 * 2**30
 # Above this the scheduler shares cores with other work for a noticeable part of the time.
 BUSY_LOAD_PER_CORE = 0.5
@@ -283,8 +284,8 @@ def _system(name: str) -> list[Requirement]:
 
 
 def _transformers(package: Package) -> Requirement:
-    major = (package.version or "").partition(".")[0]
-    enough = major.isdigit() and int(major) >= MIN_TRANSFORMERS
+    found = re.match(r"(\d+)\.(\d+)", package.version or "")
+    enough = found is not None and (int(found[1]), int(found[2])) >= MIN_TRANSFORMERS
     advice = "transformers_old" if package.version else "transformers"
     return _judge("transformers", package.version, "ok" if enough else "missing", advice)
 

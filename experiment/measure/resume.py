@@ -189,11 +189,18 @@ def _check_paths(config: Config, overrides: Mapping[str, Any], path: str) -> Non
     Raises:
         UserError: it does not.
     """
-    model, trace = config.model.name, config.experiment.options.get("trace")
+    model, options = config.model.name, config.experiment.options
+    named = options.get("models")
+    models = [each for each in named if isinstance(each, str)] if isinstance(named, list) else []
     for key, value, option in (
         ("workload.prompts_file", config.workload.prompts_file, "--prompts FILE"),
-        ("experiment.options.trace", trace, "--set experiment.options.trace=FILE"),
+        ("experiment.options.trace", options.get("trace"), "--set experiment.options.trace=FILE"),
         ("model.name", expand_path(model).is_dir(), "--model DIR"),
+        (
+            "experiment.options.models",
+            any(expand_path(each).is_dir() for each in models),
+            "--set experiment.options.models=[...]",
+        ),
     ):
         if value and key not in overrides:
             raise user_error("error.resume.named", path=path, option=option)

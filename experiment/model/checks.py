@@ -6,7 +6,7 @@ would be measured wrongly without an error, so it is refused before any weight i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -165,27 +165,39 @@ def read_object(path: Path, name: str) -> dict[str, Any]:
 
 
 def _check_implementations(raw: Mapping[str, Any], name: str) -> None:
-    """Refuse a config that names an implementation, which Transformers may load from a hub."""
-    left: list[Any] = [raw]
-    while left:
-        value = left.pop()
-        if isinstance(value, Mapping):
-            for key, inner in value.items():
-                if key.endswith("_implementation") and inner is not None:
-                    raise user_error("error.model.implementation", model=name, config_key=key)
-            left += value.values()
-        elif isinstance(value, list):
-            left += value
+    """Refuse a config that names an implementation or a file of weights.
+
+    Transformers may load the one from a hub, and reads the other instead of the weights that are
+    checked here.
+    """
+    for table in _tables(raw):
+        for key, inner in table.items():
+            named = key.endswith("_implementation") or key == "transformers_weights"
+            if named and inner is not None:
+                raise user_error("error.model.implementation", model=name, config_key=key)
 
 
 def _check_layer_count(raw: Mapping[str, Any], name: str) -> None:
     """Refuse excessive layer counts before Transformers allocates lists of them."""
-    for key in _LAYERS:
-        count = raw.get(key)
-        if isinstance(count, int) and count > _MOST_LAYERS:
-            raise user_error(
-                "error.model.unbuildable", model=name, detail=f"{key} = {shown(count)}"
-            )
+    for table in _tables(raw):
+        for key, count in table.items():
+            counts = key in _LAYERS or key.endswith(("_layers", "_layer", "_depth", "depth"))
+            if counts and isinstance(count, int) and count > _MOST_LAYERS:
+                raise user_error(
+                    "error.model.unbuildable", model=name, detail=f"{key} = {shown(count)}"
+                )
+
+
+def _tables(raw: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The config and every table in it."""
+    left: list[Any] = [raw]
+    while left:
+        value = left.pop()
+        if isinstance(value, Mapping):
+            yield value
+            left += value.values()
+        elif isinstance(value, list):
+            left += value
 
 
 def _check_decoder(config: Any, name: str) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import experiment
@@ -70,6 +71,19 @@ def child_environment(
     }
 
 
+@contextmanager
+def without_secrets() -> Iterator[None]:
+    """Give every process that is started in the block the environment of a child."""
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update({name: re.sub(URL_USER, "://", value) for name, value in _of(before)})
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
 def hub_secrets() -> dict[str, str]:
     """Variables that hold secrets for the model hub or its proxy."""
     urls = {name: value for name, value in _inherited() if re.search(URL_USER, value)}
@@ -78,7 +92,11 @@ def hub_secrets() -> dict[str, str]:
 
 
 def _inherited() -> Iterator[tuple[str, str]]:
-    for name, value in os.environ.items():
+    return _of(os.environ)
+
+
+def _of(variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for name, value in variables.items():
         known = name.upper() in _NAMES or name.upper().startswith(_PREFIXES)
         if known and name != "VLLM_PLUGINS" and not is_secret_name(name):
             yield name, value

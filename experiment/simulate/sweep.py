@@ -11,6 +11,7 @@ from experiment.config.reading import parse_assignment, read_toml
 from experiment.files.bounded_reading import evaluating
 from experiment.files.os_errors import writing
 from experiment.files.shipped import find_config
+from experiment.process.environment import without_secrets
 from experiment.record.log import remove_parts
 from experiment.simulate.names import unknown_gpu, unknown_model
 from experiment.text.errors import ExitCode, shown, unknown, user_error
@@ -68,7 +69,8 @@ def _computed(
     if not cells:
         return
     try:
-        yield from run_on_ray(cells, address) if address else run_in_processes(cells, workers)
+        with without_secrets():
+            yield from run_on_ray(cells, address) if address else run_in_processes(cells, workers)
     except SweepError as error:
         raise user_error(f"error.sweep.{error.code}", **error.params) from error
 

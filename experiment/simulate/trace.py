@@ -40,6 +40,7 @@ _REQUEST_BYTES = 256
 _PRESET_REQUESTS = 1_000
 # Characters that are counted at a time, and where GPT-2's words end in any case.
 _PIECE = 1 << 16
+_MOST_PIECE = 1 << 18  # of a word without an end, which is cut: some tokens more
 _CUT = re.compile(r"(?<=\S)(?=\s)|(?<=[^\W_])(?=[^\w\s|])")  # but in <|endoftext|>
 Tick = Callable[[int], None]
 
@@ -231,7 +232,9 @@ class _Counter:
 def _pieces(text: str) -> Iterator[str]:
     """A text in pieces that have the same tokens as it has: no word goes over a cut."""
     begin = 0
-    while len(text) - begin > _PIECE and (cut := _CUT.search(text, begin + _PIECE)):
-        yield text[begin : cut.start()]
-        begin = cut.start()
+    while len(text) - begin > _PIECE:
+        cut = _CUT.search(text, begin + _PIECE, begin + _MOST_PIECE)
+        end = cut.start() if cut else begin + _MOST_PIECE
+        yield text[begin:end]
+        begin = end
     yield text[begin:]

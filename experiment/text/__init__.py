@@ -21,7 +21,7 @@ from experiment.text.messages import Message
 LANGUAGES = ("en", "zh")
 DASH = "—"
 # User and password in front of a URL's host.
-URL_USER = r"://[^\s/?#\"'<>]*@"
+URL_USER = r"://[^\s/?#\"<>]*@"
 # Control characters except line feed and tab, bidirectional marks and overrides, other line breaks,
 # lone surrogates and noncharacters.
 STEERING = re.compile(

@@ -33,6 +33,10 @@ class SimulationError(CodedError):
     """
 
 
+# Of a pool: each takes memory here.
+MAX_BLOCKS = 1 << 26
+
+
 @dataclass(frozen=True, slots=True)
 class SimConfig:
     """Configuration of one simulation. Sizes are in slots (tokens) and bytes, times in seconds.
@@ -122,6 +126,8 @@ class SimConfig:
             raise SimulationError(
                 "pool_too_small", budget=self.budget_bytes, needed=self.shape.block_bytes
             )
+        if self.shape.blocks > MAX_BLOCKS:
+            raise SimulationError("bad_option", option="budget_bytes", value=self.budget_bytes)
         if self.paged and self.watermark_blocks >= self.shape.blocks:
             raise SimulationError(
                 "bad_option", option="watermark_blocks", value=self.watermark_blocks

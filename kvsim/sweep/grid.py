@@ -45,6 +45,8 @@ AXES = (
 )  # fmt: skip
 # Limits far above sensible values; larger ones overflow arrays and floats.
 _MAX_INT, _MAX_FLOAT = 1 << 62, 1e12
+# Drawn all at once, 24 bytes for each.
+MAX_REQUESTS = 20_000_000
 # Each cell takes a file and at least a second.
 MAX_CELLS = 1_000_000
 _NEEDED = ("policy", "model", "gpu", "trace")
@@ -153,7 +155,8 @@ def _fits(name: str, value: Any) -> bool:
         fits = isinstance(value, int | float) and 0 <= value <= _MAX_FLOAT
         return fits and (name != "rate" or value > 0)
     least = 0 if name in ("seed", "watermark_blocks", "host_blocks") else 1
-    return isinstance(value, int) and least <= value <= _MAX_INT
+    most = MAX_REQUESTS if name == "requests" else _MAX_INT
+    return isinstance(value, int) and least <= value <= most
 
 
 def rate_factor(rate: float | str | None) -> float | None:

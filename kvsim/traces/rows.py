@@ -28,6 +28,8 @@ _LONGEST_ESCAPE = 12  # a surrogate pair
 _SHOWN = 80  # bytes of an unreadable row in messages
 # Limit of a line, or of an element of a list; no valid request comes close.
 MAX_ROW_BYTES = 16 << 20
+# A longer line is passed over, up to here.
+MAX_PASSED_BYTES = 256 << 20
 # A gzip file of 1 MiB may hold 1 GiB of blank lines. Beyond these limits, allow at most as many
 # blank lines as rows, and in a list at most 16 times as much white space as content.
 MAX_BLANK_LINES = 1_000_000
@@ -42,7 +44,7 @@ def lines(stream: IO[bytes], path: Path) -> Iterator[tuple[int, bytes | None]]:
     """Yield numbered lines; None for a skipped line of more than ``MAX_ROW_BYTES``.
 
     Raises:
-        TraceError: ``blank``: nearly all lines are blank.
+        TraceError: ``blank``: nearly all lines are blank; ``row_endless``.
     """
     number = blank = 0
     while data := stream.readline(MAX_ROW_BYTES + 1):
@@ -54,8 +56,12 @@ def lines(stream: IO[bytes], path: Path) -> Iterator[tuple[int, bytes | None]]:
                     raise TraceError("blank", file=str(path), line=number)
             yield number, data
             continue
+        passed = len(data)
         while data and not data.endswith(b"\n"):
             data = stream.readline(MAX_ROW_BYTES)
+            passed += len(data)
+            if passed > MAX_PASSED_BYTES:
+                raise TraceError("row_endless", file=str(path), line=number, limit=MAX_PASSED_BYTES)
         yield number, None
 
 

@@ -118,6 +118,8 @@ def test_another_config_is_refused_by_name(
     [
         ("workload.prompts_file", "--prompts", "prompts.jsonl"),
         ("model.name", "--model", "model"),
+        ("experiment.options.models", "--set", "model"),
+        ("experiment.options.trace", "--set", "trace.csv"),
         ("run.vllm_python", "--vllm-python", "python"),
     ],
 )
@@ -134,8 +136,11 @@ def test_what_a_record_names_is_named_again_or_not_used(
         named.chmod(0o755)
     first, *rest = (run / EVENTS_FILE).read_text(encoding="utf-8").splitlines(keepends=True)
     begun = json.loads(first)
-    section, _, last = key.partition(".")
-    begun["config"][section][last] = str(named)
+    *parents, last = key.split(".")
+    table = begun["config"]
+    for parent in parents:
+        table = table.setdefault(parent, {})
+    table[last] = [str(named)] if last == "models" else str(named)
     if name == "python":
         begun["config"]["run"]["arms"] = [*ARMS, "vllm"]
     (run / EVENTS_FILE).write_text("".join([json.dumps(begun) + "\n", *rest]), encoding="utf-8")

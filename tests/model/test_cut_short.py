@@ -133,9 +133,19 @@ def test_a_config_that_makes_no_sense_is_one_line(
 
 def test_no_part_of_a_config_chooses_an_implementation(whole: Path, model: Path) -> None:
     config = json.loads((whole / "config.json").read_text("utf-8"))
-    config["text_config"] = [{"x_implementation": "evil/kernel"}]
-    replace(model / "config.json", json.dumps(config).encode())
-    assert refusal(model) == "error.model.implementation"
+    for inner in ({"x_implementation": "evil/kernel"}, {"transformers_weights": "other"}):
+        config["text_config"] = [inner]
+        replace(model / "config.json", json.dumps(config).encode())
+        assert refusal(model) == "error.model.implementation"
+
+
+@pytest.mark.parametrize("key", ["num_hidden_layers", "depth", "encoder_layers"])
+def test_layers_of_a_nested_config_are_counted_before_they_are_built(
+    key: str, whole: Path, model: Path
+) -> None:
+    config = json.loads((whole / "config.json").read_text("utf-8"))
+    replace(model / "config.json", json.dumps(config | {"vision_config": {key: 50_000}}).encode())
+    assert refusal(model) == "error.model.unbuildable"
 
 
 def test_a_config_that_takes_gibibytes_is_one_line(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit
@@ -155,6 +156,23 @@ def test_a_summary_that_somebody_else_wrote_does_no_harm(
     found = {one.name: one.kind for one in entries(reports)}
     assert found == {"sound": "run", "strange": "unreadable"}
     assert len(index_html(entries(reports), "en")) < 200_000
+
+
+@pytest.mark.parametrize("written", [300_000_000_000, 253_402_300_799, -62_135_596_800])
+@pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "America/New_York"])
+def test_a_file_of_the_first_or_of_no_year_does_no_harm(
+    written: int, zone: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    reports = tmp_path / "reports"
+    put(reports, "strange", wall_ns="soon")
+    file = reports / "strange" / "run.json"
+    os.utime(file, (written, written))
+    assert [one.kind for one in entries(reports)] == ["unreadable"]
+    assert index_html(entries(reports), "en")
+    monkeypatch.undo()
+    time.tzset()
 
 
 def test_of_many_reports_one_kind_can_be_shown_alone(browser: Any, tmp_path: Path) -> None:

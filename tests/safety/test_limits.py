@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,6 +52,47 @@ def test_deep_nesting_is_refused(
         ("limits = " if reader in ("config", "gate", "sweep") else "") + DEEP, encoding="utf-8"
     )
     assert str(file) in said(capsys, READERS[reader](file))
+
+
+# What looks like the end of a text, and is none, or the other way round.
+HIDDEN = [
+    'x = """a"""" # """"\n{key} = 1\n# """\n',
+    "x = '''a'''' # ''''\n{key} = 1\n",
+    'x = {{ "y" = 1, {key} = 2 }}\n',
+    "[{key}]\n",
+    "[[{key}]]\n",
+    '"a".{key} = 1\n',
+]
+
+
+@pytest.mark.parametrize("text", HIDDEN)
+@pytest.mark.parametrize("reader", ["config", "gate", "sweep"])
+def test_a_key_of_many_parts_is_refused_wherever_it_stands(
+    reader: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "keys.toml"
+    key = ".".join(['"a"', "a"] * 10_000)
+    file.write_text(text.format(key=key), encoding="utf-8")
+    assert str(file) in said(capsys, READERS[reader](file))
+
+
+def test_a_line_without_end_is_no_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "sparse.csv"
+    file.write_text(
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9,5,5\n", encoding="utf-8"
+    )
+    os.truncate(file, 60 << 30)
+    words = ["simulate", "--trace", str(file), "--model", "gpt2", "--gpu", "a100-80gb"]
+    assert "longer than 256 MiB" in said(capsys, words)
+
+
+def test_a_grid_of_more_requests_than_memory_holds_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "grid.toml"
+    grid = 'policy=["paged"]\nmodel="gpt2"\ngpu="a100-80gb"\ntrace="sharegpt-like"\n'
+    file.write_text(f"[sweep]\n{grid}requests=1000000000\n", encoding="utf-8")
+    assert "requests" in said(capsys, ["sweep", str(file)])
 
 
 def test_the_limit_of_a_config_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

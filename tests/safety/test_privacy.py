@@ -214,6 +214,7 @@ def test_a_path_of_a_record_is_found_again(monkeypatch: pytest.MonkeyPatch) -> N
 
 URLS = {
     "http://u:p4ssw0rd@host:9/x?a=b@c": "http://host:9/x?a=b@c",
+    "http://u:p'4@host/x": "http://host/x",
     "see https://tok@host, ftp://a:b@c@d/": "see https://host, ftp://d/",
     '{"a":"http://u:p@h","b":"x@y"}': '{"a":"http://h","b":"x@y"}',
     "http://host/a@b and a@b": "http://host/a@b and a@b",

@@ -116,11 +116,13 @@ def _is_file(path: Path) -> bool:
         return False
 
 
+# Of a file: the year 9000. Clocks and zones have none beyond 9999.
+_LAST_NS = 7030 * 365 * 86_400 * 10**9
 Reader = Callable[[str, Mapping[str, Any]], Entry]
 
 
 def _read(path: Path, page: str | None, read: Reader) -> Entry:
-    written = path.stat().st_mtime_ns
+    written = min(max(path.stat().st_mtime_ns, 0), _LAST_NS)
     try:
         text = read_bounded(path, MAX_JSON_BYTES) if page else _first_line(path)
         entry = replace(read(path.parent.name, parse_json(text)), page=page, file=path.name)
