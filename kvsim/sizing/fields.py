@@ -42,7 +42,7 @@ _KNOWN = frozenset(
     attention_head_dim linear_key_head_dim linear_num_key_heads linear_num_value_heads
     linear_value_head_dim mamba_chunk_size mamba_d_head mamba_head_dim mamba_headdim mamba_n_heads
     mamba_num_heads n_mamba_heads swa_head_dim swa_num_attention_heads swa_num_key_value_heads
-    swa_v_head_dim chunk_size
+    swa_v_head_dim chunk_size sliding_window_size
     """,
     )
 )

@@ -47,7 +47,6 @@ LANGUAGE_MODELS = {
     "qwen3_5_text": "Qwen3_5ForCausalLM",
     "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM",
     "exaone4_5_text": "Exaone4ForCausalLM",
-    "bamba": "BambaForCausalLM",
 }
 # What vLLM's classes ask for, published configs have and no cache depends on.
 FILLED: dict[str, dict[str, Any]] = {
@@ -55,7 +54,7 @@ FILLED: dict[str, dict[str, Any]] = {
         "original_rope": True, "add_bias_linear": False, "add_qkv_bias": True, "rmsnorm": True,
         "ffn_hidden_size": 13_696, "apply_residual_connection_post_layernorm": False,
         "layernorm_epsilon": 1e-5, "post_layer_norm": True, "padded_vocab_size": 151_552,
-        "seq_length": 131_072,
+        "seq_length": 131_072, "tie_word_embeddings": False,
     },
     "exaone4_5_text": {"model_type": "exaone4"},
     "glm4_moe_lite": {"first_k_dense_replace": 1},
@@ -63,8 +62,8 @@ FILLED: dict[str, dict[str, Any]] = {
         "conv_dim": 2048, "block_dim": 2048, "block_multiple_of": 256,
         "block_auto_adjust_ff_dim": True, "block_ffn_dim_multiplier": 1.0,
     },
-    "mimo_v2_flash": {"layernorm_epsilon": 1e-5},
-    "minimax_m2": {"rotary_dim": 64},
+    "mimo_v2_flash": {"layernorm_epsilon": 1e-5, "sliding_window_size": 128},
+    "minimax_m2": {"rotary_dim": 64, "scoring_func": "sigmoid"},
 }  # fmt: skip
 _PLACE = re.compile(r"/\S+|0x\w+")
 _oracle = cache(Oracle)
