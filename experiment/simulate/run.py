@@ -243,6 +243,10 @@ def run(question: Question, watcher: Watcher, found: Found | None = None) -> Fou
     ``found`` is filled where it is given: an interruption behind all of it loses nothing, either.
     """
     found = Found() if found is None else found
+    setup = question.setup
+    spans = [cache.span for cache in setup.caches if 0 < cache.span < setup.max_length]
+    if spans:
+        found.notes.append(message("sim.note.windows", layers=len(spans), span=min(spans)))
     try:
         _cells(question, found, watcher)
         if any(cell["result"] for cell in found.cells):
