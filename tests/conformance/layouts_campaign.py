@@ -29,12 +29,13 @@ from oracle import Oracle, sources
 from experiment.arms.launch import find_vllm
 from kvsim.sizing.fields import UnsupportedGeometryError
 from kvsim.sizing.layers import Serving, layer_caches
-from kvsim.sizing.layout import LayoutError, Service, lay_out
+from kvsim.sizing.layout import Layout, LayoutError, Service, lay_out
 from kvsim.sizing.models import MODELS
 
 RANKS, BLOCKS, DTYPES = (1, 2, 4, 8), (16, 32, 64), ("auto", "fp8")
 LENGTHS, MEMORIES = (2048, 8192, 32_768, 131_072), (4 << 30, 64 << 30)
 BATCHED = 2048
+FIGURES = ("kinds", "groups", "blocks", "tokens")
 RECORDED = Path(__file__).with_name("layouts.jsonl")
 # vLLM's classes for language models that published configs nest in others.
 LANGUAGE_MODELS = {
@@ -117,7 +118,7 @@ def compare_model(
 
     Returns:
         The counts, what differs, why vLLM builds nothing, and its first answers as
-        [maximum length, bytes, sizes of groups, blocks, tokens].
+        [maximum length, bytes, figures].
     """
     vllm = _oracle(python, "vllm_models.py", unpacked)
     seen: Counter[str] = Counter()
@@ -130,7 +131,7 @@ def compare_model(
             continue
         if not first:
             first = [
-                [*limits, *(plain(one).get(key) for key in ("groups", "blocks", "tokens"))]
+                [*limits, *(plain(one).get(key) for key in FIGURES)]
                 for limits, one in zip(ask["limits"], answered["limits"], strict=True)
             ]
         for place, ours in enumerate(our_answers(ask)):
@@ -188,9 +189,17 @@ def our_answers(ask: Ask) -> Iterator[dict[str, Any]]:
             yield {"refused": True}
             continue
         yield {
+            "kinds": kinds_of(layout),
             "groups": sorted(len(group.layers) for group in layout.groups),
             "blocks": found.blocks, "tokens": found.tokens, "concurrency": found.max_concurrency,
         }  # fmt: skip
+
+
+def kinds_of(layout: Layout) -> list[list[Any]]:
+    """[kind, block size, number of layers] of each kind and block size; states have none."""
+    caches = (cache for group in layout.groups for cache in group.cache)
+    found = Counter((c.kind, 0 if c.kind == "state" else c.block_size) for c in caches)
+    return sorted([kind, size, count] for (kind, size), count in found.items())
 
 
 def plain(theirs: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from layouts_campaign import RECORDED, asks, our_answers
+from layouts_campaign import FIGURES, RECORDED, asks, our_answers
 
 ANSWERS: list[dict[str, Any]] = [
     json.loads(line) for line in RECORDED.read_text(encoding="utf-8").splitlines()
@@ -19,7 +19,7 @@ BUILT = {"0.32.0": 100, "0.33.0": 100}
 def test_a_model_is_laid_out_as_recorded(answer: dict[str, Any]) -> None:
     ask = next(iter(asks(answer["model"])))
     mine = [
-        [*limits, *(one.get(name) for name in ("groups", "blocks", "tokens"))]
+        [*limits, *(one.get(name) for name in FIGURES)]
         for limits, one in zip(ask["limits"], our_answers(ask), strict=True)
     ]
     assert mine == answer["limits"]

@@ -8,6 +8,7 @@ from math import lcm
 from typing import Any
 
 import pytest
+from layouts_campaign import kinds_of
 from oracle import Oracle
 
 from kvsim.sizing.layers import pipeline_stages
@@ -70,6 +71,7 @@ def ours(ask: dict[str, Any]) -> dict[str, Any]:
     if not found.starts:
         return {"refused": "memory"}
     return {
+        "kinds": kinds_of(layout),
         "groups": [list(group.layers) for group in layout.groups],
         "blocks": found.blocks, "tokens": found.tokens, "concurrency": found.max_concurrency,
     }  # fmt: skip
@@ -119,6 +121,7 @@ def test_a_model_s_layers_are_gathered_alike(vllm: Oracle, name: str) -> None:
         assert not found.starts
         return
     assert sorted(map(len, theirs["groups"])) == sorted(len(each.layers) for each in layout.groups)
+    assert theirs["kinds"] == kinds_of(layout)
     assert (theirs["blocks"], theirs["tokens"]) == (found.blocks, found.tokens)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from layouts_campaign import kinds_of
 from oracle import Oracle
 from sweeps import FULL
 
@@ -61,6 +62,7 @@ def ours(asked: dict[str, Any]) -> dict[str, Any]:
     if not found.starts:
         return {"refused": "memory"}
     return {
+        "kinds": kinds_of(layout),
         "groups": sorted(len(group.layers) for group in layout.groups),
         "blocks": found.blocks, "tokens": found.tokens, "concurrency": found.max_concurrency,
     }  # fmt: skip
@@ -100,7 +102,7 @@ def test_heads_that_cannot_be_shared_are_refused(vllm: Oracle) -> None:
     asked = ask(PUBLISHED["granite-4.0-h-tiny"], ranks=8)  # 12 attention heads
     with pytest.raises(UnsupportedGeometryError, match="uneven"):
         ours(asked)
-    assert "failed" in theirs(vllm, asked)
+    assert "refused" in theirs(vllm, asked)
 
 
 @pytest.mark.skipif(not FULL, reason="for make test-full")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,6 +32,10 @@ except ImportError:
     planning = None
 
 MAX_LENGTH = 1 << 20
+KINDS = {
+    "FullAttentionSpec": "full", "MLAAttentionSpec": "latent", "SlidingWindowSpec": "window",
+    "ChunkedLocalAttentionSpec": "chunked", "MambaSpec": "state",
+}  # fmt: skip
 
 
 class _OnCuda(VllmConfig):
@@ -77,7 +82,15 @@ def found(
     except (ValueError, NotImplementedError) as error:
         return {"refused": str(error)[:200]}
     tokens, concurrency = utils.get_kv_cache_capacity(config, made)
+    kinds: Counter[tuple[str, int]] = Counter()
+    for group in made.kv_cache_groups:
+        inner = getattr(group.kv_cache_spec, "kv_cache_specs", {})
+        specs = [inner.get(name, group.kv_cache_spec) for name in group.layer_names]
+        for each in specs:
+            kind = KINDS[type(each).__name__]
+            kinds[kind, 0 if kind == "state" else each.block_size] += 1
     return {
+        "kinds": sorted([kind, size, count] for (kind, size), count in kinds.items()),
         "groups": [[places[name] for name in group.layer_names] for group in made.kv_cache_groups],
         "blocks": made.num_blocks, "tokens": tokens, "concurrency": concurrency,
     }  # fmt: skip

@@ -13,7 +13,17 @@ from experiment.report.facts.simulation_figures import Value
 from experiment.report.facts.values import written
 from experiment.report.html.charts import NARROW, WIDE, Width
 from experiment.report.html.line_labels import HEIGHT, point_labels, text_pixels
-from experiment.report.html.svg import Label, Scale, decimal_ticks, drawing, line, path, tag, text
+from experiment.report.html.svg import (
+    Label,
+    Scale,
+    binary_ticks,
+    decimal_ticks,
+    drawing,
+    line,
+    path,
+    tag,
+    text,
+)
 from experiment.text.messages import Message
 
 _BESIDE = 14  # pixels between marks of one column
@@ -86,7 +96,7 @@ def _mark(index: int, x: float, y: float, on_top: bool) -> Markup:
 def _chart(b: Bilingual, chart: LineChart, width: Width) -> Markup:
     y = _scale(chart)
     least, right = (56, 16) if width.narrow else (70, 30)
-    left = max(least, 10 + max(text_pixels(_tick(tick, chart)) for tick in _ticks(y)))
+    left = max(least, 10 + max(text_pixels(_tick(tick, chart)) for tick in _ticks(y, chart.unit)))
     places = _places(len(chart.points), left + 14, width.pixels - right - 14, chart.joined)
     parts = _frame(b, chart, y, (left, width.pixels - right))
     labels, below = point_labels(b, chart, places, width.pixels)
@@ -141,7 +151,7 @@ def _aside(chart: LineChart, index: int, places: Sequence[float]) -> float:
 
 def _frame(b: Bilingual, chart: LineChart, y: Scale, span: tuple[float, float]) -> list[Markup]:
     parts = []
-    for tick in _ticks(y):
+    for tick in _ticks(y, chart.unit):
         parts.append(line(span[0], y(tick), span[1], y(tick), class_="grid"))
         parts.append(
             text(b, span[0] - 8, y(tick) + 4, _tick(tick, chart), class_="t small end num tick")
@@ -150,9 +160,10 @@ def _frame(b: Bilingual, chart: LineChart, y: Scale, span: tuple[float, float]) 
     return parts
 
 
-def _ticks(y: Scale) -> list[float]:
+def _ticks(y: Scale, unit: Unit) -> list[float]:
     """Round numbers over the whole of the axis, nothing among them."""
-    step = decimal_ticks(y.top - y.bottom, 5)[1]
+    span = y.top - y.bottom
+    step = binary_ticks(span)[1] if unit == "bytes" and span > 1 else decimal_ticks(span, 5)[1]
     return [step * n for n in range(-int(-y.bottom / step + 1e-9), int(y.top / step + 1e-9) + 1)]
 
 
