@@ -14,8 +14,8 @@ from experiment.simulate.names import (
     format_of,
     gpu_of,
     listing,
+    model_notes,
     model_of,
-    refused_models,
 )
 from experiment.simulate.setup import Limits, Memory
 from experiment.simulate.trace import TraceOptions, read_options
@@ -84,7 +84,7 @@ def shows_list(options: argparse.Namespace, t: Translator) -> bool:
         return False
     from experiment.report.console.simulation import show_list
 
-    notes = refused_models() if options.list == "models" else []
+    notes = model_notes() if options.list == "models" else []
     show_list(options.list, listing(options.list), notes, t.lang, options.ascii)
     return True
 

@@ -164,18 +164,24 @@ def policy_message(name: str) -> Message:
     return message(f"sim.policy.{name.replace('+', '_')}")
 
 
-def refused_models() -> list[Message]:
-    """Well-known models that are refused, and why."""
+def model_notes() -> list[Message]:
+    """How many configs were not seen as published; well-known models that are refused, and why."""
+    unverified = sum(not model.verified for model in MODELS.values())
     return [
-        message("error.sim.model_refused", model=name, why=message(f"geometry.{why}").model_dump())
-        for name, why in REFUSED.items()
+        message("sim.list.unverified", n=unverified, models=len(MODELS)),
+        *(
+            message(
+                "error.sim.model_refused", model=name, why=message(f"geometry.{why}").model_dump()
+            )
+            for name, why in REFUSED.items()
+        ),
     ]
 
 
 def _models() -> list[Row]:
     return [
         (
-            model.name,
+            model.name if model.verified else f"{model.name} *",
             f"{model.parameters / 1e9:,.2f}",
             format_bytes(token_bytes(caches := model.caches())),
             f"{model.max_positions:,}" if model.max_positions else "",
