@@ -15,7 +15,7 @@ slots do not apply.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 import numpy as np
@@ -33,7 +33,7 @@ from kvsim.planning.saturation import (
     saturate,
 )
 from kvsim.sizing.budget import KVBudget, PlanError, kv_budget
-from kvsim.sizing.geometry import max_concurrent_requests
+from kvsim.sizing.geometry import fitting_requests, max_concurrent_requests
 from kvsim.sizing.gpus import GPUFacts
 from kvsim.sizing.layout import LayerCache, Layout, Service, lay_out, token_bytes
 from kvsim.sizing.models import ModelFacts
@@ -184,38 +184,34 @@ def make_plan(question: PlanQuestion) -> Plan:
         q.kv_dtype, q.gpus, q.block_size, dtype=q.dtype, prefix_caching=q.prefix_caching
     )
     layout = lay_out(caches)
+    pool = _Pool(budget.kv, q.gpus, caches, layout, q.block_size, max_length)
+    grouped = len(layout.groups) > 1 or _differ(caches, max_length)
+    fit = _in_groups(pool, lengths) if grouped else _in_slots(pool, lengths)
+    running = fit.policies["paged"].running
+    # A roofline counts windows as full attention, and no states.
+    latency = None if grouped and isinstance(q.latency, Roofline) else q.latency
     printed = layout.capacity(budget.kv // q.gpus, q.service(max_length))
-    plan = Plan(
+    return Plan(
         model=q.model.name,
         gpu=q.gpu.name,
         gpus=q.gpus,
         budget=budget,
         caches=caches,
         layout=layout,
-        bytes_per_token=token_bytes(caches) * q.gpus,
-        fixed_bytes=0,
+        bytes_per_token=pool.token_bytes,
+        fixed_bytes=fit.fixed_bytes,
         block_size=q.block_size,
-        blocks=0,
+        blocks=fit.blocks,
         max_length=max_length,
         requests=len(lengths),
         too_long=len(q.lengths) - len(lengths),
-        left_out=0,
-        policies={},
-        block_sizes=(),
-        full_at=None,
-        vllm_args=(),
-        printed=None if q.block_size % GPU_BLOCK_MULTIPLE else printed,
-        memory={},
-    )
-    grouped = len(layout.groups) > 1 or _differ(caches, max_length)
-    plan = _of_groups(plan, lengths) if grouped else _of_slots(plan, lengths)
-    running = plan.policies["paged"].running
-    # A roofline counts windows as full attention, and no states.
-    known = q.latency and (not plan.memory or not isinstance(q.latency, Roofline))
-    return replace(
-        plan,
-        full_at=full_rate(q.latency, lengths, running) if q.latency and known else None,
+        left_out=0 if grouped else max(0, len(lengths) - _MAX_SATURATING),
+        policies=fit.policies,
+        block_sizes=() if grouped else [paged_demand(lengths, size) for size in BLOCK_SIZES],
+        full_at=full_rate(latency, lengths, running) if latency else None,
         vllm_args=vllm_arguments(q, max_length, int(running or 1)),
+        printed=None if q.block_size % GPU_BLOCK_MULTIPLE else printed,
+        memory=fit.memory,
     )
 
 
@@ -232,10 +228,37 @@ def _differ(caches: Sequence[LayerCache], max_length: int) -> bool:
     )
 
 
-def _of_slots(plan: Plan, lengths: list[tuple[int, int]]) -> Plan:
+@dataclass(frozen=True, slots=True)
+class _Pool:
+    """Memory for a model's layers; ``budget`` of all GPUs, ``caches`` and ``layout`` of each."""
+
+    budget: int
+    gpus: int
+    caches: Sequence[LayerCache]
+    layout: Layout
+    block_size: int
+    max_length: int
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of a token on all GPUs, as if every layer kept it."""
+        return token_bytes(self.caches) * self.gpus
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """What fits; fields as of :class:`Plan`."""
+
+    blocks: int
+    policies: Mapping[str, PolicyPlan]
+    fixed_bytes: int = 0
+    memory: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+
+def _in_slots(pool: _Pool, lengths: list[tuple[int, int]]) -> _Fit:
     """Plan for layers that all keep every token: any slot can hold any token."""
-    slot_bytes, max_length, size = plan.bytes_per_token, plan.max_length, plan.block_size
-    slots = plan.budget.kv // slot_bytes
+    slot_bytes, max_length, size = pool.token_bytes, pool.max_length, pool.block_size
+    slots = pool.budget // slot_bytes
     blocks = _blocks(slots, size, max_length)
     policies = {
         "paged": _blocked(lengths, slots, size, slot_bytes),
@@ -243,71 +266,49 @@ def _of_slots(plan: Plan, lengths: list[tuple[int, int]]) -> Plan:
     }
     for policy in POLICIES:
         policies[policy] = _reserved(policy, lengths, slots, max_length, slot_bytes)
-    return replace(
-        plan,
-        blocks=blocks,
-        policies=policies,
-        left_out=max(0, len(lengths) - _MAX_SATURATING),
-        block_sizes=[paged_demand(lengths, size) for size in BLOCK_SIZES],
-    )
+    return _Fit(blocks, policies)
 
 
-def _of_groups(plan: Plan, lengths: list[tuple[int, int]]) -> Plan:
+def _in_groups(pool: _Pool, lengths: list[tuple[int, int]]) -> _Fit:
     """Plan for layers of different kinds: vLLM's groups, and ``StaticCache``."""
-    caches, layout, gpus = plan.caches, plan.layout, plan.gpus
-    memory = plan.budget.kv // gpus
+    caches, layout, gpus = pool.caches, pool.layout, pool.gpus
+    memory, max_length = pool.budget // gpus, pool.max_length
     longest_request = max(map(sum, lengths))
     if longest_request > _MOST_TOKENS:  # a value for each of its lengths
         raise PlanError("positions", max_length=longest_request, positions=_MOST_TOKENS)
     tokens = np.arange(longest_request + 1)
     blocks = memory // layout.block_bytes
     # Decoding needs no more than one token in flight.
-    decoding = Service(plan.max_length, max_num_batched_tokens=1, concurrent_batches=1)
+    decoding = Service(max_length, max_num_batched_tokens=1, concurrent_batches=1)
     longest = layout.request_blocks(decoding)
     if blocks < longest:
         needed = longest * layout.block_bytes * gpus
-        raise PlanError(
-            "no_memory", max_length=plan.max_length, budget=plan.budget.kv, needed=needed
-        )
+        raise PlanError("no_memory", max_length=max_length, budget=pool.budget, needed=needed)
     final = [layout.request_blocks(decoding, final_tokens(*pair)) for pair in lengths]
     mean = mean_over_steps(lengths, group_blocks(layout, tokens))
     live = mean_over_steps(lengths, live_bytes(caches, tokens))
-    whole = np.array([plan.max_length])
-    row = int(request_memory(caches, layout, whole, plan.block_size)["static"][0])
-    at = np.unique(np.append(2 ** np.arange(8, 31), plan.max_length))
-    at = at[at <= plan.max_length]
-    against = request_memory(caches, layout, at, plan.block_size)
+    at = np.unique(np.append(2 ** np.arange(8, 31), max_length))
+    at = at[at <= max_length]
+    against = request_memory(caches, layout, at, pool.block_size)
+    row = int(against["static"][-1])
     running, rows = blocks / mean, memory // row
-    return replace(
-        plan,
-        blocks=blocks,
-        fixed_bytes=layout.request_cost(decoding).fixed_bytes * gpus,
-        policies={
+    return _Fit(
+        blocks,
+        {
             "paged": PolicyPlan(
                 running,
-                _fitting(final, blocks),
+                fitting_requests(final, blocks),
                 mean * layout.block_bytes * gpus,
                 running * live / memory,
             ),
             "slabs": PolicyPlan(rows, rows, row * gpus, rows * live / memory),
         },
+        fixed_bytes=layout.request_cost(decoding).fixed_bytes * gpus,
         memory={
             "tokens": at.tolist(),
             **{way: (values * gpus).tolist() for way, values in against.items()},
         },
     )
-
-
-def _fitting(needs: Sequence[int], blocks: int) -> int:
-    """Requests that fit at once, their needs repeated in order."""
-    cycles, left = divmod(blocks, sum(needs))
-    fitting = cycles * len(needs)
-    for need in needs:
-        if need > left:
-            break
-        left -= need
-        fitting += 1
-    return fitting
 
 
 def _blocks(slots: int, block_size: int, max_length: int) -> int:

@@ -132,9 +132,14 @@ def max_concurrent_requests(
         per_cycle = [
             need - same // block_size for need, same in zip(per_cycle, shared, strict=True)
         ]
-    cycles, left = divmod(blocks, sum(per_cycle))
-    fitting = cycles * len(lengths)
-    for need in per_cycle:
+    return fitting_requests(per_cycle, blocks)
+
+
+def fitting_requests(needs: Sequence[int], blocks: int) -> int:
+    """Return how many requests fit at once, their needs in blocks repeated in order."""
+    cycles, left = divmod(blocks, sum(needs))
+    fitting = cycles * len(needs)
+    for need in needs:
         if need > left:
             break
         left -= need
