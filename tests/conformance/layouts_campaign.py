@@ -179,8 +179,8 @@ def our_answers(ask: Ask) -> Iterator[dict[str, Any]]:
     )  # fmt: skip
     try:
         layout = lay_out(layer_caches(ask["config"], serving))
-    except (LayoutError, UnsupportedGeometryError) as error:
-        yield from [{"refused": True, "why": str(error)} for _ in ask["limits"]]
+    except (LayoutError, UnsupportedGeometryError):
+        yield from [{"refused": True}] * len(ask["limits"])
         return
     for length, memory in ask["limits"]:
         service = Service(length, ask["batched"], 2 if ask["async"] else 1)
