@@ -95,7 +95,7 @@ def main(arguments: list[str]) -> int:
             if first
         ]
         failed |= bool(seen["different"])
-        built = sum(counts["equal"] + counts["refused"] > 0 for counts, *_ in found.values())
+        built = sum(counts["equal"] > 0 for counts, *_ in found.values())
         print(
             f"| {version} | `{commit()}` | {built} of {len(found)} | {seen['equal']:,} "
             f"| {seen['refused']:,} | {seen['different']} | {time.monotonic() - began:.0f} s"
@@ -123,13 +123,13 @@ def compare_model(
     vllm = _oracle(python, "vllm_models.py", unpacked)
     seen: Counter[str] = Counter()
     different, why, first = [], "", list[Any]()
-    for ask in asks(name):
+    for number, ask in enumerate(asks(name)):
         answered = vllm.ask(ask)
         if "failed" in answered:
             why = _PLACE.sub("…", answered["failed"])[:160]
             seen["not built"] += 1
             continue
-        if not first:
+        if number == 0:
             first = [
                 [*limits, *(plain(one).get(key) for key in FIGURES)]
                 for limits, one in zip(ask["limits"], answered["limits"], strict=True)

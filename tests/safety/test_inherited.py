@@ -17,7 +17,7 @@ def test_processes_started_meanwhile_know_no_secret(monkeypatch: pytest.MonkeyPa
         monkeypatch.setenv(name, value)
     with without_secrets():
         words = [sys.executable, "-c", "import os; print(dict(os.environ))"]
-        told = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        told = subprocess.run(words, capture_output=True, encoding="utf-8", check=True).stdout
     assert "zq" not in told
     assert "http://proxy:8" in told
     assert {name: os.environ[name] for name in given} == given
