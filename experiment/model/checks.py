@@ -46,7 +46,8 @@ _REASONS = {
     "layer_types": "state",
     "indexer": "latent",
 }
-_LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+# How the names of layer counts end.
+_COUNTS = ("_layers", "_layer", "depth")
 _MOST_LAYERS = 512
 _POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
 
@@ -181,8 +182,7 @@ def _check_layer_count(raw: Mapping[str, Any], name: str) -> None:
     """Refuse excessive layer counts before Transformers allocates lists of them."""
     for table in _tables(raw):
         for key, count in table.items():
-            counts = key in _LAYERS or key.endswith(("_layers", "_layer", "_depth", "depth"))
-            if counts and isinstance(count, int) and count > _MOST_LAYERS:
+            if key.endswith(_COUNTS) and isinstance(count, int) and count > _MOST_LAYERS:
                 raise user_error(
                     "error.model.unbuildable", model=name, detail=f"{key} = {shown(count)}"
                 )

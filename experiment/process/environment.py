@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -59,7 +59,7 @@ def child_environment(
         path = os.environ.get("PYTHONPATH")
         packages = f"{root}{os.pathsep}{path}" if path else root
     return {
-        **{name: re.sub(URL_USER, "://", value) for name, value in _inherited()},
+        **_without_users(),
         **({TORCH_CACHE: str(compiled)} if compiled else {}),
         **({"TMPDIR": str(scratch), TEMPORARY: temporary_files()} if scratch else {}),
         "PYTHONUTF8": "1",
@@ -74,9 +74,9 @@ def child_environment(
 @contextmanager
 def without_secrets() -> Iterator[None]:
     """Give every process that is started in the block the environment of a child."""
-    before = dict(os.environ)
+    before, inherited = dict(os.environ), _without_users()
     os.environ.clear()
-    os.environ.update({name: re.sub(URL_USER, "://", value) for name, value in _of(before)})
+    os.environ.update(inherited)
     try:
         yield
     finally:
@@ -91,12 +91,13 @@ def hub_secrets() -> dict[str, str]:
     return urls | {name: value for name, value in hub if is_secret_name(name)}
 
 
+def _without_users() -> dict[str, str]:
+    """What a child inherits, without users and passwords in URLs."""
+    return {name: re.sub(URL_USER, "://", value) for name, value in _inherited()}
+
+
 def _inherited() -> Iterator[tuple[str, str]]:
-    return _of(os.environ)
-
-
-def _of(variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    for name, value in variables.items():
+    for name, value in os.environ.items():
         known = name.upper() in _NAMES or name.upper().startswith(_PREFIXES)
         if known and name != "VLLM_PLUGINS" and not is_secret_name(name):
             yield name, value

@@ -127,7 +127,8 @@ class Setup:
     def to_json(self) -> dict[str, Any]:
         """The arithmetic that leads to blocks, as plain numbers."""
         model, gpu = self.model, self.gpu
-        whole = token_bytes(model.caches(self.kv_dtype))
+        caches = model.caches(self.kv_dtype, block_size=self.block_size)
+        whole = token_bytes(caches)
         return {
             "model": {
                 "name": model.name,
@@ -140,7 +141,7 @@ class Setup:
             },
             "gpu": asdict(gpu),
             "gpus": self.gpus,
-            "layers": layers_to_json(model.caches(self.kv_dtype, block_size=self.block_size)),
+            "layers": layers_to_json(caches),
             "kv_dtype": self.kv_dtype,
             "bytes_per_token": whole,
             "kv_copies": round(self.slot_bytes / whole, 3) if whole else 1,

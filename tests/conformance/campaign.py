@@ -41,10 +41,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--first", type=int, default=0, help="first seed")
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args(arguments)
-    python = find_vllm()
-    if not isinstance(python, str):
-        sys.exit("vLLM is not there: run make vllm")
-    CACHE.mkdir(parents=True, exist_ok=True)
+    python = interpreter()
     seeds = range(options.first, options.first + options.count)
     parts = [seeds[at : at + _BATCH] for at in range(0, len(seeds), _BATCH)]
     failed = False
@@ -60,6 +57,15 @@ def main(arguments: list[str]) -> int:
         for workload in different[:5]:
             print(json.dumps(workload))
     return int(failed)
+
+
+def interpreter() -> str:
+    """vLLM's interpreter; the sources of other versions have a directory then."""
+    python = find_vllm()
+    if not isinstance(python, str):
+        sys.exit("vLLM is not there: run make vllm")
+    CACHE.mkdir(parents=True, exist_ok=True)
+    return python
 
 
 def compare_seeds(

@@ -23,10 +23,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from campaign import CACHE, commit
+from campaign import CACHE, commit, interpreter
 from oracle import Oracle, sources
 
-from experiment.arms.launch import find_vllm
 from kvsim.sizing.fields import UnsupportedGeometryError
 from kvsim.sizing.layers import Serving, layer_caches
 from kvsim.sizing.layout import Layout, LayoutError, Service, lay_out
@@ -78,10 +77,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--models", nargs="*", default=list(MODELS))
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args(arguments)
-    python = find_vllm()
-    if not isinstance(python, str):
-        sys.exit("vLLM is not there: run make vllm")
-    CACHE.mkdir(parents=True, exist_ok=True)
+    python = interpreter()
     failed, recorded = False, []
     for version in options.versions:
         began = time.monotonic()

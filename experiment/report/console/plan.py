@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from experiment.report.console.simulation import SimulationConsole
-from experiment.report.facts.plan import Data, foretold, plan_tables, sentences, serve_command
+from experiment.report.facts.plan import Data, plan_tables, predicted, sentences, serve_command
 from experiment.report.facts.simulation import memory_facts, trace_facts
 
 
@@ -27,5 +27,5 @@ def show_plan(data: Data, lang: str, ascii_only: bool) -> None:
     out.section("section.plan_vllm")
     if command := serve_command(plan):  # ready to be pasted: no line is broken by us
         out.console.print(" \\\n  ".join(command), soft_wrap=True)
-    for sentence in foretold(plan):
+    for sentence in predicted(plan):
         out.paragraph(out.t.message(sentence))

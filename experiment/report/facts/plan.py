@@ -145,7 +145,7 @@ def serve_command(plan: Data) -> list[str]:
     return [f"vllm serve {shlex.quote(args[1])}", *words] if args else []
 
 
-def foretold(plan: Data) -> list[Message]:
+def predicted(plan: Data) -> list[Message]:
     """What vLLM will print of its cache, or why it takes no such block size."""
     printed, budget = plan["printed"], plan["budget"]
     if not plan["vllm_args"]:

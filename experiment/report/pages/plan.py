@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.data_key import Keyed
-from experiment.report.facts.plan import Data, foretold, plan_tables, sentences, serve_command
+from experiment.report.facts.plan import Data, plan_tables, predicted, sentences, serve_command
 from experiment.report.facts.simulation import memory_facts
 from experiment.report.html.lines import LineChart, line_chart
 from experiment.report.page.page import templates
@@ -40,7 +40,7 @@ def _told(t: Translator, data: Data) -> Told:
         facts=rest,
         tables=plan_tables(t, plan)[:: -1 if plan["memory"] else 1],
         lists={
-            t("section.plan_vllm"): [*command, *map(t.message, foretold(plan))],
+            t("section.plan_vllm"): [*command, *map(t.message, predicted(plan))],
             t("section.sim_memory"): memory,
         },
     )
