@@ -127,7 +127,8 @@ class Setup:
     def to_json(self) -> dict[str, Any]:
         """The arithmetic that leads to blocks, as plain numbers."""
         model, gpu = self.model, self.gpu
-        caches = model.caches(self.kv_dtype, block_size=self.block_size)
+        state = self.dtype if self.dtype in ("float16", "bfloat16", "float32") else None
+        caches = model.caches(self.kv_dtype, block_size=self.block_size, dtype=state)
         whole = token_bytes(caches)
         return {
             "model": {

@@ -78,7 +78,7 @@ def closed_form_claims() -> list[PaperClaim]:
             ),
             _claim(
                 f"table1.{model}.slots", "Table 1", "slots", name, "slots", 1000 * slots,
-                kv * GIB // facts.geometry().bytes_per_token, relative(0.02),
+                kv * GIB // facts.token_bytes(), relative(0.02),
             ),
         ]  # fmt: skip
     return claims

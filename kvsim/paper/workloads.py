@@ -23,7 +23,7 @@ from kvsim.traces.generate import Recipe, SyntheticTrace
 MAX_LENGTH = 2048
 GIB = 1 << 30
 BUDGET = 12 * GIB  # Table 1, OPT-13B on an A100 with 40 GB
-SLOT_BYTES = find_model("opt-13b").geometry().bytes_per_token
+SLOT_BYTES = find_model("opt-13b").token_bytes()
 SLOTS = BUDGET // SLOT_BYTES
 # Fig. 11: prompt and output.
 SHAREGPT_MEANS = (161.31, 337.99)

@@ -51,7 +51,7 @@ _LATENT_TYPES = (
     "axk1", "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite", "glm_moe_dsa", "kimi_k2",
     "kimi_linear", "pangu_ultra_moe",
 )  # fmt: skip
-_EXPANDED_LATENT = "minicpm3"
+EXPANDED_LATENT = "minicpm3"
 # vLLM's Falcon with rotary positions does not hand the cache's dtype to its attention.
 _KV_DTYPE_IGNORED = "falcon"
 # Fields of states; which layers keep one is known of some model types alone.
@@ -202,7 +202,7 @@ def _windows(config: Config, count: int) -> list[Kinds]:
 def _latent(config: Config, kinds: Kinds) -> Kinds:
     """Replace full attention with a latent vector, and an indexer, where the config has them."""
     kind = config.get("model_type")
-    if not config.get("kv_lora_rank") or kind == _EXPANDED_LATENT:
+    if not config.get("kv_lora_rank") or kind == EXPANDED_LATENT:
         return kinds
     if kind not in _LATENT_TYPES:
         raise UnsupportedGeometryError("unknown_key", f"kv_lora_rank of {kind}")
@@ -264,7 +264,7 @@ def _window(config: Config) -> int:
 def _head_shape(config: Config, kind: str) -> tuple[int, int, int]:
     """KV heads, and sizes of a key and a value; layers of a kind may have their own."""
     heads = attention_heads(config)
-    if config.get("model_type") == _EXPANDED_LATENT:  # keys and values padded alike
+    if config.get("model_type") == EXPANDED_LATENT:  # keys and values padded alike
         head = first_of(config, "qk_nope_head_dim") + first_of(config, "qk_rope_head_dim")
         return heads, head, head
     kv_heads, head = kv_heads_of(config, heads), head_dim_of(config, heads)

@@ -24,8 +24,7 @@ from kvsim.sizing.fields import (
     first_named,
     text_config,
 )
-from kvsim.sizing.geometry import KVGeometry, geometry_from_config
-from kvsim.sizing.layers import Serving, layer_caches
+from kvsim.sizing.layers import EXPANDED_LATENT, Serving, layer_caches
 from kvsim.sizing.layout import LayerCache, token_bytes
 from kvsim.spelling import nearest
 
@@ -156,7 +155,8 @@ class ModelFacts:
     @property
     def block_size(self) -> int:
         """Tokens of a block by default: 64 for latent attention (FlashMLA), otherwise 16."""
-        return 64 if self.text.get("kv_lora_rank") else 16
+        kind = self.text.get("model_type")
+        return 64 if self.text.get("kv_lora_rank") and kind != EXPANDED_LATENT else 16
 
     def token_bytes(self, kv_dtype: str | None = None, gpus: int = 1) -> int:
         """Return the bytes of a token on all ranks, copies included.
@@ -171,14 +171,6 @@ class ModelFacts:
         if any(cache.kind == "state" for cache in caches):
             raise UnsupportedGeometryError("recurrent", str(self.text.get("model_type")))
         return token_bytes(caches) * gpus
-
-    def geometry(self, kv_dtype: str | None = None) -> KVGeometry:
-        """Return the shape of its KV cache, for models whose layers have one.
-
-        Raises:
-            kvsim.sizing.fields.UnsupportedGeometryError: another kind of cache.
-        """
-        return geometry_from_config(self.config, ELEMENT_BYTES[kv_dtype or self.kv_dtype])
 
 
 def _catalogue() -> dict[str, ModelFacts]:

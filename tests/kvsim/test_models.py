@@ -143,13 +143,13 @@ def test_the_number_of_weights_is_what_transformers_builds(name: str) -> None:
     ],
 )  # fmt: skip
 def test_bytes_per_token_by_hand(name: str, kib: float) -> None:
-    assert find_model(name).geometry().bytes_per_token == kib * 1024
+    assert find_model(name).token_bytes() == kib * 1024
 
 
 def test_windows_are_those_of_the_configs() -> None:
-    geometry = find_model("gemma-2-9b").geometry()
+    geometry = geometry_from_config(find_model("gemma-2-9b").config, 2)
     assert (geometry.layers, geometry.sliding_layers, geometry.window) == (42, 21, 4096)
-    assert find_model("mistral-7b-v0.3").geometry().window is None
+    assert geometry_from_config(find_model("mistral-7b-v0.3").config, 2).window is None
 
 
 @pytest.mark.parametrize(
