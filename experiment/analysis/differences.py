@@ -12,7 +12,7 @@ from experiment.events.engine import OWN_ATTENTION
 from experiment.record.log import Record
 from experiment.text.messages import Message, arm_message, message
 
-_REPLACED = ("layers", "few_rows", "embeddings", "fused", "gelus")
+_REPLACED = ("layers", "few_rows", "embeddings", "gelus")
 _OTHERS = ("transformers_paged", "vllm")
 
 
@@ -74,5 +74,5 @@ def _products(arm: ArmResult) -> Message:
     if products_of(arm) == "transformers":
         reason = facts["reason"] or message("packing.none").model_dump()
         return message("differs.products_same", reason=reason)
-    told = {name: facts[name] for name in ("layers", "embeddings", "fused", "bytes")}
+    told = {name: facts[name] for name in ("layers", "embeddings", "gelus", "bytes")}
     return message("differs.products_packed", **told)

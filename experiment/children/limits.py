@@ -49,18 +49,11 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
 
 
 def read_rate(device: torch.device, dtype: torch.dtype, size: int | None = None) -> float:
-    """Measure bytes per second, by a matrix-vector product and by a sum; the faster one counts.
-
-    On a CPU from huge pages if available, as for packed weights.
-    """
+    """Measure bytes per second, by a matrix-vector product and by a sum; the faster one counts."""
     import torch
-
-    from experiment.engine.cpu.huge_pages import onto_huge_pages
 
     size = size or _read_bytes(device)
     matrix = torch.ones(size // dtype.itemsize // _ROW, _ROW, dtype=dtype, device=device)
-    if device.type == "cpu":
-        onto_huge_pages([(matrix.data_ptr(), matrix.data_ptr() + matrix.nbytes)])
     vector = torch.ones(_ROW, dtype=dtype, device=device)
     ways = (lambda: matrix @ vector, matrix.sum)
     return matrix.nbytes / min(_best_s(way, device) for way in ways)

@@ -17,7 +17,6 @@ from experiment.engine.attention.interface import (
 from experiment.engine.attention.kernels import (
     KERNELS,
     Kernel,
-    numba_scatter,
     triton_module,
     triton_rescale,
 )
@@ -25,7 +24,6 @@ from experiment.engine.cuda.compiled_layers import compiled_layers
 from experiment.engine.cuda.decode_graphs import Capture, DecodeGraphs, padded_sizes
 from experiment.engine.cuda.static_decode import StaticBuffers, StaticInputs
 from experiment.engine.kv_pool import KVPool
-from experiment.engine.last_layer import last_feed_forward, on_rows
 from experiment.engine.sampling import check_logits
 from experiment.engine.step_inputs import StepInputs, build_inputs
 from kvsim.core.step import Chunk, StepPlan
@@ -51,14 +49,11 @@ class ModelRunner:
         self.model = model
         self.pool = pool
         self.kernel: Kernel = KERNELS[kernel]
-        self._last = last_feed_forward(model)
         self._own = has_own_attention(model)
         # Set by capture_decoding.
         self.graphs: DecodeGraphs | None = None
         if kernel == "triton":
             pool.scatter, pool.rescale = triton_module().write, triton_rescale()
-        if kernel == "numba":
-            pool.scatter = numba_scatter
 
     @torch.inference_mode()
     def logits(self, inputs: StepInputs) -> torch.Tensor:
@@ -97,14 +92,13 @@ class ModelRunner:
         """Run the packed step; return unchecked logits, [requests that sample, vocabulary]."""
         if self._own:
             return own.forward(self.model, inputs, step)
-        with on_rows(self._last, inputs.sampled_rows, inputs.input_ids.shape[1]):
-            output = self.model(
-                input_ids=inputs.input_ids,
-                position_ids=inputs.position_ids,
-                use_cache=False,
-                logits_to_keep=inputs.sampled_rows,
-                paged_step=step,
-            )
+        output = self.model(
+            input_ids=inputs.input_ids,
+            position_ids=inputs.position_ids,
+            use_cache=False,
+            logits_to_keep=inputs.sampled_rows,
+            paged_step=step,
+        )
         logits: torch.Tensor = output.logits[0]
         return logits
 

@@ -138,11 +138,6 @@ class StepInputs:
         return {}
 
     @cached_property
-    def kept(self) -> dict[object, object]:
-        """Values that a kernel caches between the layers of a step."""
-        return {}
-
-    @cached_property
     def by_size(self) -> tuple[torch.Tensor, list[PackedSequence]]:
         """Indices of sequences to read in place, int32 on the CPU, and the sequences to gather."""
         small: list[int] = []

@@ -103,18 +103,18 @@ class WeightsPacked(EventBase):
     """Weights of the paged engine in oneDNN's packed layout; see ``engine.packed_weights``.
 
     ``layers`` were packed in ``seconds``. ``kept`` linear layers are unchanged because another
-    module needs their weight. ``fused`` layers compute their activation too, and ``few_rows``
-    layers use the engine's compiled code for products of few rows. ``embeddings`` read rows of
-    packed weights; ``gelus`` were replaced by PyTorch's. The packed weights take ``bytes``, of
-    which ``huge_bytes`` are on huge pages (None if unsupported). ``reason`` says why no layer is
-    packed. Fields that an older log lacks are None.
+    module needs their weight. ``few_rows`` layers use the engine's compiled code for products of
+    few rows. ``embeddings`` read rows of packed weights; ``gelus`` were replaced by PyTorch's. The
+    packed weights take ``bytes``. ``reason`` says why no layer is packed. Fields that an older log
+    lacks are None; only older logs have ``fused``, layers that computed their activation too, and
+    ``huge_bytes``, those on huge pages.
     """
 
     event: Literal["weights_packed"] = "weights_packed"
     arm: Name
     layers: Int
     kept: Int
-    fused: Int
+    fused: Int | None = None
     few_rows: Int = 0
     embeddings: Int | None = None
     gelus: Int | None = None

@@ -359,7 +359,7 @@ def test_an_arm_without_readings_has_no_peak() -> None:
 def test_variables_cores_and_packing_are_those_of_the_log() -> None:
     events: list[Event] = [
         ArmStarted(arm="paged", pid=1, variables={"OMP_NUM_THREADS": "2"}, cores=[0, 3]),
-        WeightsPacked(arm="paged", layers=9, kept=1, fused=2, seconds=0.25),
+        WeightsPacked(arm="paged", layers=9, kept=1, seconds=0.25),
         ProfileRun(arm="paged", prompt_tokens=6, requests=1, seconds=0.5, kept=True),
         pool(8), *scheduled([(6, 4)], 8, 100), ended(0, 4), finished(0.4),
     ]  # fmt: skip

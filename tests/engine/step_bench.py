@@ -20,7 +20,7 @@ import torch
 from transformers.pytorch_utils import Conv1D
 
 from experiment.engine.attention.interface import ATTENTION
-from experiment.engine.attention.kernels import FUSED, warm_up
+from experiment.engine.attention.kernels import warm_up
 from experiment.engine.cpu.packed_layers import PackedLinear
 from experiment.engine.cpu.packed_weights import pack_weights
 from experiment.engine.engine import Engine
@@ -81,9 +81,7 @@ def engine(path: str, packed: bool, clock: Clock) -> Engine:
             module.forward = clock.wrapped("matrices", module.forward)
     pool = KVPool(GPT2, BLOCKS, BLOCK, torch.float32, CPU)
     runner = ModelRunner(model, pool, "numba")
-    fused = clock.wrapped("attention", FUSED[runner.kernel])
     runner.kernel = clock.wrapped("attention", runner.kernel)
-    FUSED[runner.kernel] = fused
     return Engine(runner)
 
 

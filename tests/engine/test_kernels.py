@@ -22,12 +22,10 @@ from experiment.engine.cuda.triton_support import reason_against
 from experiment.engine.engine import Engine
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
-from experiment.engine.step_inputs import StepInputs, build_inputs
+from experiment.engine.step_inputs import StepInputs
 from experiment.files import code_cache as compiled_cache
 from experiment.gpucheck.kernel_cases import CASES, Case, make_step
 from experiment.gpucheck.tiny_models import FAMILIES, geometry, solo, tiny
-from kvsim.core.step import Chunk, StepPlan
-from kvsim.sizing.geometry import KVGeometry
 
 cpu_kernel = kernels.cpu_kernel_module()
 CPU = torch.device("cpu")
@@ -250,45 +248,6 @@ LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "heads outside tokens": lambda rows: rows.transpose(0, 1).contiguous().transpose(0, 1),
     "numbers apart": lambda rows: torch.stack((rows, rows), -1)[..., 0],
 }
-
-
-@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
-@pytest.mark.parametrize("tokens", [1, 2, 40])
-@pytest.mark.parametrize("heads", [1, 3])
-def test_writing_by_numba_leaves_what_torch_leaves(
-    heads: int, tokens: int, layout: Callable[[torch.Tensor], torch.Tensor]
-) -> None:
-    """To the bit, with everything that is not written as it was."""
-    pools = [KVPool(KVGeometry(2, heads, 8, 4), 5, 16, torch.float32, CPU) for _ in range(2)]
-    chunks = (Chunk(0, 9, tokens, samples=True), Chunk(1, 3, 1, samples=True))
-    inputs = build_inputs(
-        StepPlan(0, chunks=chunks), {0: [0] * 64, 1: [0] * 64}, {0: [3, 1, 4, 0], 1: [2]}, 16, CPU
-    )
-    rows = layout(torch.randn(tokens + 1, heads, 8)), layout(torch.randn(tokens + 1, heads, 8))
-    pools[0].write(1, inputs, *rows)
-    pools[1].scatter = kernels.numba_scatter
-    pools[1].write(1, inputs, *rows)
-    first, second = (pool.kv.nan_to_num(nan=-7.0) for pool in pools)
-    assert torch.equal(first, second)
-    assert (first != -7.0).sum() == 2 * (tokens + 1) * heads * 8
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int8])
-def test_writing_what_numba_does_not_read_is_left_to_the_pool(dtype: torch.dtype) -> None:
-    scale = 4 if dtype == torch.int8 else 0
-    pools = [
-        KVPool(KVGeometry(1, 3, 8, dtype.itemsize, scale), 2, 16, dtype, CPU) for _ in range(2)
-    ]
-    plan = StepPlan(0, chunks=(Chunk(0, 0, 5, samples=True),))
-    inputs = build_inputs(plan, {0: [0] * 5}, {0: [1]}, 16, CPU)
-    kind = torch.float32 if dtype == torch.int8 else dtype
-    keys, values = torch.randn(2, 5, 3, 8).to(kind).unbind(0)
-    pools[0].write(0, inputs, keys, values)
-    pools[1].scatter = kernels.numba_scatter
-    pools[1].write(0, inputs, keys, values)
-    assert pools[1].written_slots() == 5
-    bytes_of = [pool.kv.view(torch.uint8) for pool in pools]
-    assert torch.equal(*bytes_of)
 
 
 def test_half_precision_goes_to_torch() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from transformers import AttentionInterface
 
-from experiment.engine.attention.kernels import FUSED, Kernel
+from experiment.engine.attention.kernels import Kernel
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.step_inputs import StepInputs
 from experiment.text.errors import UserError, user_error
@@ -83,12 +83,8 @@ def paged_attention(
     step.calls.append(layer)
     q, keys, values = (x[0].transpose(0, 1) for x in (query, key, value))
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    fused = FUSED.get(step.kernel)
-    out = fused(q, keys, values, step.pool, layer, step.inputs, scale) if fused else None
-    if out is None:
-        step.pool.write(layer, step.inputs, keys, values)
-        out = step.kernel(q, step.pool.layer(layer), step.inputs, scale)
-    return out[None], None
+    step.pool.write(layer, step.inputs, keys, values)
+    return step.kernel(q, step.pool.layer(layer), step.inputs, scale)[None], None
 
 
 def check_shape(pool: KVPool, key: torch.Tensor, value: torch.Tensor) -> None:

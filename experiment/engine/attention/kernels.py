@@ -20,7 +20,6 @@ from typing import Protocol
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own spelling
 
-from experiment.engine.kv_pool import KVPool, scatter
 from experiment.engine.quantized import (
     LayerKV,
     QuantizedKV,
@@ -93,16 +92,6 @@ def numba_kernel(q: torch.Tensor, kv: LayerKV, inputs: StepInputs, scale: float)
 def triton_kernel(q: torch.Tensor, kv: LayerKV, inputs: StepInputs, scale: float) -> torch.Tensor:
     """Read blocks in place on a GPU; any dtype."""
     return triton_module().attend(q, kv, inputs, scale)  # type: ignore[no-any-return]
-
-
-def numba_scatter(
-    kv: torch.Tensor, inputs: StepInputs, keys: torch.Tensor, values: torch.Tensor
-) -> None:
-    """Write K and V for ``numba_kernel``; falls back to torch."""
-    if kv.device.type != "cpu" or kv.dtype != torch.float32 or inputs.live is not None:
-        scatter(kv, inputs, keys, values)
-    else:
-        _cpu_write()(kv, inputs.slot_blocks, inputs.slot_offsets, keys, values)
 
 
 def reference_kernel(
@@ -186,22 +175,6 @@ def _int8_attend() -> Callable[..., None]:
     return cpu_kernel_int8.attend
 
 
-@cache
-def _cpu_write() -> Callable[..., None]:
-    cpu_kernel_module()
-    from experiment.engine.cpu import write as cpu_write
-
-    return cpu_write.write
-
-
-@cache
-def _cpu_step() -> ModuleType:
-    cpu_kernel_module()
-    from experiment.engine.cpu import layer_step as cpu_step
-
-    return cpu_step
-
-
 def few_rows_module() -> ModuleType | None:
     """The module that multiplies few rows with packed weights; None if not available.
 
@@ -215,52 +188,12 @@ def few_rows_module() -> ModuleType | None:
     return module if module.usable() else None
 
 
-class Fused(Protocol):
-    """Writes one layer's keys and values, [tokens, kv_heads, head_dim], and computes attention.
-
-    Returns None without any effect if the step needs the two separately.
-    """
-
-    def __call__(
-        self,
-        q: torch.Tensor,
-        keys: torch.Tensor,
-        values: torch.Tensor,
-        pool: KVPool,
-        layer: int,
-        inputs: StepInputs,
-        scale: float,
-    ) -> torch.Tensor | None:
-        """Return [tokens, heads, head_dim]."""
-        ...
-
-
-def numba_fused(
-    q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, pool: KVPool, layer: int,
-    inputs: StepInputs, scale: float,
-) -> torch.Tensor | None:  # fmt: skip
-    """Fuse :func:`numba_scatter` and :func:`numba_kernel` for decode steps and small chunks."""
-    kv = pool.layer(layer)
-    if isinstance(kv, QuantizedKV) or pool.scatter is not numba_scatter:
-        return None
-    fits = inputs.kept.get("fused")
-    if fits is None:
-        fits = q.device.type == "cpu" and q.dtype == torch.float32 and inputs.live is None
-        fits = fits and not inputs.by_size[1] and _cpu_step().apart(inputs)
-        inputs.kept["fused"] = fits
-    if not fits:
-        return None
-    return _cpu_step().write_and_attend(q, keys, values, kv, inputs, scale)  # type: ignore[no-any-return]
-
-
 KERNELS: dict[str, Kernel] = {
     "torch": torch_kernel,
     "numba": numba_kernel,
     "triton": triton_kernel,
     "reference": reference_kernel,
 }
-# Kernels that also write K and V.
-FUSED: dict[Kernel, Fused] = {numba_kernel: numba_fused}
 READS_QUANTIZED = frozenset({"torch", "numba", "triton", "reference"})
 
 
@@ -270,8 +203,7 @@ def compile_loops() -> None:
     Raises:
         ImportError: Numba is missing.
     """
-    _cpu_write()
-    _cpu_step()
+    cpu_kernel_module()
     few_rows_module()
 
 
@@ -284,8 +216,6 @@ def warm_up(
     The prompt is long enough to be gathered for torch's attention. ``kv_dtype`` is that of a
     quantized pool.
     """
-    if name == "numba" and device.type == "cpu" and dtype == torch.float32:
-        _cpu_write()
     for tokens in (1, isqrt(SDPA_FROM) + 1):
         plan = StepPlan(0, chunks=(Chunk(0, 0, tokens, True),))
         inputs = build_inputs(plan, {0: [0] * tokens}, {0: [0]}, tokens, device)

@@ -14,22 +14,20 @@
 Nothing is gathered, and there is no buffer larger than a tile. Positions of a tile come from
 blocks of any size, so a slab and blocks of one slot run through the same loops.
 
-With AVX-512 :mod:`experiment.engine.cpu.attention_loop` computes with a run of slots. Elsewhere,
-meanwhile, the next run is sent for: that of the next head, of the next block in the table, of the
-values behind the keys, of the next tile or sequence.
+While a run of slots is computed with, the next one is sent for: that of the next head, of the next
+block in the table, of the values behind the keys, of the next tile or sequence.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numba
 import numpy as np
 import torch
 
 from experiment.engine.cpu import torch_threads
-from experiment.engine.cpu.attention_loop import add_run, score_run, vectors_of
 from experiment.engine.cpu.compiled import (
     F32,
     I32,
@@ -57,17 +55,12 @@ _TILE = 128
 _PIECES = 16  # for each thread: sequences may differ a hundredfold in length
 # Sums may be reordered, but NaN and infinity keep their meaning: a stale read must show.
 _REORDERED = {"reassoc", "contract", "arcp", "nsz"}
-LOG2_E = F32(1.4426950408889634)
+_LOG2_E = F32(1.4426950408889634)
 # Of 2 to a power between -1/2 and 1/2, without the 1 at the end (Cephes).
-TWO_TO_A_FRACTION = (
-    1.535336188319500e-4,
-    1.339887440266574e-3,
-    9.618437357674640e-3,
-    5.550332471162809e-2,
-    2.402264791363012e-1,
-    6.931472028550421e-1,
-)
-_P0, _P1, _P2, _P3, _P4, _P5 = map(F32, TWO_TO_A_FRACTION)
+_P0, _P1, _P2, _P3, _P4, _P5 = map(F32, (
+    1.535336188319500e-4, 1.339887440266574e-3, 9.618437357674640e-3, 5.550332471162809e-2,
+    2.402264791363012e-1, 6.931472028550421e-1,
+))  # fmt: skip
 
 
 @jit(None, {"contract"})
@@ -80,7 +73,7 @@ def _exponentials(scores: Floats, power: Floats, count: int, best: float) -> Any
     """
     bits = power.view(np.int32)
     for i in range(count):
-        x = (scores[i] - best) * LOG2_E
+        x = (scores[i] - best) * _LOG2_E
         if x < F32(-126.0):
             x = F32(-126.0)
         whole = np.floor(x + F32(0.5))
@@ -147,18 +140,13 @@ def _products(
     next begins, 0 where nobody knows.
     """
     size, dim = keys.shape[2], keys.shape[3]
-    group, vectors = q.shape[0] // keys.shape[1], vectors_of(dim)
+    group = q.shape[0] // keys.shape[1]
     done = 0
     while done < count:
         block, offset = table[(first + done) // size], (first + done) % size
         run = min(size - offset, count - done)
         for h in range(heads):
             rows = keys[block, head + h, offset : offset + run]
-            if vectors:
-                for g in range(h * group, (h + 1) * group):
-                    query, to = _address(q[head * group + g]), _address(scores[g, done:])
-                    score_run(vectors, query, _address(rows), run, scale, to)
-                continue
             at, end = first + done, first + count
             ahead = 0
             if run >= 4:  # else the search takes longer than it saves
@@ -195,18 +183,12 @@ def _add_values(
     Four slots at a time: a sum is fetched and put back once for them. ``after`` as above.
     """
     size, dim = values.shape[2], values.shape[3]
-    vectors = vectors_of(dim)
     done = 0
     while done < count:
         block, offset = table[(first + done) // size], (first + done) % size
         run = min(size - offset, count - done)
         for h in range(heads):
             rows = values[block, head + h, offset : offset + run]
-            if vectors:
-                for g in range(h * group, (h + 1) * group):
-                    given, to = _address(weights[g, done:]), _address(acc[g])
-                    add_run(vectors, given, _address(rows), run, to)
-                continue
             at, end = first + done, first + count
             ahead = 0
             if run >= 4:  # else the search takes longer than it saves
@@ -331,14 +313,14 @@ def share_out(
         arrays: contiguous; what stands in a job between the queries and the sequences.
         shape: [2, blocks, kv_heads, block_size, head_dim].
     """
-    threads, pieces, tasks, heads_at_once = share(flat, chosen, q.shape[1], shape[2:])
-    q, rows = rows_of(q)
+    threads, pieces, tasks, heads_at_once = _share(flat, chosen, q.shape[1], shape[2:])
+    q, rows = _rows_of(q)
     held = (*arrays, *flat, chosen, torch.tensor([scale]))  # until all threads have finished
     job = make_job(pieces, tasks, [heads_at_once], [rows, *map(entry, held)])
     run_job(body, job, threads)
 
 
-def rows_of(q: torch.Tensor) -> tuple[torch.Tensor, tuple[int, int, int]]:
+def _rows_of(q: torch.Tensor) -> tuple[torch.Tensor, tuple[int, int, int]]:
     """Queries whose heads follow each other, and what a job says of them.
 
     Those are [tokens, heads, head_dim]; that is address, tokens, and the distance from one to the
@@ -351,17 +333,13 @@ def rows_of(q: torch.Tensor) -> tuple[torch.Tensor, tuple[int, int, int]]:
     return q, (q.data_ptr(), tokens, q.stride(0) if tokens > 1 else width)
 
 
-class Share(NamedTuple):
-    """How a step's attention is divided: a task is so many KV heads of one sequence."""
+def _share(
+    flat: FlatSequences, chosen: torch.Tensor, heads: int, shape: Sequence[int]
+) -> tuple[int, int, int, int]:
+    """Threads, pieces, tasks and the KV heads of a task; ``shape`` is [kv_heads, block_size, dim].
 
-    threads: int
-    pieces: int
-    tasks: int
-    heads_at_once: int
-
-
-def share(flat: FlatSequences, chosen: torch.Tensor, heads: int, shape: Sequence[int]) -> Share:
-    """Divide the chosen sequences; ``shape`` is [kv_heads, block_size, head_dim]."""
+    A task is so many KV heads of one sequence.
+    """
     kv_heads, block_size, dim = shape
     # With all its heads a small block is one long run of memory; a slab is one for each head.
     # The other way round, each run would end before the processor has begun to read ahead.
@@ -371,4 +349,4 @@ def share(flat: FlatSequences, chosen: torch.Tensor, heads: int, shape: Sequence
     heads_at_once = min(heads_at_once, -(-kv_heads * len(chosen) // threads))
     tasks = len(chosen) * -(-kv_heads // heads_at_once)
     pieces = threads_for(products, tasks, _PIECES)
-    return Share(*pieces, tasks, heads_at_once)
+    return *pieces, tasks, heads_at_once

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from experiment.engine.attention.kernels import few_rows_module
-from experiment.engine.cpu.packed_layers import PackedLinear
 from experiment.engine.cpu.panels import is_product, known, pack, panels_if, panels_of
 
 if TYPE_CHECKING:  # it needs Numba, which not everybody has
@@ -60,7 +59,7 @@ class FewRows:
         if product is None:
             return False
         try:
-            ours = product(x, PackedLinear.post)
+            ours = product(x)
         except Exception:  # whatever it is, oneDNN's serves as well
             return False
         return is_product(ours, x, weight, bias)

@@ -40,14 +40,12 @@ class PackedLinear(torch.nn.Module):
         packed: in oneDNN's order.
         bias: [outputs], or none.
         outputs, inputs: shape of the weight.
-        few_rows: takes oneDNN's place where there are few rows, and where it is slow to activate.
+        few_rows: takes oneDNN's place where there are few rows.
 
     Attributes:
-        post: what is done to the output in the same go: oneDNN's operation and its variant.
         mark: is entered around products that torch's profiler does not see, while it looks.
     """
 
-    post: tuple[str, str] = ("none", "")
     mark: ClassVar[Callable[[], AbstractContextManager[object]] | None] = None
 
     def __init__(
@@ -74,7 +72,7 @@ class PackedLinear(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[..., inputs] to [..., outputs]."""
         rows = x.numel() // self.in_features
-        if self.few_rows is not None and self.few_rows.takes(rows, self.post):
+        if self.few_rows is not None and self.few_rows.takes(rows):
             given = x.reshape(rows, self.in_features).contiguous()
             return self._few(self.few_rows, given).view(*x.shape[:-1], self.out_features)
         if rows >= _FEWEST_ROWS:
@@ -86,16 +84,12 @@ class PackedLinear(torch.nn.Module):
 
     def _few(self, product: PanelProduct, x: torch.Tensor) -> torch.Tensor:
         if PackedLinear.mark is None:
-            return product(x, self.post)
+            return product(x)
         with PackedLinear.mark():
-            return product(x, self.post)
+            return product(x)
 
     def _product(self, x: torch.Tensor) -> torch.Tensor:
-        few = self.few_rows if self.few_rows and self.few_rows.activates(self.post) else None
-        operation, variant = PackedLinear.post if few else self.post
-        out: torch.Tensor = _linear(x, self.packed, self.bias, operation, [], variant)
-        if few:
-            few.activate(out, self.post)
+        out: torch.Tensor = _linear(x, self.packed, self.bias, "none", [], "")
         return out
 
 

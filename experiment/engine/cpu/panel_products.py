@@ -16,7 +16,7 @@ go over it in several passes, of which the first would wait for memory and the o
     1       a … f    ▒█░░ of the weights that come next       in parts of some hundred, each
     2       g … l    ░░▒█                                     through all passes before the next
 
-Bias and activation are applied while 64 outputs of the rows are at hand. Threads take panels.
+The bias is added while 64 outputs of the rows are at hand. Threads take panels.
 
 The order of the sums is that of the inputs, whatever the number of rows up to MOST_ROWS: a row's
 numbers do not depend on those beside it.
@@ -60,7 +60,6 @@ from experiment.engine.cpu.torch_threads import (
     pointer,
     vector,
 )
-from experiment.engine.cpu.vector_activation import ACTIVATIONS, activate, activate_vectors
 from experiment.engine.cpu.vectors import LANES, other_processor
 
 # With more rows oneDNN, which also keeps rows of x at hand, is faster: see docs/performance.md.
@@ -84,14 +83,11 @@ def fits(panels: torch.Tensor) -> bool:
 
 
 @jit(None, set())
-def _finish(to: int, bias: Floats, first: int, count: int, kind: int) -> None:
-    """Bias, from ``first`` on, and activation of a row of a panel, in place."""
+def _add_bias(to: int, bias: Floats, first: int, count: int) -> None:
+    """The bias, from ``first`` on, to a row of a panel's sums."""
     row = numba.carray(pointer(to), (WIDTH,), F32)
-    if bias.shape[0]:
-        for o in range(count):
-            row[o] += bias[first + o]
-    if kind:
-        activate_vectors(to, to + 4 * WIDTH, kind)
+    for o in range(count):
+        row[o] += bias[first + o]
 
 
 @jit(None, set())
@@ -134,12 +130,12 @@ def _all_rows(
 @jit(None, set())
 def _one_panel(job: Job, panel: int, following: int, sums: Floats) -> None:
     """Of all rows; ``following`` is the thread's next panel, or -1. ``sums`` [most rows * 64]."""
-    kind, panels, outputs = job[3], job[4], job[5]
-    x, rows, inputs = job[6], job[7], job[8]
-    out, bias = vector(job, 9, F32), vector(job, 11, F32)
+    panels, outputs = job[3], job[4]
+    x, rows, inputs = job[5], job[6], job[7]
+    out, bias = vector(job, 8, F32), vector(job, 10, F32)
     panel_bytes, first = 4 * WIDTH * inputs, panel * WIDTH
     count = min(WIDTH, outputs - first)
-    to, apart = job[9] + 4 * first, outputs
+    to, apart = job[8] + 4 * first, outputs
     if count < WIDTH:
         to, apart = np.int64(sums.ctypes.data), WIDTH
     for row in range(rows):
@@ -151,7 +147,8 @@ def _one_panel(job: Job, panel: int, following: int, sums: Floats) -> None:
             ahead = panels + panel_bytes * following if following >= 0 else 0
         _all_rows(x + 4 * k, rows, inputs, part, weights, ahead, to, apart)
     for row in range(rows):
-        _finish(to + 4 * row * apart, bias, first, count, kind)
+        if bias.shape[0]:
+            _add_bias(to + 4 * row * apart, bias, first, count)
         if count < WIDTH:
             for o in range(count):
                 out[row * outputs + first + o] = sums[row * WIDTH + o]
@@ -175,7 +172,7 @@ def _body(address: Any) -> None:
 
 
 class PanelProduct:
-    """``activation(x @ weight.T + bias)`` for up to :data:`MOST_ROWS` rows.
+    """``x @ weight.T + bias`` for up to :data:`MOST_ROWS` rows.
 
     Args:
         packed: the weight, which holds the memory.
@@ -193,23 +190,12 @@ class PanelProduct:
         self._numbers = panels.data_ptr(), outputs
         self._outputs = outputs
 
-    def takes(self, rows: int, post: tuple[str, str]) -> bool:
-        """Whether it is the way to multiply so many rows and to apply that activation."""
-        return 0 < rows <= MOST_ROWS and post in ACTIVATIONS
+    def takes(self, rows: int) -> bool:
+        """Whether it is the way to multiply so many rows."""
+        return 0 < rows <= MOST_ROWS
 
-    def activates(self, post: tuple[str, str]) -> bool:
-        """Whether :meth:`activate` is faster than oneDNN behind its own products.
-
-        With AVX2 oneDNN takes 41 ms for 2,048 rows of 3,072 numbers, and this 3.
-        """
-        return LANES == 8 and ACTIVATIONS.get(post, 0) > 0
-
-    def activate(self, y: torch.Tensor, post: tuple[str, str]) -> None:
-        """:func:`~experiment.engine.cpu.vector_activation.activate`."""
-        activate(y, post)
-
-    def __call__(self, x: torch.Tensor, post: tuple[str, str]) -> torch.Tensor:
-        """[rows, inputs] to [rows, outputs]; ``post`` is one of :data:`ACTIVATIONS`.
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """[rows, inputs] to [rows, outputs].
 
         Raises:
             ValueError: x is not contiguous, or not of float32.
@@ -219,7 +205,6 @@ class PanelProduct:
         out = x.new_empty(x.shape[0], self._outputs)
         threads, most = threads_for(x.shape[0] * self._weights, self._count)
         pieces = even_pieces(self._count, threads, most)
-        numbers = (ACTIVATIONS[post], *self._numbers)
         arrays = (entry(x), (out.data_ptr(), out.numel()), entry(self._bias))
-        run_job(_body, make_job(pieces, self._count, numbers, arrays), threads)
+        run_job(_body, make_job(pieces, self._count, self._numbers, arrays), threads)
         return out
