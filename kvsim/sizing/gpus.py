@@ -1,8 +1,9 @@
 """Memory and speed of GPUs, from data sheets.
 
-Memory is the total that NVML reports (ECC on), in MiB: data sheets round it, and ECC takes a
-sixteenth of GDDR6. MI300X has the data sheet's figure. FLOP/s are 16-bit dense on tensor (matrix)
-cores with 32-bit accumulation. The link is PCIe x16, one direction.
+Memory is the total that NVML reports, in MiB: data sheets round it, and ECC takes a sixteenth of
+GDDR6 where it is on by default. AMD's have the data sheet's figure. FLOP/s are 16-bit dense on
+tensor (matrix) cores with 32-bit accumulation. The link leads to the host: PCIe, or NVLink to
+Grace; one direction.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from kvsim.spelling import nearest
 
 MIB = 1 << 20
 _PCIE3, _PCIE4, _PCIE5 = 15.75e9, 31.5e9, 63.0e9
+_NVLINK_C2C = 450e9  # one direction, between Grace and the GPU
 
 
 class UnknownGPUError(KeyError):
@@ -49,27 +51,57 @@ class GPUFacts:
 _GA102 = "NVIDIA Ampere GA102 architecture white paper, appendix"
 _ADA = "NVIDIA Ada architecture white paper, appendix A"
 _BLACKWELL = "NVIDIA RTX Blackwell architecture white paper, appendix A"
+_RTX_PRO = "NVIDIA RTX PRO 6000 Blackwell data sheet"
 _A100, _H100 = "NVIDIA A100 data sheet", "NVIDIA H100 data sheet"
 _V100 = "NVIDIA V100 data sheet"
+_GRACE = "NVIDIA GB200 NVL72 and GB300 NVL72 data sheets, a GPU"
 # name, MiB, GB/s, TFLOP/s, link, source
 _ROWS = (
+    ("rtx-3060", 12288, 360, 25.6, _PCIE4, _GA102 + " (GA106)"),
+    ("rtx-3080", 10240, 760, 59.5, _PCIE4, _GA102),
     ("rtx-3090", 24576, 936, 71, _PCIE4, _GA102),
+    ("rtx-4060-ti-16gb", 16380, 288, 44.1, _PCIE4 / 2, _ADA + " (AD106)"),
+    ("rtx-4070-ti-super", 16376, 672, 88.2, _PCIE4, _ADA + " (AD103)"),
+    ("rtx-4080", 16376, 716.8, 97.5, _PCIE4, _ADA),
     ("rtx-4090", 24564, 1008, 165.2, _PCIE4, _ADA),
+    ("rtx-5060-ti-16gb", 16311, 448, 47.4, _PCIE5 / 2, _BLACKWELL + " (GB206)"),
+    ("rtx-5070", 12227, 672, 61.7, _PCIE5, _BLACKWELL),
+    ("rtx-5070-ti", 16303, 896, 87.9, _PCIE5, _BLACKWELL),
+    ("rtx-5080", 16303, 960, 112.6, _PCIE5, _BLACKWELL),
     ("rtx-5090", 32607, 1792, 209.5, _PCIE5, _BLACKWELL),
+    ("rtx-a6000", 49140, 768, 154.8, _PCIE4, "NVIDIA RTX A6000 data sheet"),
+    ("rtx-6000-ada", 49140, 960, 364.2, _PCIE4, "NVIDIA RTX 6000 Ada data sheet"),
+    ("rtx-pro-6000", 97887, 1792, 503.8, _PCIE5, _RTX_PRO + " (workstation)"),
+    ("rtx-pro-6000-server", 97887, 1597, 503.8, _PCIE5, _RTX_PRO + " (server)"),
     ("t4", 15360, 320, 65, _PCIE3, "NVIDIA T4 data sheet"),
     ("v100-16gb", 16384, 900, 125, _PCIE3, _V100 + " (SXM2)"),
     ("v100-32gb", 32768, 900, 125, _PCIE3, _V100 + " (SXM2)"),
     ("a10", 23028, 600, 125, _PCIE4, "NVIDIA A10 data sheet"),
     ("a10g", 23028, 600, 70, _PCIE4, "NVIDIA A10G data sheet (AWS G5)"),
+    ("a40", 46068, 696, 149.7, _PCIE4, "NVIDIA A40 data sheet"),
     ("a100-40gb", 40960, 1555, 312, _PCIE4, _A100 + " (SXM, 40 GB)"),
     ("a100-80gb", 81920, 2039, 312, _PCIE4, _A100 + " (SXM, 80 GB)"),
     ("a100-80gb-pcie", 81920, 1935, 312, _PCIE4, _A100 + " (PCIe, 80 GB)"),
+    ("a800-80gb", 81920, 2039, 312, _PCIE4, "NVIDIA A800 data sheet (SXM, 80 GB)"),
     ("l4", 23034, 300, 121, _PCIE4, "NVIDIA L4 data sheet"),
+    ("l20", 46068, 864, 119.5, _PCIE4, "NVIDIA L20 data sheet"),
+    ("l40", 46068, 864, 181, _PCIE4, "NVIDIA L40 data sheet"),
     ("l40s", 46068, 864, 362, _PCIE4, "NVIDIA L40S data sheet"),
+    ("h20", 97871, 4000, 148, _PCIE5, "NVIDIA H20 data sheet"),
     ("h100", 81559, 3350, 989, _PCIE5, _H100 + " (SXM)"),
     ("h100-pcie", 81559, 2000, 756, _PCIE5, _H100 + " (PCIe)"),
+    ("h100-nvl", 95830, 3900, 835, _PCIE5, _H100 + " (NVL)"),
+    ("h800", 81559, 3350, 989, _PCIE5, "NVIDIA H800 data sheet (SXM)"),
     ("h200", 143771, 4800, 989, _PCIE5, "NVIDIA H200 data sheet (SXM)"),
+    ("gh200-96gb", 97871, 4000, 989, _NVLINK_C2C, "NVIDIA GH200 data sheet (96 GB)"),
+    ("b200", 183359, 8000, 2250, _PCIE5, "NVIDIA DGX B200 data sheet, a GPU"),
+    ("b300", 275040, 8000, 2250, _PCIE5 * 2, "NVIDIA DGX B300 data sheet, a GPU"),
+    ("gb200", 189471, 8000, 2500, _NVLINK_C2C, _GRACE),
+    ("gb300", 284208, 8000, 2500, _NVLINK_C2C, _GRACE),
+    ("gb10", 122570, 273, 125, 273e9, "NVIDIA DGX Spark data sheet; memory shared with CPU"),
     ("mi300x", 196608, 5300, 1307.4, _PCIE5, "AMD Instinct MI300X data sheet"),
+    ("mi325x", 262144, 6000, 1307.4, _PCIE5, "AMD Instinct MI325X data sheet"),
+    ("mi355x", 294912, 8000, 2516.6, _PCIE5, "AMD Instinct MI355X data sheet"),
 )
 GPUS: Mapping[str, GPUFacts] = MappingProxyType(
     {
@@ -85,9 +117,27 @@ _ALSO = {
     "v100-32gb": ("v100-sxm2-32gb",),
     "a100-40gb": ("a100-sxm4-40gb", "a100-sxm-40gb", "a100-pcie-40gb"),
     "a100-80gb": ("a100-sxm4-80gb", "a100-sxm-80gb"),
+    "a800-80gb": ("a800-sxm4-80gb", "a800"),
+    "gb10": ("dgx-spark", "spark"),
+    "gh200-96gb": ("gh200-480gb", "gh200-120gb", "gh200"),
+    "b300": ("b300-sxm6-ac", "b300-sxm"),
+    "b200": ("b200-sxm",),
     "h100": ("h100-80gb-hbm3", "h100-80gb", "h100-sxm", "h100-sxm5"),
+    "h800": ("h800-80gb", "h800-sxm"),
+    "l40s": ("l40s-48gb",),
+    "rtx-6000-ada": ("rtx-6000-ada-generation",),
+    "rtx-4060-ti-16gb": ("rtx-4060-ti",),
+    "rtx-5060-ti-16gb": ("rtx-5060-ti",),
+    "rtx-pro-6000": (
+        "rtx-pro-6000-blackwell-workstation-edition",
+        "rtx-pro-6000-blackwell",
+        "rtx-pro-6000-blackwell-max-q-workstation-edition",
+    ),
+    "rtx-pro-6000-server": ("rtx-pro-6000-blackwell-server-edition",),
     "h200": ("h200-sxm",),
     "mi300x": ("mi300x-oam",),
+    "mi325x": ("mi325x-oam",),
+    "mi355x": ("mi355x-oam",),
 }
 _MAKERS = frozenset(("nvidia", "amd", "geforce", "tesla", "instinct"))
 _LISTED = re.compile(r"GPU \d+: | \(UUID: .*", re.IGNORECASE)  # a line of nvidia-smi -L
