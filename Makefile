@@ -18,6 +18,7 @@
 # make fuzz   bad input by the thousand for a quarter of an hour (FUZZ_SECONDS), on Linux
 # make corpus whether runs, experiments and simulations lead to the numbers that the program of another
 #             commit (CORPUS_COMMIT) found: an hour, all logs made by that program
+# make plan-check   planned KV caches beside those of public start-up logs of vLLM
 # make families   run a tiny model of every family that Transformers has, and write the table of them: minutes
 # make bench  the engines against each other, about three quarters of an hour; `make bench-sim`: the
 #             simulator
@@ -94,6 +95,10 @@ test-full: $(VENV)/.ready-dev
 	    $(if $(filter lowest newest,$(part)),make test-$(part),PAGEDKV_FULL=1 $(BIN)/python -m pytest \
 	      $(or $(FULL_$(part)),$(part)) $(PYTEST_ARGS)) || failed="$$failed $(part)"; \
 	  ) test -z "$$failed" || { echo "Failed parts:$$failed"; exit 1; }
+
+.PHONY: plan-check
+plan-check: $(VENV)/.ready-dev
+	PYTHONPATH=. $(BIN)/python tests/kvsim/plan_check.py
 
 .PHONY: families
 families: $(VENV)/.ready-dev

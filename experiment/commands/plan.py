@@ -20,7 +20,8 @@ from experiment.text.errors import ExitCode, user_error
 
 OPTIONS = {
     **words.MODEL, "--prompt-tokens": "N", "--new-tokens": "N", **words.TRACE,
-    "--skip-bad-rows": None, "--max-num-batched-tokens": "N", "--no-async-scheduling": None,
+    "--skip-bad-rows": None, "--max-num-batched-tokens": "N", "--max-num-seqs": "N",
+    "--enforce-eager": None, "--no-async-scheduling": None,
     "--no-enable-prefix-caching": None, "--out": "FILE",
 }  # fmt: skip
 
@@ -39,7 +40,6 @@ def plan(arguments: list[str], t: Translator) -> int:
     rate = number("--rate", options.rate, above=0) if options.trace is None else None
     data = make_plan(
         options.model, options.gpu, _requests(options), words.memory_of(options), rate=rate,
-        max_num_batched_tokens=whole("--max-num-batched-tokens", options.max_num_batched_tokens),
         async_scheduling=not options.no_async_scheduling,
         prefix_caching=not options.no_enable_prefix_caching,
         **words.sizes_of(options),

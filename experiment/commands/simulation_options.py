@@ -21,6 +21,7 @@ from experiment.simulate.setup import Limits, Memory
 from experiment.simulate.trace import TraceOptions, read_options
 from experiment.text import Translator
 from experiment.text.errors import user_error
+from kvsim.sizing.overhead import TESTED, ServerOptions, Version
 from kvsim.sweep.grid import MAX_REQUESTS
 from kvsim.traces.parse import UNITS
 
@@ -47,6 +48,7 @@ MODEL = {
     "--kv-dtype": "auto|fp8",
     "--kv-budget": "SIZE|auto",
     "--gpu-memory-utilization": "X",
+    "--vllm-version": "X.Y",
     "--overhead": "SIZE",
     "--max-length": "N",
     "--block-size": "N",
@@ -165,11 +167,36 @@ def memory_of(options: argparse.Namespace) -> Memory:
         budget=budget,
         weights=size("--weights", options.weights),
         gpus=whole("--gpus", options.gpus) or 1,
-        utilisation=0.9 if utilisation is None else utilisation,
+        utilisation=utilisation,
+        server=server_of(options),
         overhead=size("--overhead", options.overhead, 0),
         dtype=choice("--dtype", options.dtype, DTYPES),
         kv_dtype=choice("--kv-dtype", options.kv_dtype, ("auto", "fp8")),
     )
+
+
+def server_of(options: argparse.Namespace) -> ServerOptions:
+    """What of vLLM's options decides how much memory it needs beside the cache.
+
+    Raises:
+        UserError: a value does not fit.
+    """
+    return ServerOptions(
+        version=_version(options.vllm_version),
+        max_num_batched_tokens=whole("--max-num-batched-tokens", options.max_num_batched_tokens),
+        max_num_seqs=whole("--max-num-seqs", options.max_num_seqs),
+        enforce_eager=getattr(options, "enforce_eager", False),
+    )
+
+
+def _version(text: str | None) -> Version:
+    if text is None:
+        return TESTED
+    numbers = text.removeprefix("v").split(".")[:2]
+    if len(numbers) != 2 or not all(part.isdecimal() and len(part) < 5 for part in numbers):
+        raise user_error("error.sim.vllm_version", value=text[:40])
+    major, minor = map(int, numbers)
+    return major, minor
 
 
 def limits_of(options: argparse.Namespace) -> Limits:

@@ -30,7 +30,6 @@ def plan(
     block_size: int | None = None,
     latency: Path | None = None,
     rate: float | None = None,
-    max_num_batched_tokens: int | None = None,
     async_scheduling: bool = True,
     prefix_caching: bool = True,
 ) -> dict[str, Any]:
@@ -43,7 +42,7 @@ def plan(
         block_size: tokens; None: vLLM's default for the model.
         latency: a file that ``calibrate`` wrote; None: the bound of model and GPU.
         rate: requests a second; None: that of the trace, where it has one.
-        max_num_batched_tokens, async_scheduling, prefix_caching: of vLLM, by its defaults.
+        async_scheduling, prefix_caching: of vLLM, by its defaults.
 
     Raises:
         UserError: a name, the trace or the memory does not fit, or nothing does.
@@ -62,8 +61,7 @@ def plan(
         named, setup.gpu, requests, gpus=setup.gpus, block_size=block_size, max_length=max_length,
         budget=setup.budget, kv_dtype=setup.kv_dtype, dtype=memory.dtype,
         latency=setup.latency,
-        max_num_batched_tokens=max_num_batched_tokens, async_scheduling=async_scheduling,
-        prefix_caching=prefix_caching,
+        options=memory.server, async_scheduling=async_scheduling, prefix_caching=prefix_caching,
     )  # fmt: skip
     try:
         with translate_errors():

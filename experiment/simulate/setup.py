@@ -24,6 +24,7 @@ from kvsim.sizing.fields import UnsupportedGeometryError
 from kvsim.sizing.gpus import GPUFacts
 from kvsim.sizing.layout import LayerCache, token_bytes
 from kvsim.sizing.models import ModelFacts
+from kvsim.sizing.overhead import ServerOptions
 
 # Host memory for everything that the pool holds, and for what waits beside it.
 _HOST_POOLS = 4
@@ -171,8 +172,9 @@ class Memory:
     budget: int | None = None
     weights: int | None = None
     gpus: int = 1
-    utilisation: float = 0.9
+    utilisation: float | None = None
     overhead: int | None = None
+    server: ServerOptions = ServerOptions()  # noqa: RUF009 - it is frozen
     dtype: str | None = None
     kv_dtype: str | None = None
 
@@ -198,15 +200,21 @@ class Memory:
         except UnsupportedGeometryError as error:
             raise geometry_error(model.name, error) from error
 
-    def kv(self, model: ModelFacts, gpu: GPUFacts) -> KVBudget:
+    def kv(self, model: ModelFacts, gpu: GPUFacts, max_length: int | None = None) -> KVBudget:
         """The KV budget, given or worked out.
+
+        Args:
+            max_length: tokens of the longest request; None: the model's positions.
 
         Raises:
             UserError: weights and overhead leave nothing, or less than was given.
         """
         if self.budget is None:
             with translate_errors():
-                return kv_budget(model, gpu, self.gpus, self.utilisation, self.overhead, self.dtype)
+                return kv_budget(
+                    model, gpu, self.gpus, self.utilisation, self.overhead, self.dtype,
+                    options=self.server, max_length=max_length,
+                )  # fmt: skip
         memory = gpu.memory_bytes * self.gpus
         weights = model.weight_bytes(self.dtype)
         if weights >= memory:
@@ -264,7 +272,7 @@ def make_setup(
         caches=memory.caches(model, block_size),
         dtype=memory.dtype_of(model),
         kv_dtype=memory.kv_dtype_of(model),
-        budget=memory.kv(model, gpu),
+        budget=memory.kv(model, gpu, max_length),
         block_size=block_size,
         max_length=length_limit(model, max_length) or 0,
         max_length_source="declared",

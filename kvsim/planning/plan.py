@@ -32,11 +32,12 @@ from kvsim.planning.saturation import (
     reserved_mean,
     saturate,
 )
-from kvsim.sizing.budget import KVBudget, PlanError, kv_budget
+from kvsim.sizing.budget import DEFAULTS, KVBudget, PlanError, kv_budget
 from kvsim.sizing.geometry import fitting_requests, max_concurrent_requests
 from kvsim.sizing.gpus import GPUFacts
 from kvsim.sizing.layout import LayerCache, Layout, Service, lay_out, token_bytes
 from kvsim.sizing.models import ModelFacts
+from kvsim.sizing.overhead import ServerOptions
 from kvsim.sizing.request_memory import group_blocks, live_bytes, request_memory
 from kvsim.sizing.vllm_capacity import GPU_BLOCK_MULTIPLE, VllmCapacity
 
@@ -55,8 +56,6 @@ __all__ = [
 BLOCK_SIZES = (8, 16, 32, 64, 128, 256)
 # Most requests for saturating a buddy allocator; further lengths are left out.
 _MAX_SATURATING = 4_000
-# From here on vLLM takes a GPU for a large one.
-_LARGE_MEMORY = 70 << 30
 # Of a request whose layers differ.
 _MOST_TOKENS = 1 << 24
 
@@ -138,7 +137,7 @@ class PlanQuestion:
         block_size: None: vLLM's default for the model.
         budget: None: from the GPU's memory with the defaults of :func:`kv_budget`.
         latency: latency model for ``full_at``.
-        max_num_batched_tokens: of vLLM; None: its default for the GPU.
+        options: of the server.
     """
 
     model: ModelFacts
@@ -151,13 +150,13 @@ class PlanQuestion:
     kv_dtype: str | None = None
     dtype: str | None = None
     latency: Latency | None = None
-    max_num_batched_tokens: int | None = None
+    options: ServerOptions = DEFAULTS
     async_scheduling: bool = True
     prefix_caching: bool = True
 
     def service(self, max_length: int) -> Service:
         """Limits that decide how many blocks vLLM sets aside for a request."""
-        batched = self.max_num_batched_tokens or batched_tokens(self.gpu)
+        batched = self.options.batched_tokens(self.gpu, max_length)
         return Service(max_length, batched, 2 if self.async_scheduling else 1)
 
 
@@ -174,8 +173,10 @@ def make_plan(question: PlanQuestion) -> Plan:
     assert q.block_size is not None
     if not q.lengths:
         raise PlanError("no_lengths")
-    budget = q.budget or kv_budget(q.model, q.gpu, q.gpus)
     max_length = _max_length(q)
+    budget = q.budget or kv_budget(
+        q.model, q.gpu, q.gpus, dtype=q.dtype, options=q.options, max_length=max_length
+    )
     # The last token is never written, but engines reserve a position for it.
     lengths = [(prompt, new) for prompt, new in q.lengths if prompt + new <= max_length]
     if not lengths:
@@ -213,12 +214,6 @@ def make_plan(question: PlanQuestion) -> Plan:
         printed=None if q.block_size % GPU_BLOCK_MULTIPLE else printed,
         memory=fit.memory,
     )
-
-
-def batched_tokens(gpu: GPUFacts) -> int:
-    """Return the default of vLLM's server for ``--max-num-batched-tokens`` (0.32, 0.33)."""
-    large = gpu.memory_bytes >= _LARGE_MEMORY and "a100" not in gpu.name
-    return 8192 if large else 2048
 
 
 def _differ(caches: Sequence[LayerCache], max_length: int) -> bool:
@@ -400,14 +395,16 @@ def vllm_arguments(q: PlanQuestion, max_length: int, running: int) -> tuple[str,
         args += ["--tensor-parallel-size", str(q.gpus)]
     if q.kv_dtype == "float8":
         args += ["--kv-cache-dtype", "fp8"]
-    if q.max_num_batched_tokens is not None:
-        args += ["--max-num-batched-tokens", str(q.max_num_batched_tokens)]
+    if q.options.max_num_batched_tokens is not None:
+        args += ["--max-num-batched-tokens", str(q.options.max_num_batched_tokens)]
+    if q.options.enforce_eager:
+        args.append("--enforce-eager")
     if not q.async_scheduling:
         args.append("--no-async-scheduling")
     if not q.prefix_caching:
         args.append("--no-enable-prefix-caching")
     if q.budget is None or q.budget.utilisation is not None:
-        utilisation = 0.9 if q.budget is None else q.budget.utilisation
+        utilisation = q.options.utilisation() if q.budget is None else q.budget.utilisation
         args += ["--gpu-memory-utilization", f"{utilisation:g}"]
     else:
         args += ["--kv-cache-memory-bytes", str(q.budget.kv // q.gpus)]

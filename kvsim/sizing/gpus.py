@@ -34,6 +34,8 @@ class GPUFacts:
 
     Attributes:
         memory_bytes: total memory that the driver reports.
+        cuda_bytes: of it, what CUDA (HIP) gives to a process as the total, on which vLLM's share is
+            taken; ``is_measured``: seen in a public log, otherwise half a GiB less.
         bandwidth: memory bandwidth in bytes per second.
         flops: 16-bit dense FLOP/s.
         link_bandwidth: to the host, in bytes per second, one direction.
@@ -46,8 +48,20 @@ class GPUFacts:
     flops: float
     link_bandwidth: float
     source: str
+    cuda_bytes: int
+    is_measured: bool = False
 
 
+# GiB that torch prints as a GPU's total, from public start-up logs of vLLM.
+_CUDA_GIB = {
+    "rtx-3090": 23.57, "rtx-4090": 23.52, "rtx-5090": 31.36, "rtx-5080": 15.51, "t4": 14.58,
+    "rtx-5070-ti": 15.51, "rtx-a6000": 47.5, "rtx-pro-6000": 94.99, "rtx-pro-6000-server": 94.99,
+    "v100-16gb": 15.77, "v100-32gb": 31.74, "a10": 22.06, "a10g": 22.06, "l4": 22.03, "l40s": 44.40,
+    "a40": 44.45, "a100-40gb": 39.49, "a100-80gb": 79.25, "a100-80gb-pcie": 79.25, "h100": 79.19,
+    "h100-pcie": 79.19, "h800": 79.19, "h200": 139.81, "b200": 178.35, "b300": 267.69,
+    "gb10": 121.63, "mi300x": 191.98,
+}  # fmt: skip
+_HIDDEN = 1 << 29  # of a GPU that is not among them
 _GA102 = "NVIDIA Ampere GA102 architecture white paper, appendix"
 _ADA = "NVIDIA Ada architecture white paper, appendix A"
 _BLACKWELL = "NVIDIA RTX Blackwell architecture white paper, appendix A"
@@ -105,7 +119,17 @@ _ROWS = (
 )
 GPUS: Mapping[str, GPUFacts] = MappingProxyType(
     {
-        name: GPUFacts(name, mib * MIB, gb * 1e9, tera * 1e12, link, source)
+        name: GPUFacts(
+            name,
+            mib * MIB,
+            gb * 1e9,
+            tera * 1e12,
+            link,
+            source,
+            int(_CUDA_GIB.get(name, mib / 1024) * (1 << 30))
+            - (0 if name in _CUDA_GIB else _HIDDEN),
+            name in _CUDA_GIB,
+        )
         for name, mib, gb, tera, link, source in _ROWS
     }
 )

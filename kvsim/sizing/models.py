@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -29,7 +29,10 @@ from kvsim.sizing.layout import LayerCache, token_bytes
 from kvsim.spelling import nearest
 
 ELEMENT_BYTES = {"float8": 1, "float16": 2, "bfloat16": 2, "float32": 4}
-_MXFP4_BYTES = 17 / 32
+MXFP4_BYTES = 17 / 32
+# Bytes of a weight in a quantised linear layer, with its scales: of 128 weights in w4 16 bits and a
+# zero point of 4 (AWQ, GPTQ), in nvfp4 of 16 weights 8 bits.
+QUANTISED = {"fp8": 1.004, "int8": 1.004, "w4": 0.52, "nvfp4": 0.5625}
 
 # Well-known models with an unsupported cache, and the reason.
 REFUSED = {
@@ -127,8 +130,20 @@ class ModelFacts:
         dtype = dtype or self.serving_dtype
         if dtype == "mxfp4":  # the experts alone, with a scale for every 32 weights
             rest = self.parameters - self.expert_parameters
-            return round(self.expert_parameters * _MXFP4_BYTES) + rest * ELEMENT_BYTES["bfloat16"]
+            return round(self.expert_parameters * MXFP4_BYTES) + rest * ELEMENT_BYTES["bfloat16"]
         return self.parameters * ELEMENT_BYTES[dtype]
+
+    def quantised(self, kind: str) -> ModelFacts:
+        """Return the model with its linear layers in ``kind``, one of :data:`QUANTISED`.
+
+        Embeddings and the output projection stay in 16 bits, as in published checkpoints.
+        """
+        vocabulary = first_named(self.text, "vocab_size") or first_named(self.config, "vocab_size")
+        hidden = first_named(self.text, "hidden_size", "n_embd", "d_model")
+        is_tied = self.text.get("tie_word_embeddings", self.config.get("tie_word_embeddings"))
+        kept = int(vocabulary or 0) * int(hidden or 0) * (1 if is_tied else 2)
+        linear = max(0, self.parameters - kept) * QUANTISED[kind]
+        return replace(self, weights=round(linear) + kept * ELEMENT_BYTES["bfloat16"])
 
     def caches(
         self,

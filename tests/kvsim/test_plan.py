@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plan_check import checked
 
 from kvsim.contiguous.reservation import (
     POLICIES,
@@ -39,10 +40,10 @@ from kvsim.planning.saturation import (
 )
 from kvsim.sim.config import catalogue_config
 from kvsim.sim.simulator import simulate
-from kvsim.sizing.budget import ASSUMED_OVERHEAD
 from kvsim.sizing.fields import UnsupportedGeometryError
 from kvsim.sizing.gpus import find_gpu
 from kvsim.sizing.models import find_model
+from kvsim.sizing.overhead import ServerOptions
 from kvsim.traces import ArrivalProcess, SyntheticTrace, TraceFile, from_preset
 from kvsim.traces.distributions import LengthDistribution
 from kvsim.traces.generate import Recipe
@@ -62,21 +63,47 @@ def sharegpt(count: int = 1_000) -> list[tuple[int, int]]:
 
 
 def test_a_budget_is_memory_less_weights_less_overhead_and_says_what_was_assumed() -> None:
-    budget = kv_budget(OPT, A100)
-    assert budget.usable == int(0.9 * 40 * GIB)
+    budget = kv_budget(OPT, A100, utilisation=0.9)
+    assert budget.usable == int(0.9 * A100.cuda_bytes)
     assert budget.weights == 2 * 12_853_473_280
-    assert budget.kv == budget.usable - budget.weights - ASSUMED_OVERHEAD
+    assert budget.kv == budget.usable - budget.weights - budget.overhead
+    assert budget.low < budget.kv < budget.high
     assert budget.assumed == ("overhead",)
-    assert kv_budget(OPT, A100, overhead=0).assumed == ()
+    known = kv_budget(OPT, A100, overhead=GIB)
+    assert (known.assumed, known.overhead) == ((), GIB)
     # Table 1 of the paper: 12 GB of 40 are left.
-    assert budget.kv / GIB == pytest.approx(12, abs=1)
-    two = kv_budget(OPT, A100, gpus=2)
-    assert two.kv == 2 * budget.usable - budget.weights - 2 * ASSUMED_OVERHEAD
+    assert budget.kv / GIB == pytest.approx(11, abs=1)
     with pytest.raises(PlanError) as caught:
         kv_budget(find_model("opt-66b"), A100)
     assert caught.value.code == "no_room"
     with pytest.raises(ValueError, match="GPUs"):
         kv_budget(OPT, A100, utilisation=1.5)
+
+
+def test_a_version_of_vllm_has_its_own_defaults() -> None:
+    """As its ``arg_utils.py`` has them."""
+    h100, b200, a100, t4 = map(find_gpu, ("h100", "b200", "a100-80gb", "t4"))
+    now, before, oldest = ServerOptions(), ServerOptions((0, 19)), ServerOptions((0, 7))
+    assert (now.utilisation(), before.utilisation()) == (0.92, 0.9)
+    assert [now.batched_tokens(gpu, 8192) for gpu in (t4, a100, h100, b200)] == [
+        2048, 2048, 8192, 16_384,
+    ]  # fmt: skip
+    assert before.batched_tokens(b200, 8192) == 8192
+    assert [each.sequences(h100, 8192) for each in (now, before, oldest)] == [1024, 1024, 256]
+    # V0 computed whole prompts, and so did V1's first versions on GPUs before Ampere.
+    assert [oldest.batched_tokens(a100, n) for n in (512, 20_000, 40_000)] == [2048, 20_000, 2048]
+    assert [ServerOptions((0, 9)).batched_tokens(gpu, 20_000) for gpu in (t4, a100)] == [
+        20_000, 2048,
+    ]  # fmt: skip
+
+
+def test_public_start_up_logs_lie_within_the_planned_range() -> None:
+    """The figures that ``make plan-check`` prints."""
+    rows = list(checked())
+    assert len(rows) > 30
+    assert sum(row.contains for row in rows) >= 0.9 * len(rows)
+    assert median(row.width for row in rows) <= 0.15
+    assert median(abs(row.error) for row in rows) <= 0.05
 
 
 def test_ranks_beyond_the_heads_keep_copies() -> None:
@@ -345,7 +372,7 @@ def test_vllm_is_told_the_budget_of_one_gpu() -> None:
     plan = make_plan(PlanQuestion(OPT, A100, [(50, 50)], gpus=2, budget=PAPER_BUDGET))
     assert plan.vllm_args[-2:] == ("--kv-cache-memory-bytes", str(6 * GIB))
     args = make_plan(PlanQuestion(OPT, A100, [(50, 50)], gpus=2)).vllm_args
-    assert args[-2:] == ("--gpu-memory-utilization", "0.9")
+    assert args[-2:] == ("--gpu-memory-utilization", "0.92")
 
 
 def test_every_rank_keeps_a_latent_vector_of_its_own() -> None:

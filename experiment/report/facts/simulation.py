@@ -234,16 +234,19 @@ def _budget(budget: Data) -> Iterator[Fact]:
     if budget["usable"] is None:
         yield _fact("budget", message("sim.fact.budget_given", kv=budget["kv"]))
         return
-    assumed = message("sim.fact.assumed" if "overhead" in budget["assumed"] else "sim.fact.given")
     yield _said(
         "budget",
-        memory=budget["memory"],
         share=budget["utilisation"],
-        weights=budget["weights"],
-        overhead=budget["overhead"],
-        assumed=assumed.model_dump(),
-        kv=budget["kv"],
+        **{name: budget[name] for name in ("usable", "weights", "overhead", "kv")},
     )
+    if budget.get("low") is None:  # a record from before
+        return
+    yield _said("range", low=budget["low"], high=budget["high"])
+    if "overhead" in budget["assumed"]:
+        for name, (low, middle, high) in budget["parts"].items():
+            if name != "weights":
+                value = message("sim.fact.part_value", low=low, middle=middle, high=high)
+                yield message(f"sim.overhead.{name}"), value
 
 
 def limit_facts(data: Data) -> list[Fact]:
