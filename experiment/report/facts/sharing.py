@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from experiment.analysis.conclusions import figures_of_drawing
+from experiment.analysis.conclusions import sampling_figures
 from experiment.analysis.results import ArmResult, Results
 from experiment.events.sampling import SamplingConfig
 from experiment.text.messages import Message, arm_message, message
@@ -14,7 +14,7 @@ def sampling_message(sampling: SamplingConfig) -> Message:
     if sampling.beam_width > 1:
         how = message("sampling.beams", width=sampling.beam_width)
     if not sampling.greedy:
-        how = message("sampling.random", **figures_of_drawing(sampling))
+        how = message("sampling.random", **sampling_figures(sampling))
     summary = message("sampling.summary", how=how, n=sampling.n)
     if not sampling.stop_token_ids:
         return summary
