@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.text import Text
 
 from experiment.analysis.experiment_results import Unit
-from experiment.compare.gate import Judged, tally
+from experiment.compare.gate import GateResult, tally
 from experiment.compare.results import Comparison, Difference, Figure, Row, Side
 from experiment.report.console.lines import Console
 from experiment.report.console.table import Table
@@ -60,7 +60,7 @@ class CompareConsole(Console):
         text = self.t("console.note", text=self.t.message(note))
         self.console.print(Text(text, style="yellow"), soft_wrap=True)
 
-    def gate(self, judged: Sequence[Judged]) -> None:
+    def gate(self, judged: Sequence[GateResult]) -> None:
         """Each limit with what was found and its verdict."""
         t = self.t
         self.console.print()

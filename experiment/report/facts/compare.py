@@ -7,7 +7,7 @@ from typing import get_args
 
 from experiment.analysis.experiment_results import Number, Unit
 from experiment.analysis.metrics import METRICS
-from experiment.compare.gate import Judged, tally
+from experiment.compare.gate import GateResult, tally
 from experiment.compare.results import Comparison, Figure, Row, Side, Verdict
 from experiment.experiments.found import param
 from experiment.experiments.registry import figure_name
@@ -84,7 +84,7 @@ def exact(value: Number | None, unit: Unit) -> str:
     return f"{value:,}" if unit in ("bytes", "count") else f"{value:,.12g}"
 
 
-def gate_headline(judged: Sequence[Judged]) -> Message:
+def gate_headline(judged: Sequence[GateResult]) -> Message:
     """How many limits of a gate hold."""
     bad, limits = tally(judged)
     if bad:
@@ -92,7 +92,7 @@ def gate_headline(judged: Sequence[Judged]) -> Message:
     return message("compare.gate.held", n=limits)
 
 
-def limit_cells(t: Translator, one: Judged) -> list[str]:
+def limit_cells(t: Translator, one: GateResult) -> list[str]:
     """A limit of a gate: the figure, the limit, what it allows, what was found, the verdict."""
     unit: Unit = one.figure.unit if one.figure else "count"
     told = t(f"compare.gate.{one.verdict}")

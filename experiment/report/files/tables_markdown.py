@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiment.compare.gate import Judged
+from experiment.compare.gate import GateResult
 from experiment.report.facts.bench_tables import Cells
 from experiment.report.facts.compare import GATE_COLUMNS, gate_headline, limit_cells
 from experiment.report.files.markup import items, plain, summarise_job, table, within
@@ -38,7 +38,7 @@ def cells_markdown(cells: Cells) -> str:
     return f"**{plain(cells.title)}**\n\n{table([cells.header, *cells.rows], cells.left)}{notes}"
 
 
-def gate_markdown(t: Translator, judged: Sequence[Judged]) -> str:
+def gate_markdown(t: Translator, judged: Sequence[GateResult]) -> str:
     """Each limit with what was found and its verdict; broken ones first."""
     rows = [[t(f"compare.gate.column_{name}") for name in GATE_COLUMNS]]
     rows += [limit_cells(t, one) for one in sorted(judged, key=lambda one: one.verdict == "passed")]
