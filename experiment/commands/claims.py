@@ -126,10 +126,10 @@ def _write(
 ) -> list[Path]:
     from experiment.report.files.tables_markdown import summarise
     from experiment.report.files.write import write_listed
-    from experiment.report.pages.claims import claims_reports, claims_told
+    from experiment.report.pages.claims import claims_reports, claims_text
 
     data = claims_data(judged, places)
     runs = {name: run.name for name, run in places.items() if (run / "report.html").exists()}
     files = write_listed(directory, claims_reports(judged, notes, runs, data, t.lang), t.lang)
-    summarise(claims_told(t, judged, notes, runs))
+    summarise(claims_text(t, judged, notes, runs))
     return files

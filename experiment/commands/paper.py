@@ -40,7 +40,7 @@ def paper(words: list[str], t: Translator) -> int:
 def _check(seeds: tuple[int, ...], directory: Path, console: PaperConsole) -> int:
     from experiment.report.files.tables_markdown import summarise
     from experiment.report.files.write import write_listed
-    from experiment.report.pages.paper import paper_reports, paper_told
+    from experiment.report.pages.paper import paper_reports, paper_text
     from kvsim.paper.result import check_paper
 
     lang = console.t.lang
@@ -50,7 +50,7 @@ def _check(seeds: tuple[int, ...], directory: Path, console: PaperConsole) -> in
         data = {"program": __version__} | result.to_json()
         try:
             files = write_listed(directory, paper_reports(data, lang), lang)
-            summarise(paper_told(console.t, data))
+            summarise(paper_text(console.t, data))
         finally:
             console.show(data)
     console.written(*files)
