@@ -1,4 +1,4 @@
-"""The base of errors that the program says in the user's language."""
+"""Base of errors with translated messages."""
 
 from __future__ import annotations
 

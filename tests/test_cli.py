@@ -160,7 +160,9 @@ def test_a_shipped_config_is_run_by_its_name_alone(
             assert "--workers" in complaint(capsys, *words, "--workers", "0", "--lang", "en")
         return
     ran: list[Config] = []
-    monkeypatch.setattr("experiment.commands.lead.lead", lambda config, _: ran.append(config) or 0)
+    monkeypatch.setattr(
+        "experiment.commands.walkthrough.run_walkthrough", lambda config, _: ran.append(config) or 0
+    )
     for words in ((name,), ("--config", name), ("--config", f"configs/{name}.toml")):
         assert main([*words, "--yes", "--lang", "en"]) == ExitCode.OK
     assert ran == [load_config(CONFIGS / f"{name}.toml", {})] * 3

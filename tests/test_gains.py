@@ -9,7 +9,7 @@ from event_makers import BATCH, record, whole_run
 
 from experiment.analysis.arm_results import arm_results
 from experiment.analysis.conclusions import evaluate
-from experiment.analysis.gains import disturbed, gains, told_apart
+from experiment.analysis.gains import disturbed, gains, withhold_disturbed_factors
 from experiment.analysis.results import ArmResult, Gain
 from experiment.analysis.throughput_claim import throughput
 from experiment.machine.background_load import BUSY_CORES
@@ -121,7 +121,7 @@ def test_a_factor_of_an_arm_that_began_on_a_busy_machine_is_not_told() -> None:
         (["vllm"], ["vllm"]),
         (["contiguous.growing"], []),
     ):
-        told = told_apart(found, busy, why)
+        told = withhold_disturbed_factors(found, busy, why)
         assert [gain.arm for gain in told if gain.reason == why] == gone
         for gain, before in zip(told, found, strict=True):
             assert gain.factor == (None if gain.arm in gone else before.factor)

@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from experiment.analysis.preemption import Seen, preemptions_of
+from experiment.analysis.preemption import PreemptionCounts, preemptions_of
 from kvsim.core.blocks import BlockPool
 from kvsim.core.request import Request
 from kvsim.core.scheduler import Scheduler, SchedulerConfig
@@ -35,4 +35,6 @@ def test_swapped_tokens_are_not_lost(
     computed = sum(plan.tokens for plan in plans)
     held = sum(cause.computed for plan in plans for cause in plan.causes)
     lost = held if preemption == "recompute" else 0
-    assert preemptions_of(plans) == Seen(preempted.total(), len(preempted), lost, computed)
+    assert preemptions_of(plans) == PreemptionCounts(
+        preempted.total(), len(preempted), lost, computed
+    )

@@ -1,7 +1,6 @@
-"""From the event log to results: timelines, peaks, comparisons. Pure functions of a record.
+"""Compute the results of each arm from the event log. Pure functions of a record.
 
-Nothing here measures and nothing here prints; every figure of a report is computed from events,
-so that any old run can be evaluated again.
+Every figure of a report is computed from events, so that old runs can be evaluated again.
 """
 
 from __future__ import annotations
@@ -52,22 +51,22 @@ from kvsim.sizing.vllm_capacity import vllm_capacity
 
 
 def engine_result(
-    said: EngineReported | None, pool: PoolReserved | None, steps: Sequence[EngineStep]
+    reported: EngineReported | None, pool: PoolReserved | None, steps: Sequence[EngineStep]
 ) -> EngineResult | None:
-    """The engine's own figures; None for an arm that has no engine but ours."""
-    if said is None:
+    """Figures reported by an external engine; None for an arm of our engine."""
+    if reported is None:
         return None
-    block_bytes = pool.slot_bytes * said.block_size if pool else None
-    foretold = None
+    block_bytes = pool.slot_bytes * reported.block_size if pool else None
+    predicted = None
     if pool and block_bytes:
         blocks = pool.budget_bytes // block_bytes
-        foretold = vllm_capacity(blocks, said.block_size, said.max_length)
+        predicted = vllm_capacity(blocks, reported.block_size, reported.max_length)
     same = {"arm", "event", "t_ns", "block_size"}
     return EngineResult(
-        **said.model_dump(exclude=same),
+        **reported.model_dump(exclude=same),
         block_bytes=block_bytes,
-        foretold_tokens=foretold.tokens if foretold else None,
-        foretold_concurrency=foretold.max_concurrency if foretold else None,
+        foretold_tokens=predicted.tokens if predicted else None,
+        foretold_concurrency=predicted.max_concurrency if predicted else None,
         preempted=sum(step.preempted for step in steps),
         prefix_queries=sum(step.prefix_queries for step in steps),
         prefix_hits=sum(step.prefix_hits for step in steps),
@@ -76,7 +75,7 @@ def engine_result(
 
 
 def engine_problems(steps: Sequence[EngineStep]) -> list[Message]:
-    """Steps after which its count of blocks in use is not that of its block tables."""
+    """Report steps whose count of allocated blocks differs from the engine's block tables."""
     wrong = [step for step in steps if step.used_blocks != step.table_blocks]
     if not wrong:
         return []
@@ -90,7 +89,7 @@ def engine_problems(steps: Sequence[EngineStep]) -> list[Message]:
 
 
 def _environment(probed: EnvironmentProbed | None) -> Environment | None:
-    """What the machine had; None where a record of another version says it differently."""
+    """Environment of the run; None if another version recorded it in another form."""
     try:
         return Environment.model_validate(probed.environment) if probed else None
     except ValidationError:
@@ -98,12 +97,15 @@ def _environment(probed: EnvironmentProbed | None) -> Environment | None:
 
 
 def arm_results(record: Record) -> list[ArmResult]:
-    """Results of every arm that was started or skipped, by the ladder of arms."""
+    """Results of every arm that was started or skipped, in the order of the ladder of arms."""
     workload = record.first(WorkloadReady)
     machine = _environment(record.first(EnvironmentProbed))
     results = []
     for events in arms_of(record):
-        result, planned = arm_result(events, workload, machine), _planned(events, workload, record)
+        result, planned = (
+            arm_result(events, workload, machine),
+            _recorded_arm(events, workload, record),
+        )
         if planned is not None:
             checked, why = check_simulator(planned), explain_arm(planned)
             result = result.model_copy(update={"simulator": checked, "preempting": why})
@@ -111,10 +113,10 @@ def arm_results(record: Record) -> list[ArmResult]:
     return results
 
 
-def _planned(
+def _recorded_arm(
     events: ArmEvents, workload: WorkloadReady | None, record: Record
 ) -> RecordedArm | None:
-    """None for arms that the simulator has no part in, and for those that did not end well."""
+    """Inputs of the simulator check; None for arms that are not simulated or did not finish."""
     if events.arm not in CHECKED or _status(events) != "finished":
         return None
     if workload is None or events.pool is None:
@@ -136,7 +138,7 @@ def _planned(
 def arm_result(
     events: ArmEvents, workload: WorkloadReady | None, machine: Environment | None = None
 ) -> ArmResult:
-    """All figures of one arm; what was not measured is None."""
+    """All figures of one arm; None if not measured."""
     rows, problem = timeline(events)
     problems = witness_problems(rows) + engine_problems(events.engine_steps)
     return ArmResult(
@@ -150,10 +152,10 @@ def arm_result(
         requests=[_request(request) for request in events.requests],
         mean_request_s=_mean_service(events.requests),
         moved_bytes=sum(move.bytes for move in events.moved) if events.moved else None,
-        quantization=_facts(events.quantized),
-        packing=_facts(events.packed),
-        mapping=_facts(events.mapping),
-        prefix_cache=_facts(events.prefix),
+        quantization=_fields(events.quantized),
+        packing=_fields(events.packed),
+        mapping=_fields(events.mapping),
+        prefix_cache=_fields(events.prefix),
         memory=memory_rows(events.readings),
         reconciliation=reconcile(
             events.readings,
@@ -188,8 +190,8 @@ def _second_part(events: ArmEvents) -> SecondPart | None:
     )
 
 
-def _facts(event: BaseModel | None) -> dict[str, Any] | None:
-    """What an event says beside who said it and when."""
+def _fields(event: BaseModel | None) -> dict[str, Any] | None:
+    """Fields of an event without its kind, arm and time."""
     return event.model_dump(exclude={"event", "arm", "t_ns"}) if event else None
 
 
@@ -203,7 +205,7 @@ def _pool_facts(pool: PoolReserved | None) -> dict[str, Any]:
 
 
 def _timing(events: ArmEvents, ran: bool) -> dict[str, Any]:
-    """What the arm said at its end; ``ran`` is whether any step of it was seen."""
+    """Figures reported at the arm's end; ``ran``: whether the log has any of its steps."""
     done = events.finished
     tokens = sum(len(request.tokens) for request in events.requests)
     named = ("import_s", "load_s", "generate_s", "threads", "device_name")
@@ -215,7 +217,7 @@ def _timing(events: ArmEvents, ran: bool) -> dict[str, Any]:
 
 
 def _step_figures(rows: list[StepRow]) -> dict[str, Any]:
-    """Sums and extremes of the steps; where none was seen nothing was counted either."""
+    """Sums and extremes over the steps; None without steps."""
     busy = [row for row in rows if row.running]
     counted = {
         "preemptions": sum(row.preempted for row in rows),
@@ -260,7 +262,7 @@ def _watch(events: ArmEvents, cores: float | None) -> Watch:
 
 
 def memory_rows(readings: Iterable[Reading]) -> list[MemoryRow]:
-    """Readings at stages as they are, and for each channel the largest sample of all."""
+    """Readings at stages, and the maximum of each channel over all samples."""
     rows: list[MemoryRow] = []
     largest: dict[Channel, Reading] = {}
     for reading in readings:
@@ -310,14 +312,14 @@ def _tensor_peak(events: ArmEvents) -> int | None:
 
 
 def _fits(events: ArmEvents, workload: WorkloadReady | None, plain: bool = False) -> int | None:
-    """How many requests like these, repeated in order, the budget holds at the same time.
+    """Maximum number of concurrent requests of this shape, repeated in order, in the budget.
 
-    ``plain``: were the cache in the model's own precision.
+    ``plain``: for a cache in the model's precision.
     """
     if workload is None or events.pool is None:
         return None
     if workload.sampling.beam_width > 1:
-        return None  # what beams share is decided by the model
+        return None  # sharing among beams depends on the model
     block_bytes = events.pool.block_bytes
     if plain and events.pool.kv_dtype is not None:
         if events.quantized is None:
@@ -326,7 +328,7 @@ def _fits(events: ArmEvents, workload: WorkloadReady | None, plain: bool = False
     lengths = [final_tokens(len(r.token_ids), r.max_new_tokens) for r in workload.requests]
     pool = events.pool
     blocks = pool.budget_bytes // block_bytes - pool.engine_blocks
-    # Samples of a prompt share its whole blocks where the arm has a block table.
+    # With a block table, samples of a prompt share its whole blocks.
     shared = [0 if r.sample_of is None else len(r.token_ids) for r in workload.requests]
     return max_concurrent_requests(lengths, blocks, pool.block_size, () if pool.elastic else shared)
 

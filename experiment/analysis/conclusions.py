@@ -1,7 +1,7 @@
-"""What a run showed: the headline, the usual claims with verdicts, equality of tokens.
+"""Conclusions of a run: headline, claims with verdicts, equality of tokens, as keys and numbers.
 
-A verdict is "shown" only where this run's own figures bear the claim out; where they do not, or
-where the run could not tell, it says so and why. No sentence stands here: only keys and numbers.
+A verdict is "shown" only if this run's own figures support the claim; otherwise "not_shown" or
+"untested", with the reason.
 """
 
 from __future__ import annotations
@@ -11,7 +11,13 @@ from typing import Any
 
 from experiment.analysis.arm_results import arm_results
 from experiment.analysis.differences import differences
-from experiment.analysis.gains import BUSY, cores_before, disturbed, gains, told_apart
+from experiment.analysis.gains import (
+    BUSY,
+    cores_before,
+    disturbed,
+    gains,
+    withhold_disturbed_factors,
+)
 from experiment.analysis.results import ArmResult, Claim, Margin, Results, TokenComparison
 from experiment.analysis.throughput_claim import (
     contiguous_and_paged,
@@ -40,18 +46,18 @@ from experiment.text.messages import Message, arm_message, message
 
 
 def kernel_facts(record: Record) -> list[Message]:
-    """For each arm of the engine its attention kernel, its graphs, and why not a faster way."""
+    """Attention kernel and graphs of each arm of the engine, and why no faster ones."""
     used = {event.arm: event for event in record.of(DecodeGraphsUsed)}
     graphs = {event.arm: event for event in record.of(DecodeGraphsReady)}
-    found: list[Message] = []
+    facts: list[Message] = []
     for chosen in record.of(KernelChosen):
         if chosen.device != "cuda":
-            found += [_slow(chosen)] if chosen.reason else []
+            facts += [_slow(chosen)] if chosen.reason else []
             continue
-        found.append(_kernel(chosen))
+        facts.append(_kernel(chosen))
         if ready := graphs.get(chosen.arm):
-            found.append(_graphs(ready, used.get(chosen.arm)))
-    return found
+            facts.append(_graphs(ready, used.get(chosen.arm)))
+    return facts
 
 
 def _kernel(chosen: KernelChosen) -> Message:
@@ -84,11 +90,11 @@ def _graphs(ready: DecodeGraphsReady, used: DecodeGraphsUsed | None) -> Message:
     )
 
 
-# Two shares of memory that differ by less than this are called equal: a block more or less.
+# Shares of memory that differ by less are equal: about one block.
 _SAME_SHARE = 0.01
-# Each of their requests draws from a generator of its own, so what else runs changes no token.
+# Each request has its own generator, so sampled tokens do not depend on the batch.
 _OWN_GENERATORS = ("slabs", "paged")
-# Bits behind the first one of a number.
+# Explicit bits of the mantissa.
 _FRACTION_BITS = {"float32": 23, "float16": 10, "bfloat16": 7}
 
 
@@ -106,7 +112,7 @@ def evaluate(record: Record) -> Results:
         ],
         headline=message("headline.none"),
         claims=[],
-        gains=told_apart(gains(arms), disturbed(arms, machine), message(BUSY)),
+        gains=withhold_disturbed_factors(gains(arms), disturbed(arms, machine), message(BUSY)),
         fairness=_fairness(record),
         notes=_notes(record, cores_before(machine)),
         quantized=quantized_caches(record, arms),
@@ -121,16 +127,16 @@ def evaluate(record: Record) -> Results:
                 waste(results),
                 concurrency(results),
                 stability(results),
-                throughput(results, _given_margin(record)),
+                throughput(results, _configured_margin(record)),
             ],
         }
     )
 
 
 def compare_tokens(arms: list[ArmResult], greedy: bool = True) -> list[TokenComparison]:
-    """Each arm that finished against the first one that did, token by token.
+    """Compare each finished arm with the first finished one, token by token.
 
-    Where random numbers are drawn, only arms that draw the same ones can be compared.
+    With random sampling, only arms with the same random numbers are compared.
     """
     finished = [arm for arm in arms if arm.status == "finished"]
     if not finished:
@@ -145,9 +151,9 @@ def compare_tokens(arms: list[ArmResult], greedy: bool = True) -> list[TokenComp
 
 
 def quantized_caches(record: Record, arms: list[ArmResult]) -> list[Message]:
-    """For each cache in another precision: what it saves, and the error that was measured."""
+    """Memory saved and error measured for each cache in another precision."""
     model = record.first(ModelPrepared)
-    found: list[Message] = []
+    texts: list[Message] = []
     for arm in arms:
         if arm.quantization is None:
             continue
@@ -156,13 +162,13 @@ def quantized_caches(record: Record, arms: list[ArmResult]) -> list[Message]:
         small, plain = figures["block_bytes"], figures["plain_block_bytes"]
         size = figures["block_size"]
         per_token = {"bytes": small / size, "plain_bytes": plain / size, "share": small / plain}
-        found.append(message("quantized.memory", **{**figures, "arm": name, **per_token}))
+        texts.append(message("quantized.memory", **{**figures, "arm": name, **per_token}))
         same = figures["same_token"] / figures["positions"]
         dtype = model.dtype if model else None
-        found.append(
+        texts.append(
             message("quantized.error", **{**figures, "arm": name, "dtype": dtype, "same": same})
         )
-    return found
+    return texts
 
 
 def _arm_name(arm: ArmResult) -> dict[str, Any]:
@@ -170,7 +176,7 @@ def _arm_name(arm: ArmResult) -> dict[str, Any]:
 
 
 def headline(results: Results) -> Message:
-    """live / allocated at the peak, and how many more such requests fit in the same budget."""
+    """live / allocated at the peak, and max concurrent requests of this shape in the budget."""
     contiguous, paged = contiguous_and_paged(results)
     if contiguous is None or paged is None or not contiguous.peak or not paged.peak:
         return message("headline.none")
@@ -184,12 +190,12 @@ def headline(results: Results) -> Message:
     }
     if paged.kv_dtype is None:
         return message("headline.both", **figures)
-    # What a smaller precision adds is no gain of paging.
+    # The saving of a smaller precision is not paging's.
     return message("headline.quantized", kv_dtype=paged.kv_dtype, kv_fits=paged.fits, **figures)
 
 
 def waste(results: Results) -> Claim:
-    """Paging wastes less of what it hands out."""
+    """Claim: paging wastes less of the allocated memory."""
     contiguous, paged = contiguous_and_paged(results)
     if contiguous is None or paged is None or not contiguous.peak or not paged.peak:
         return untested_claim("waste")
@@ -202,7 +208,7 @@ def waste(results: Results) -> Claim:
         "paged": after,
         "factor": contiguous.peak.allocated / held if held else None,
         "contiguous_bytes": contiguous.bytes_of(contiguous.peak.wasted),
-        # In the model's precision: what a smaller one saves is no gain of paging.
+        # In the model's precision: the saving of a smaller one is not paging's.
         "paged_bytes": contiguous.bytes_of(paged.peak.wasted),
     }
     if after < before - _SAME_SHARE:
@@ -211,7 +217,7 @@ def waste(results: Results) -> Claim:
 
 
 def concurrency(results: Results) -> Claim:
-    """More requests run at once within the same budget."""
+    """Claim: more requests run concurrently in the same budget."""
     parts = second_parts(results)
     if parts is None:
         return untested_claim("concurrency")
@@ -235,7 +241,7 @@ def concurrency(results: Results) -> Claim:
 
 
 def stability(results: Results) -> Claim:
-    """Paged memory varies less over the run."""
+    """Claim: paged memory varies less over the run."""
     contiguous, paged = contiguous_and_paged(results)
     if contiguous is None or paged is None:
         return untested_claim("stability")
@@ -286,7 +292,7 @@ def _compare(arm: ArmResult, reference: ArmResult) -> TokenComparison:
 
 
 def first_differences(arm: ArmResult, reference: ArmResult) -> list[tuple[int, int]]:
-    """(request, index of its first other token) of every request with other tokens."""
+    """(request, index of the first different token) of every request with different tokens."""
     expected = {request.request: request.tokens for request in reference.requests}
     pairs = ((r.request, r.tokens, expected.get(r.request, [])) for r in arm.requests)
     return [
@@ -307,10 +313,10 @@ def _not_compared(arm: ArmResult, reference: ArmResult) -> TokenComparison:
     )
 
 
-def _given_margin(record: Record) -> float | None:
-    """What two processes may differ by, where the config names it."""
-    given = record.started.config.get("experiment")
-    margin = given.get("margin") if isinstance(given, dict) else None
+def _configured_margin(record: Record) -> float | None:
+    """Relative difference tolerated between processes; None if not configured."""
+    experiment = record.started.config.get("experiment")
+    margin = experiment.get("margin") if isinstance(experiment, dict) else None
     return float(margin) if isinstance(margin, int | float) else None
 
 
@@ -319,8 +325,8 @@ def _sampling(record: Record) -> SamplingConfig:
     return workload.sampling if workload else SamplingConfig()
 
 
-def figures_of_drawing(sampling: SamplingConfig) -> dict[str, Any]:
-    """How tokens are drawn, for a text. A filter that is off says so: a dash would be unknown."""
+def sampling_figures(sampling: SamplingConfig) -> dict[str, Any]:
+    """Sampling parameters for a text; a disabled filter is named, because a dash means unknown."""
     off = message("sampling.off").model_dump()
     return {
         "temperature": sampling.temperature,
@@ -330,12 +336,12 @@ def figures_of_drawing(sampling: SamplingConfig) -> dict[str, Any]:
     }
 
 
-def _choice(sampling: SamplingConfig) -> list[Message]:
-    """How tokens are chosen, in every arm alike."""
+def _sampling_texts(sampling: SamplingConfig) -> list[Message]:
+    """How every arm chooses tokens."""
     if sampling.greedy:
         texts = [message("fairness.stop")]
     else:
-        texts = [message("fairness.random", **figures_of_drawing(sampling))]
+        texts = [message("fairness.random", **sampling_figures(sampling))]
     if sampling.beam_width > 1:
         texts = [message("fairness.beams", width=sampling.beam_width)]
     if sampling.n > 1:
@@ -344,39 +350,39 @@ def _choice(sampling: SamplingConfig) -> list[Message]:
 
 
 def _common_beginning(tokens: list[int], wanted: list[int]) -> int:
-    """Tokens before the first other one."""
+    """Number of tokens before the first difference."""
     pairs = zip(tokens, wanted, strict=False)
     index = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
     return min(len(tokens), len(wanted)) if index is None else index
 
 
 def _with_margin(comparison: TokenComparison, record: Record) -> TokenComparison:
-    """Add the logits at the first difference, where they are on record, and the other margins."""
+    """Add the recorded logits at the first difference, and all margins."""
     model = record.first(ModelPrepared)
     pair = (comparison.arm, comparison.reference)
-    # A run that was resumed looks at the same places again.
-    seen = {
+    # A resumed run measures the same places again.
+    margins = {
         (one.request, one.index): one
         for one in record.of(TokenMargin)
         if (one.arm, one.reference) == pair
     }
-    if model is None or comparison.first_difference not in seen:
+    if model is None or comparison.first_difference not in margins:
         return comparison
-    first = seen[comparison.first_difference]
-    logits = [(one.margin, max(map(abs, one.logits))) for one in seen.values()]
+    first = margins[comparison.first_difference]
+    logits = [(one.margin, max(map(abs, one.logits))) for one in margins.values()]
     ulps = [in_ulps(*each, model.dtype) for each in logits]
     known = [each for each in ulps if each is not None]
     margin = Margin(
         tokens=first.tokens, logits=first.logits, margin=first.margin, dtype=model.dtype,
-        places=list(seen), ulps=known if len(known) == len(ulps) else [],
+        places=list(margins), ulps=known if len(known) == len(ulps) else [],
     )  # fmt: skip
     return comparison.model_copy(update={"margin": margin})
 
 
 def in_ulps(margin: float, logit: float, dtype: str) -> float | None:
-    """A difference in units in the last place of a logit; None: unknown precision, or no logit.
+    """Convert a difference to units in the last place of a logit; None: unknown precision or logit.
 
-    In float16 that of a logit of -100 is 0.06.
+    For example, one unit at a float16 logit of -100 is 0.06.
     """
     bits = _FRACTION_BITS.get(dtype)
     if bits is None or not logit or not math.isfinite(logit):
@@ -394,7 +400,7 @@ def _fairness(record: Record) -> list[Message]:
         _precision(record, model.dtype),
         message("fairness.budget", budget=workload.budget_bytes),
         message("fairness.length", length=workload.max_length),
-        *_choice(workload.sampling),
+        *_sampling_texts(workload.sampling),
         message("fairness.process"),
     ]
 
@@ -422,7 +428,7 @@ def _resumed(event: RunResumed) -> Message:
 
 
 def reading_notes(record: Record) -> list[Message]:
-    """What was found wrong with the files of a run when it was read again."""
+    """Damaged lines and changed files, found when the run was read."""
     notes = []
     if record.damaged_lines:
         notes.append(message("note.damaged_lines", n=record.damaged_lines))

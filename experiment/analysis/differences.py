@@ -1,4 +1,4 @@
-"""What differs between arms beside batching and the cache, by what each of them logged."""
+"""Logged differences between arms other than batching and the cache."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OTHERS = ("transformers_paged", "vllm")
 
 
 def products_of(arm: ArmResult) -> object:
-    """What computes an arm's matrix products, to be compared with another's; None: unknown."""
+    """Implementation of an arm's matrix products, comparable with another arm's; None: unknown."""
     if arm.arm not in ENGINE_ARMS:
         return "vllm" if arm.arm == "vllm" else "transformers"
     if arm.packing is None:
@@ -27,13 +27,13 @@ def products_of(arm: ArmResult) -> object:
 
 
 def products_differ(arm: ArmResult, other: ArmResult) -> bool | None:
-    """Whether two arms compute matrix products in different ways; None: unknown."""
+    """Whether two arms use different matrix products; None: unknown."""
     ours, theirs = products_of(arm), products_of(other)
     return None if ours is None or theirs is None else ours != theirs
 
 
 def differences(record: Record, arms: list[ArmResult]) -> list[Message]:
-    """Sentences on each finished arm that replaces parts of Transformers; of a lone arm none."""
+    """Describe the parts of Transformers that each finished arm replaces; empty for one engine."""
     finished = [arm for arm in arms if arm.status == "finished"]
     ours = [arm for arm in finished if arm.arm in ENGINE_ARMS]
     part = next((arm.second_part for arm in ours if arm.second_part), None)
@@ -50,10 +50,10 @@ def differences(record: Record, arms: list[ArmResult]) -> list[Message]:
     ]
 
 
-def _grouped(found: Iterable[tuple[ArmResult, Message]]) -> list[Message]:
-    """Each sentence once, with the names of all arms that it is true of."""
+def _grouped(sentences: Iterable[tuple[ArmResult, Message]]) -> list[Message]:
+    """Merge equal sentences of several arms into one with all their names."""
     names: dict[str, dict[str, Any]] = {}
-    for arm, text in found:
+    for arm, text in sentences:
         key, name = text.model_dump_json(), arm_message(arm.arm).model_dump()
         both = {"one": names.get(key), "other": name}
         names[key] = message("experiments.and", **both).model_dump() if key in names else name
@@ -74,5 +74,5 @@ def _products(arm: ArmResult) -> Message:
     if products_of(arm) == "transformers":
         reason = facts["reason"] or message("packing.none").model_dump()
         return message("differs.products_same", reason=reason)
-    told = {name: facts[name] for name in ("layers", "embeddings", "gelus", "bytes")}
-    return message("differs.products_packed", **told)
+    params = {name: facts[name] for name in ("layers", "embeddings", "gelus", "bytes")}
+    return message("differs.products_packed", **params)

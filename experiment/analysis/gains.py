@@ -1,9 +1,9 @@
-"""Where the gain comes from: the arms as rungs of a ladder, and what each step up is called.
+"""Attribute gains to steps of the ladder of arms.
 
     one by one ─batching─► padded batch ─scheduling and kernels─► slabs ─paging─► paged ─► vLLM
 
-Only the step from slabs to blocks is paging's: those two arms differ in nothing else, as long as
-their logs say so. Where they do not, or a rung is missing, the step mixes several things.
+Only the step from slabs to blocks is paging's, if the logs show no other difference. If they do, or
+a rung is missing, the step is mixed.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from experiment.analysis.results import ArmResult, Gain, StepName
 from experiment.machine.background_load import is_busy
 from experiment.text.messages import Message
 
-BUSY = "experiments.busy"  # why a factor is not known: a message
+BUSY = "experiments.busy"  # message key: why a factor is unknown
 _RUNGS = ("contiguous.sequential", "contiguous.batch", "slabs", "paged", "vllm")
 _STEPS: tuple[StepName, ...] = ("batching", "engine", "paging", "other_engine")
 
 
 def gains(arms: list[ArmResult]) -> list[Gain]:
-    """A row for each rung that finished with a rate; none where there are fewer than two."""
+    """A row for each rung that finished with a rate; empty for fewer than two."""
     by_name = {arm.arm: arm for arm in arms if arm.status == "finished" and arm.tokens_per_s}
-    found: list[Gain] = []
+    rungs: list[Gain] = []
     below: tuple[int, ArmResult, float] | None = None
     for index, name in enumerate(_RUNGS):
         arm = by_name.get(name)
@@ -37,7 +37,7 @@ def gains(arms: list[ArmResult]) -> list[Gain]:
             step = _STEPS[place] if index == place + 1 else "mixed"
             if step == "paging" and differ:
                 step = "mixed"
-        found.append(
+        rungs.append(
             Gain(
                 arm=name,
                 tokens_per_s=arm.tokens_per_s,
@@ -48,35 +48,35 @@ def gains(arms: list[ArmResult]) -> list[Gain]:
             )
         )
         below = index, arm, arm.tokens_per_s
-    return found if len(found) > 1 else []
+    return rungs if len(rungs) > 1 else []
 
 
 def disturbed(arms: Iterable[ArmResult], environment: Mapping[str, Any] | None) -> list[str]:
-    """Arms beside which other programs kept cores busy while they generated, in the mean.
+    """Arms with a background load while they generated, in the mean.
 
-    Where no sample says so, what was seen before the run decides, which ``environment`` holds.
+    Without samples, the load before the run decides, which ``environment`` holds.
     """
     before = cores_before(environment)
-    seen = {arm.arm: arm.watch.others_cores if arm.watch else None for arm in arms}
-    return [arm for arm, cores in seen.items() if is_busy(before if cores is None else cores)]
+    loads = {arm.arm: arm.watch.others_cores if arm.watch else None for arm in arms}
+    return [arm for arm, cores in loads.items() if is_busy(before if cores is None else cores)]
 
 
 def cores_before(environment: Mapping[str, Any] | None) -> float | None:
-    """Cores that other programs kept busy before a run, by the environment in its log."""
+    """Background load before a run, in cores, from the environment in its log."""
     load = (environment or {}).get("load") or {}
     cores: float | None = load.get("others_cores")
     return cores
 
 
-def told_apart(found: list[Gain], busy: Collection[str], why: Message) -> list[Gain]:
-    """The same, and no factor of two arms of which one is disturbed; ``why`` says so there.
+def withhold_disturbed_factors(rows: list[Gain], busy: Collection[str], why: Message) -> list[Gain]:
+    """Replace factors by the reason ``why`` if either of the two arms is disturbed.
 
-    ``busy``: arms that ran while other programs kept cores busy.
+    ``busy``: arms that ran under background load.
     """
-    below: list[str | None] = [None, *(gain.arm for gain in found)]
+    below: list[str | None] = [None, *(gain.arm for gain in rows)]
     return [
         gain.model_copy(update={"factor": None, "reason": why})
         if gain.factor is not None and (gain.arm in busy or under in busy)
         else gain
-        for gain, under in zip(found, below, strict=False)
+        for gain, under in zip(rows, below, strict=False)
     ]

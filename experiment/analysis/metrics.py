@@ -1,18 +1,17 @@
-"""Every figure that this program shows: its unit, how it came about, which direction is better.
+"""Table of all metrics: unit, kind, better direction.
 
     METRICS[name] ┬ unit, kind, better, label    the same in every report, comparison and gate
-                  └ read                         how it is read of an arm of an ordinary run
+                  └ read                         read the value of an arm of an ordinary run
 
-    count    decided by lengths and settings: the same in each run of them      may be gated
-             (by the model's scores, too, where these decide tokens, beams or ends)
+    count    determined by lengths and settings, the same in every run         may be gated
+             (and by the model's scores, if these determine tokens, beams or ends)
     time     depends on the clock of the machine                               never gated
     measured read from the machine: memory of processes, rounding of floats    never gated
 
-How the repeats of an experiment and kvsim's predictions have it is in
-:mod:`experiment.experiments.figures`, how a simulation has it in
-:mod:`experiment.report.facts.simulation_figures`, a benchmark in :mod:`experiment.bench.rows`: they
-name metrics of this table. A direction is named only where nobody could want the other one:
-reserved bytes are equal by design, and more is allocated where more requests run.
+Other sources of the same metrics: :mod:`experiment.experiments.figures` for repeats of an
+experiment and kvsim's predictions, :mod:`experiment.report.facts.simulation_figures` for
+simulations, :mod:`experiment.bench.rows` for benchmarks. A metric has a direction only if it is
+always better: reserved bytes are equal by design, and more is allocated if more requests run.
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ _AGAIN = ("hit_own", "hit_again")  # when it comes back after a preemption
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric by its name.
+    """A metric.
 
     Attributes:
-        read: its value of an arm of an ordinary run; None where it is unknown.
-        named: its label where that is made of others; else it is ``metric.<name>``.
+        read: value of an arm of an ordinary run; None if unknown.
+        named: composed label; None: ``metric.<name>``.
     """
 
     name: str
@@ -60,25 +59,25 @@ class Metric:
 
     @property
     def label(self) -> Message:
-        """What it is called."""
+        """Name in reports."""
         return self.named or message(f"metric.{self.name}")
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A number of an arm's result by its path; None where a part of the path is."""
+    """Read a number of an arm's result by its path; None if a part of the path is None."""
 
     path: str
 
     def __call__(self, _: Results, arm: Any) -> Number | None:
-        """The number."""
+        """Read the number."""
         names = self.path.split(".")
-        found: Number | None = reduce(lambda at, name: at and getattr(at, name), names, arm)
-        return found
+        value: Number | None = reduce(lambda at, name: at and getattr(at, name), names, arm)
+        return value
 
 
 def statistic(name: str, of: Message, **params: Any) -> Message:
-    """A label made of another one: its mean, its percentile."""
+    """Label of a statistic of another metric, such as its mean or percentile."""
     return message(f"metric.stat.{name}", figure=of.model_dump(), **params)
 
 
@@ -95,39 +94,39 @@ def _of_requests(seconds: Callable[[RequestResult], float | None]) -> Read:
 
 
 def _tokens(value: Callable[[TokenComparison], Number | None]) -> Read:
-    """Of the comparison with the reference arm's tokens; the reference itself has none."""
+    """Read from the token comparison with the reference arm, which itself has none."""
     return lambda results, arm: next(
         (value(one) for one in results.tokens if one.arm == arm.arm), None
     )
 
 
 def _prefix(*names: str, theirs: str | None = None) -> Read:
-    """Of the prefix cache, in tokens; ``theirs``: of vLLM's statistics, of first admissions too."""
+    """Read from the prefix cache, in tokens; ``theirs``: field of vLLM's statistics."""
 
     def value(_: Results, arm: ArmResult) -> int | None:
         if arm.prefix_cache is not None:
             return sum(arm.prefix_cache[name] for name in names)
         if theirs is None or arm.engine is None or not arm.engine.prefix_queries:
             return None
-        found: int = getattr(arm.engine, theirs)
-        return found
+        tokens: int = getattr(arm.engine, theirs)
+        return tokens
 
     return value
 
 
 def _error(name: str) -> Read:
     def value(_: Results, arm: ArmResult) -> Number | None:
-        found = arm.quantization.get(name) if arm.quantization else None
-        return found if isinstance(found, int | float) else None
+        error = arm.quantization.get(name) if arm.quantization else None
+        return error if isinstance(error, int | float) else None
 
     return value
 
 
-def _apart(_: Results, arm: ArmResult) -> int | None:
-    found = arm.reconciliation
-    if found is None or all(row.agrees is None for row in found.rows):
+def _disagreeing_channels(_: Results, arm: ArmResult) -> int | None:
+    reconciliation = arm.reconciliation
+    if reconciliation is None or all(row.agrees is None for row in reconciliation.rows):
         return None
-    return sum(row.agrees is False for row in found.rows)
+    return sum(row.agrees is False for row in reconciliation.rows)
 
 
 def _unplanned(_: Results, arm: ArmResult) -> int | None:
@@ -157,7 +156,7 @@ _MEANS: dict[str, Read] = {
     "wait": _of_requests(lambda r: r.wait_s),
 }
 _TIMES = (*_MEANS, "per_token")
-# What an ordinary run has: at the peak of live slots, but for means and times.
+# Metrics of an ordinary run: at the peak of live slots, except means and times.
 _RUN = (
     *(Metric(f"{name}_slots", "count", "count", better, _peak_slots(name), _slots(name))
       for name, better in _SLOTS.items()),
@@ -186,7 +185,7 @@ _RUN = (
     Metric("moved_bytes", "bytes", "count", "less", Field("moved_bytes")),
     Metric("prefix_queried", "count", "count", None, _prefix("queried", theirs="prefix_queries")),
     Metric("prefix_found", "count", "count", "more", _prefix(*_FIRST, theirs="prefix_hits")),
-    # Of preempted requests, and so more of both where more are preempted.
+    # Of preempted requests, so both grow with preemptions.
     Metric("prefix_requeried", "count", "count", None, _prefix("requeried")),
     Metric("prefix_found_again", "count", "count", None, _prefix(*_AGAIN)),
     Metric("equal_requests", "count", "count", "more", _tokens(lambda o: o.equal_requests)),
@@ -206,15 +205,15 @@ _RUN = (
     Metric("load_s", "seconds", "time", "less", Field("load_s")),
     Metric("import_s", "seconds", "time", "less", Field("import_s")),
     Metric("process_peak", "bytes", "measured", "less", Field("process_peak")),
-    Metric("channels_apart", "count", "measured", "less", _apart),
+    Metric("channels_apart", "count", "measured", "less", _disagreeing_channels),
 )  # fmt: skip
-# What repeats of an experiment have besides.
+# Additional metrics of an experiment.
 _EXPERIMENTS = (
-    # Paging holds requests at its peak that give way a little later: more of it is no gain.
+    # Paging admits requests at its peak that it preempts later: more is no gain.
     Metric("running_peak", "count", "count", named=statistic("most", _noun("running"))),
     Metric("usable_blocks", "count", "count"),
     _over_steps("running_over_steps", _noun("running"), "more"),
-    # Of requests that come at a rate, more at a time are slower ones: no direction is right.
+    # At a given arrival rate, higher concurrency means slower requests: no better direction.
     _over_steps("running_at_rate", _noun("running_at_rate")),
     Metric("live_peak", "count", "count", named=statistic("most", _slots("live"))),
     _over_steps("allocated_mean", _slots("allocated")),
@@ -245,7 +244,7 @@ _EXPERIMENTS = (
     Metric("loop_latency_most_s", "seconds", "time", "less"),
     Metric("requests_per_s", "rate", "time", "more"),
     Metric("succeeded", "share", "time", "more"),
-    # Of neither is more or less than one better: both say whether a queue grows.
+    # Both show whether a queue grows: no better direction.
     Metric("kept_up", "share", "time"),
     Metric("later_tokens", "mean", "time"),
     Metric("rest", "mean", "time", "less"),
@@ -267,7 +266,7 @@ _EXPERIMENTS = (
     Metric("urgent_first_s", "seconds", "time", "less"),
     Metric("patient_first_s", "seconds", "time", "less"),
 )  # fmt: skip
-# What a row of a benchmark has besides.
+# Additional metrics of a benchmark.
 _BENCHMARKS = (
     Metric("useful_tokens_per_s", "rate", "time", "more"),
     Metric("prefill_s", "seconds", "time", "less"),
@@ -281,14 +280,14 @@ _IN_ARENAS = (
     "refused_steps", "steps", "running_peak", "running_over_steps", "first_step", "free",
     "largest", "needed",
 )  # fmt: skip
-# What a contiguous arena beside the paged arm has.
+# Metrics of the contiguous arenas compared with the paged arm.
 _ARENAS = tuple(
     Metric(f"{arena}_{metric.name}", metric.unit, metric.kind, metric.better, named=statistic(
         "arena", metric.label, arena=message(f"experiments.arena.{arena}").model_dump()))
     for arena in FITS for metric in (*_RUN, *_EXPERIMENTS) if metric.name in _IN_ARENAS
 )  # fmt: skip
 _STATES = tuple(state.value for state in SlotState)
-# What a simulation has besides, over its time.
+# Additional metrics of a simulation, over its time.
 _SIMULATIONS = (
     *(Metric(f"{name}_of_pool", "share", "count", better, named=statistic("of_pool", _term(name)))
       for name, better in _OF_POOL.items()),
@@ -328,9 +327,9 @@ _SIMULATIONS = (
 METRICS: dict[str, Metric] = {
     metric.name: metric for metric in (*_RUN, *_EXPERIMENTS, *_ARENAS, *_SIMULATIONS, *_BENCHMARKS)
 }
-# Those of an ordinary run.
+# Metrics of an ordinary run.
 ARM_METRICS = {metric.name: metric for metric in _RUN}
-# Rows of a run's tables on the console and on its page, and of its summary in Markdown.
+# Rows of a run's tables on the console and page, and of its summary in Markdown.
 TABLE = (
     "reserved_bytes", "allocated_bytes", "live_bytes", "wasted_bytes", "live_share",
     "live_share_mean", "fits", "kv_bytes", "process_peak", "load_s", "generate_s",

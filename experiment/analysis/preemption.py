@@ -1,7 +1,7 @@
-"""Why requests were preempted, and what would have prevented it, by simulating each change.
+"""Explain preemptions, and find settings that avoid them by simulation.
 
 plans      ─► preemptions, tokens lost, reasons of waiting
-requests   ─► the same ones with more blocks, fewer sequences, a watermark, another admission
+requests   ─► simulations with more blocks, fewer sequences, a watermark, another admission
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kvsim.planning.remedies import Outcome, Remedy, Trial, find_remedies
 from kvsim.sim.occupancy import schedule_all
 
 Where = Literal["run", "simulate"]
-# What a person changes, by change: in a run's configuration, and in a simulation's options.
+# Setting of each change: in a run's configuration, and in a simulation's options.
 FLAGS: Mapping[str, Mapping[str, str]] = {
     "run": {
         "blocks": "cache.budget", "max_num_seqs": "engine.max_num_seqs",
@@ -39,14 +39,14 @@ FLAGS: Mapping[str, Mapping[str, str]] = {
     },
 }  # fmt: skip
 _ADMISSION = {"run": "full", "simulate": "paged"}
-# Durations that differ by less are the same.
+# Ratio of durations below which they are equal.
 _SAME = 1.01
-# Beyond it, simulating some twenty changes takes longer than is worth waiting for.
-_MOST_STEPS = 5_000
+# Longer runs are not simulated: there are some twenty changes.
+_MAX_STEPS = 5_000
 
 
-class Seen(NamedTuple):
-    """Preemptions, of how many requests; tokens that they lost, and all tokens computed."""
+class PreemptionCounts(NamedTuple):
+    """Preemptions, preempted requests, lost tokens, and all computed tokens."""
 
     preemptions: int
     requests: int
@@ -54,8 +54,8 @@ class Seen(NamedTuple):
     computed: int
 
 
-def preemptions_of(plans: Sequence[StepPlan]) -> Seen:
-    """Count what the plans of an arm preempt. What is swapped out is not lost."""
+def preemptions_of(plans: Sequence[StepPlan]) -> PreemptionCounts:
+    """Count the preemptions in the plans of an arm; swapped-out tokens are not lost."""
     preempted: Counter[int] = Counter()
     written: dict[int, int] = {}
     lost = computed = 0
@@ -67,22 +67,22 @@ def preemptions_of(plans: Sequence[StepPlan]) -> Seen:
         for chunk in plan.chunks:
             written[chunk.request] = chunk.start + chunk.count
             computed += chunk.count
-    return Seen(preempted.total(), len(preempted), lost, computed)
+    return PreemptionCounts(preempted.total(), len(preempted), lost, computed)
 
 
 def explain_arm(recorded: RecordedArm) -> Preempting | None:
-    """Why an arm preempted; None if it did not, or its limits are not known."""
-    seen, engine = preemptions_of(recorded.plans), engine_config(recorded)
-    if not seen.preemptions or engine is None:
+    """Explain the preemptions of an arm; None if it has none, or its limits are unknown."""
+    counts, engine = preemptions_of(recorded.plans), engine_config(recorded)
+    if not counts.preemptions or engine is None:
         return None
     usable = recorded.pool.blocks - recorded.shape.engine_blocks
     limits = scheduling_of(recorded, engine)
     given = Trial(usable, limits.max_num_seqs, limits.watermark_blocks, limits.admission)
     steps = sum(bool(plan.chunks) for plan in recorded.plans)
-    before = Outcome(seen.preemptions, steps)
+    before = Outcome(counts.preemptions, steps)
     waits = Counter(str(plan.wait.reason) for plan in recorded.plans if plan.wait)
-    return explained(
-        seen, waits, given, recorded.pool.block_bytes, before,
+    return describe_preemptions(
+        counts, waits, given, recorded.pool.block_bytes, before,
         _remedies(recorded, limits, given, before), "run", limits.policy,
     )  # fmt: skip
 
@@ -90,12 +90,12 @@ def explain_arm(recorded: RecordedArm) -> Preempting | None:
 def _remedies(
     recorded: RecordedArm, limits: SchedulerConfig, given: Trial, before: Outcome
 ) -> list[Remedy]:
-    """Empty where requests fork, whose children a simulation cannot know, and for long runs."""
+    """Simulate changes; empty for long runs and for forks, which a simulation cannot predict."""
     forks = any(one.sample_of is not None for one in recorded.workload.requests)
     unfinished = any(not recorded.tokens.get(one.id) for one in recorded.workload.requests)
     if forks or unfinished or recorded.workload.sampling.beam_width > 1:
         return []
-    if before.duration > _MOST_STEPS:
+    if before.duration > _MAX_STEPS:
         return []
     asked = requests_of(recorded)
 
@@ -117,8 +117,8 @@ def _remedies(
         return []
 
 
-def explained(
-    seen: Seen,
+def describe_preemptions(
+    counts: PreemptionCounts,
     waits: Counter[str],
     given: Trial,
     block_bytes: int,
@@ -127,24 +127,24 @@ def explained(
     where: Where,
     policy: str = "fcfs",
 ) -> Preempting:
-    """Say in words what was counted and simulated.
+    """Describe counted preemptions and simulated remedies.
 
     Args:
-        waits: how often the first in the queue began to wait for each reason.
-        before: what ``given`` led to. Durations are steps in a run, seconds in a simulation.
+        waits: number of times that the first request in the queue began to wait, by reason.
+        before: outcome of ``given``. Durations are in steps in a run, in seconds in a simulation.
     """
-    who = message("preemption.newest" if policy == "fcfs" else "preemption.least_urgent")
+    victim = message("preemption.newest" if policy == "fcfs" else "preemption.least_urgent")
     text = message(
-        "preemption.why" if seen.lost else "preemption.swapped", n=seen.preemptions,
-        requests=seen.requests, lost=seen.lost,
-        share=seen.lost / seen.computed if seen.computed else 0.0, who=who.model_dump(),
+        "preemption.why" if counts.lost else "preemption.swapped", n=counts.preemptions,
+        requests=counts.requests, lost=counts.lost,
+        share=counts.lost / counts.computed if counts.computed else 0.0, who=victim.model_dump(),
     )  # fmt: skip
     tried = [(each, _setting(each, given.blocks, block_bytes, where)) for each in remedies]
     return Preempting(
         text=text,
-        before=message("preemption.before", took=_took(before, where)),
+        before=message("preemption.before", took=_duration(before, where)),
         duration=before.duration,
-        waited=_waited(waits),
+        waited=_wait_text(waits),
         waits=dict(waits),
         remedies=[
             RemedyResult(**remedy._asdict(), text=_remedy_text(remedy, setting, where))
@@ -154,7 +154,7 @@ def explained(
     )
 
 
-def _waited(waits: Counter[str]) -> Message | None:
+def _wait_text(waits: Counter[str]) -> Message | None:
     listed: Message | None = None
     for reason, count in waits.most_common():
         what = message(f"preemption.for.{reason}").model_dump()
@@ -164,7 +164,7 @@ def _waited(waits: Counter[str]) -> Message | None:
     return message("preemption.waited", reasons=listed.model_dump()) if listed else None
 
 
-def _took(outcome: Outcome | Remedy, where: Where) -> dict[str, object]:
+def _duration(outcome: Outcome | Remedy, where: Where) -> dict[str, object]:
     if where == "run":
         return message("preemption.steps", n=round(outcome.duration)).model_dump()
     first = outcome.first_token_s
@@ -174,7 +174,7 @@ def _took(outcome: Outcome | Remedy, where: Where) -> dict[str, object]:
 
 
 def _setting(remedy: Remedy, blocks: int, block_bytes: int, where: Where) -> Message:
-    """What a person sets; sizes as they can be typed."""
+    """The setting of a remedy, with sizes that can be typed exactly."""
     flag = FLAGS[where][remedy.change]
     if remedy.change == "blocks":
         size, more = exact_size(remedy.value * block_bytes), remedy.value / blocks - 1
@@ -184,16 +184,16 @@ def _setting(remedy: Remedy, blocks: int, block_bytes: int, where: Where) -> Mes
 
 
 def _remedy_text(remedy: Remedy, setting: Message, where: Where) -> Message:
-    told, left = setting.model_dump(), remedy.preemptions
+    change, left = setting.model_dump(), remedy.preemptions
     if not left:
-        return message("preemption.remedy", setting=told, took=_took(remedy, where))
+        return message("preemption.remedy", setting=change, took=_duration(remedy, where))
     if remedy.change != "admission":
-        return message("preemption.remedy_none", setting=told, n=left)
-    return message("preemption.remedy_left", setting=told, took=_took(remedy, where), n=left)
+        return message("preemption.remedy_none", setting=change, n=left)
+    return message("preemption.remedy_left", setting=change, took=_duration(remedy, where), n=left)
 
 
 def _verdict(before: Outcome, tried: Sequence[tuple[Remedy, Message]]) -> Message | None:
-    """The cheapest change that needs no memory."""
+    """The cheapest change that needs no additional memory."""
     free = [each for each in tried if each[0].change != "blocks" and not each[0].preemptions]
     if not free:
         return None

@@ -1,11 +1,11 @@
-"""What the memory of an arm's process consists of, beside its KV cache. Pure functions.
+"""Parts of the memory of an arm's process. Pure functions.
 
     tensors              weights
-    CPU    RSS of the tree    runtime │ what a first token starts │ KV │ activations │ left
-    GPU    torch's allocator            what a first token starts │ KV │ inputs │ activations │ left
-           NVML over the tree runtime and context: what torch did not ask for
+    CPU    RSS of the tree    runtime │ first-forward overhead │ KV │ activations │ left
+    GPU    torch's allocator            first-forward overhead │ KV │ inputs │ activations │ left
+           NVML over the tree runtime and context: not from torch's allocator
 
-What an allocator keeps although it was freed lies inside the others and is told apart.
+Freed memory that an allocator keeps (slack) is included in the other parts and also shown alone.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from experiment.text.messages import Message, message
 
 
 class _Size(NamedTuple):
-    """Bytes by a channel, or why there are none."""
+    """Bytes by a channel, or the reason why they are unknown."""
 
     channel: Channel
     bytes: int | None
     reason: Message | None = None
 
     def minus(self, other: _Size) -> _Size:
-        """The difference, in the name of the first channel; None if either is."""
+        """Difference with the channel of ``self``; None if either is None."""
         if self.bytes is None or other.bytes is None:
             return _Size(self.channel, None, self.reason or other.reason)
         return _Size(self.channel, self.bytes - other.bytes)
@@ -35,11 +35,11 @@ class _Size(NamedTuple):
 def memory_parts(
     readings: Sequence[Reading], reset: HighWaterReset | None = None, reserved: bool = True
 ) -> list[MemoryPart]:
-    """The parts by the channels that see them on this device; none where nothing was loaded.
+    """Parts of the process's memory, in bytes; empty if no cache was created.
 
     Args:
-        reset: the event that says since when the high-water mark counts, or why it does not.
-        reserved: the cache was reserved in one go, so that it can be told apart.
+        reset: reset of the high-water mark, or the reason why there was none.
+        reserved: whether the cache was reserved in one piece, so that it can be measured.
     """
     if is_on_gpu(readings):
         parts = _on_gpu(readings)
@@ -81,41 +81,41 @@ def _on_gpu(readings: Sequence[Reading]) -> dict[PartName, _Size]:
     weights = _read(readings, Channel.WEIGHTS, Stage.LOADED)
     process = _read(readings, Channel.NVML_PROCESS, Stage.CACHE_READY)
     cache, inputs = ready.minus(loaded), at(readings, Channel.STATIC_INPUTS, Stage.CACHE_READY)
-    beside: dict[PartName, _Size] = {}
+    static: dict[PartName, _Size] = {}
     if inputs is not None:
-        beside["inputs"] = _Size(inputs.channel, inputs.bytes)
-        cache = cache.minus(beside["inputs"])
+        static["inputs"] = _Size(inputs.channel, inputs.bytes)
+        cache = cache.minus(static["inputs"])
     return {
         "runtime": process.minus(_read(readings, Channel.TORCH_RESERVED, Stage.CACHE_READY)),
         "weights": weights,
         "started": loaded.minus(weights),
         "kv": cache,
-        **beside,
+        **static,
         "work": _read(readings, Channel.TORCH_ALLOCATED_PEAK, Stage.LAST_STEP).minus(ready),
-        # NVML would show the context again, which stays as long as the process.
+        # NVML would include the context, which stays as long as the process.
         "left": _read(readings, Channel.TORCH_ALLOCATED, Stage.RELEASED),
     }
 
 
 def _largest_since_ready(readings: Sequence[Reading], reset: HighWaterReset | None) -> _Size:
-    """The most that was resident once the cache was there: loading has spikes of its own.
+    """Maximum resident memory after the cache was created, because loading has its own peaks.
 
-    Samples see the whole tree at their moments, the high-water mark the main process at all
-    moments: neither can be more than there was, so the larger one holds.
+    Samples cover the whole tree at some moments, the high-water mark the main process at all
+    moments. Both are lower bounds, so the larger one is used.
     """
     ready = at(readings, Channel.RSS, Stage.CACHE_READY)
     assert ready is not None
     channels = [Channel.RSS]
     if reset is not None and reset.reason is None:
         channels.append(Channel.HIGH_WATER)
-    found = [
+    sizes = [
         _Size(r.channel, r.bytes)
         for r in readings
         if r.channel in channels
         and r.bytes is not None
         and (r.t_ns >= ready.t_ns if r.channel is Channel.RSS else _after(r, reset))
     ]
-    return max(found, key=lambda size: size.bytes or 0, default=_Size(Channel.RSS, None))
+    return max(sizes, key=lambda size: size.bytes or 0, default=_Size(Channel.RSS, None))
 
 
 def _after(reading: Reading, reset: HighWaterReset | None) -> bool:
@@ -128,10 +128,10 @@ def _read(readings: Iterable[Reading], channel: Channel, stage: Stage) -> _Size:
 
 
 def is_on_gpu(readings: Iterable[Reading]) -> bool:
-    """Whether an arm that came to its cache ran on a GPU: NVML was asked then, or has a reason."""
+    """Whether an arm with a cache ran on a GPU: then the log has a reading of NVML."""
     return at(readings, Channel.NVML_PROCESS, Stage.CACHE_READY) is not None
 
 
 def at(readings: Iterable[Reading], channel: Channel, stage: Stage) -> Reading | None:
-    """The first reading of a channel at a stage."""
+    """First reading of a channel at a stage; None: there is none."""
     return next((r for r in readings if r.channel is channel and r.stage is stage), None)

@@ -1,8 +1,7 @@
-"""The same KV bytes by every channel that can see them, and what the rest of the process is.
+"""Compare the KV bytes of an arm by all channels.
 
-For a cache that is reserved in advance each channel is asked how much came with it: shapes
-(formula, tensors), a count of its unwritten slots, torch's allocator, the process and the
-device. Formula and tensors are both shapes; the others are independent of them.
+For a preallocated cache, each channel gives its size or the increase that it caused: formula and
+tensors (both shapes), the count of unwritten slots, torch's allocator, the process and the device.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from experiment.events import Channel, HighWaterReset, Reading, Stage
 from experiment.replay.step_rows import StepRow
 from experiment.text.messages import Message, message
 
-# Relative tolerance of each channel against the formula. Shapes and counts must be exact.
+# Tolerance of each channel relative to the formula. Shapes and counts must be exact.
 TOLERANCES: dict[Channel, float] = {
     Channel.TENSORS: 0.0,
     Channel.POISON: 0.0,
@@ -28,31 +27,31 @@ TOLERANCES: dict[Channel, float] = {
     Channel.USS: 0.02,
     Channel.PSS: 0.02,
 }
-# Allocators and the C library move this much for reasons of their own: less is not judged.
+# Unrelated changes by allocators and the C library.
 SLACK_BYTES = 4 * 2**20
-# Torch's CUDA allocator takes memory in pieces of up to so much, each for several tensors.
+# Maximum segment of torch's CUDA allocator, shared by several tensors.
 TORCH_PIECE_BYTES = 20 * 2**20
-# A smaller cache drowns in that movement, so those channels do not judge it.
+# A smaller cache is not judged: unrelated changes are too large a part of it.
 JUDGED_FROM_BYTES = 8 * SLACK_BYTES
-# What the verdicts rest on, for every table that shows them.
+# Note on tolerances for every table with verdicts.
 ALLOWED = message(
     "reconcile.allowed",
     tolerance=max(TOLERANCES.values()), slack=SLACK_BYTES, limit=JUDGED_FROM_BYTES,
     piece=TORCH_PIECE_BYTES,
 )  # fmt: skip
-# These see what torch's allocator took, of which it may not have handed out everything.
+# Include memory that torch's allocator has reserved but not allocated.
 _ABOVE_TORCH = (
     Channel.TORCH_RESERVED,
     Channel.NVML_PROCESS,
     Channel.NVML_DEVICE,
     Channel.CUDA_MEM_GET_INFO,
 )
-_AT_ONCE = (Channel.TENSORS, Channel.POISON)  # read as they are; the others as a change
-# Another process that shares pages moves these as it starts or ends; RSS counts each page whole.
-_BY_SHARERS = (Channel.USS, Channel.PSS)
-# These count what others hold on the GPU, a desktop's compositor for instance.
-_BY_OTHERS = (Channel.NVML_DEVICE, Channel.CUDA_MEM_GET_INFO)
-_OF_MAIN_MEMORY = (Channel.RSS, *_BY_SHARERS)
+_ABSOLUTE = (Channel.TENSORS, Channel.POISON)  # sizes; the other channels give changes
+# Change when a process that shares pages starts or ends; RSS counts each page fully.
+_AFFECTED_BY_SHARERS = (Channel.USS, Channel.PSS)
+# Include GPU memory of other processes, such as a desktop's compositor.
+_AFFECTED_BY_OTHERS = (Channel.NVML_DEVICE, Channel.CUDA_MEM_GET_INFO)
+_OF_MAIN_MEMORY = (Channel.RSS, *_AFFECTED_BY_SHARERS)
 
 
 def reconcile(
@@ -62,10 +61,10 @@ def reconcile(
     reset: HighWaterReset | None = None,
     others: int | None = None,
 ) -> Reconciliation | None:
-    """Compare the channels of one arm; None when its cache was never there.
+    """Compare the channels of one arm; None if no cache was created.
 
     Args:
-        others: processes on the GPU that are not ours; None: unknown.
+        others: number of foreign processes on the GPU; None: unknown.
     """
     if not any(reading.stage is Stage.CACHE_READY for reading in readings):
         return None
@@ -93,9 +92,9 @@ def _reserved_rows(
     rows = []
     held = _allocator_growth(readings)
     inputs = at(readings, Channel.STATIC_INPUTS, Stage.CACHE_READY)  # come with some caches
-    for channel, ready in _asked(readings).items():
+    for channel, ready in _ready_readings(readings).items():
         size, reason = ready.bytes, ready.reason
-        if channel not in _AT_ONCE:
+        if channel not in _ABSOLUTE:
             before = at(readings, channel, Stage.LOADED)
             size = _minus(size, before.bytes if before else None)
             size = _minus(size, inputs.bytes) if inputs else size
@@ -103,28 +102,28 @@ def _reserved_rows(
         slack = held if channel in _ABOVE_TORCH else 0
         rows.append(_row(channel, size, expected, reason, slack))
     if others != 0:
-        rows = [_unjudged(row, _BY_OTHERS, "reconcile.others") for row in rows]
+        rows = [_unjudged(row, _AFFECTED_BY_OTHERS, "reconcile.others") for row in rows]
     if any(row.channel == Channel.RSS and row.agrees for row in rows):
-        rows = [_unjudged(row, _BY_SHARERS, "reconcile.sharers") for row in rows]
+        rows = [_unjudged(row, _AFFECTED_BY_SHARERS, "reconcile.sharers") for row in rows]
     return rows
 
 
-def _asked(readings: Sequence[Reading]) -> dict[Channel, Reading]:
-    """What each channel showed of the finished cache; those of main memory see none on a GPU."""
-    unseen = _OF_MAIN_MEMORY if is_on_gpu(readings) else ()
-    found = {c: at(readings, c, Stage.CACHE_READY) for c in TOLERANCES if c not in unseen}
-    return {channel: ready for channel, ready in found.items() if ready is not None}
+def _ready_readings(readings: Sequence[Reading]) -> dict[Channel, Reading]:
+    """Reading of each channel with the cache created, without main memory for a cache on a GPU."""
+    excluded = _OF_MAIN_MEMORY if is_on_gpu(readings) else ()
+    ready = {c: at(readings, c, Stage.CACHE_READY) for c in TOLERANCES if c not in excluded}
+    return {channel: reading for channel, reading in ready.items() if reading is not None}
 
 
 def _unjudged(row: ChannelFigure, channels: Sequence[Channel], why: str) -> ChannelFigure:
-    """Do not judge a difference of channels that other processes may have moved."""
+    """Withdraw a negative verdict on channels that other processes may have changed."""
     if row.channel not in channels or row.agrees is not False:
         return row
     return row.model_copy(update={"agrees": None, "reason": message(why)})
 
 
 def _allocator_growth(readings: Sequence[Reading]) -> int:
-    """Bytes by which what torch holds without handing it out changed with the cache."""
+    """Change of torch's reserved but not allocated bytes with the cache."""
     changes = []
     for channel in (Channel.TORCH_RESERVED, Channel.TORCH_ALLOCATED):
         ready, loaded = (at(readings, channel, s) for s in (Stage.CACHE_READY, Stage.LOADED))
@@ -137,24 +136,26 @@ def _allocator_growth(readings: Sequence[Reading]) -> int:
 def _largest_grown(
     readings: Sequence[Reading], steps: Sequence[StepRow], slot_bytes: int | None
 ) -> int | None:
-    """The formula at the largest, over the steps up to the last look at the tensors."""
-    looked = [r.t_ns for r in readings if r.channel is Channel.TENSORS and r.bytes is not None]
-    sizes = [row.allocated for row in steps if looked and row.t_ns <= max(looked)]
+    """Maximum of the formula over the steps up to the last reading of the tensors."""
+    read_ns = [r.t_ns for r in readings if r.channel is Channel.TENSORS and r.bytes is not None]
+    sizes = [row.allocated for row in steps if read_ns and row.t_ns <= max(read_ns)]
     return round(max(sizes) * slot_bytes) if sizes and slot_bytes else None
 
 
 def _grown_rows(readings: Sequence[Reading], expected: int | None) -> list[ChannelFigure]:
-    """A cache that grows: the most its tensors held; no single allocation to look at."""
+    """Rows of a growing cache: the maximum of its tensors; other channels cannot separate it."""
     sizes = [r.bytes for r in readings if r.channel is Channel.TENSORS and r.bytes is not None]
-    others = [one for channel, one in _asked(readings).items() if channel is not Channel.TENSORS]
+    others = [
+        one for channel, one in _ready_readings(readings).items() if channel is not Channel.TENSORS
+    ]
     return [
         _row(Channel.TENSORS, max(sizes, default=None), expected, None),
-        *(_row(one.channel, None, expected, _why_not_grown(one)) for one in others),
+        *(_row(one.channel, None, expected, _reason_not_grown(one)) for one in others),
     ]
 
 
-def _why_not_grown(ready: Reading) -> Message:
-    """The channel's own reason where it sees nothing on this machine, whatever the cache does."""
+def _reason_not_grown(ready: Reading) -> Message:
+    """The channel's own reason if it is unavailable on this machine."""
     own = ready.reason if ready.bytes is None else None
     return own or message("memory.nothing_reserved")
 
@@ -162,7 +163,7 @@ def _why_not_grown(ready: Reading) -> Message:
 def _row(
     channel: Channel, size: int | None, expected: int | None, reason: Message | None, slack: int = 0
 ) -> ChannelFigure:
-    """``slack``: bytes that the allocator below this channel is known to have moved besides."""
+    """One row; ``slack``: additional bytes that the allocator is known to have reserved."""
     difference = agrees = allowed = None
     if size is not None and expected:
         difference = size / expected - 1
@@ -183,8 +184,8 @@ def _row(
 
 
 def _allowed(channel: Channel, expected: int) -> int | None:
-    """Bytes by which a channel may be off; None where that would be most of the cache."""
-    if channel in _AT_ONCE:
+    """Tolerated difference of a channel in bytes; None if the cache is too small to be judged."""
+    if channel in _ABSOLUTE:
         return 0
     if expected < JUDGED_FROM_BYTES:
         return None

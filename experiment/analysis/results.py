@@ -1,6 +1,6 @@
-"""What a run found, as data: numbers, message keys, nothing rendered. Written to ``run.json``.
+"""Results of a run as data: numbers and message keys. Written to ``run.json``.
 
-Every field says its unit; None means unknown, and the reason stands beside it.
+Every field names its unit; None means unknown, with the reason in the next field.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Watch(_Result):
 
     @property
     def sampler_share(self) -> float | None:
-        """CPU time of the sampler over wall time and all cores that the run could use."""
+        """CPU time of the sampler relative to wall time and usable cores."""
         if self.sampler_cpu_s is None or not self.watched_s or not self.usable_cores:
             return None
         return self.sampler_cpu_s / (self.watched_s * self.usable_cores)
@@ -312,18 +312,18 @@ class ArmResult(_Result):
         """``peak`` in bytes; None where it is unknown, or what a slot takes."""
         if self.peak is None or self.slot_bytes is None:
             return None
-        found = {name: self.bytes_of(getattr(self.peak, name)) for name in PeakBytes.model_fields}
-        return PeakBytes.model_validate(found)
+        sizes = {name: self.bytes_of(getattr(self.peak, name)) for name in PeakBytes.model_fields}
+        return PeakBytes.model_validate(sizes)
 
     @property
     def bytes_per_slot(self) -> float | None:
-        """Bytes of a slot, with its even share of what belongs to the whole block."""
+        """Bytes of a slot, with an even share of its block's scales."""
         if self.slot_bytes is None or not self.scale_bytes or not self.block_size:
             return self.slot_bytes
         return self.slot_bytes + self.scale_bytes / self.block_size
 
     def bytes_of(self, slots: float | None) -> int | None:
-        """Slots of this arm's pool in bytes; whole blocks exactly."""
+        """Convert slots of this arm's pool to bytes; exact for whole blocks."""
         if slots is None or self.slot_bytes is None:
             return None
         scales = slots * self.scale_bytes / self.block_size if self.block_size else 0
@@ -331,7 +331,7 @@ class ArmResult(_Result):
 
 
 def common_bytes(arms: Sequence[ArmResult]) -> float | None:
-    """Bytes of a slot where it is the same in all arms: only then slots and bytes share an axis."""
+    """Bytes of a slot if equal in all arms, so that slots and bytes share an axis; else None."""
     sizes = {arm.bytes_per_slot for arm in arms}
     return sizes.pop() if len(sizes) == 1 else None
 
@@ -376,17 +376,17 @@ class TokenComparison(_Result):
 
     @property
     def equal(self) -> bool | None:
-        """Whether every token of every request is the same; None where nothing was compared."""
+        """Whether all tokens of all requests are equal; None if not compared."""
         return None if self.equal_requests is None else self.requests == self.equal_requests
 
     @property
     def same_cache(self) -> bool:
-        """Whether both caches hold the same precision, so that tokens must be equal."""
+        """Whether both caches have the same precision, so that tokens must be equal."""
         return self.kv_dtype == self.reference_kv_dtype
 
     @property
     def equal_token_share(self) -> float | None:
-        """Tokens before the first other one of each request, over all of them."""
+        """Share of tokens before the first difference of their request."""
         return self.equal_tokens / self.tokens if self.tokens else None
 
 
@@ -420,7 +420,7 @@ class Gain(_Result):
 
     @property
     def differing(self) -> list[str]:
-        """Keys of what differs from the rung below; none of the lowest."""
+        """Message keys of the differences from the rung below; empty for the lowest."""
         if self.step is None:
             return []
         products = {True: ["gains.products"], False: [], None: ["gains.products_unknown"]}
@@ -428,12 +428,12 @@ class Gain(_Result):
 
     @property
     def products_unseparated(self) -> bool:
-        """Whether the factor holds matrix products and other things that are not told apart."""
+        """Whether the factor combines matrix products with other differences."""
         return self.products_differ is True and self.step in ("engine", "mixed")
 
 
 class Results(_Result):
-    """Everything that a report shows."""
+    """All results of a run, as shown in a report."""
 
     status: str
     arms: list[ArmResult]
@@ -451,22 +451,22 @@ class Results(_Result):
 
     @property
     def repeated(self) -> bool:
-        """Whether what is timed was measured more than once."""
+        """Whether times were measured more than once."""
         return self.experiment is not None and self.experiment.repeats > 1
 
     @property
     def compared(self) -> list[TokenComparison]:
-        """Comparisons of tokens that were made."""
+        """Token comparisons with a result."""
         return [one for one in self.tokens if one.equal is not None]
 
     @property
     def not_compared(self) -> list[TokenComparison]:
-        """Arms whose tokens were not compared; each says why."""
+        """Token comparisons without a result, each with its reason."""
         return [one for one in self.tokens if one.equal is None]
 
     @property
     def equal_reserved(self) -> int:
-        """Arms that reserved as many bytes in advance as the paged one, itself included; or 0."""
+        """Number of arms that preallocated as many bytes as the paged one, including it; or 0."""
         paged = self.arm("paged")
         if paged is None or paged.tensor_bytes is None:
             return 0
@@ -474,6 +474,6 @@ class Results(_Result):
         return len(same) if len(same) > 1 else 0
 
     def arm(self, name: str) -> ArmResult | None:
-        """The arm of that name if it ended well."""
-        found = (arm for arm in self.arms if arm.arm == name and arm.status == "finished")
-        return next(found, None)
+        """The arm with this name, if it finished."""
+        finished = (arm for arm in self.arms if arm.arm == name and arm.status == "finished")
+        return next(finished, None)

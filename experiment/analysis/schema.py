@@ -1,7 +1,6 @@
-"""The schema of ``run.json``: ``python -m experiment.analysis.schema > docs/run.schema.json``.
+"""Generate the schema of ``run.json``: ``python -m experiment.analysis.schema``.
 
-The classes of config, environment and results are the source; nothing of it is written by hand.
-docs/record.md explains the fields.
+It is derived from the classes of config, environment and results; docs/record.md explains them.
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ class RunSummary(BaseModel):
 
 
 def schema() -> dict[str, Any]:
-    """The JSON schema, draft 2020-12: what it does not name is not in the file."""
-    found = RunSummary.model_json_schema(mode="serialization")
-    for part in (found, *found["$defs"].values()):
+    """The JSON schema, draft 2020-12; additional properties are not allowed."""
+    generated = RunSummary.model_json_schema(mode="serialization")
+    for part in (generated, *generated["$defs"].values()):
         if "properties" in part:
             part.setdefault("additionalProperties", False)
-    return {"$schema": _SCHEMA, **found}
+    return {"$schema": _SCHEMA, **generated}
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""The simulator beside the engines of a run: the same requests, the same pool, planned anew.
+"""Compare the engines of a run with the simulator on the same requests and pool.
 
-    arm              asked                                  verdict
-    slabs, paged     is every plan the one that ran?        equal plans of all plans
-    vllm             how many blocks are in use, by step?   points of usable blocks, mean and worst
+    arm              compared                        verdict
+    slabs, paged     every plan                      equal plans of all plans
+    vllm             allocated blocks of each step   points of usable blocks, mean and worst
 
-The engine of ours is built on the simulator's own scheduler, so nothing but equality will do; of
-another engine only how far it stays away can be told.
+Our engine uses the simulator's scheduler, so plans must be equal. For another engine the difference
+is measured.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from kvsim.core.step import StepPlan
 from kvsim.sim.occupancy import Occupancy, occupancy
 from kvsim.sim.replay import RecordedRequest, ReplayResult, replay_run
 
-# Mean difference of blocks in use, in percentage points of usable blocks, that is still agreement.
+# Tolerated mean difference of allocated blocks, in percentage points of usable blocks.
 ALLOWED_POINTS = 0.1
 OURS = ("slabs", "paged")
 CHECKED = (*OURS, "vllm")
@@ -41,14 +41,14 @@ _FAILURES = (ReplayError, PoolError, RequestRefusedError, ValueError, KeyError)
 
 @dataclass(frozen=True, slots=True)
 class RecordedArm:
-    """What a log holds of an arm that planned in steps.
+    """Recorded plans and requests of an arm.
 
     Attributes:
-        config: of the whole run, as it was recorded.
-        plans: all of them.
-        held: blocks that requests held after each, up to the first that contradicts those before.
-        tokens: that each request generated, by request id.
-        arrivals: of requests that came later, the first step that could know of them.
+        config: of the whole run, as recorded.
+        plans: of all steps.
+        held: blocks allocated to requests after each step, up to the first contradiction.
+        tokens: generated tokens by request id.
+        arrivals: first step of requests that arrived later, by request id.
     """
 
     arm: str
@@ -64,7 +64,7 @@ class RecordedArm:
 
 
 def check_simulator(recorded: RecordedArm) -> SimulatorCheck:
-    """Plan an arm's requests anew and say how far that is from what the arm did."""
+    """Simulate an arm's requests, and measure the difference from the recorded steps."""
     engine = engine_config(recorded)
     if engine is None:
         return _unknown(recorded, message("simulator.other_version"))
@@ -73,25 +73,25 @@ def check_simulator(recorded: RecordedArm) -> SimulatorCheck:
         return _unknown(recorded, message("simulator.unfinished", n=missing))
     try:
         if recorded.arm in OURS:
-            return _block_for_block(recorded, engine)
-        return _by_step(recorded, engine)
+            return _compare_plans(recorded, engine)
+        return _compare_occupancy(recorded, engine)
     except _FAILURES as error:
         return _unknown(recorded, message("simulator.failed", error=str(error)))
 
 
 def engine_config(recorded: RecordedArm) -> EngineConfig | None:
-    """The limits of our engine in the run; None: another version recorded the config."""
-    # Logs from before there was a choice are of first_chunk.
-    given = dict(recorded.config)
-    given["engine"] = {"admission": "first_chunk", **given.get("engine", {})}
+    """Limits of our engine in the run; None: another version recorded the config."""
+    # Older logs do not record the admission, which was first_chunk.
+    config = dict(recorded.config)
+    config["engine"] = {"admission": "first_chunk", **config.get("engine", {})}
     try:
-        return Config.model_validate(given).engine
+        return Config.model_validate(config).engine
     except ValidationError:
         return None
 
 
 def scheduling_of(recorded: RecordedArm, engine: EngineConfig) -> SchedulerConfig:
-    """Limits that the arm's scheduler had, as far as kvsim's has them too."""
+    """Limits of the arm's scheduler that kvsim's scheduler supports."""
     if recorded.arm not in OURS:
         return _vllm_scheduling(recorded, engine)
     return SchedulerConfig(
@@ -102,7 +102,7 @@ def scheduling_of(recorded: RecordedArm, engine: EngineConfig) -> SchedulerConfi
 
 
 def requests_of(recorded: RecordedArm) -> list[RecordedRequest]:
-    """Requests that ask for as many tokens as they got: no scheduler can know when they stop."""
+    """Requests with their recorded number of tokens, because stops cannot be simulated."""
     return [
         RecordedRequest(
             one.id,
@@ -120,8 +120,8 @@ def _unknown(recorded: RecordedArm, reason: Message) -> SimulatorCheck:
     return SimulatorCheck(agrees=None, text=reason, steps=len(recorded.plans))
 
 
-def _block_for_block(recorded: RecordedArm, engine: EngineConfig) -> SimulatorCheck:
-    """Stops and forks are taken from the record, everything else is decided anew."""
+def _compare_plans(recorded: RecordedArm, engine: EngineConfig) -> SimulatorCheck:
+    """Replay the plans with recorded stops and forks, and simulate all other decisions."""
     pool, requests = recorded.pool, recorded.workload.requests
     limits = scheduling_of(recorded, engine)
     asked = [
@@ -138,98 +138,98 @@ def _block_for_block(recorded: RecordedArm, engine: EngineConfig) -> SimulatorCh
         if one.sample_of is None
     ]
     children = {one.id: _keys(recorded, one) for one in requests if one.sample_of is not None}
-    found = replay_run(
+    result = replay_run(
         recorded.plans, asked, pool.blocks, pool.block_size, limits, child_keys=children
     )
     return SimulatorCheck(
-        agrees=found.difference is None,
-        text=_exact_text(found, recorded.plans),
+        agrees=result.difference is None,
+        text=_exact_text(result, recorded.plans),
         steps=len(recorded.plans),
-        equal_steps=found.equal,
+        equal_steps=result.equal,
     )
 
 
-def _exact_text(found: ReplayResult, plans: Sequence[StepPlan]) -> Message:
-    """A plan without chunks, the last one for instance, is no step: it reports who has ended."""
-    other, n = found.difference, len(plans)
+def _exact_text(result: ReplayResult, plans: Sequence[StepPlan]) -> Message:
+    """Describe a replay; a plan without chunks is not counted as a step."""
+    other, n = result.difference, len(plans)
     if other is None:
         return message("simulator.same", n=n, steps=sum(bool(plan.chunks) for plan in plans))
     part = message(f"simulator.part_{other.part}").model_dump()
-    return message("simulator.other", equal=found.equal, n=n, step=other.step, part=part)
+    return message("simulator.other", equal=result.equal, n=n, step=other.step, part=part)
 
 
-def _by_step(recorded: RecordedArm, engine: EngineConfig) -> SimulatorCheck:
+def _compare_occupancy(recorded: RecordedArm, engine: EngineConfig) -> SimulatorCheck:
     limits, asked = scheduling_of(recorded, engine), requests_of(recorded)
     if len(recorded.held) < len(recorded.plans):
         raise ReplayError(f"step {len(recorded.held)} contradicts those before it")
     shape = recorded.shape
     preempted = sum(len(plan.preempted) for plan in recorded.plans)
-    found = occupancy(recorded.held, preempted, asked, shape, shape.engine_blocks, limits)
-    return _measured(found, len(recorded.plans))
+    result = occupancy(recorded.held, preempted, asked, shape, shape.engine_blocks, limits)
+    return _occupancy_result(result, len(recorded.plans))
 
 
-def _measured(found: Occupancy, steps: int) -> SimulatorCheck:
-    worst = found.worst_step
+def _occupancy_result(result: Occupancy, steps: int) -> SimulatorCheck:
+    worst = result.worst_step
     if worst is None:
         return SimulatorCheck(agrees=None, text=message("simulator.no_steps"), steps=steps)
-    agrees = found.mean_points <= ALLOWED_POINTS
-    most = abs(found.points[worst])
-    figures = {"mean": found.mean_points, "most": most, "step": worst, "blocks": found.usable}
+    agrees = result.mean_points <= ALLOWED_POINTS
+    most = abs(result.points[worst])
+    figures = {"mean": result.mean_points, "most": most, "step": worst, "blocks": result.usable}
     text = message(
         "simulator.within" if agrees else "simulator.beyond",
-        n=len(found.points), recorded=found.preempted[0], simulated=found.preempted[1],
+        n=len(result.points), recorded=result.preempted[0], simulated=result.preempted[1],
         allowed=ALLOWED_POINTS, **figures,
     )  # fmt: skip
     return SimulatorCheck(
         agrees=agrees,
         text=text,
         steps=steps,
-        simulated_steps=len(found.simulated),
-        usable_blocks=found.usable,
-        mean_points=found.mean_points,
+        simulated_steps=len(result.simulated),
+        usable_blocks=result.usable,
+        mean_points=result.mean_points,
         most_points=most,
         worst_step=worst,
-        preempted=found.preempted,
-        curve=_curve(found, worst),
+        preempted=result.preempted,
+        curve=_curve(result, worst),
     )
 
 
-def _curve(found: Occupancy, worst: int) -> list[tuple[int, int, int]]:
-    """Some of the steps, evenly spread, the one where both are farthest apart among them."""
-    count = len(found.points)
+def _curve(result: Occupancy, worst: int) -> list[tuple[int, int, int]]:
+    """Evenly spaced steps, including the one with the largest difference."""
+    count = len(result.points)
     each = -(-count // _CURVE_POINTS)
 
     def at(values: Sequence[int], step: int) -> int:
         return values[step] if step < len(values) else 0
 
     steps = sorted({*range(0, count, each), worst, count - 1})
-    return [(step, at(found.recorded, step), at(found.simulated, step)) for step in steps]
+    return [(step, at(result.recorded, step), at(result.simulated, step)) for step in steps]
 
 
 def _vllm_scheduling(recorded: RecordedArm, engine: EngineConfig) -> SchedulerConfig:
-    """The limits that vLLM was started with, or ours where nothing was said; its own defaults."""
-    ours, told = engine.scheduling(), recorded.engine.arguments if recorded.engine else {}
+    """Recorded limits of vLLM, else ours; other settings default to vLLM's."""
+    ours, arguments = engine.scheduling(), recorded.engine.arguments if recorded.engine else {}
     version = recorded.engine.versions.get("vllm", "") if recorded.engine else ""
-    limits = {name: told[name] for name in ours if isinstance(told.get(name), int)}
+    limits = {name: arguments[name] for name in ours if isinstance(arguments.get(name), int)}
     both = {name: ours[name] for name in ("max_num_seqs", "max_num_batched_tokens")}
     return SchedulerConfig(
         **{**both, **limits},
-        policy=told.get("scheduling_policy", engine.policy),
-        prefix_caching=told.get("enable_prefix_caching", engine.prefix_caching),
-        admission="full" if told.get("scheduler_reserve_full_isl", True) else "first_chunk",
+        policy=arguments.get("scheduling_policy", engine.policy),
+        prefix_caching=arguments.get("enable_prefix_caching", engine.prefix_caching),
+        admission="full" if arguments.get("scheduler_reserve_full_isl", True) else "first_chunk",
         scheduler="vllm-0.32" if _minor(version) < 33 else "vllm-0.33",
         watermark_blocks=recorded.pool.watermark_blocks,
     )
 
 
 def _minor(version: str) -> int:
-    """33 of 0.33.1; of later or unknown versions the last one that differs."""
-    found = re.match(r"0\.(\d+)", version)
-    return int(found[1]) if found else 33
+    """33 for 0.33.1, and for later or unknown versions."""
+    match = re.match(r"0\.(\d+)", version)
+    return int(match[1]) if match else 33
 
 
 def _keys(recorded: RecordedArm, request: WorkloadRequest) -> Keys:
-    """Keys of its blocks, of prompt and generated tokens."""
+    """Keys of a request's blocks, from prompt and generated tokens."""
     chain = KeyChain(recorded.pool.block_size)
     whole = [*request.token_ids, *recorded.tokens[request.id]]
     return lambda count: chain.keys(whole, count)

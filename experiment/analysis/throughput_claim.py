@@ -1,4 +1,4 @@
-"""Whether an ordinary run shows that paging makes generation faster."""
+"""Claim: paging makes generation faster, judged from an ordinary run."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from experiment.config.schema import MARGINS, percent_of
 from experiment.machine.background_load import is_busy
 from experiment.text.messages import Message, message
 
-# Who runs for less than this meets moments in which the machine is slower with all of its run.
+# A shorter run may lie entirely in a slow phase of the machine.
 _SHORT_S = 1.0
-# Without more requests at a time than this a faster run with blocks is chance, not paging.
+# Ratio of concurrency below which a faster run with blocks is chance.
 _MORE = 1.05
-# What the paged arm and one of Transformers' differ in; by whether matrix products are among it.
+# Differences between the paged arm and one of Transformers, by whether matrix products differ.
 _KINDS = {
     True: "differs.kinds_products",
     False: "differs.kinds",
@@ -23,9 +23,9 @@ _CONTIGUOUS = ("contiguous.batch", "contiguous.sequential")
 
 
 def throughput(results: Results, margin: float | None = None) -> Claim:
-    """Paging makes generation faster: only an arm that differs in paging alone can tell.
+    """Judge whether paging makes generation faster, from arms that differ in paging alone.
 
-    ``margin`` is a share that is no difference yet; None: as :data:`MARGINS` says by their time.
+    ``margin`` is the relative difference to ignore; None: from :data:`MARGINS` by duration.
     """
     slabs = results.arm("slabs")
     contiguous, paged = contiguous_and_paged(results)
@@ -60,7 +60,7 @@ def throughput(results: Results, margin: float | None = None) -> Claim:
 
 
 def second_parts(results: Results) -> tuple[SecondPart, SecondPart] | None:
-    """Those of slabs and of the paged arm, where the run had a second part."""
+    """Second parts of the slab and the paged arm; None if either has none."""
     slabs, paged = results.arm("slabs"), results.arm("paged")
     if slabs is None or paged is None or not slabs.second_part or not paged.second_part:
         return None
@@ -68,17 +68,17 @@ def second_parts(results: Results) -> tuple[SecondPart, SecondPart] | None:
 
 
 def _is_disturbed(results: Results, slabs: ArmResult, paged: ArmResult) -> bool:
-    """Whether other programs kept cores busy while the rates to compare were measured."""
+    """Whether there was background load while the compared rates were measured."""
     parts = second_parts(results)
     if parts is None:
         return bool(disturbed((slabs, paged), results.environment))
     before = cores_before(results.environment)
-    seen = (part.others_cores for part in parts)
-    return any(is_busy(before if cores is None else cores) for cores in seen)
+    loads = (part.others_cores for part in parts)
+    return any(is_busy(before if cores is None else cores) for cores in loads)
 
 
 def _margin(*arms: ArmResult | SecondPart) -> float:
-    """Each arm runs once: a smaller difference is within what machines do by themselves."""
+    """Relative difference within the usual variation of single runs."""
     short = any((arm.generate_s or 0.0) < _SHORT_S for arm in arms)
     return MARGINS["quick" if short else "full"]
 
@@ -86,7 +86,7 @@ def _margin(*arms: ArmResult | SecondPart) -> float:
 def _paging_alone(
     slabs: ArmResult | SecondPart, paged: ArmResult | SecondPart, margin: float
 ) -> Claim:
-    """The same engine with slabs and with blocks: the difference is paging's."""
+    """Compare the same engine with slabs and with blocks."""
     factor = _factor(paged, slabs)
     if factor is None:
         return untested_claim("throughput")
@@ -115,22 +115,22 @@ def _judged(key: str, shown: bool, **figures: object) -> Claim:
 
 
 def _more_at_once(slabs: ArmResult | SecondPart, paged: ArmResult | SecondPart) -> bool:
-    """Whether paging let clearly more requests run: else a faster run is chance."""
+    """Whether paging clearly increased concurrency; otherwise a faster run is chance."""
     if slabs.mean_running is None or paged.mean_running is None:
         return False
     return paged.mean_running > slabs.mean_running * _MORE
 
 
 def _prefix_hits(arm: ArmResult | SecondPart) -> int:
-    """Prompt tokens that the arm found in its prefix cache; a second part has none."""
-    found = (arm.prefix_cache if isinstance(arm, ArmResult) else None) or {}
-    return found.get("hit_cross", 0) + found.get("hit_batch", 0)
+    """Prompt tokens found in the arm's prefix cache; 0 for a second part."""
+    hits = (arm.prefix_cache if isinstance(arm, ArmResult) else None) or {}
+    return hits.get("hit_cross", 0) + hits.get("hit_batch", 0)
 
 
 def contiguous_and_paged(results: Results) -> tuple[ArmResult | None, ArmResult | None]:
-    """The preallocated arm that is closest to the paged one, a batch if it ran; the paged one.
+    """The preallocated arm (a batch if it ran) and the paged arm.
 
-    The growing cache is no such arm: it neither reserves nor wastes.
+    The growing cache is not used: it neither reserves nor wastes.
     """
     contiguous = next((arm for name in _CONTIGUOUS if (arm := results.arm(name))), None)
     return contiguous, results.arm("paged")
@@ -143,6 +143,6 @@ def _factor(arm: ArmResult | SecondPart, base: ArmResult | SecondPart | None) ->
 
 
 def untested_claim(claim: str, reason: Message | None = None) -> Claim:
-    """A claim for which the figures are not there, and why."""
+    """A claim without the necessary figures, and the reason."""
     text = reason or message(f"claim.{claim}.untested")
     return Claim.model_validate({"id": claim, "verdict": "untested", "text": text})

@@ -1,4 +1,4 @@
-"""The most that an arm's processes held, and how much a figure moved while the arm ran."""
+"""Peak memory of an arm's processes, and variation of a figure while the arm ran."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from experiment.events import Baseline, Channel, HighWaterReset, Reading, Scope, Stage, Step
 from experiment.machine.environment import Environment
 
-# The process's own memory, best first. Torch's allocator is read at stages alone.
+# Channels of process memory, best first. Torch's allocator is read at stages only.
 _PROCESS = (Channel.NVML_PROCESS, Channel.RSS)
-_FEWEST = 2
+_MIN_SAMPLES = 2
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessPeaks:
-    """The most that an arm's processes held, bytes of one channel; None: not read.
+    """Peak memory of an arm's processes, in bytes of one channel; None: not read.
 
-    ``working`` is from the moment on at which the cache was there, ``loading`` up to it: what
-    comes and goes while weights are brought into place is no need of what follows.
+    ``loading`` is the peak until the cache was created, ``working`` the peak from then on. Loading
+    weights needs temporary memory that is not needed later.
     """
 
     working: int | None
@@ -32,14 +32,14 @@ def largest_process(
     reset: HighWaterReset | None = None,
     baseline: Baseline | None = None,
 ) -> ProcessPeaks:
-    """By the main channel of the run alone: bytes of a GPU and of main memory are no row.
+    """Peaks by the main channel of the run.
 
-    On a CPU samples count every process at their moments, and the high-water mark the main one at
-    all moments; neither can be more than there was. Where ``reset`` does not say that the mark
-    began anew with the cache, it is one of loading too, and only samples tell of what follows.
+    On a CPU samples cover all processes at some moments, the high-water mark the main process at
+    all moments; both are lower bounds. Without a ``reset`` when the cache was created, the mark
+    includes loading and only samples are used for ``working``.
 
-    A channel of the whole device counts from ``baseline``, what was on it before the arm; without
-    one it tells nothing of the arm.
+    A channel of the whole device is relative to ``baseline``, the memory before the arm; without a
+    baseline the peaks are unknown.
     """
     primary = machine.primary.channel if machine else Channel.RSS
     before = 0
@@ -50,13 +50,13 @@ def largest_process(
     channels = (primary, Channel.HIGH_WATER) if primary is Channel.RSS else (primary,)
     some = [r for r in readings if r.channel in channels and r.bytes is not None]
     ready = [r.t_ns for r in readings if r.stage is Stage.CACHE_READY and r.channel in channels]
-    if not ready:  # it never came to a cache
+    if not ready:  # no cache was created
         return ProcessPeaks(None, _most(some, before), primary if some else None)
-    anew = reset is not None and reset.reason is None
+    was_reset = reset is not None and reset.reason is None
     working = [
         r
         for r in some
-        if (r.t_ns > max(ready) and (r.channel is primary or anew))
+        if (r.t_ns > max(ready) and (r.channel is primary or was_reset))
         or (r.stage is Stage.CACHE_READY and r.channel is primary)
     ]
     loading = [r for r in some if r.t_ns <= max(ready)]
@@ -69,7 +69,7 @@ def _most(readings: Sequence[Reading], before: int) -> int | None:
 
 
 def variation(values: Sequence[float]) -> float | None:
-    """(largest - smallest) / largest; None where there is nothing but zeros to compare."""
+    """(largest - smallest) / largest; None without a nonzero value."""
     if not values or not max(values):
         return None
     return (max(values) - min(values)) / max(values)
@@ -78,7 +78,7 @@ def variation(values: Sequence[float]) -> float | None:
 def process_variation(
     readings: Sequence[Reading], steps: Sequence[Step]
 ) -> tuple[float | None, Channel | None]:
-    """Of the process over the steps that ran and the requests that ended, and by which channel."""
+    """Variation of process memory over steps and ends of requests, and its channel."""
     for channel in _PROCESS:
         sizes = [
             reading.bytes
@@ -87,7 +87,7 @@ def process_variation(
             and reading.bytes is not None
             and (reading.stage is Stage.REQUEST_DONE or _while_running(reading, steps))
         ]
-        if len(sizes) >= _FEWEST:
+        if len(sizes) >= _MIN_SAMPLES:
             return variation(sizes), channel
     return None, None
 

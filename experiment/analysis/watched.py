@@ -1,4 +1,4 @@
-"""How an arm was watched, and how busy it kept the machine: from its events to figures."""
+"""Utilisation of the machine by an arm, and cost of sampling, from its events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from experiment.analysis.results import Watch
 from experiment.events import Baseline, Channel, ForeignProcesses, Reading, SamplerCost, Step, Usage
 from experiment.text.messages import Message, message
 
-# Looking may take so much of the cores that a run can use.
+# Maximum share of the usable cores for sampling.
 COST_LIMIT = 0.01
 
 
@@ -22,7 +22,7 @@ def watch(
     cost: SamplerCost | None,
     cores: float | None,
 ) -> Watch:
-    """Means over the time in which the arm generated; None, and why, where nothing was seen."""
+    """Means over the time in which the arm generated; None with a reason without samples."""
     busy = _between(usages, *_generating(steps))
     last = busy[-1] if busy else None
     others = others_cores(usages, *_generating(steps))
@@ -51,7 +51,7 @@ def watch(
 
 
 def foreign_processes(baseline: Baseline | None, after: ForeignProcesses | None) -> int | None:
-    """The most processes on the GPU that are not ours, before the arm and after; None: unknown."""
+    """Maximum number of foreign processes on the GPU before and after the arm; None: unknown."""
     counts = [baseline.foreign if baseline else None, *([after.after] if after else [])]
     known = [count for count in counts if count is not None]
     return max(known) if len(known) == len(counts) else None
@@ -59,12 +59,12 @@ def foreign_processes(baseline: Baseline | None, after: ForeignProcesses | None)
 
 def _others_reason(others: float | None, last: Usage | None) -> Message | None:
     if others is not None:
-        return None  # though it may be unknown of the last sample
+        return None  # even if the last sample lacks it
     return last.others_reason if last else message("memory.no_usage_sample")
 
 
 def _device_delta(readings: Iterable[Reading], baseline: Baseline | None) -> int | None:
-    """The most that the GPU showed above what it held before the arm."""
+    """Peak increase of GPU memory over the baseline, in bytes."""
     if baseline is None or baseline.bytes is None or baseline.channel is Channel.SYSTEM:
         return None
     sizes = [r.bytes for r in readings if r.channel is baseline.channel and r.bytes is not None]
@@ -79,14 +79,14 @@ def _device_reason(baseline: Baseline | None) -> Message | None:
 
 
 def others_cores(usages: Iterable[Usage], begin_ns: int, end_ns: int) -> float | None:
-    """Cores that other programs kept busy in that time, in the mean; None where unknown."""
+    """Mean background load in a period, in cores; None if unknown."""
     mean = _mean(usage.others_cores for usage in _between(usages, begin_ns, end_ns))
-    # Of a sample it may be less than nothing, by the rounding of counters; not of a mean.
+    # A sample may be negative, because counters are rounded.
     return None if mean is None else max(0.0, mean)
 
 
 def _generating(steps: Sequence[Step]) -> tuple[int, int]:
-    """When the first step began and the last one ended; no time where there is none."""
+    """Begin of the first step and end of the last; an empty period without steps."""
     return (steps[0].started_ns, steps[-1].t_ns) if steps else (1, 0)
 
 

@@ -127,7 +127,7 @@ class StepProfiler:
         profiler, self._profiler, self._done = self._profiler, None, True
         profiler.stop()
         AttentionInterface.register(ATTENTION, paged_attention)
-        PackedLinear.mark = None
+        PackedLinear.profile_scope = None
         if self._requests:
             self._run.emit(self._summary(profiler))
 
@@ -136,7 +136,7 @@ class StepProfiler:
         if self._run.device.type == "cuda":
             activities.append(torch.profiler.ProfilerActivity.CUDA)
         AttentionInterface.register(ATTENTION, _marked_attention)
-        PackedLinear.mark = partial(torch.profiler.record_function, LINEAR)
+        PackedLinear.profile_scope = partial(torch.profiler.record_function, LINEAR)
         self._profiler = torch.profiler.profile(activities=activities)
         self._profiler.start()
 

@@ -1,12 +1,12 @@
 """The engines' benchmark: the same workload through every arm, interleaved, in several rounds.
 
     workload A   round 0   paged │ slabs │ batch │ ...      one fresh process each
-                 round 1   ... │ batch │ slabs │ paged      the other way round
-                 ...                                        further on, turned by one
+                 round 1   ... │ batch │ slabs │ paged      reversed
+                 ...                                        then rotated by one
 
-    each round   a run directory of its own, as the walkthrough writes it
+    each round   a run directory, as of the walkthrough
                    └─► rows (one for each arm) ─► reports/bench/engine.json ─► table, Markdown
 
-Every figure of a row is computed from the record; ratios are taken within a round, where a busy
-moment of the machine meets both arms, and shown as their median and spread over the rounds.
+Every figure of a row is computed from the record. Ratios are computed within a round, where
+background load affects both arms, and reported as median and spread over the rounds.
 """

@@ -1,4 +1,4 @@
-"""The file of a benchmark, ``engine.json``: written whole each time a round has ended."""
+"""The file of a benchmark, ``engine.json``, rewritten after each round."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FILE = "engine.json"
 
 
 class Round(BaseModel):
-    """A round of a workload: its order, its run directory, and what the machine did at best."""
+    """A round of a workload: order of its arms, run directory, and limits of the machine."""
 
     workload: str
     round: int
@@ -33,7 +33,7 @@ class Round(BaseModel):
 
 
 class LeftOut(BaseModel):
-    """An arm that was not run in a workload, or in its first round alone, and why."""
+    """An arm that ran in no round of a workload, or only in the first, and the reason."""
 
     workload: str
     arm: str
@@ -42,9 +42,9 @@ class LeftOut(BaseModel):
 
 
 class BenchData(BaseModel):
-    """Everything that a benchmark found; what older versions wrote beside it is left unread.
+    """All results of a benchmark; additional fields of older versions are ignored.
 
-    ``vllm`` says how it is run and what each mode reached, see :mod:`experiment.bench.vllm_mode`.
+    ``vllm`` is its chosen mode and the rate of each mode, see :mod:`experiment.bench.vllm_mode`.
     """
 
     schema_version: Literal[1] = SCHEMA
@@ -66,13 +66,13 @@ class BenchData(BaseModel):
 
 
 def write_data(directory: Path, data: BenchData) -> Path:
-    """Write the file, whole or not at all.
+    """Write the file atomically.
 
     Raises:
         UserError: it cannot be written.
     """
     path = directory / FILE
-    # A model may lie in a home, a reason may name a path.
+    # Paths of models and in reasons may be private.
     clean = in_values(data.model_dump(mode="json"), without_private)
     text = json.dumps(clean, ensure_ascii=False, indent=1, allow_nan=False)
     with writing(path, ExitCode.UNWRITABLE):
@@ -81,10 +81,10 @@ def write_data(directory: Path, data: BenchData) -> Path:
 
 
 def read_data(path: Path) -> BenchData:
-    """Read a file of this schema; a directory stands for the file in it.
+    """Read a file of this schema, or the one in a directory.
 
     Raises:
-        UserError: there is none, or it is no file of a benchmark of this version.
+        UserError: the file is missing, or is no benchmark of this version.
     """
     file = path / FILE if path.is_dir() else path
     if not file.exists() or (path.is_dir() and not file.is_file()):  # a pipe has no end

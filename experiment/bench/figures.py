@@ -1,7 +1,7 @@
-"""Single figures of a row, each worked out from an arm's events alone.
+"""Figures of a row, each computed from an arm's events.
 
-The seconds are the arm's own clock, which leaves out the moments in which it stood still to be
-measured; it is believed only where it lies between two times that the steps in the log give:
+The seconds are the arm's own clock, without the pauses in which memory was measured. They are
+accepted only between two bounds from the logged steps:
 
     steps    ├──────┤  ├──────┤   ├──────┤
     busy      ██████    ██████     ██████        at least the sum of the steps
@@ -19,22 +19,21 @@ from experiment.events import RequestFinished, Step, WorkloadReady
 from experiment.replay.step_rows import StepRow
 from experiment.text.messages import Message, message
 
-# Between the two clocks that each step reads, and before the first step, another program may hold
-# the core for a moment. To claim less than the steps took would make an arm faster than it was, and
-# nothing excuses it: steps are logged by the same clock, which stands still within them as well.
+# Another program may take the core between the two readings of a step, and before the first step.
+# There is no slack below the sum of the steps, which are logged by the same clock.
 _SLACK_S, _SLACK_PER_STEP_S, _ROUNDING_S = 0.2, 1e-3, 1e-6
 
 
 def useful_tokens(requests: Sequence[RequestFinished], asked: WorkloadReady) -> int:
-    """Generated tokens that somebody asked for: no more than the request's own limit."""
+    """Generated tokens, up to the limit of each request."""
     most = {request.id: request.max_new_tokens for request in asked.requests}
     return sum(min(len(ended.tokens), most.get(ended.request, 0)) for ended in requests)
 
 
-def believed_seconds(
+def checked_seconds(
     claimed: float | None, steps: Sequence[Step]
 ) -> tuple[float | None, Message | None]:
-    """The arm's seconds if the steps in the log bear them out; else None and the problem."""
+    """The arm's seconds if consistent with the logged steps; else None and the problem."""
     computed = [step for step in steps if step.plan.chunks]
     if claimed is None or not computed:
         return None, message("bench.problem.no_steps")
@@ -47,7 +46,7 @@ def believed_seconds(
 
 
 def running_while_waiting(rows: Sequence[StepRow]) -> tuple[float | None, Message | None]:
-    """Time-weighted mean of requests in a step, over the steps that left others waiting."""
+    """Time-weighted mean of running requests, over the steps with waiting requests."""
     some = [(r.running, r.t_ns - r.started_ns) for r in rows if r.running and r.waiting]
     total = sum(time for _, time in some)
     if not total:
@@ -56,20 +55,20 @@ def running_while_waiting(rows: Sequence[StepRow]) -> tuple[float | None, Messag
 
 
 def recomputed_tokens(steps: Sequence[Step]) -> int | None:
-    """Positions that were computed more than once; None where no step was seen."""
+    """Number of recomputed positions; None without steps."""
     works = list(computing_steps(steps))
     return sum(work.again for work in works) if works else None
 
 
-def lacking(requests: Sequence[RequestFinished], asked: WorkloadReady) -> Message | None:
-    """A rate of less work than was asked for would compare with nothing."""
+def missing_tokens(requests: Sequence[RequestFinished], asked: WorkloadReady) -> Message | None:
+    """Report requests with fewer tokens than requested, whose rate is not comparable."""
     made = {ended.request: len(ended.tokens) for ended in requests}
     short = sum(made.get(r.id, 0) < r.max_new_tokens for r in asked.requests)
     return message("bench.problem.lacking", n=short) if short else None
 
 
 def first_tokens(requests: Sequence[RequestFinished]) -> dict[str, float | None]:
-    """Seconds until the first token, over the requests that had one."""
+    """Time to first token in seconds: median and maximum over the requests that had one."""
     times = [r.first_token_s for r in requests if r.first_token_s is not None]
     return {
         "first_token_median_s": median(times) if times else None,
@@ -78,7 +77,7 @@ def first_tokens(requests: Sequence[RequestFinished]) -> dict[str, float | None]
 
 
 def decode_step(steps: Sequence[Step]) -> dict[str, Any]:
-    """Steps in which as many requests as ever decode, and nothing else is computed."""
+    """Median seconds of pure decode steps with the maximum number of requests."""
     times: dict[int, list[float]] = {}
     for step in steps:
         plan = step.plan

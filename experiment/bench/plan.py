@@ -1,11 +1,10 @@
-"""What is asked of a benchmark, and which arms a round of a workload has, in which order.
+"""Options of a benchmark, and the arms of each round in their order.
 
-    every round          what a person compares, and what is as quick
-    first round alone    arms that take minutes on a CPU
-    never                one request after another on C and D on a CPU: many minutes for a figure
-                         that B has
+    every round          arms of the comparison, and fast ones
+    first round only     arms that take minutes on a CPU
+    never                sequential requests on C and D on a CPU, because B has the same figure
 
-On a GPU all arms are in every round; so they are for whoever names arms, however long they take.
+On a GPU, and if arms are named, all arms run in every round.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ ARMS = (
     "contiguous.sequential", "contiguous.batch", "slabs", "paged", "transformers_paged", VLLM,
 )  # fmt: skip
 _CPU_THREADS = 2
-# Rounds of an arm in a workload on a CPU, where nobody named arms; all others run in each.
+# Rounds of an arm in a workload on a CPU, unless arms are named; all others run in each round.
 _FEWER = {
     ("B", "contiguous.sequential"): 1,
     ("C", "contiguous.sequential"): 0,
@@ -35,18 +34,18 @@ _FEWER = {
     ("D", "contiguous.sequential"): 0,
     ("C", VLLM): 1,
 }
-# Blocks that vLLM has on a CPU too, so that all arms have the same.
+# Block sizes that vLLM supports, so that all arms have the same.
 _BLOCK_SIZE = {"cpu": 32, "cuda": 16}
 PROFILED = ("slabs", "paged")
 
 
-ROUNDS, TINY_ROUNDS, LEAST_ROUNDS, MINUTES = 5, 2, 2, 30.0
+ROUNDS, TINY_ROUNDS, MIN_ROUNDS, MINUTES = 5, 2, 2, 30.0
 
 
-def turned(arms: Sequence[str], number: int) -> list[str]:
-    """The arms of round ``number``: every second time backwards, and turned by one each time.
+def round_order(arms: Sequence[str], number: int) -> list[str]:
+    """Order of the arms in round ``number``: odd rounds reversed, every two rounds rotated by one.
 
-    What drifts over the run (heat, another program) meets no arm at the same place every round.
+    Drift over the run, such as heat or background load, then affects all arms.
     """
     shift = (number // 2) % len(arms) if arms else 0
     order = [*arms[shift:], *arms[:shift]]
@@ -55,18 +54,18 @@ def turned(arms: Sequence[str], number: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What was asked for.
+    """Options of a benchmark.
 
     Attributes:
         named: arms were named, so all of them run in every round.
-        limit_s: for the rounds of all workloads; None: all rounds, however long.
-        least: rounds that run whatever the time.
-        tiny: workloads and model for tests, in seconds.
-        profile: all arms of ours in all workloads; else the paged one in A alone.
-        usual: nobody named workloads, so that a GPU has those of GPUs beside them.
-        vllm_mode: ``eager`` or ``compiled`` alone; ``auto``: the faster one, see
+        limit_s: for the rounds of all workloads; None: no limit.
+        least: minimum number of rounds, regardless of the limit.
+        tiny: workloads and model for tests, which take seconds.
+        profile: profile all arms of our engine in all workloads; else the paged one in A.
+        usual: no workloads were named, so a GPU adds its own.
+        vllm_mode: ``eager``, ``compiled``, or ``auto`` for the faster one, see
             :mod:`experiment.bench.vllm_mode`.
-        threads: of each arm's pools; None: as the device has it, see :meth:`on`.
+        threads: of each arm; None: by device, see :meth:`for_device`.
     """
 
     workloads: tuple[str, ...]
@@ -89,7 +88,7 @@ class Options:
     usual: bool = False
 
     @classmethod
-    def asked(
+    def create(
         cls,
         out: Path,
         workloads: Sequence[str] | None = None,
@@ -100,13 +99,13 @@ class Options:
         tiny: bool = False,
         **more: Any,
     ) -> Options:
-        """Options of a benchmark.
+        """Create options with defaults.
 
         Args:
-            out: the directory that it writes into.
-            workloads, arms: their names; None: the usual ones.
-            rounds, minutes: whichever is given ends it; neither: :data:`ROUNDS` rounds, as many as
-                begin within :data:`MINUTES`.
+            out: directory of the results.
+            workloads, arms: names; None: the default ones.
+            rounds, minutes: limits; None for both: :data:`ROUNDS` rounds that begin within
+                :data:`MINUTES`.
             tiny: see :class:`Options`, as for the fields in ``more``.
         """
         limited = minutes is not None or rounds is None
@@ -116,7 +115,7 @@ class Options:
             arms=tuple(arms if arms is not None else (a for a in ARMS if not (tiny and a == VLLM))),
             named=arms is not None,
             rounds=rounds or (TINY_ROUNDS if tiny else ROUNDS),
-            least=1 if minutes is not None else LEAST_ROUNDS,
+            least=1 if minutes is not None else MIN_ROUNDS,
             limit_s=(minutes or MINUTES) * 60 if limited else None,
             tiny=tiny,
             out=out,
@@ -128,8 +127,8 @@ class Options:
         """The workloads."""
         return [each for each in (TINY if self.tiny else FULL) if each.name in self.workloads]
 
-    def on(self, device: str) -> Options:
-        """The same on a device that is known by now."""
+    def for_device(self, device: str) -> Options:
+        """Options with the defaults of a device."""
         if device != "cuda":
             return replace(self, device=device, threads=self.threads or _CPU_THREADS)
         more = ON_GPU if self.usual else ()
@@ -137,22 +136,22 @@ class Options:
         return replace(self, device=device, arms=arms, workloads=(*self.workloads, *more))
 
     def begins(self, number: int, passed_s: float, expected_s: float) -> bool:
-        """Whether round ``number`` of a workload runs, by the time of all rounds before it."""
+        """Whether round ``number`` of a workload runs; seconds passed, and expected for it."""
         late = self.limit_s is not None and passed_s + expected_s > self.limit_s
         return number < self.least or not late
 
     def arms_of(self, workload: str, number: int) -> list[str]:
-        """Arms of a round in their order."""
+        """Arms of a round, in order."""
         fewer = self._fewer()
         some = [arm for arm in self.arms if number < fewer.get((workload, arm), number + 1)]
-        return turned(some, number)
+        return round_order(some, number)
 
     def _fewer(self) -> dict[tuple[str, str], int]:
-        """Rounds of those that do not run in each."""
+        """Number of rounds of arms that do not run in all."""
         return {} if self.named or self.tiny or self.device == "cuda" else _FEWER
 
     def left_out(self) -> list[LeftOut]:
-        """Arms that run less often than others, or never."""
+        """Arms that do not run in all rounds, with reasons."""
         reasons = {0: message("bench.left_out_slow"), 1: message("bench.left_out_once")}
         return [
             LeftOut(workload=workload, arm=arm, rounds=rounds, reason=reasons[rounds])
@@ -161,7 +160,7 @@ class Options:
         ]
 
     def profiled(self, workload: str, number: int) -> list[str]:
-        """Arms that are run once more in a round, under the profiler."""
+        """Arms that run once more in a round, with the profiler."""
         ours = [arm for arm in PROFILED if arm in self.arms]
         if self.profile:
             return ours if number == 0 or workload == "A" else []
@@ -169,7 +168,7 @@ class Options:
 
 
 def base_config(options: Options, device: str) -> Config:
-    """The config of every arm; a workload brings its own maximum length."""
+    """Config of every arm; a workload has its own maximum length."""
     model = options.model or ("tiny-gpt2" if options.tiny else "gpt2")
     bind = bound_cores(options.threads) if device == "cpu" and options.threads else "nobind"
     run: dict[str, Any] = {
@@ -177,7 +176,7 @@ def base_config(options: Options, device: str) -> Config:
         "device": device,
         "threads": options.threads,
         "seed": options.seed,
-        # Looking at memory takes the arm's cores: a peak is on record at the stages anyway.
+        # Sampling memory takes CPU time of the arm, and stages record peaks anyway.
         "sample_interval_ms": 200,
         "witness": False,
         "arm_timeout_s": 3600,
@@ -194,7 +193,7 @@ def base_config(options: Options, device: str) -> Config:
 
 
 def with_run(config: Config, arms: Sequence[str], workload: Workload, **run: Any) -> Config:
-    """The config of a round."""
+    """Config of a round."""
     cache = config.cache.model_copy(
         update={
             "max_length": workload.max_length,
@@ -206,6 +205,6 @@ def with_run(config: Config, arms: Sequence[str], workload: Workload, **run: Any
 
 
 def with_vllm(config: Config, eager: bool, bind: str) -> Config:
-    """The config with vLLM's model compiled, or not, and its threads bound as ``bind`` says."""
+    """Config with vLLM eager or compiled, and its threads bound by ``bind``."""
     vllm = config.vllm.model_copy(update={"enforce_eager": eager, "threads_bind": bind})
     return config.model_copy(update={"vllm": vllm})

@@ -1,10 +1,10 @@
-"""Where a decode step of an arm went in a round, and how long one took that nobody profiled.
+"""Profiled decode steps of an arm in a round, and the time of unprofiled ones.
 
     steps of one process    plain ... | profiled ... | plain ...
                                                        └─► plain_step_ms: their median
 
-Both come from the same process, so that what is left when the matrix products of the profiled
-steps are taken from a plain one belongs to one engine, at one time.
+Both come from the same process, so that the profiled matrix products can be subtracted from the
+plain step.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from experiment.record.log import Record
 class Profile(StepProfile):
     """A profile of a round; ``plain_step_ms`` is the median of ``plain_steps`` later steps.
 
-    Those decode alone, for as many requests as the profiled ones; None where none came.
+    These are pure decode steps with as many requests as the profiled ones; None without such steps.
     """
 
     workload: str
@@ -29,11 +29,11 @@ class Profile(StepProfile):
 
 
 def profiles_of(record: Record, workload: str, number: int) -> list[Profile]:
-    """A profile for each arm that was profiled."""
-    found = []
+    """Profiles of all profiled arms."""
+    profiles = []
     for event in record.of(StepProfile):
         plain = _plain_ms(event, [step for step in record.of(Step) if step.arm == event.arm])
-        found.append(
+        profiles.append(
             Profile(
                 **event.model_dump(),
                 workload=workload,
@@ -42,11 +42,11 @@ def profiles_of(record: Record, workload: str, number: int) -> list[Profile]:
                 plain_steps=len(plain),
             )
         )
-    return found
+    return profiles
 
 
 def _plain_ms(profile: StepProfile, steps: Sequence[Step]) -> list[float]:
-    """Milliseconds of the steps behind the profiled ones that are of the same kind."""
+    """Milliseconds of the steps after the profiled ones that have the same shape."""
     times = []
     for step in steps:
         chunks = step.plan.chunks if step.started_ns > profile.t_ns else ()

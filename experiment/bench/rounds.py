@@ -1,4 +1,4 @@
-"""One round: a run directory with every arm in it, and the rows that its record gives."""
+"""Run one round: a run directory with all arms, and the rows of its record."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ Listener = Callable[[Event], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
-    """What all rounds stand on: the machine, the model, and who is told."""
+class RoundContext:
+    """Machine, model and callbacks, shared by all rounds."""
 
     environment: Environment
     prepared: Prepared
@@ -37,17 +37,17 @@ class Ground:
     starting: Callable[[str], None]
 
 
-def grounded(ground: Ground, config: Config, workload: Workload) -> Ground:
-    """The same with the requests of a workload, drawn by the config's seed."""
-    made = ready(workload, ground.prepared.model, config.cache.block_size, config.run.seed)
-    return replace(ground, prepared=replace(ground.prepared, workload=made))
+def with_workload(context: RoundContext, config: Config, workload: Workload) -> RoundContext:
+    """Context with the requests of a workload, sampled with the config's seed."""
+    made = ready(workload, context.prepared.model, config.cache.block_size, config.run.seed)
+    return replace(context, prepared=replace(context.prepared, workload=made))
 
 
 @dataclass(slots=True)
 class RoundResult:
     """Rows and profiles of a round; ``seconds`` are those of each arm's process.
 
-    ``interrupted``: somebody pressed Ctrl-C; what was measured before is there.
+    ``interrupted``: by Ctrl-C; earlier measurements are included.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -59,34 +59,34 @@ class RoundResult:
 
 def run_round(
     directory: Path,
-    ground: Ground,
+    context: RoundContext,
     config: Config,
     workload: str,
     number: int,
     order: Sequence[str],
     limits: bool = True,
 ) -> RoundResult:
-    """Run the arms in their order, each in a fresh process, and read what was written down.
+    """Run the arms in order, each in a new process, and evaluate the record.
 
-    ``limits``: measure what the machine does at best, before the arms and behind them.
+    ``limits``: measure the limits of the machine before and after the arms.
     """
     directory.mkdir(parents=True)
     result = RoundResult()
     noise: dict[str, dict[str, Any]] = {}
     with EventLog(directory) as log:
-        session = Session(directory, log, ground.listener)
-        _head(session, ground, config)
+        session = Session(directory, log, context.listener)
+        _head(session, context, config)
         try:
             if limits:
-                _measure_limits(session, ground, config, result)
+                _measure_limits(session, context, config, result)
             for arm in order:
-                ground.starting(arm)
+                context.starting(arm)
                 noise[arm] = {"load_average": load_average(), "others_cores": others_cores()}
                 begin = time.monotonic()
-                session.run_arm(arm, config, ground.environment, ground.prepared)
+                session.run_arm(arm, config, context.environment, context.prepared)
                 result.seconds[arm] = time.monotonic() - begin
             if limits:
-                _measure_limits(session, ground, config, result)
+                _measure_limits(session, context, config, result)
         except KeyboardInterrupt:
             result.interrupted = True
         status: Literal["interrupted", "complete"]
@@ -105,7 +105,7 @@ def run_round(
     return result
 
 
-def _head(session: Session, ground: Ground, config: Config) -> None:
+def _head(session: Session, context: RoundContext, config: Config) -> None:
     session.emit(
         RunStarted(
             version=__version__,
@@ -115,22 +115,24 @@ def _head(session: Session, ground: Ground, config: Config) -> None:
             **wall_clock(),
         )
     )
-    session.emit(EnvironmentProbed(environment=ground.environment.model_dump(mode="json")))
-    session.emit(ground.prepared.model)
-    session.emit(ground.prepared.workload)
+    session.emit(EnvironmentProbed(environment=context.environment.model_dump(mode="json")))
+    session.emit(context.prepared.model)
+    session.emit(context.prepared.workload)
 
 
-def _measure_limits(session: Session, ground: Ground, config: Config, result: RoundResult) -> None:
-    """Once more: of each rate the larger counts."""
-    ground.starting("limits")
-    found = session.measure_limits(_limits_task(ground, config), config)
-    result.limits = fastest([each for each in (result.limits, found) if each is not None])
+def _measure_limits(
+    session: Session, context: RoundContext, config: Config, result: RoundResult
+) -> None:
+    """Measure the limits again, and keep the larger of each rate."""
+    context.starting("limits")
+    limits = session.measure_limits(_limits_task(context, config), config)
+    result.limits = fastest([each for each in (result.limits, limits) if each is not None])
 
 
-def _limits_task(ground: Ground, config: Config) -> dict[str, Any]:
+def _limits_task(context: RoundContext, config: Config) -> dict[str, Any]:
     return {
-        "directory": ground.prepared.directory,
-        "device": ground.environment.device,
-        "dtype": ground.prepared.model.dtype,
+        "directory": context.prepared.directory,
+        "device": context.environment.device,
+        "dtype": context.prepared.model.dtype,
         "threads": config.run.threads,
     }

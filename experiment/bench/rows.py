@@ -1,7 +1,7 @@
-"""From the record of a round to rows: one for each arm, every figure out of the log.
+"""Compute the rows of a round, one per arm, from its record.
 
-Tokens are counted here, from the requests that the log says have ended. How single figures come
-about is in :mod:`experiment.bench.figures`.
+Tokens are counted from the finished requests of the log; :mod:`experiment.bench.figures` computes
+single figures.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pydantic import BaseModel, ConfigDict
 
 from experiment.analysis.arm_results import arm_result
 from experiment.bench.figures import (
-    believed_seconds,
+    checked_seconds,
     decode_step,
     first_tokens,
-    lacking,
+    missing_tokens,
     recomputed_tokens,
     running_while_waiting,
     useful_tokens,
@@ -38,7 +38,7 @@ from experiment.replay.arm_events import ArmEvents, split_by_arm
 from experiment.replay.timeline import timeline
 from experiment.text.messages import Message, message
 
-# Whose tokens the others' are compared with: the first of these that finished in the round.
+# The first of these that finished in the round is the reference of token comparisons.
 REFERENCES = (
     "contiguous.sequential",
     "contiguous.batch",
@@ -52,25 +52,28 @@ REFERENCES = (
 
 
 class Row(BaseModel):
-    """An arm in a round. Seconds, bytes and shares; None is unknown, and why stands beside it.
+    """An arm in a round. Seconds, bytes and shares; None: unknown, with the reason in ``*_reason``.
 
-    ``useful_tokens`` are the generated ones that requests asked for; ``mean_running`` is the
-    time-weighted mean of the requests computed in a step while others waited (None, with its
-    reason, where nobody ever did), ``mean_running_all`` that of all steps. ``peak_kv_bytes`` are
-    those of the tensors, ``peak_allocated_bytes`` what was handed to requests of them. Shares are
-    of the machine's own limit, see :mod:`experiment.bench.shares`. ``decode_step_s`` is the median
-    of the steps that decode alone with as many requests as ever ran in one. ``requests`` were asked
-    for; of them ``equal_requests`` have the tokens of the arm ``reference`` in the same round (None
-    where none finished), ``equal_first_tokens`` begin with the same one (None in files of before it
-    was counted), ``tokens_sha256`` is of all of them. In half precision nine tenths have to begin
-    alike for the row to count: two orders of summing may part there on a near tie, which few first
-    tokens are, while each later one hangs on all before it. ``process_peak_bytes`` count from the
-    moment on at which the cache was there, ``loading_peak_bytes`` until then. ``packing`` says what
-    became of the weights of our arms, and the seconds that it took; ``profile_run_s`` are those of
-    :class:`experiment.events.ProfileRun`; ``kernel`` is what attention of theirs ran on;
-    ``variables`` and ``cores`` are those of :class:`experiment.events.ArmStarted`.
-    ``load_average`` is the system's of a minute when the arm began, our own arms before it
-    included; ``others_cores`` what other programs kept busy while none of ours ran.
+    Attributes:
+        useful_tokens: generated tokens, up to the limit of each request.
+        mean_running: time-weighted mean of running requests while others waited; None if none did.
+        mean_running_all: the same over all steps.
+        peak_kv_bytes: of the tensors.
+        peak_allocated_bytes: allocated to requests.
+        process_peak_bytes: after the cache was created; ``loading_peak_bytes`` until then.
+        prefill_share, decode_share: of the machine's limit, see :mod:`experiment.bench.shares`.
+        decode_step_s: median of pure decode steps with the maximum number of requests.
+        requests: number of requests of the workload.
+        reference: arm of the same round whose tokens are compared; None if none finished.
+        equal_requests: requests with the same tokens as in ``reference``.
+        equal_first_tokens: requests with the same first token; None in older files.
+        tokens_sha256: of all tokens.
+        packing: see :class:`experiment.events.WeightsPacked`; ``pack_s`` are its seconds.
+        profile_run_s: see :class:`experiment.events.ProfileRun`.
+        kernel: attention kernel of an arm of our engine.
+        variables, cores: see :class:`experiment.events.ArmStarted`.
+        load_average: of the system over one minute when the arm began, earlier arms included.
+        others_cores: background load before the arm began, in cores.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -126,7 +129,7 @@ class Row(BaseModel):
 
 
 def rows_of(record: Record, workload: str, number: int) -> list[Row]:
-    """A row for each arm that was started or skipped, in the order of the log."""
+    """Rows of all started or skipped arms, in the order of the log."""
     arms = split_by_arm(record)
     rows = [_row(events, record, workload, number) for events in arms]
     reference = reference_of(rows)
@@ -149,7 +152,7 @@ def rows_of(record: Record, workload: str, number: int) -> list[Row]:
 
 
 def reference_of(rows: Sequence[Row]) -> str | None:
-    """The arm whose tokens the others' are compared with; None where none finished."""
+    """Reference arm of token comparisons; None if no arm finished."""
     done = [row.arm for row in rows if row.status == "finished"]
     return next((arm for arm in (*REFERENCES, *done) if arm in done), None)
 
@@ -160,20 +163,20 @@ def _row(events: ArmEvents, record: Record, workload: str, number: int) -> Row:
     probed = record.first(EnvironmentProbed)
     machine = Environment.model_validate(probed.environment) if probed else None
     result = arm_result(events, asked, machine)
-    told = _started(events) | {
+    facts = _started(events) | {
         "workload": workload, "arm": events.arm, "round": number, "requests": len(asked.requests),
         **_ran_on(events.arm, record),
     }  # fmt: skip
     if result.status != "finished":
-        return Row(**told, status=result.status, reason=result.reason)
+        return Row(**facts, status=result.status, reason=result.reason)
     steps, _ = timeline(events)
     tokens = useful_tokens(events.requests, asked)
-    seconds, problem = believed_seconds(result.generate_s, events.steps)
-    short = lacking(events.requests, asked)
+    seconds, problem = checked_seconds(result.generate_s, events.steps)
+    short = missing_tokens(events.requests, asked)
     problems = [*result.problems, *(each for each in (problem, short) if each)]
     running, why = running_while_waiting(steps)
     return Row(
-        **told,
+        **facts,
         status="finished",
         useful_tokens=tokens,
         generate_s=seconds,
@@ -202,27 +205,27 @@ def _row(events: ArmEvents, record: Record, workload: str, number: int) -> Row:
 
 
 def _ran_on(arm: str, record: Record) -> dict[str, str | None]:
-    """The model's precision and, of our engine, the kernel."""
+    """The model's dtype and the kernel of our engine."""
     model = record.first(ModelPrepared)
     kernels = (chosen.kernel for chosen in record.of(KernelChosen) if chosen.arm == arm)
     return {"dtype": model.dtype if model else None, "kernel": next(kernels, None)}
 
 
 def _started(events: ArmEvents) -> dict[str, Any]:
-    """What the arm's process found, and what became of its weights."""
-    told: dict[str, Any] = {}
+    """Environment variables, cores, packing and profile run of the arm's process."""
+    facts: dict[str, Any] = {}
     if events.started is not None:
         variables, cores = events.started.variables, events.started.cores
         if variables is not None and events.engine is not None:
-            # An engine that sets some for itself says how they stood in the end.
+            # An engine may set variables itself.
             variables = variables | events.engine.variables
-        told = {"variables": variables, "cores": cores}
+        facts = {"variables": variables, "cores": cores}
     if events.packed is not None:
         packing = events.packed.model_dump(mode="json", exclude={"event", "arm", "t_ns"})
-        told |= {"pack_s": events.packed.seconds, "packing": packing}
+        facts |= {"pack_s": events.packed.seconds, "packing": packing}
     if events.profile_run is not None:
-        told["profile_run_s"] = events.profile_run.seconds
-    return told
+        facts["profile_run_s"] = events.profile_run.seconds
+    return facts
 
 
 def _shares(events: ArmEvents, record: Record, asked: WorkloadReady) -> dict[str, Any]:
@@ -244,12 +247,12 @@ def _seconds(work: Work) -> float | None:
 
 
 def _engine(events: ArmEvents) -> dict[str, Any] | None:
-    """What an engine that is not ours ran as."""
-    if events.engine is None:
+    """Versions and mode of an external engine."""
+    engine = events.engine
+    if engine is None:
         return None
-    eager = bool(events.engine.arguments.get("enforce_eager"))
-    told = events.engine
-    return {"versions": told.versions, "eager": eager, "variables": told.variables}
+    eager = bool(engine.arguments.get("enforce_eager"))
+    return {"versions": engine.versions, "eager": eager, "variables": engine.variables}
 
 
 def _tokens(requests: Sequence[RequestFinished]) -> dict[int, list[int]]:
@@ -257,7 +260,7 @@ def _tokens(requests: Sequence[RequestFinished]) -> dict[int, list[int]]:
 
 
 def _firsts(ended: dict[int, list[int]]) -> dict[int, list[int]]:
-    """The first token of those that have one."""
+    """First token of each request that has one."""
     return {request: tokens[:1] for request, tokens in ended.items() if tokens}
 
 

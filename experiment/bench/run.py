@@ -1,9 +1,9 @@
-"""A whole benchmark.
+"""Run a benchmark.
 
-    environment ─ model ─ vLLM: eager or compiled, bound how?
+    environment ─ model ─ mode of vLLM (eager or compiled, thread binding)
         ─ round 0 of A, B, C ─ round 1 of A, B, C ─ ...
 
-After each round the file is written, so that an interruption loses that round alone.
+The file is written after each round, so that an interruption loses only that round.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from experiment import __version__
 from experiment.arms.launch import VLLM, find_vllm, has_compiler, refusal_reason
 from experiment.bench.data import BenchData, Round, write_data
 from experiment.bench.plan import Options, base_config, with_run, with_vllm
-from experiment.bench.rounds import Ground, RoundResult, grounded, run_round
+from experiment.bench.rounds import RoundContext, RoundResult, run_round, with_workload
 from experiment.bench.rows import Row
 from experiment.bench.vllm_mode import (
     COMPILED,
@@ -57,10 +57,10 @@ class Bench:
     """A benchmark in progress.
 
     Args:
-        options: what was asked for.
-        say: is told what happens.
-        listener: is told every event of every run.
-        shown: is told each row as it comes.
+        options: of the benchmark.
+        say: called with progress messages.
+        listener: called with every event of every run.
+        shown: called with each new row.
     """
 
     def __init__(self, options: Options, say: Say, listener: Listener, shown: Shown) -> None:
@@ -77,10 +77,10 @@ class Bench:
         self.runs = make_run_directory(default_directory(within=options.out / "runs"))
 
     def run(self) -> None:
-        """Run everything; :attr:`data` has what was found, however it ends.
+        """Run all rounds; :attr:`data` has the results, even after an error.
 
         Raises:
-            UserError: before anything was measured, or the disk takes no more.
+            UserError: before anything was measured, or the disk is full.
         """
         with disk_errors(self.options.out):
             self._run()
@@ -89,13 +89,13 @@ class Bench:
         try:
             environment, config, prepared = self._prepare()
         except (UserError, KeyboardInterrupt):
-            shutil.rmtree(self.runs, ignore_errors=True)  # it was empty when we took it
+            shutil.rmtree(self.runs, ignore_errors=True)  # created by this benchmark
             raise
         try:
             self._describe(environment, config, prepared)
-            ground = Ground(environment, prepared, self._listener, self._starting)
-            self._choose_vllm(ground, config)
-            self._rounds(ground, config)
+            context = RoundContext(environment, prepared, self._listener, self._starting)
+            self._choose_vllm(context, config)
+            self._rounds(context, config)
             self.data.status = "complete"
         except KeyboardInterrupt:
             self.data.status = "interrupted"
@@ -104,10 +104,10 @@ class Bench:
             self._write()
 
     def _prepare(self) -> tuple[Environment, Config, Prepared]:
-        """The machine and the model, in a run directory of their own.
+        """Probe the machine and prepare the model, in a separate run directory.
 
         Raises:
-            UserError: the device, the model or vLLM's interpreter is not there.
+            UserError: the device, the model or vLLM's interpreter is missing.
         """
         directory = self.runs / "prepare"
         directory.mkdir()
@@ -122,7 +122,7 @@ class Bench:
             environment = session.probe_environment(self.options.device)
             if isinstance(environment, ArmFailed):
                 raise UserError(environment.reason)
-            self.options = self.options.on(environment.device)
+            self.options = self.options.for_device(environment.device)
             self.data.left_out = self.options.left_out()
             config = base_config(self.options, environment.device)
             refused = refusal_reason(config, environment)
@@ -162,13 +162,13 @@ class Bench:
         }  # fmt: skip
         self._warn_if_busy(self.data.machine["others_cores"], "bench.busy_before")
 
-    def _choose_vllm(self, ground: Ground, config: Config) -> None:
-        """Find the mode in which vLLM is fastest, unless there is no vLLM.
+    def _choose_vllm(self, context: RoundContext, config: Config) -> None:
+        """Find the fastest mode of vLLM, if it is installed.
 
         Raises:
             UserError: as :func:`experiment.bench.vllm_mode.kinds_of`.
         """
-        device, asked = ground.environment.device, self.options.vllm_mode
+        device, asked = context.environment.device, self.options.vllm_mode
         if VLLM not in self.options.arms or isinstance(find_vllm(device), Message):
             return
         kinds = kinds_of(asked, device, has_compiler())
@@ -177,22 +177,22 @@ class Bench:
         self._say(message("bench.vllm_trials", n=len(modes)))
 
         def attempt(workload: Workload, mode: Mode) -> tuple[float | None, Message | None]:
-            here = grounded(ground, config, workload)
+            here = with_workload(context, config, workload)
             run = with_vllm(with_run(config, [VLLM], workload), mode.eager, mode.bind)
             kind = EAGER if mode.eager else COMPILED
             where = self.runs / f"vllm-{workload.name}-{kind}-{mode.bind.replace(',', '+')}"
             result = run_round(where, here, run, workload.name, 0, [VLLM], limits=False)
-            _go_on(result)
+            _raise_if_interrupted(result)
             row = next(iter(result.rows), None)
             if row is None:
                 return None, message("bench.not_run")
             return row.useful_tokens_per_s, row.reason or next(iter(row.problems), None)
 
-        told = fastest_modes(modes, self.options.chosen, attempt)
+        trials = fastest_modes(modes, self.options.chosen, attempt)
         alone = only_eager(asked, kinds)
-        self.data.vllm = told | ({"reason": alone.model_dump(mode="json")} if alone else {})
+        self.data.vllm = trials | ({"reason": alone.model_dump(mode="json")} if alone else {})
 
-    def _rounds(self, ground: Ground, config: Config) -> None:
+    def _rounds(self, context: RoundContext, config: Config) -> None:
         begun, options = time.monotonic(), self.options
         if options.limit_s is not None:
             floor = message("bench.floor", n=options.least, minutes=options.limit_s / 60)
@@ -204,20 +204,25 @@ class Bench:
                 expected = sum(took.get((workload.name, arm), 0.0) for arm in arms)
                 if arms and options.begins(number, time.monotonic() - begun, expected):
                     self._say(message("bench.round", workload=workload.name, n=number + 1))
-                    seconds = self._round(ground, config, workload, number, arms)
+                    seconds = self._round(context, config, workload, number, arms)
                     took |= {(workload.name, arm): each for arm, each in seconds.items()}
 
     def _round(
-        self, ground: Ground, config: Config, workload: Workload, number: int, order: list[str]
+        self,
+        context: RoundContext,
+        config: Config,
+        workload: Workload,
+        number: int,
+        order: list[str],
     ) -> dict[str, float]:
-        """Run a round and keep what it measured; the seconds of each arm's process."""
-        ground = grounded(ground, config, workload)
+        """Run a round and store its results; return the seconds of each arm's process."""
+        context = with_workload(context, config, workload)
         name = f"{workload.name}-{number}"
         here = with_run(config, order, workload)
         if self.data.vllm is not None:
             mode = mode_on(self.data.vllm, workload.name)
             here = with_vllm(here, mode.eager, mode.bind)
-        result = run_round(self.runs / name, ground, here, workload.name, number, order)
+        result = run_round(self.runs / name, context, here, workload.name, number, order)
         self.data.rows += result.rows
         for row in result.rows:
             self._shown(row)
@@ -230,21 +235,23 @@ class Bench:
             )
         )  # fmt: skip
         self._write()
-        _go_on(result)
-        self._profile(ground, config, workload, number)
+        _raise_if_interrupted(result)
+        self._profile(context, config, workload, number)
         return result.seconds
 
-    def _profile(self, ground: Ground, config: Config, workload: Workload, number: int) -> None:
+    def _profile(
+        self, context: RoundContext, config: Config, workload: Workload, number: int
+    ) -> None:
         arms = self.options.profiled(workload.name, number)
         if not arms:
             return
         here = with_run(config, arms, workload, profile=True)
         name = f"{workload.name}-{number}-profile"
         where = self.runs / name
-        result = run_round(where, ground, here, workload.name, number, arms, limits=False)
+        result = run_round(where, context, here, workload.name, number, arms, limits=False)
         self.data.profiles += result.profiles
         self._write()
-        _go_on(result)
+        _raise_if_interrupted(result)
 
     def _starting(self, arm: str) -> None:
         named = message("bench.limits") if arm == "limits" else arm_message(arm)
@@ -259,14 +266,14 @@ class Bench:
         self.data.warnings.append(warning)
 
     def _write(self) -> None:
-        """Write what there is; an older file stays until there is something."""
+        """Write the data if there are rows; until then an older file is kept."""
         self.data.seconds = time.monotonic() - self._began
         if self.data.rows:
             self.written = write_data(self.options.out, self.data)
 
 
-def _go_on(result: RoundResult) -> None:
-    """Raise what ended a round, once what it measured is safe."""
+def _raise_if_interrupted(result: RoundResult) -> None:
+    """Raise the interruption of a round, after its results were stored."""
     if result.interrupted:
         raise KeyboardInterrupt
 

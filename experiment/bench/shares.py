@@ -1,16 +1,16 @@
-"""How near an arm came to the machine's own limit, by its step plans.
+"""Share of the machine's limit that an arm reached, computed from its step plans.
 
-    step              bytes that must be read            operations that must be done
+    step              bytes to read                      operations to compute
     decode alone      weights once, K and V so far       2 for each weight and row, 4 for each
     with prompts      the same                           number of a query and position attended to
 
-    the last layer    keys and values of every row; all the rest of rows that give a token
+    the last layer    keys and values of every row; everything else only of sampling rows
 
     least time = the longer of bytes / bandwidth and operations / matrix rate
-    share      = Σ least times / Σ times that the steps took
+    share      = Σ least times / Σ measured times
 
 Only useful work counts. Padding of a batch, rows of finished requests and positions recomputed
-after a preemption lower the share. Steps with prompts, recomputed ones included, are kept apart
+after a preemption lower the share. Steps with prompts, including recomputed ones, are separate
 from steps that decode alone.
 
     chunk of a request     positions 0 ... 9      computed before: 0 ... 7 (preempted since)
@@ -29,7 +29,7 @@ from kvsim.core.step import Chunk
 
 @dataclass(slots=True)
 class Work:
-    """Steps of one kind: seconds that they took, and the least that they could have taken."""
+    """Steps of one kind: measured seconds, and the minimum by the machine's limits."""
 
     steps: int = 0
     seconds: float = 0.0
@@ -37,15 +37,16 @@ class Work:
 
     @property
     def share(self) -> float | None:
-        """Of the machine's limit; None where there was no such step."""
+        """Share of the machine's limit; None without steps."""
         return self.least_s / self.seconds if self.seconds else None
 
 
 @dataclass(frozen=True, slots=True)
 class ComputingStep:
-    """A step that computes something for requests that have not ended.
+    """A step with chunks of unfinished requests.
 
-    ``chunks`` are theirs as planned, ``useful`` what of them was never computed before.
+    ``chunks`` are those chunks as planned, ``useful`` their parts that are computed for the first
+    time.
     """
 
     step: Step
@@ -54,17 +55,17 @@ class ComputingStep:
 
     @property
     def seconds(self) -> float:
-        """From the beginning of the step to its end."""
+        """Duration of the step."""
         return (self.step.t_ns - self.step.started_ns) / 1e9
 
     @property
     def again(self) -> int:
-        """Positions that were computed once more."""
+        """Number of recomputed positions."""
         return sum(c.count for c in self.chunks) - sum(c.count for c in self.useful)
 
 
 def computing_steps(steps: Iterable[Step]) -> Iterator[ComputingStep]:
-    """The steps that compute for somebody, in their order."""
+    """Steps with chunks of unfinished requests, in order."""
     computed: dict[int, int] = {}
     ended: set[int] = set()
     for step in steps:
@@ -87,7 +88,7 @@ def _new(chunks: Iterable[Chunk], computed: dict[int, int]) -> Iterator[Chunk]:
 def machine_shares(
     steps: Iterable[Step], model: ModelPrepared, limits: MachineLimits, prompts: dict[int, int]
 ) -> tuple[Work, Work]:
-    """Work of the steps with prompts in them and of those that decode alone.
+    """Work of the steps with prompts, and of pure decode steps.
 
     Args:
         prompts: prompt tokens of each request.
@@ -103,9 +104,9 @@ def machine_shares(
     return prefill, decode
 
 
-def fastest(found: Iterable[MachineLimits]) -> MachineLimits | None:
-    """What several measurements of one machine come to: of each rate the largest."""
-    every = list(found)
+def fastest(measured: Iterable[MachineLimits]) -> MachineLimits | None:
+    """The largest of each rate over several measurements of one machine; None without any."""
+    every = list(measured)
     if not every:
         return None
     rates = ("read_bytes_per_s", "flops_per_s")
@@ -117,17 +118,16 @@ def fastest(found: Iterable[MachineLimits]) -> MachineLimits | None:
 def least_times(
     chunks: Iterable[Chunk], model: ModelPrepared, limits: MachineLimits
 ) -> tuple[float, float]:
-    """The least seconds of a step by the memory's bandwidth, and by the matrix rate.
+    """Minimum seconds of a step by memory bandwidth, and by matrix rate.
 
-    Of the last layer a row that gives no token leaves its keys and values, and nothing else of it
-    is needed: no arm has to compute it, whichever do.
+    In the last layer, rows that sample no token count with their keys and values only.
     """
     rows = sampled = read = pairs = last_pairs = 0
     for chunk in chunks:
         end = chunk.start + chunk.count
         rows += chunk.count
-        read += chunk.start  # what the step itself writes is still in a cache
-        pairs += sum(range(chunk.start + 1, end + 1))  # a query sees itself and all before it
+        read += chunk.start  # the step's own writes are still in a cache
+        pairs += sum(range(chunk.start + 1, end + 1))  # causal: each query and all positions before
         if chunk.samples:
             sampled += 1
             last_pairs += end

@@ -1,7 +1,4 @@
-"""Rows of all rounds → one line for each workload and arm, with the ratios of the paged arm to it.
-
-A ratio is the paged arm's rate over the other arm's in the same round.
-"""
+"""Summarise the rows of all rounds: one line per workload and arm, with ratios of the paged arm."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ _ALIKE_OF_TEN = 9
 class Line:
     """An arm in a workload over all rounds.
 
-    ``factors`` are the paged arm's rate over this one's, of each round that has both.
+    ``factors`` are the paged arm's rate over this arm's, for each round with both.
     """
 
     workload: str
@@ -32,12 +29,12 @@ class Line:
 
     @property
     def finished(self) -> list[Row]:
-        """Rounds that it finished."""
+        """Rows of finished rounds."""
         return [row for row in self.rows if row.status == "finished"]
 
 
 def lines(rows: Sequence[Row]) -> list[Line]:
-    """Each workload's arms by the ladder; workloads in the order in which they first came."""
+    """Lines in the order of workloads in ``rows``, then of the ladder of arms."""
     grouped: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         grouped.setdefault((row.workload, row.arm), []).append(row)

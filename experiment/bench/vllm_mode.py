@@ -1,10 +1,10 @@
-"""vLLM in the mode that is fastest here: eager or compiled, its threads bound in one of three ways.
+"""Find the fastest mode of vLLM: eager or compiled, with one of three thread bindings.
 
-    trials    each mode once on A and on B, in a process of its own, before the rounds
-    taken     on A and B the mode with the highest rate there, elsewhere that of the last trials
+    trials    each mode once on A and on B, in separate processes, before the rounds
+    chosen    on A and B the mode with the highest rate there, elsewhere that of the last trials
 
-Compiled steps with prompts take half the time of eager ones, decode steps the same: which mode is
-faster depends on the workload. ``--vllm-mode`` leaves one of the two out. Every rate is kept.
+Compiled prefill steps take half the time of eager ones, decode steps the same, so the fastest mode
+depends on the workload. ``--vllm-mode`` restricts the trials. All rates are recorded.
 """
 
 from __future__ import annotations
@@ -26,29 +26,32 @@ _ON = ("A", "B")  # on C it takes minutes, and D is like B
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """How vLLM runs; ``bind`` as ``VLLM_CPU_OMP_THREADS_BIND`` takes it."""
+    """A mode of vLLM; ``bind`` is a value of ``VLLM_CPU_OMP_THREADS_BIND``."""
 
     eager: bool
     bind: str
 
 
-# Runs vLLM once in a mode; its rate, or why there is none.
+# Runs vLLM once in a mode; returns its rate, or the reason why there is none.
 Attempt = Callable[[Workload, Mode], tuple[float | None, Message | None]]
 
 
 def bindings(
-    device: str, threads: int | None, cores: int | None, given: Mapping[str, str] | None = None
+    device: str,
+    threads: int | None,
+    cores: int | None,
+    environment: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Ways to bind threads: one where the environment, or the device, decides.
+    """Thread bindings to try; only one if the environment or the device determines it.
 
-    ``auto`` takes every usable core, so it is left out where that is more than the threads of the
-    other arms.
+    ``auto`` uses every usable core, so it is excluded if these are more than ``threads``.
 
     Args:
-        cores: usable ones; None: unknown.
-        given: an environment; None: this process's.
+        threads: of the other arms.
+        cores: usable cores; None: unknown.
+        environment: environment variables; None: of this process.
     """
-    decided = (os.environ if given is None else given).get(BIND)
+    decided = (os.environ if environment is None else environment).get(BIND)
     if decided is not None:
         return [decided]
     if device != "cpu":
@@ -58,10 +61,10 @@ def bindings(
 
 
 def kinds_of(asked: str, device: str, compiler: bool) -> list[bool]:
-    """Whether the model runs eagerly, in each kind of mode that is tried.
+    """Kinds of mode to try: True for eager, False for compiled.
 
     Raises:
-        UserError: ``compiled`` is asked for on a CPU, and there is no C++ compiler.
+        UserError: ``compiled`` is requested on a CPU without a C++ compiler.
     """
     kinds = [kind for kind, name in ((True, EAGER), (False, COMPILED)) if asked in (AUTO, name)]
     if device != "cpu" or compiler or False not in kinds:
@@ -74,14 +77,14 @@ def kinds_of(asked: str, device: str, compiler: bool) -> list[bool]:
 def fastest_modes(
     modes: Sequence[Mode], workloads: Sequence[Workload], attempt: Attempt
 ) -> dict[str, Any]:
-    """The trials, and the mode that is taken on each workload that had them.
+    """Run the trials; return them and the fastest mode of each tried workload.
 
-    ``eager`` and ``bind`` are the mode of all other workloads. ``reason`` says why no mode has a
+    ``eager`` and ``bind`` are the mode of all other workloads; ``reason`` is why no mode has a
     rate.
     """
-    told: dict[str, Any] = {**asdict(modes[0]), "finals": {}, "modes": {}, "reason": None}
+    found: dict[str, Any] = {**asdict(modes[0]), "finals": {}, "modes": {}, "reason": None}
     for workload in [each for each in workloads if each.name in _ON] or workloads[:1]:
-        trials = told["finals"][workload.name] = []
+        trials = found["finals"][workload.name] = []
         best = 0.0
         for mode in modes:
             rate, why = attempt(workload, mode)
@@ -89,18 +92,18 @@ def fastest_modes(
             trials.append(asdict(mode) | {"rates": [rate], "reason": reason})
             if rate and rate > best:
                 best = rate
-                told |= asdict(mode)
-                told["modes"][workload.name] = asdict(mode)
-            told["reason"] = told["reason"] or reason
-    return told | ({"reason": None} if told["modes"] else {})
+                found |= asdict(mode)
+                found["modes"][workload.name] = asdict(mode)
+            found["reason"] = found["reason"] or reason
+    return found | ({"reason": None} if found["modes"] else {})
 
 
-def mode_on(told: Mapping[str, Any], workload: str) -> Mode:
-    """What is taken on a workload."""
-    mode = told["modes"].get(workload, told)
+def mode_on(trials: Mapping[str, Any], workload: str) -> Mode:
+    """The mode to use for a workload."""
+    mode = trials["modes"].get(workload, trials)
     return Mode(bool(mode["eager"]), str(mode["bind"]))
 
 
 def only_eager(asked: str, kinds: Sequence[bool]) -> Message | None:
-    """Why compiled modes were not tried though nobody left them out."""
+    """Why compiled modes were not tried with ``auto``; None if they were."""
     return message("note.vllm_eager") if asked == AUTO and len(kinds) == 1 else None

@@ -1,12 +1,12 @@
-"""What is generated: A to D, as token ids drawn by seed; ``tiny`` ones for tests.
+"""Workloads A to D, as token ids sampled by seed; ``TINY`` ones for tests.
 
     A   4 requests, prompts of 2, 12, 140 and 2 tokens, 50 new each
     B   32 requests, prompts of 5, 20, 60 or 200 tokens, 50 new each
     C   64 requests, prompts as in B, 10 to 200 new each, in a budget of four slabs of 1,024
     D   64 requests, prompts of 128 or 512 tokens, 256 new each; on GPUs, or when asked for
 
-In A, B and D everybody has room at once in every arm; in C most wait. D decodes for 64 requests at
-a time, which is where a GPU should be busy reading.
+In A, B and D all requests fit concurrently in every arm; in C most wait. D decodes 64 concurrent
+requests, which should be limited by the memory bandwidth of a GPU.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from experiment.events import ModelPrepared, WorkloadReady, WorkloadRequest
 
 NAMES = ("A", "B", "C")
-ON_GPU = ("D",)  # beside them where there is one
-# Without any, each request that is admitted too early sends another one back, to be computed again.
-# Transformers' continuous batching holds back 15 % by itself.
+ON_GPU = ("D",)  # added on a GPU
+# Without a watermark, requests admitted too early preempt others. Transformers' continuous batching
+# reserves 15 %.
 _HELD_BACK = 1 / 8
 
 
@@ -28,12 +28,12 @@ class Workload:
     """Lengths of the requests, and the budget in slabs.
 
     Attributes:
-        prompts: prompt lengths in tokens; as many requests have each of them.
-        count: requests; where there are more than ``prompts``, their order is drawn by the seed.
-        new: the least and the most new tokens of a request, drawn evenly between them.
-        slabs: None: one for each request.
-        watermark: the share of the blocks that waiting requests may not take, so that running ones
-            can grow; slabs, which hold a whole request, need none.
+        prompts: prompt lengths in tokens, each of equally many requests.
+        count: requests; if more than ``prompts``, their order is shuffled by seed.
+        new: minimum and maximum new tokens of a request, sampled uniformly.
+        slabs: budget; None: one for each request.
+        watermark: share of the blocks reserved for running requests. Slabs need none, because they
+            hold a whole request.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Workload:
     watermark: float = 0.0
 
     def watermark_blocks(self, block_size: int) -> int:
-        """That share of the budget, in whole blocks."""
+        """The watermark in whole blocks."""
         return int(self.watermark * (self.slabs or 0) * self.max_length // block_size)
 
     def lengths(self, draw: random.Random) -> list[tuple[int, int]]:
@@ -74,7 +74,7 @@ TINY = (
 
 
 def requests_of(workload: Workload, model: ModelPrepared, seed: int) -> list[WorkloadRequest]:
-    """The requests; the same for the same seed and vocabulary, whatever else is run."""
+    """Requests of a workload, determined by seed and vocabulary."""
     draw = random.Random(f"{workload.name}{seed}")  # noqa: S311 - no secret, a workload
     return [
         WorkloadRequest(
@@ -88,7 +88,7 @@ def requests_of(workload: Workload, model: ModelPrepared, seed: int) -> list[Wor
 
 
 def ready(workload: Workload, model: ModelPrepared, block_size: int, seed: int) -> WorkloadReady:
-    """The workload as every arm is given it."""
+    """The event with the workload's requests and budget, for all arms."""
     requests = requests_of(workload, model, seed)
     slabs = workload.slabs or len(requests)
     return WorkloadReady(

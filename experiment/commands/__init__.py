@@ -1,1 +1,1 @@
-"""The commands: words to calls, and exit codes."""
+"""Commands of the command line, and exit codes."""

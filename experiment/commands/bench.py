@@ -1,4 +1,4 @@
-"""``bench``: measures the engines against each other, or shows what was measured."""
+"""``bench``: compare the engines by measurement, or show recorded results."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ OPTIONS = {
 
 
 def bench(words: list[str], t: Translator) -> int:
-    """Measure and show; or show a file; or write its tables into a page. A benchmark is no gate.
+    """Measure and show; show a file; or write its tables into a page.
 
     Raises:
-        UserError: something in the command, the model or the device must be mended.
+        UserError: invalid command, model or device.
     """
     asked = parse(make_parser(t, "bench", OPTIONS), words)
     from experiment.bench.data import read_data
@@ -91,14 +91,14 @@ def _measure(options: Options, console: BenchConsole) -> int:
 
 
 def options_of(asked: argparse.Namespace, out: Path, lang: str = "en") -> Options:
-    """What the words ask for.
+    """Convert parsed words to options.
 
     Raises:
-        UserError: a value that does not fit.
+        UserError: invalid value.
     """
     if asked.vllm_python:
         os.environ[VLLM_PYTHON] = asked.vllm_python
-    return Options.asked(
+    return Options.create(
         out,
         workloads=_workloads(asked.workloads),
         arms=None if asked.arms is None else expand_arms(_parts(asked.arms)),

@@ -1,4 +1,4 @@
-"""``calibrate``: the time of a step, fitted to a recorded run, and how far that is off."""
+"""``calibrate``: fit a model of step times to a recorded run, and report its error."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ OPTIONS = {
 
 
 def calibrate(arguments: list[str], t: Translator) -> int:
-    """Run the command; returns the exit code.
+    """Run the command; return the exit code.
 
     Raises:
-        UserError: a word does not fit, or there is no record to fit to.
+        UserError: invalid argument, or no record to fit.
     """
     options = parse(make_parser(t, "calibrate", OPTIONS), arguments)
     if words.shows_list(options, t):

@@ -1,4 +1,4 @@
-"""What a run comes to against a baseline and a gate: shown, written, an exit code."""
+"""Check a run against a baseline and a gate: print, write, return an exit code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiment.compare.checks import Checks
-from experiment.compare.gate import Judged
+from experiment.compare.gate import GateResult
 from experiment.compare.results import Comparison, Side
 from experiment.compare.sides import compare_sides
 from experiment.text.errors import ExitCode
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 def check_run(
     directory: Path, side: Side, checks: Checks, code: int, lang: str, ascii_only: bool
 ) -> int:
-    """Compare a run, which is ``side``, with its baseline, judge its gate, and say so.
+    """Compare the run ``side`` with its baseline, and judge its gate.
 
-    Returns ``code`` where the run itself went wrong, else whether the gate holds.
+    Returns the exit code of the gate, or ``code`` if the run itself failed.
     """
     from experiment.report.console.compare import CompareConsole
 
@@ -35,7 +35,7 @@ def show_comparison(directory: Path, comparison: Comparison, console: CompareCon
     """Print a comparison and write its reports.
 
     Raises:
-        UserError: they cannot be written.
+        UserError: files cannot be written.
     """
     from experiment.report.files.write import write_listed
     from experiment.report.pages.compare import compare_reports
@@ -46,11 +46,10 @@ def show_comparison(directory: Path, comparison: Comparison, console: CompareCon
 
 
 def judge_gate(checks: Checks, side: Side, console: CompareConsole) -> int:
-    """Judge the limits, if there are any, print the table and hand it to a CI job that asks.
+    """Judge the limits, if any; print the table and add it to the summary of a CI job.
 
     Raises:
-        UserError: a file of either run was changed after it was written, or the summary of the CI
-            job cannot be written.
+        UserError: a file of either run was changed, or the summary of the CI job cannot be written.
     """
     from experiment.report.files.markup import summarise_job
     from experiment.report.files.tables_markdown import gate_markdown
@@ -63,6 +62,6 @@ def judge_gate(checks: Checks, side: Side, console: CompareConsole) -> int:
     return gate_code(judged)
 
 
-def gate_code(judged: list[Judged]) -> int:
-    """Passed only where every limit did."""
+def gate_code(judged: list[GateResult]) -> int:
+    """Exit code of a gate: OK only if every limit passed."""
     return ExitCode.OK if all(one.verdict == "passed" for one in judged) else ExitCode.GATE

@@ -1,8 +1,8 @@
-"""``claims``: runs the experiments that common claims are judged by, and prints the verdicts.
+"""``claims``: run the experiments that judge common claims, and print the verdicts.
 
 claims ─► out/capacity  out/context ... ─► read again ─► table, claims.json
-          what is there already is used if it is whole, sound and the run that would be made now;
-          else it stays as it is, and out/capacity-2 is run beside it
+          an existing run is reused if it is complete, undamaged and of the same config;
+          otherwise it is kept, and out/capacity-2 is run
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from experiment.commands.parser import make_parser, parse
 from experiment.config.reading import load_config, parse_assignment
@@ -31,15 +31,14 @@ from experiment.text.messages import Message
 if TYPE_CHECKING:
     from experiment.report.console.claims import ClaimsConsole
 
-_Told = TypeVar("_Told", Config, Message)
 OPTIONS = {"--quick": None, "--yes": None, "--set+": "KEY=VALUE", "--out": "DIR"}
 
 
 def claims(words: list[str], t: Translator) -> int:
-    """Run what is missing and judge every claim; a claim that is not shown is no failure.
+    """Run missing experiments and judge every claim; a claim that is not shown is no failure.
 
     Raises:
-        UserError: a value that does not fit, or a directory that cannot be written.
+        UserError: invalid value, or a directory that cannot be written.
     """
     options = parse(make_parser(t, "claims", OPTIONS), words)
     directory = Path(options.out) if options.out else default_directory("claims-")
@@ -57,10 +56,10 @@ def _judge_all(
     options: argparse.Namespace,
     console: ClaimsConsole,
 ) -> int:
-    """Run what is missing in a directory, then judge by all that is there.
+    """Run missing experiments in a directory, then judge all.
 
-    The exit code is the gravest of all experiments: 5, a directory that takes no more, before 3,
-    figures that cannot be believed, before 2, one that did not begin.
+    Returns the largest exit code of the experiments: 5 (cannot write), 3 (incomplete figures), 2
+    (not started).
     """
     began, t = time.monotonic(), console.t
     code = int(ExitCode.OK)
@@ -104,15 +103,15 @@ def _config(name: str, options: argparse.Namespace) -> Config:
 
 
 def _run(config: Config, out: Path, options: argparse.Namespace, t: Translator) -> int:
-    """One experiment into its own directory; returns its exit code."""
-    from experiment.commands.lead import RunOptions, lead
+    """Run one experiment in its own directory; return its exit code."""
+    from experiment.commands.walkthrough import RunOptions, run_walkthrough
 
     how = RunOptions(
         lang=t.lang, yes=True, quiet=True, ascii=options.ascii, out=out,
         command=tuple(sys.argv[1:]), nested=True,
     )  # fmt: skip
     try:
-        return lead(config, how)
+        return run_walkthrough(config, how)
     except UserError as error:
         print(t("error.prefix") + t.message(error.text), file=sys.stderr)
         return error.exit_code
@@ -127,10 +126,10 @@ def _write(
 ) -> list[Path]:
     from experiment.report.files.tables_markdown import summarise
     from experiment.report.files.write import write_listed
-    from experiment.report.pages.claims import claims_reports, claims_told
+    from experiment.report.pages.claims import claims_reports, claims_text
 
     data = claims_data(judged, places)
     runs = {name: run.name for name, run in places.items() if (run / "report.html").exists()}
     files = write_listed(directory, claims_reports(judged, notes, runs, data, t.lang), t.lang)
-    summarise(claims_told(t, judged, notes, runs))
+    summarise(claims_text(t, judged, notes, runs))
     return files

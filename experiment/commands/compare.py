@@ -1,4 +1,4 @@
-"""``compare``: two runs side by side; a run against a baseline or a gate; a new baseline."""
+"""``compare``: compare two runs, check a run against a baseline or gate, write a baseline."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ OPTIONS = {
 
 
 def compare(words: list[str], t: Translator) -> int:
-    """Compare, judge, write; 4 where a gate does not hold.
+    """Run the command; return the exit code, 4 if a gate fails.
 
     Raises:
-        UserError: the words do not name what can be compared.
+        UserError: invalid arguments.
     """
     options = parse(make_parser(t, "compare", OPTIONS), words)
     paths = [Path(word) for word in options.run]
@@ -46,12 +46,12 @@ def compare(words: list[str], t: Translator) -> int:
         show_comparison(out, comparison, console)
     code = judge_gate(Checks(checks.baseline or left, checks.limits), right, console)
     if new is not None:
-        _renew(new, right, code, console)
+        _replace_baseline(new, right, code, console)
     return code
 
 
-def _renew(new: Path, side: Side, code: int, console: CompareConsole) -> None:
-    """A gate that was broken would hold the next time, were its baseline made of this run."""
+def _replace_baseline(new: Path, side: Side, code: int, console: CompareConsole) -> None:
+    """Write a new baseline, unless the gate failed: it would pass the next time."""
     if code == ExitCode.OK:
         console.baseline_written(new, write_baseline(new, side))
     else:
@@ -71,7 +71,7 @@ def _check_words(options: argparse.Namespace, paths: list[Path]) -> None:
 def _left(
     paths: list[Path], checks: Checks, new: Path | None, console: CompareConsole
 ) -> Side | None:
-    """What the run is compared with: the one before, the baseline, or the one to be replaced."""
+    """The left side: the first run, the baseline, or the baseline to replace."""
     if len(paths) == _TWO:
         return read_any(paths[0])
     if checks.baseline is None and new is not None and new.exists():
@@ -80,7 +80,7 @@ def _left(
 
 
 def _replaced(new: Path, console: CompareConsole) -> Side | None:
-    """None of one that cannot be read, which is why it is made again."""
+    """The baseline to replace; None if it cannot be read."""
     try:
         return read_baseline(new)
     except UserError as error:

@@ -1,4 +1,4 @@
-"""``gpucheck``: checks the engine on this machine's GPU, part by part, and packs an archive."""
+"""``gpucheck``: check the engine on this machine's GPU, and pack an archive of the results."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from experiment.text.errors import ExitCode, user_error
 if TYPE_CHECKING:
     from experiment.report.console.gpucheck import GpuCheckConsole
 
-MINUTES, _MOST_MINUTES = 8.0, 60
+MINUTES, _MAX_MINUTES = 8.0, 60
 OPTIONS = {"--out": "DIR", "--minutes": "N", "--markdown": "FILE"}
 
 
 def gpucheck(words: list[str], t: Translator) -> int:
-    """Run every part and write what it found; or list a GPU in a Markdown page.
+    """Run all parts and write the results; or list a GPU in a Markdown page.
 
-    Interrupted, it writes the parts that had ended.
+    If interrupted, finished parts are written.
 
     Raises:
-        UserError: a value that does not fit, or files that cannot be read or written.
+        UserError: invalid value, or files that cannot be read or written.
     """
     options = parse(make_parser(t, "gpucheck", OPTIONS), words)
     from experiment.report.console.gpucheck import GpuCheckConsole
@@ -35,7 +35,7 @@ def gpucheck(words: list[str], t: Translator) -> int:
     console = GpuCheckConsole(t.lang, options.ascii)
     if options.markdown is not None:
         return _list_gpu(options, console)
-    minutes = number("--minutes", options.minutes, above=0, most=_MOST_MINUTES)
+    minutes = number("--minutes", options.minutes, above=0, most=_MAX_MINUTES)
     check_installed()
     with run_directory(Path(options.out) if options.out else None, "gpucheck-") as directory:
         return _check(directory, minutes or MINUTES, console)

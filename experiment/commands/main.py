@@ -1,7 +1,7 @@
-"""Words on the command line → a Config and a call. Exit codes are those of docs/commands.md.
+"""Entry point of the command line; docs/commands.md lists the exit codes.
 
-Help and errors are in the user's language, so argparse only splits the words: every value is
-taken as text and checked by :mod:`experiment.config.schema`, which knows how to say what is wrong.
+Help and errors are in the user's language, so argparse only splits the words. Values are validated
+by :mod:`experiment.config.schema`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from experiment.text import LANGUAGES, Translator, detect_language
 from experiment.text.errors import ExitCode, UserError, unknown, user_error
 
 Command = Callable[[list[str], Translator], int]
-# Why nobody can even say whether something of a name is there.
+# Errors of looking up a path that is too long or not accessible.
 _NO_NAMES = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the program; returns its exit code. Errors a person can mend are one line."""
+    """Run the program; return its exit code. User errors are printed in one line."""
     words = list(arguments)
     reopen_closed_fds()
     lang = _language(words)
@@ -40,38 +40,38 @@ def main(arguments: Sequence[str]) -> int:
     lost: list[OSError] = []
     try:
         with interrupts, ignore_broken_pipe(lost), shared_budget():
-            code = _answer(words, Translator(lang))
-    except KeyboardInterrupt:  # in its last moment
+            code = _run_command(words, Translator(lang))
+    except KeyboardInterrupt:  # while exiting
         code = ExitCode.INTERRUPTED
-    except SystemExit:  # a help text was printed
+    except SystemExit:  # after --help or --version
         if not lost:
             raise
         code = ExitCode.OK
     if lost:
         error = unwritable(Path("stdout"), lost[0])
-        with ignore_broken_pipe():  # errors may be led there as well
-            _complain(Translator(lang), error)
+        with ignore_broken_pipe():  # stderr may be the same pipe
+            _print_error(Translator(lang), error)
         code = code or error.exit_code
-    # A command that keeps what it has found says that it was ended, and not by which signal.
+    # Commands return INTERRUPTED for any signal.
     return (interrupts.exit_code or code) if code in ExitCode.ENDED else code
 
 
-def _answer(words: list[str], t: Translator) -> int:
-    """Do what the words say; whatever a person can mend is one line."""
+def _run_command(words: list[str], t: Translator) -> int:
+    """Run the command; print a user error in one line."""
     try:
         _check_words(words)
         if not is_writable(home_cache()):  # Matplotlib would print two lines
             os.environ.setdefault("MPLCONFIGDIR", str(cache_directory() / "matplotlib"))
         return _dispatch(words, t)
     except UserError as error:
-        _complain(t, error)
+        _print_error(t, error)
         return error.exit_code
     except OSError as error:
-        # Names that a person gave are looked for in many places.
+        # Paths from the command line are looked up in many places.
         if error.errno not in _NO_NAMES or error.filename is None:
             raise
         wrong = user_error("error.bad_name", path=str(error.filename), why=os_reason(error))
-        _complain(t, wrong)
+        _print_error(t, wrong)
         return wrong.exit_code
     except KeyboardInterrupt:
         print(t("error.interrupted"), file=sys.stderr)
@@ -79,10 +79,10 @@ def _answer(words: list[str], t: Translator) -> int:
 
 
 def _check_words(words: Sequence[str]) -> None:
-    """Names of other bytes than UTF-8 could be read, but written into no record and no page.
+    """Refuse words that are not UTF-8, which cannot be written to a record or page.
 
     Raises:
-        UserError: there is one.
+        UserError: a word is not UTF-8.
     """
     for word in words:
         try:
@@ -101,28 +101,28 @@ def _dispatch(words: list[str], t: Translator, asked: bool = False) -> int:
         command = "sweep" if sweep else "run"
     if command not in COMMANDS:
         raise unknown("command", command, (*COMMANDS, *config_names(), "--help"))
-    if command == "run" and not asked and _asks_for_nothing(words):
+    if command == "run" and not asked and _needs_menu(words):
         return _from_menu(words, t)
-    # A module of its name is imported when a command is given.
+    # Each command is a function in a module of the same name.
     handler: Command = getattr(import_module(f"experiment.commands.{command}"), command)
     return handler(words, t)
 
 
-def _asks_for_nothing(words: Sequence[str]) -> bool:
-    """Whether a person sits at a terminal and has not said what to run."""
+def _needs_menu(words: Sequence[str]) -> bool:
+    """Whether to show the menu: an interactive terminal, and no words about what to run."""
     rest = iter(words)
-    said = [
+    others = [
         word
         for word in rest
         if word not in ("--ascii", "--details")
         and not word.startswith("--lang=")
         and not (word == "--lang" and next(rest, None))
     ]
-    return not said and sys.stdin.isatty() and sys.stdout.isatty() and not os.environ.get("CI")
+    return not others and sys.stdin.isatty() and sys.stdout.isatty() and not os.environ.get("CI")
 
 
 def _from_menu(words: list[str], t: Translator) -> int:
-    """Run what is chosen from the menu, as if it had been typed."""
+    """Run the command chosen from the menu."""
     from experiment.commands.menu import choose
 
     chosen = choose(t)
@@ -135,7 +135,7 @@ def _from_menu(words: list[str], t: Translator) -> int:
 
 
 def _asked_language(words: Sequence[str]) -> str | None:
-    """Value of ``--lang``, looked for before anything else: help and errors need it."""
+    """Value of ``--lang``, found before parsing because help and errors need it."""
     for index, word in enumerate(words):
         if word == "--lang" and index + 1 < len(words):
             return words[index + 1]
@@ -154,15 +154,15 @@ def _language(words: Sequence[str]) -> str:
         _prepare_streams(detected, explicit=False)
         choices = ", ".join((*LANGUAGES, "auto"))
         error = user_error("error.not_a_choice", config_key="--lang", value=asked, choices=choices)
-        _complain(t, error)
+        _print_error(t, error)
         sys.exit(ExitCode.USAGE)
     if detected == "zh" and not _can_encode(sys.stdout, "显存"):
-        return "en"  # nobody asked for Chinese, and this terminal cannot show it
+        return "en"  # the terminal cannot show Chinese
     return detected
 
 
 def _prepare_streams(lang: str, *, explicit: bool) -> None:
-    """No character may end the program because a terminal cannot show it."""
+    """Replace characters that a terminal cannot show, instead of raising."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is None:
@@ -179,5 +179,5 @@ def _can_encode(stream: Any, text: str) -> bool:
     return True
 
 
-def _complain(t: Translator, error: UserError) -> None:
+def _print_error(t: Translator, error: UserError) -> None:
     print(t("error.prefix") + t.message(error.text), file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The experiments as a list, and the menu of a person at a terminal who asked for nothing."""
+"""List of the experiments, and the interactive menu."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from experiment.text import Translator
 from experiment.text.errors import UserError
 from kvsim.traces.generate import PRESETS
 
-_DIGITS = 9  # of thousands Python makes no number
+_DIGITS = 9  # Python refuses to convert thousands of digits
 _LEAVE = ("q", "quit", "exit")
 _QUICK = {"": True, "quick": True, "f": False, "full": False}
-# What the two questions about a model ask, with an answer for whoever has none.
+# Options that the menu asks for, with defaults.
 _MODEL = {"--model": "llama-3.1-8b", "--gpu": "rtx-4090", "--gpus": "1"}
 _PLAN = {**_MODEL, "--prompt-tokens": "1000", "--new-tokens": "300"}
 _SIMULATE = {"--trace": "sharegpt-like", **_MODEL}
@@ -32,7 +32,7 @@ def _trace(name: str) -> None:
         raise unknown_trace(name)
 
 
-# What checks a name; the other values are whole numbers.
+# Validation of names; other values are integers.
 _NAMES: dict[str, Callable[[str], object]] = {
     "--model": model_of,
     "--gpu": gpu_of,
@@ -41,20 +41,20 @@ _NAMES: dict[str, Callable[[str], object]] = {
 
 
 def shipped() -> list[tuple[str, Path]]:
-    """Names of the experiments and the configs that they have here."""
+    """Names of the experiments and paths of their configs."""
     paths = [(name, CONFIGS / f"{name}.toml") for name in EXPERIMENTS]
     return [(name, path) for name, path in paths if path.exists()]
 
 
 def list_experiments(t: Translator) -> None:
-    """Print a line for each experiment: its name and what it asks."""
+    """Print the name and question of each experiment."""
     for name, _ in shipped():
         print(f"{name:<{_width()}}{t(_key(name))}")
     print(t("experiments.command", program=" ".join(program())))
 
 
 def list_families(t: Translator) -> None:
-    """Print a line for each family of models: whether it runs, and why not."""
+    """Print whether each family of models is supported, and why not."""
     rows = families()
     wide = max(len(row.family) for row in rows) + 2
     width = get_terminal_size((1_000, 24)).columns  # a row stays on one line in a pipe
@@ -66,7 +66,7 @@ def list_families(t: Translator) -> None:
 
 
 def choose(t: Translator) -> tuple[str, ...] | None:
-    """Ask what to run: the words of a command line, none for the walkthrough; None: leave."""
+    """Show the menu; return the words of a command line, or None to leave."""
     names = [name for name, _ in shipped()]
     print(t("menu.head"))
     print(f"  0  {t('menu.walkthrough')}")
@@ -75,27 +75,27 @@ def choose(t: Translator) -> tuple[str, ...] | None:
     for letter, key in (("f", "menu.plan"), ("t", "menu.simulate"), ("r", "menu.report")):
         print(f"  {letter}  {t(key)}")
     while True:
-        said = _ask(t("menu.ask"))
-        if said in _LEAVE:
+        answer = _ask(t("menu.ask"))
+        if answer in _LEAVE:
             return None
-        if said in ("", "0"):
+        if answer in ("", "0"):
             return ()
-        if said == "f":
-            return _command(t, "plan", _PLAN)
-        if said == "t":
-            return _command(t, "simulate", _SIMULATE)
-        if said == "r":
+        if answer == "f":
+            return _ask_values(t, "plan", _PLAN)
+        if answer == "t":
+            return _ask_values(t, "simulate", _SIMULATE)
+        if answer == "r":
             print(_last_report(t))
             return None
-        if said.isdecimal() and len(said) < _DIGITS and 0 < int(said) <= len(names):
-            said = names[int(said) - 1]
-        if said in names:
-            return _sized(t, said)
+        if answer.isdecimal() and len(answer) < _DIGITS and 0 < int(answer) <= len(names):
+            answer = names[int(answer) - 1]
+        if answer in names:
+            return _ask_size(t, answer)
         print(t("menu.again", n=len(names)))
 
 
-def _sized(t: Translator, name: str) -> tuple[str, ...] | None:
-    """An experiment in the size that is asked for."""
+def _ask_size(t: Translator, name: str) -> tuple[str, ...] | None:
+    """Ask for the size of an experiment; return its words, or None to leave."""
     while (size := _ask(t("menu.size"))) not in _QUICK:
         if size in _LEAVE:
             return None
@@ -103,47 +103,47 @@ def _sized(t: Translator, name: str) -> tuple[str, ...] | None:
     return (name, "--quick") if _QUICK[size] else (name,)
 
 
-def _command(t: Translator, command: str, values: Mapping[str, str]) -> tuple[str, ...] | None:
-    """A command with a value for each option, that of ``values`` where none is named."""
+def _ask_values(t: Translator, command: str, values: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Ask for the value of each option, with defaults in ``values``; None: leave."""
     words = [command]
     for flag, value in values.items():
-        said = _value(t, flag, value)
-        if said is None:
+        answer = _ask_value(t, flag, value)
+        if answer is None:
             return None
-        words += [flag, said]
+        words += [flag, answer]
     if command == "simulate":
         is_preset = words[words.index("--trace") + 1] in PRESETS
         words += ["--policy", "all", *(("--rate", "10") if is_preset else ())]
     return tuple(words)
 
 
-def _value(t: Translator, flag: str, value: str) -> str | None:
-    """A value that the command takes, asked for until it is one; None: leave."""
+def _ask_value(t: Translator, flag: str, value: str) -> str | None:
+    """Ask for a value until it is valid; None: leave."""
     question = t(f"menu.value_{flag.removeprefix('--').replace('-', '_')}", value=value)
-    while (said := _ask(question, True) or value).lower() not in _LEAVE:
+    while (answer := _ask(question, True) or value).lower() not in _LEAVE:
         try:
             if flag in _NAMES:
-                _NAMES[flag](said)
+                _NAMES[flag](answer)
             else:
-                whole(flag, said)
+                whole(flag, answer)
         except UserError as error:
             print(t("error.prefix") + t.message(error.text))
         else:
-            return said
+            return answer
     return None
 
 
 def _last_report(t: Translator) -> str:
-    """Where the newest report lies."""
-    found = Path("reports").glob("*/report.html")
-    newest = max(found, key=lambda path: path.stat().st_mtime, default=None)
+    """Message with the path of the newest report."""
+    reports = Path("reports").glob("*/report.html")
+    newest = max(reports, key=lambda path: path.stat().st_mtime, default=None)
     return t("menu.no_report") if newest is None else f"{t('brief.report')} {newest}"
 
 
 def _ask(question: str, as_typed: bool = False) -> str:
-    """In small letters unless ``as_typed``; digits as wide as Chinese signs are digits.
+    """Read an answer, in lower case unless ``as_typed``; full-width characters are normalised.
 
-    The input's end is a leave.
+    The end of input means leave.
     """
 
     def read() -> str:
@@ -154,8 +154,8 @@ def _ask(question: str, as_typed: bool = False) -> str:
             return _LEAVE[0]
 
     print(question, end=" ", flush=True)
-    said = unicodedata.normalize("NFKC", read_answer(read)).strip()
-    return said if as_typed else said.lower()
+    answer = unicodedata.normalize("NFKC", read_answer(read)).strip()
+    return answer if as_typed else answer.lower()
 
 
 def _key(name: str) -> str:

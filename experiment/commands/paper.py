@@ -1,4 +1,4 @@
-"""``paper``: the PagedAttention paper's numbers beside ours, with verdicts."""
+"""``paper``: compare the PagedAttention paper's numbers with ours."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ OPTIONS = {"--seeds": "N|A,B,...", "--out": "DIR"}
 
 
 def paper(words: list[str], t: Translator) -> int:
-    """Check every claim; non-zero when one is outside of its tolerance.
+    """Check every claim; return non-zero if one is outside its tolerance.
 
-    Interrupted, it shows and writes what was checked until then, and says how much that is.
+    If interrupted, the claims checked so far are shown and written.
 
     Raises:
-        UserError: seeds that are none, or files that cannot be written.
+        UserError: invalid seeds, or files that cannot be written.
     """
     options = parse(make_parser(t, "paper", OPTIONS), words)
     seeds = parse_seeds(options.seeds or DEFAULT_SEEDS)
@@ -40,7 +40,7 @@ def paper(words: list[str], t: Translator) -> int:
 def _check(seeds: tuple[int, ...], directory: Path, console: PaperConsole) -> int:
     from experiment.report.files.tables_markdown import summarise
     from experiment.report.files.write import write_listed
-    from experiment.report.pages.paper import paper_reports, paper_told
+    from experiment.report.pages.paper import paper_reports, paper_text
     from kvsim.paper.result import check_paper
 
     lang = console.t.lang
@@ -50,7 +50,7 @@ def _check(seeds: tuple[int, ...], directory: Path, console: PaperConsole) -> in
         data = {"program": __version__} | result.to_json()
         try:
             files = write_listed(directory, paper_reports(data, lang), lang)
-            summarise(paper_told(console.t, data))
+            summarise(paper_text(console.t, data))
         finally:
             console.show(data)
     console.written(*files)
@@ -60,7 +60,7 @@ def _check(seeds: tuple[int, ...], directory: Path, console: PaperConsole) -> in
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """``5``: the seeds 0 to 4; ``7,8,9``: those.
+    """Parse a number of seeds (``5``: 0 to 4) or a list of seeds (``7,8,9``).
 
     Raises:
         UserError: neither.

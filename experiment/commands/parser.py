@@ -1,7 +1,6 @@
-"""Splits command lines into words: one parser for every command, in the user's language.
+"""Parsers of all commands, in the user's language.
 
-argparse only splits: every value is taken as text and checked by whoever knows how to say what is
-wrong with it.
+argparse only splits the words; values are text and validated later, with better messages.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from experiment.report.console.wrap import wrap
 from experiment.text import Translator
 from experiment.text.errors import unknown, user_error
 
-# Each is a function in a module of its name.
+# Each is a function in a module of the same name.
 COMMANDS = (
     "run", "render", "selfcheck", "simulate", "plan", "paper", "calibrate", "sweep", "claims",
     "bench", "compare", "gpucheck",
@@ -31,11 +30,11 @@ _SHORT = {"--yes": "-y", "--quiet": "-q"}
 def make_parser(
     t: Translator, command: str, options: Mapping[str, str | None] | None = None
 ) -> argparse.ArgumentParser:
-    """A parser with the options that every command has, and its own.
+    """Create a parser with common options and those of the command.
 
     Args:
-        options: what the value of each is called; None: it has none. ``+`` behind a name: it may
-            be given again and again. A name without dashes is a word, or with ``*`` all of them.
+        options: metavariable by name; None: a flag without value. ``+`` after a name: repeatable.
+            A name without dashes is a positional argument, with ``*`` any number of them.
     """
     parser = _Parser(
         prog=_program() if command == "run" else f"{_program()} {command}",
@@ -70,7 +69,7 @@ def make_parser(
 
 
 def _help(t: Translator, command: str, name: str) -> str:
-    """What an option of a command does; options of the simulator may be called as others are."""
+    """Help of an option; options of the simulator may share names with others."""
     keys = [f"help.{command}_{name}", f"help.{name}", f"help.sim.{name}"]
     if command in _SIMULATOR:
         keys = [f"help.sim.{command}_{name}", keys[2], keys[1]]
@@ -78,12 +77,12 @@ def _help(t: Translator, command: str, name: str) -> str:
 
 
 def _program() -> str:
-    """The command of an installation, or the front door of a clone."""
+    """Name of the installed command, or of the script in a clone."""
     return program()[-1]
 
 
 class _Parser(argparse.ArgumentParser):
-    """Raises instead of printing English and leaving."""
+    """Parser that raises instead of printing and exiting."""
 
     def error(self, message: str) -> NoReturn:
         raise argparse.ArgumentError(None, message)
@@ -96,7 +95,7 @@ def _formatter(t: Translator) -> type[argparse.HelpFormatter]:
 
         def __init__(self, prog: str, **kwargs: Any) -> None:
             super().__init__(prog, max_help_position=30, **kwargs)
-            # argparse counts characters, of which a Chinese one takes two cells.
+            # argparse counts characters; a Chinese one is two cells wide.
             self._width -= cell_len(t("help.usage")) - len(t("help.usage"))
 
         def _split_lines(self, text: str, width: int) -> list[str]:
@@ -114,7 +113,7 @@ def _formatter(t: Translator) -> type[argparse.HelpFormatter]:
     return Formatter
 
 
-# Options of vLLM and its benchmarks, and what they are here: the first that the command has.
+# Options of vLLM and its benchmarks, and our equivalents; the first that the command has is used.
 _VLLM = {
     "tp": ("--gpus",),
     "tensor-parallel-size": ("--gpus",),
@@ -134,15 +133,15 @@ _VLLM = {
 
 
 def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
-    """Options of a command.
+    """Parse the options of a command.
 
     Raises:
-        UserError: an unknown option, one without its value, a stray word.
+        UserError: unknown option, missing value, or extra word.
     """
     try:
         options, rest = parser.parse_known_args(words)
     except argparse.ArgumentError as error:
-        # All values are texts, so what is left to be wrong is their number.
+        # All values are text, so only their number can be wrong.
         raise user_error("error.flag_value", flag=error.argument_name or " ".join(words)) from error
     if rest:
         word = rest[0].split("=")[0]
@@ -162,5 +161,5 @@ def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Nam
 
 
 def attribute(flag: str) -> str:
-    """Where argparse keeps the value of a flag."""
+    """Attribute of argparse's namespace for a flag."""
     return flag.removeprefix("--").replace("-", "_")

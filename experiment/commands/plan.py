@@ -1,4 +1,4 @@
-"""``plan``: what fits a model, a GPU and lengths of requests, in sentences, a table, arguments."""
+"""``plan``: recommend a configuration for a model, a GPU and lengths of requests."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ OPTIONS = {
 
 
 def plan(arguments: list[str], t: Translator) -> int:
-    """Run the command; returns the exit code.
+    """Run the command; return the exit code.
 
     Raises:
-        UserError: a word does not fit, or nothing does.
+        UserError: invalid argument, or no configuration fits.
     """
     options = parse(make_parser(t, "plan", OPTIONS), arguments)
     if words.shows_list(options, t):
@@ -68,7 +68,7 @@ def _check_out(given: str | None) -> None:
     """Refuse to overwrite a file that is no plan.
 
     Raises:
-        UserError: there is one.
+        UserError: the file exists and is no plan.
     """
     if given is None or not given.endswith(".html"):
         check_replaceable(given, "plan", "--out")
@@ -77,7 +77,7 @@ def _check_out(given: str | None) -> None:
 
 
 def _write(path: Path, data: dict[str, Any], lang: str) -> None:
-    """Write the plan as JSON, or as a page where the file is called so."""
+    """Write the plan as JSON, or as HTML for the suffix ``.html``."""
     if path.suffix == ".html":
         from experiment.report.pages.plan import plan_html
 

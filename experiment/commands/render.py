@@ -1,4 +1,4 @@
-"""``render``: writes the reports of an old run or simulation again."""
+"""``render``: write the reports of a recorded run or simulation again."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ OPTIONS = {"run": "RUN", "--details": None}
 
 
 def render(words: list[str], t: Translator) -> int:
-    """Run the command; returns the exit code.
+    """Run the command; return the exit code.
 
     Raises:
-        UserError: there is no run, it contradicts itself, or its files cannot be written.
+        UserError: no run, a contradictory record, or files that cannot be written.
     """
     options = parse(make_parser(t, "render", OPTIONS), words)
     if not options.run:

@@ -1,4 +1,4 @@
-"""``run``: the words of a run → a Config and how it is shown."""
+"""``run``: parse the options of a run, and start or resume it."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ OPTIONS = {
 
 
 def run(words: list[str], t: Translator) -> int:
-    """Measure and show a run, or what is missing of one; returns the exit code.
+    """Measure and show a run, or the missing part of one; return the exit code.
 
     Raises:
-        UserError: something is wrong before anything was measured, or a file cannot be written.
+        UserError: before anything was measured, or a file cannot be written.
     """
     options = parse(make_parser(t, "run", OPTIONS), words)
     from experiment.arms.launch import VLLM_PYTHON
-    from experiment.commands.lead import RunOptions, lead, resume
     from experiment.commands.menu import list_experiments, list_families
+    from experiment.commands.walkthrough import RunOptions, resume, run_walkthrough
     from experiment.compare.checks import read_checks
 
     if options.list is not None:
@@ -80,14 +80,14 @@ def run(words: list[str], t: Translator) -> int:
     if options.quick and config.experiment.name is None:
         raise user_error("error.quick_alone")
     if options.resume is None:
-        return lead(config, how)
+        return run_walkthrough(config, how)
     if options.out:
         raise user_error("error.resume.out")
     return resume(Path(options.resume), config if path else None, overrides, how)
 
 
 def _overrides(options: argparse.Namespace) -> dict[str, Any]:
-    """Dotted keys of the config: first ``--set``, then the flags."""
+    """Dotted keys of the config set by ``--set``, then by other flags."""
     values: dict[str, Any] = dict(parse_assignment(text) for text in options.set or ())
     if options.quick:
         values["experiment.size"] = "quick"
@@ -109,7 +109,7 @@ def _overrides(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _as_typed(error: UserError, options: argparse.Namespace) -> UserError:
-    """The error with the flag that was given in place of the key that it sets."""
+    """Replace a config key in an error by the flag that set it."""
     params = error.text.params
     for flag, (key, _) in _CONFIG_FLAGS.items():
         if params.get("config_key") == key and getattr(options, attribute(flag)) is not None:

@@ -1,4 +1,4 @@
-"""``selfcheck``: tests the instrument and prints what each check saw."""
+"""``selfcheck``: check the measuring instruments."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from experiment.text.errors import ExitCode
 
 
 def selfcheck(words: list[str], t: Translator) -> int:
-    """Print what each check saw against what was there; non-zero when one failed.
+    """Print measured and actual values of each check; return non-zero if one failed.
 
     Raises:
-        UserError: the checks could not be made at all.
+        UserError: the checks could not be run.
     """
     options = parse(make_parser(t, "selfcheck"), words)
     check_installed()

@@ -1,4 +1,4 @@
-"""``simulate``: a trace under every policy, and the reports of it."""
+"""``simulate``: simulate a trace with several policies, and write the reports."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ OPTIONS = {
 
 
 def simulate(arguments: list[str], t: Translator) -> int:
-    """Run the command; returns the exit code.
+    """Run the command; return the exit code.
 
     Raises:
-        UserError: a word, the trace, the model or the memory does not fit.
+        UserError: invalid argument, trace, model or memory.
     """
     options = parse(make_parser(t, "simulate", OPTIONS), arguments)
     if words.shows_list(options, t):
@@ -45,15 +45,15 @@ def simulate(arguments: list[str], t: Translator) -> int:
 
 
 def _measure(question: Question, head: dict[str, Any], directory: Path, console: Any) -> int:
-    found = Found()
+    results = Found()
     try:
         console.show_question(head)
         with console.progress(parts_of(question)) as watcher:
-            run(question, watcher, found)
+            run(question, watcher, results)
     except KeyboardInterrupt:
-        if not found.cells:
+        if not results.cells:
             raise
-    data = recorded(head, found)
+    data = recorded(head, results)
     try:
         with shielded(), writing(directory, ExitCode.UNWRITABLE):  # it may have taken an hour
             write_simulation(directory, data)
@@ -64,9 +64,9 @@ def _measure(question: Question, head: dict[str, Any], directory: Path, console:
     except KeyboardInterrupt:
         console.warn(message("note.not_drawn", path=str(directory)))
         return ExitCode.INTERRUPTED
-    if found.interrupted:
+    if results.interrupted:
         return ExitCode.INTERRUPTED
-    return ExitCode.INCOMPLETE if found.failed else ExitCode.OK
+    return ExitCode.INCOMPLETE if results.failed else ExitCode.OK
 
 
 def _question(options: argparse.Namespace) -> Question:

@@ -1,4 +1,4 @@
-"""The options of the simulator's commands, and what they mean."""
+"""Options of the simulator's commands, and their conversion."""
 
 from __future__ import annotations
 
@@ -72,15 +72,15 @@ SWEEPS = {
     "--sample-counts": "N,...",
     "--capacities": "N,...",
 }
-MOST_CV = 1000.0
+MAX_CV = 1000.0
 DTYPES = ("float16", "bfloat16", "float32")
 
 
 def shows_list(options: argparse.Namespace, t: Translator) -> bool:
-    """Whether ``--list`` was given; then the list is printed.
+    """Print the list of ``--list``; return whether it was given.
 
     Raises:
-        UserError: no such list.
+        UserError: unknown list.
     """
     if options.list is None:
         return False
@@ -92,10 +92,10 @@ def shows_list(options: argparse.Namespace, t: Translator) -> bool:
 
 
 def check_needed(options: argparse.Namespace, *needed: str) -> None:
-    """Check that a model, a GPU and every option that is ``needed`` were given.
+    """Check that model, GPU and all options in ``needed`` were given.
 
     Raises:
-        UserError: a name is unknown, or options are missing: all of them are named.
+        UserError: unknown name, or missing options, which are all listed.
     """
     if options.model:
         model_of(options.model, size("--weights", options.weights))
@@ -106,7 +106,7 @@ def check_needed(options: argparse.Namespace, *needed: str) -> None:
 
 
 def sizes_of(options: argparse.Namespace) -> dict[str, Any]:
-    """Lengths of requests and blocks, and where the time of a step comes from.
+    """Maximum length, block size, and file of step times.
 
     Raises:
         UserError: a value does not fit.
@@ -119,7 +119,7 @@ def sizes_of(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def trace_of(options: argparse.Namespace) -> TraceOptions:
-    """The trace that was asked for.
+    """Options of the trace.
 
     Raises:
         UserError: a value does not fit.
@@ -138,7 +138,7 @@ def trace_of(options: argparse.Namespace) -> TraceOptions:
         source=options.trace,
         read=read_options(read),
         requests=whole("--requests", options.requests, most=MAX_REQUESTS),
-        cv=number("--cv", options.cv, most=MOST_CV),
+        cv=number("--cv", options.cv, most=MAX_CV),
         seed=whole("--seed", options.seed, 0) or 0,
         rate=per_second,
         factor=factor,
@@ -151,7 +151,7 @@ _TURNS: Sequence[str] = ("first", "all")
 
 
 def memory_of(options: argparse.Namespace) -> Memory:
-    """What was said of memory.
+    """Options of memory.
 
     Raises:
         UserError: a value does not fit.

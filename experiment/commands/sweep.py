@@ -1,4 +1,4 @@
-"""``sweep``: a grid of simulations, each cell a file, by processes or on a Ray cluster."""
+"""``sweep``: compute a grid of simulations, one file per cell, in processes or on Ray."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from experiment.report.console.display import Advance
     from experiment.report.console.sweep import SweepConsole
 
-_MOST_WORKERS = 4096
+_MAX_WORKERS = 4096
 OPTIONS = {
     "config": "CONFIG", "--set+": "AXIS=VALUES", "--out": "DIR", "--workers": "N",
     "--ray": "ADDRESS", "--list": "WHAT",
@@ -33,17 +33,17 @@ OPTIONS = {
 
 
 def sweep(words: list[str], t: Translator) -> int:
-    """Compute the cells that are missing, and summarise all of them.
+    """Compute missing cells, and summarise all.
 
     Raises:
-        UserError: the grid does not make cells, or nobody can compute them.
+        UserError: invalid grid, or no workers.
     """
     options = parse(make_parser(t, "sweep", OPTIONS), words)
     if shows_list(options, t):
         return ExitCode.OK
     if options.config is None and not options.set:
         raise user_error("error.sweep.no_config")
-    workers = whole("--workers", options.workers, most=_MOST_WORKERS) or os.cpu_count() or 1
+    workers = whole("--workers", options.workers, most=_MAX_WORKERS) or os.cpu_count() or 1
     cells = simulated.make_cells(simulated.read_grid(options.config, options.set or ()))
     directory = Path(options.out or f"reports/sweep-{_name(options.config)}")
     from experiment.report.console.sweep import SweepConsole
@@ -61,7 +61,7 @@ def _fill(
     ray: str | None,
     console: SweepConsole,
 ) -> int:
-    """Compute what is missing in a directory, and show all of it."""
+    """Compute the missing cells of a directory, and show all."""
 
     def progress(missing: int) -> AbstractContextManager[Advance]:
         console.begin(len(cells), missing, workers, ray)
@@ -78,7 +78,7 @@ def _fill(
     from experiment.report.pages.sweep import sweep_reports
 
     with evaluating(directory):
-        # A figure that is none shows when it is written.
+        # Invalid figures are detected when written.
         files = write_listed(directory, sweep_reports(rows, console.t.lang), console.t.lang)
         console.show(rows, files)
     return ExitCode.OK

@@ -1,4 +1,4 @@
-"""Texts of the command line → numbers, sizes and lists; what does not fit is said in one line."""
+"""Convert values of the command line to numbers, sizes and lists."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from experiment.text.sizes import parse_bytes, size_error
 
 T = TypeVar("T")
 # One request in eleven days.
-LEAST_RATE = 1e-6
-# Of tokens, requests, blocks: none that is meant comes near it, and arrays hold it.
+MIN_RATE = 1e-6
+# Limit of tokens, requests and blocks: fits int32 arrays.
 MOST = 2**31 - 1
 
 
 def whole(flag: str, text: str | None, least: int = 1, most: int = MOST) -> int | None:
-    """A whole number from ``least`` to ``most``; None where none was given.
+    """Parse an integer from ``least`` to ``most``; None if not given.
 
     Raises:
-        UserError: it is none, too small or too large.
+        UserError: no integer, or out of range.
     """
     if text is None:
         return None
     try:
         value = int(text.replace(",", "").replace("_", ""))
     except ValueError as error:
-        raise _not(flag, text, "error.kind.whole") from error
+        raise _not_a_kind(flag, text, "error.kind.whole") from error
     if value < least:
         raise user_error("error.limit_ge", config_key=flag, value=text[:60], limit=least)
     if value > most:
@@ -39,19 +39,19 @@ def whole(flag: str, text: str | None, least: int = 1, most: int = MOST) -> int 
 def number(
     flag: str, text: str | None, above: float | None = None, most: float | None = None
 ) -> float | None:
-    """A finite number above ``above`` and at most ``most``; without ``above`` at least 0.
+    """Parse a finite number above ``above`` (default: at least 0) and at most ``most``.
 
     Raises:
-        UserError: it is none, or out of range.
+        UserError: no number, or out of range.
     """
     if text is None:
         return None
     try:
         value = float(text)
     except ValueError as error:
-        raise _not(flag, text, "error.kind.number") from error
+        raise _not_a_kind(flag, text, "error.kind.number") from error
     if not math.isfinite(value):
-        raise _not(flag, text, "error.kind.number")
+        raise _not_a_kind(flag, text, "error.kind.number")
     if above is not None and value <= above:
         raise user_error("error.limit_gt", config_key=flag, value=text, limit=f"{above:g}")
     if above is None and value < 0:
@@ -62,10 +62,10 @@ def number(
 
 
 def size(flag: str, text: str | None, least: int = 1) -> int | None:
-    """Bytes such as ``12GiB``.
+    """Parse a size such as ``12GiB`` to bytes.
 
     Raises:
-        UserError: not a size, or too small.
+        UserError: no size, or too small.
     """
     if text is None:
         return None
@@ -79,10 +79,10 @@ def size(flag: str, text: str | None, least: int = 1) -> int | None:
 
 
 def choice(flag: str, text: str | None, choices: Sequence[str]) -> str | None:
-    """One of ``choices``.
+    """Check that a value is one of ``choices``.
 
     Raises:
-        UserError: it is none of them.
+        UserError: it is not.
     """
     if text is not None and text not in choices:
         raise user_error(
@@ -94,10 +94,10 @@ def choice(flag: str, text: str | None, choices: Sequence[str]) -> str | None:
 def several(
     flag: str, text: str | None, read: Callable[[str, str], T | None]
 ) -> tuple[T, ...] | None:
-    """Values between commas, each once, in the order in which they were given.
+    """Parse comma-separated values, without duplicates.
 
     Raises:
-        UserError: nothing between the commas, or whatever ``read`` raises.
+        UserError: an empty list, or from ``read``.
     """
     if text is None:
         return None
@@ -109,17 +109,17 @@ def several(
 
 
 def rate(flag: str, text: str | None) -> tuple[float | None, float | None]:
-    """Requests a second, or with an x at the end a factor: ``(rate, factor)``.
+    """Parse a rate in requests/s, or a factor with the suffix ``x``: ``(rate, factor)``.
 
     Raises:
-        UserError: not a number above 0.
+        UserError: no positive number.
     """
     if text is None:
         return None, None
     if text.lower().endswith("x"):
-        return None, number(flag, text[:-1], above=LEAST_RATE, most=1 / LEAST_RATE)
-    return number(flag, text, above=LEAST_RATE), None
+        return None, number(flag, text[:-1], above=MIN_RATE, most=1 / MIN_RATE)
+    return number(flag, text, above=MIN_RATE), None
 
 
-def _not(flag: str, text: str, kind: str) -> Exception:
+def _not_a_kind(flag: str, text: str, kind: str) -> Exception:
     return user_error("error.not_a_kind", config_key=flag, value=text[:60], kind=message(kind))

@@ -1,1 +1,1 @@
-"""Two runs side by side, baselines of counted figures, and gates on them."""
+"""Compare two runs; baselines of counted figures, and gates on them."""

@@ -1,8 +1,8 @@
-"""Baselines: the counted figures of a run, as a small file that is kept and reviewed.
+"""Baselines: the counted figures of a run, in a small file for version control.
 
 { "kind", "format"         what it is
   "from"                   the run, when and with which command it was made
-  "machine", "versions", "model", "models", "config", "requests"      to tell what has changed
+  "machine", "versions", "model", "models", "config", "requests"      to report changes
   "figures" }              one line each: id → number
 """
 
@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from experiment.analysis.experiment_results import Number
 from experiment.compare.facts import read_side
-from experiment.compare.names import named
+from experiment.compare.names import parse_id
 from experiment.compare.results import Figure, Side
 from experiment.compare.sides import check_config, is_finite
 from experiment.config.reading import MAX_CONFIG_BYTES
@@ -29,7 +29,7 @@ from experiment.text.messages import message
 
 FORMAT = 1
 KIND = "pagedkv-baseline"
-# Whole texts: the digest of the requests says whether they are the same.
+# Long texts, which the digest of the requests covers.
 _LEFT_OUT = ("workload.prompts",)
 
 
@@ -73,7 +73,7 @@ def read_baseline(path: Path) -> Side:
     """Read a baseline.
 
     Raises:
-        UserError: it is missing, no baseline, of another format, or names an unknown metric.
+        UserError: the file is missing, no baseline, of another format, or has an unknown metric.
     """
     data = _json(path)
     if not isinstance(data, dict) or data.get("kind") != KIND:
@@ -85,7 +85,7 @@ def read_baseline(path: Path) -> Side:
     try:
         file = _File.model_validate({**data, "origin": data.get("from")})
     except ValidationError as error:
-        # Below the second part stand pydantic's own names for the branches of a union.
+        # From the third part on, pydantic names the branches of a union.
         where = ".".join(str(part) for part in error.errors()[0]["loc"][:2])
         raise _bad(path, where.replace("origin", "from", 1)) from error
     for name, value in file.figures.items():
@@ -113,10 +113,10 @@ def _side(path: Path, file: _File) -> Side:
 
 
 def write_baseline(path: Path, side: Side) -> int:
-    """Write the counted figures of a run; returns how many there are.
+    """Write the counted figures of a run; return their number.
 
     Raises:
-        UserError: the run is not whole, has none, or the file cannot be written.
+        UserError: the run is incomplete or has no counts, or the file cannot be written.
     """
     if not side.whole:
         raise user_error("error.compare.baseline_incomplete", name=side.name)
@@ -147,10 +147,10 @@ def write_baseline(path: Path, side: Side) -> int:
 
 
 def check_unchanged(side: Side) -> None:
-    """Nothing is judged by a run whose files are no longer those that were written.
+    """Refuse a run whose files were changed after it was written.
 
     Raises:
-        UserError: with an exit code of its own, a file was changed.
+        UserError: a file was changed; exit code ``CHANGED``.
     """
     if side.changed_files:
         files = ", ".join(side.changed_files)
@@ -160,7 +160,7 @@ def check_unchanged(side: Side) -> None:
 
 
 def _figure(name: str, value: Number) -> Figure:
-    about = named(name)
+    about = parse_id(name)
     return Figure(
         id=name, arm=about.arm, metric=about.metric, unit=about.unit, kind=about.kind,
         better=about.better, value=value,

@@ -1,4 +1,4 @@
-"""Two runs compared, and what a run is held against once it has ended: a baseline, a gate."""
+"""Compare two runs, and check a run against a baseline and a gate."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiment.compare.baseline import check_unchanged, read_any
-from experiment.compare.gate import Judged, Limit, judge, needs_baseline, read_gate
+from experiment.compare.gate import GateResult, Limit, judge, needs_baseline, read_gate
 from experiment.compare.results import Comparison, Side
 from experiment.compare.sides import compare_sides
 from experiment.files.shipped import find_config
@@ -14,7 +14,7 @@ from experiment.text.errors import user_error
 
 
 def compare_runs(left: Path, right: Path) -> Comparison:
-    """Compare two runs, figure by figure; each is a run directory, or a file of a baseline.
+    """Compare two runs; each is a run directory or a baseline file.
 
     Raises:
         UserError: one of them cannot be read.
@@ -24,17 +24,17 @@ def compare_runs(left: Path, right: Path) -> Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """What was asked for; read before anything runs, so that a slip costs no run."""
+    """Baseline and limits for a run, read before it starts so that errors are found early."""
 
     baseline: Side | None
     limits: tuple[Limit, ...] | None
 
     @property
     def any(self) -> bool:
-        """Whether anything was asked for."""
+        """Whether there is any check."""
         return self.baseline is not None or self.limits is not None
 
-    def judge(self, side: Side) -> list[Judged]:
+    def judge(self, side: Side) -> list[GateResult]:
         """Judge every limit of the gate.
 
         Raises:

@@ -1,4 +1,4 @@
-"""A run directory → one side of a comparison: figures, and what they depend on."""
+"""Convert a run directory to one side of a comparison: figures, and what they depend on."""
 
 from __future__ import annotations
 
@@ -22,14 +22,13 @@ from experiment.text.errors import user_error
 
 
 def read_side(directory: Path, *, own: bool = False) -> Side:
-    """Evaluate a run directory, whole or broken off.
+    """Evaluate a run directory, complete or not.
 
     Args:
-        own: this process has just ended the run.
+        own: this process wrote the run.
 
     Raises:
-        UserError: no run there, a simulation, one of another schema version, or one that
-            contradicts itself.
+        UserError: no run, a simulation, another schema version, or a contradictory record.
     """
     if not directory.exists():
         raise user_error("error.compare.no_such", path=str(directory))
@@ -42,9 +41,9 @@ def read_side(directory: Path, *, own: bool = False) -> Side:
 
 
 def side_of(record: Record, results: Results) -> Side:
-    """One side, of a record and what was found in it."""
+    """One side of a comparison, from a record and its results."""
     started = record.started
-    config = flat(resolved_config(record))
+    config = flatten(resolved_config(record))
     timed = config.get("workload.clock") == "wall" and bool(config.get("workload.arrivals"))
     probed = record.first(EnvironmentProbed)
     environment = probed.environment if probed else {}
@@ -71,14 +70,14 @@ def side_of(record: Record, results: Results) -> Side:
 
 
 def request_digests(record: Record) -> dict[str, str]:
-    """A digest of the requests and how they sample: of each cell, or of the run under ''."""
-    found = {place: next((e for e in events if isinstance(e, WorkloadReady)), None)
+    """Digest of requests and sampling parameters by cell, or of the run under ''."""
+    workloads = {place: next((e for e in events if isinstance(e, WorkloadReady)), None)
              for place, events in _places(record)}  # fmt: skip
-    return {place: _digest(ready) for place, ready in found.items() if ready is not None}
+    return {place: _digest(ready) for place, ready in workloads.items() if ready is not None}
 
 
 def _places(record: Record) -> list[tuple[str, tuple[Event, ...]]]:
-    """The events of each cell, or of the run under ''."""
+    """Events of each cell, or of the run under ''."""
     name = str(record.started.config.get("experiment", {}).get("name"))
     cells = [(place_of(name, cell.started.values), cell.events) for cell in cells_of(record)]
     return cells or [("", record.events)]
@@ -90,21 +89,21 @@ def _digest(ready: WorkloadReady) -> str:
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def flat(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Nested tables as dotted keys."""
-    found: dict[str, Any] = {}
+def flatten(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Flatten nested tables to dotted keys."""
+    result: dict[str, Any] = {}
     for key, value in table.items():
         if isinstance(value, Mapping):
-            found |= flat(value, f"{before}{key}.")
+            result |= flatten(value, f"{before}{key}.")
         else:
-            found[before + key] = list(value) if isinstance(value, tuple) else value
-    return found
+            result[before + key] = list(value) if isinstance(value, tuple) else value
+    return result
 
 
 def _machine(environment: Mapping[str, Any]) -> dict[str, str | int | float | None]:
     gpus = environment.get("gpus") or ()
     visible = [gpu for gpu in gpus if isinstance(gpu, Mapping) and gpu.get("visible")]
-    found = {
+    machine = {
         "device": environment.get("device_name"),
         "cpu": _at(environment, "cpu", "model"),
         "cores": _at(environment, "cpu", "usable_cores"),
@@ -114,7 +113,7 @@ def _machine(environment: Mapping[str, Any]) -> dict[str, str | int | float | No
         "os": _at(environment, "system", "os"),
         "architecture": _at(environment, "system", "machine"),
     }
-    return found if environment else {}
+    return machine if environment else {}
 
 
 def _versions(environment: Mapping[str, Any], results: Results) -> dict[str, str | None]:
@@ -129,11 +128,11 @@ def _versions(environment: Mapping[str, Any], results: Results) -> dict[str, str
 
 
 def _models(record: Record) -> dict[str, dict[str, str | int | None]]:
-    """Of cells with another model than the first one's, theirs."""
-    found = {place: _model(next((e for e in events if isinstance(e, ModelPrepared)), None))
+    """Models of the cells whose model is not the first one."""
+    models = {place: _model(next((e for e in events if isinstance(e, ModelPrepared)), None))
              for place, events in _places(record)}  # fmt: skip
     first = _model(record.first(ModelPrepared))
-    return {place: model for place, model in found.items() if model and model != first}
+    return {place: model for place, model in models.items() if model and model != first}
 
 
 def _model(model: ModelPrepared | None) -> dict[str, str | int | None]:
@@ -144,8 +143,8 @@ def _model(model: ModelPrepared | None) -> dict[str, str | int | None]:
 
 
 def _at(table: Mapping[str, Any], *path: str) -> Any:
-    """A value deep inside, None where any part of the way is missing."""
-    found: Any = table
+    """A nested value; None if any part of the path is missing."""
+    value: Any = table
     for name in path:
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value

@@ -1,4 +1,4 @@
-"""Every figure of a run by its id, whatever kind of run it is."""
+"""All figures of an ordinary run or an experiment, by id."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from experiment.analysis.results import ArmResult, Results
 from experiment.compare.results import Figure
 from experiment.text.messages import Message, message
 
-# Counts that settings and lengths decide by themselves, by whatever clock requests come.
+# Counts determined by settings and lengths alone, independent of arrival times.
 SETTLED = frozenset((
     "block_bytes", "block_size", "blocks", "budget_bytes", "fits", "fits_plain", "kv_bytes",
     "pool_bytes", "problems", "requests", "slot_bytes",
@@ -18,20 +18,20 @@ SETTLED = frozenset((
 
 
 def figures_of(results: Results, *, timed: bool = False) -> dict[str, Figure]:
-    """Every figure of a run by its id; of an experiment those of its cells.
+    """Figures of a run, or of the cells of an experiment, by id.
 
-    ``timed``: requests came by the wall clock, so that who shares a step with whom is chance. No
-    count of it is the same twice; an experiment has taken such counts out itself.
+    ``timed``: requests arrive by the wall clock, so batches and most counts are not reproducible.
+    Experiments exclude such counts themselves.
     """
     if results.experiment is not None:
-        found = _of_experiment(results.experiment)
+        figures = _of_experiment(results.experiment)
     else:
-        found = (f for arm in results.arms for f in _of_arm(results, arm, timed))
-    return {figure.id: figure for figure in found}
+        figures = (f for arm in results.arms for f in _of_arm(results, arm, timed))
+    return {figure.id: figure for figure in figures}
 
 
 def place_of(name: str, values: Mapping[str, object]) -> str:
-    """What stands before the arm in the ids of an experiment's cell."""
+    """Prefix of the figure ids of an experiment's cell."""
     return f"{name}/" + ",".join(f"{key}={value}" for key, value in values.items())
 
 
@@ -56,16 +56,16 @@ def _why(arm: ArmResult) -> Message:
     return arm.reason or message(f"report.unknown.{arm.status}")
 
 
-def _of_experiment(found: ExperimentResult) -> Iterator[Figure]:
-    for cell in found.cells:
+def _of_experiment(result: ExperimentResult) -> Iterator[Figure]:
+    for cell in result.cells:
         for arm in cell.arms:
-            yield from _of_cell(found, place_of(found.name, cell.values), arm, cell.values)
+            yield from _of_cell(result, place_of(result.name, cell.values), arm, cell.values)
 
 
 def _of_cell(
-    found: ExperimentResult, place: str, arm: CellArm, values: dict[str, int | float | str]
+    result: ExperimentResult, place: str, arm: CellArm, values: dict[str, int | float | str]
 ) -> Iterator[Figure]:
-    for info in found.figures:
+    for info in result.figures:
         known = arm.figures.get(info.figure)
         value = known.value if known and arm.status == "finished" else None
         reason = (known.reason if known else None) or arm.reason

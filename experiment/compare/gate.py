@@ -5,8 +5,7 @@
 "*/preemptions"      = { max = 0 }                    any arm; at least one must be there
 "paged/fits"         = { min = "baseline - 5 %" }     relative to the baseline
 
-What is unknown never passes, nor does anything by a run that is not whole, and a gate without
-limits is refused: it could not fail.
+Unknown figures and figures of incomplete runs never pass. A gate without limits is refused.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from experiment.analysis.experiment_results import Number
-from experiment.compare.names import named
+from experiment.compare.names import parse_id
 from experiment.compare.results import Figure, Side
 from experiment.compare.sides import is_finite, same, why_not_comparable
 from experiment.config.reading import read_toml
@@ -35,10 +34,10 @@ _RELATIVE = re.compile(r"baseline(?:\s*([+-])\s*(\d+(?:\.\d+)?)\s*(%?))?")
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A limit on every figure that ``pattern`` fits.
+    """A limit on every figure that matches ``pattern``.
 
-    ``number`` stands alone, or is added to the baseline's figure where ``relative``: as such, or
-    as ``percent`` of its size.
+    ``number`` is the bound. If ``relative``, it is added to the baseline's figure, as a number or
+    as ``percent`` of that figure.
     """
 
     pattern: str
@@ -49,7 +48,7 @@ class Limit:
 
     @property
     def text(self) -> str:
-        """The limit as it is written in the file."""
+        """The limit as written in the file."""
         if not self.relative:
             return f"{self.number:,}"
         sign, unit = "-" if self.number < 0 else "+", " %" if self.percent else ""
@@ -57,8 +56,8 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """A limit and a figure: ``allowed`` is the bound as a number, ``reason`` why it is unknown."""
+class GateResult:
+    """A limit applied to a figure: ``allowed`` is the bound; ``reason``: why it is unknown."""
 
     limit: Limit
     id: str
@@ -72,18 +71,17 @@ def read_gate(path: Path) -> tuple[Limit, ...]:
     """Read a gate's file.
 
     Raises:
-        UserError: no limits in it, an unknown metric, one that is no count, or no limit that
-            could be meant.
+        UserError: no limits, an unknown metric, a metric that is no count, or an invalid limit.
     """
     limits = read_toml(path).get("limits")
     if not isinstance(limits, dict) or not limits:
         raise user_error("error.gate.no_limits", path=str(path))
-    found = tuple(each for pattern, table in limits.items() for each in _limits(pattern, table))
-    for limit in found:
-        about = named(limit.pattern)
+    parsed = tuple(each for pattern, table in limits.items() for each in _limits(pattern, table))
+    for limit in parsed:
+        about = parse_id(limit.pattern)
         if about.kind != "count":
             raise user_error(f"error.gate.{about.kind}", id=limit.pattern)
-    return found
+    return parsed
 
 
 def needs_baseline(limits: Sequence[Limit]) -> bool:
@@ -91,20 +89,20 @@ def needs_baseline(limits: Sequence[Limit]) -> bool:
     return any(limit.relative for limit in limits)
 
 
-def judge(limits: Sequence[Limit], side: Side, baseline: Side | None) -> list[Judged]:
-    """Every limit against every figure that it fits, or once as unknown where it fits none."""
-    found = (judged for limit in limits for judged in _judge(limit, side, baseline))
-    return [_by_whole_runs(judged, side, baseline) for judged in found]
+def judge(limits: Sequence[Limit], side: Side, baseline: Side | None) -> list[GateResult]:
+    """Apply each limit to all matching figures; a limit that matches none is unknown."""
+    results = (result for limit in limits for result in _judge(limit, side, baseline))
+    return [_require_whole_runs(result, side, baseline) for result in results]
 
 
-def tally(judged: Sequence[Judged]) -> tuple[int, int]:
-    """Limits of which a figure did not pass, and all of them."""
+def tally(judged: Sequence[GateResult]) -> tuple[int, int]:
+    """Number of limits that did not pass, and number of all limits."""
     broken = {one.limit for one in judged if one.verdict != "passed"}
     return len(broken), len({one.limit for one in judged})
 
 
-def _by_whole_runs(judged: Judged, side: Side, baseline: Side | None) -> Judged:
-    """Of a run that broke off or contradicts itself no figure is known to be right."""
+def _require_whole_runs(judged: GateResult, side: Side, baseline: Side | None) -> GateResult:
+    """Replace a pass by unknown if a run is incomplete or contradicts itself."""
     asked = (side, baseline if judged.limit.relative else None)
     name = next((one.name for one in asked if one is not None and not one.whole), None)
     if judged.verdict != "passed" or name is None:
@@ -126,37 +124,37 @@ def _limits(pattern: str, table: Any) -> Iterator[Limit]:
 def _limit(pattern: str, bound: Bound, value: Any) -> Limit:
     if isinstance(value, int | float) and not isinstance(value, bool) and is_finite(value):
         return Limit(pattern, bound, value)
-    found = _RELATIVE.fullmatch(value.strip()) if isinstance(value, str) else None
-    if found is not None:
-        sign, number, percent = found.groups()
+    match = _RELATIVE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is not None:
+        sign, number, percent = match.groups()
         size = float(number or 0) * (-1 if sign == "-" else 1)
         if is_finite(size):
             return Limit(pattern, bound, size, relative=True, percent=bool(percent))
     raise user_error("error.gate.value", id=pattern, bound=bound, value=shown(value))
 
 
-def _judge(limit: Limit, side: Side, baseline: Side | None) -> Iterator[Judged]:
+def _judge(limit: Limit, side: Side, baseline: Side | None) -> Iterator[GateResult]:
     ids = list(dict.fromkeys((*side.figures, *(baseline.figures if baseline else ()))))
     fitting = [name for name in ids if _fits(limit.pattern, name)]
     if not fitting:
         near = nearest(limit.pattern, ids)
         key = "compare.gate.reason.nothing_near" if near else "compare.gate.reason.nothing"
         why = message(key, near=near[0]) if near else message(key)
-        yield Judged(limit, limit.pattern, None, None, "unknown", why)
+        yield GateResult(limit, limit.pattern, None, None, "unknown", why)
     for name in fitting:
         yield _judge_one(limit, name, side, baseline)
 
 
-def _judge_one(limit: Limit, name: str, side: Side, baseline: Side | None) -> Judged:
+def _judge_one(limit: Limit, name: str, side: Side, baseline: Side | None) -> GateResult:
     figure = side.figures.get(name)
     if figure is None or figure.value is None:
         missing = figure.reason if figure else None
         why = missing or message("compare.gate.reason.gone")
-        return Judged(limit, name, figure, None, "unknown", why)
+        return GateResult(limit, name, figure, None, "unknown", why)
     allowed, reason = _allowed(limit, figure, side, baseline)
     if allowed is None:
-        return Judged(limit, name, figure, None, "unknown", reason)
-    return Judged(
+        return GateResult(limit, name, figure, None, "unknown", reason)
+    return GateResult(
         limit, name, figure, allowed,
         "passed" if _holds(limit.bound, figure.value, allowed) else "failed",
     )  # fmt: skip
@@ -165,7 +163,7 @@ def _judge_one(limit: Limit, name: str, side: Side, baseline: Side | None) -> Ju
 def _allowed(
     limit: Limit, figure: Figure, side: Side, baseline: Side | None
 ) -> tuple[Number | None, Message | None]:
-    """The bound as a number, or why there is none."""
+    """The bound as a number, or the reason why it is unknown."""
     if not limit.relative:
         return limit.number, None
     if baseline is None:
@@ -187,6 +185,6 @@ def _holds(bound: Bound, value: Number, allowed: Number) -> bool:
 
 
 def _fits(pattern: str, name: str) -> bool:
-    """Part by part, so that a star never reaches into the next one."""
+    """Match part by part, so that a star does not match a slash."""
     wanted, parts = pattern.split("/"), name.split("/")
     return len(wanted) == len(parts) and all(map(fnmatchcase, parts, wanted))

@@ -1,4 +1,4 @@
-"""Ids of figures: what stands in them, and which metric they name.
+"""Parse ids of figures.
 
 paged/wasted_slots                         arm / metric
 capacity/requests=8/paged/preemptions      experiment / cell / arm / metric
@@ -18,8 +18,8 @@ _PARTS, _CELL_PARTS = 2, 4
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """What an id says, and what is known of its metric."""
+class FigureId:
+    """Parts of an id, and properties of its metric."""
 
     place: str
     arm: str
@@ -29,11 +29,11 @@ class Named:
     better: Better | None
 
 
-def named(figure_id: str) -> Named:
-    """Take an id apart.
+def parse_id(figure_id: str) -> FigureId:
+    """Parse an id.
 
     Raises:
-        UserError: it has not the shape of one, or there is no such metric.
+        UserError: invalid id, or unknown metric.
     """
     parts = figure_id.split("/")
     if len(parts) not in (_PARTS, _CELL_PARTS) or not all(parts):
@@ -42,5 +42,5 @@ def named(figure_id: str) -> Named:
     known: Collection[str] = FIGURES if place else ARM_METRICS
     if metric not in known:
         raise unknown("metric", metric, sorted(known))
-    found = FIGURES[metric].about if place else ARM_METRICS[metric]
-    return Named("/".join(place), arm, metric, found.unit, found.kind, found.better)
+    about = FIGURES[metric].about if place else ARM_METRICS[metric]
+    return FigureId("/".join(place), arm, metric, about.unit, about.kind, about.better)

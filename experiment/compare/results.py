@@ -1,4 +1,4 @@
-"""What a comparison is made of, as data: numbers and message keys. Written to ``compare.json``.
+"""A comparison as data: numbers and message keys. Written to ``compare.json``.
 
 Side ─ figures     one run, or a baseline
 Comparison ─ left, right     the sides
@@ -29,9 +29,9 @@ class _Data(BaseModel):
 class Figure(_Data):
     """A figure of an arm in a run.
 
-    ``id`` is ``arm/metric``, of an experiment ``name/key=value,.../arm/metric``. ``value`` is the
-    count or the median of ``values``, the repeats; None where it is unknown, and ``reason`` why.
-    ``busy``: a time of an arm that ran while other programs kept cores busy.
+    ``id`` is ``arm/metric``, in an experiment ``name/key=value,.../arm/metric``. ``value`` is the
+    count, or the median of the repeats in ``values``. None: unknown, with ``reason``. ``busy``: a
+    time measured under background load.
     """
 
     id: str
@@ -48,21 +48,21 @@ class Figure(_Data):
 
     @property
     def place(self) -> str:
-        """What stands before the arm in the id: the cell; empty of an ordinary run."""
+        """Cell in the id; empty for an ordinary run."""
         return self.id.removesuffix(f"{self.arm}/{self.metric}").removesuffix("/")
 
     @property
     def span(self) -> tuple[Number, Number] | None:
-        """Smallest and largest of the repeats; None where nothing was repeated."""
+        """Minimum and maximum of the repeats; None without repeats."""
         return (min(self.values), max(self.values)) if len(self.values) > 1 else None
 
 
 class Side(_Data):
     """A run or a baseline.
 
-    ``model`` is that of the first cell, ``models`` those of cells with another one, None in a
-    baseline of before, which does not tell; ``requests`` are digests of the requests of each cell.
-    ``damaged_lines`` are those of the log that are no events, but for what ran again.
+    ``model`` is that of the first cell, ``models`` those of cells with another model; None in older
+    baselines, which do not record them. ``requests`` are digests by cell. ``damaged_lines`` is the
+    number of invalid lines of the log, without those that ``--resume`` replaced.
     """
 
     name: str
@@ -86,12 +86,12 @@ class Side(_Data):
 
     @property
     def whole(self) -> bool:
-        """Whether it ended well, without contradicting itself, and its log is undamaged."""
+        """Whether the run is complete and its log undamaged."""
         return self.status == "complete" and not self.damaged_lines
 
 
 class Difference(_Data):
-    """Something that is not the same on both sides."""
+    """A property with different values on both sides."""
 
     group: Group
     name: str
@@ -102,9 +102,8 @@ class Difference(_Data):
 class Row(_Data):
     """A figure on both sides.
 
-    ``change`` is (right - left) / |left|, None where left is 0; ``improvement`` the same with the
-    sign of the better direction, None where neither is better. ``reason`` says why there is no
-    verdict.
+    ``change`` is (right - left) / |left|; None if left is 0. ``improvement`` is the same with the
+    sign of the better direction; None without one. ``reason``: why there is no verdict.
     """
 
     id: str
@@ -119,7 +118,7 @@ class Row(_Data):
 
 
 class Comparison(_Data):
-    """Two sides, what differs between them, and every figure of either."""
+    """Two sides, their differences, and all figures."""
 
     left: Side
     right: Side
@@ -128,5 +127,5 @@ class Comparison(_Data):
     notes: list[Message]
 
     def count(self, *verdicts: Verdict) -> int:
-        """Rows with one of these verdicts."""
+        """Number of rows with one of these verdicts."""
         return sum(row.verdict in verdicts for row in self.rows)

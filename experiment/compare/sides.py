@@ -1,14 +1,14 @@
-"""Two sides → a comparison: each figure's change, and whether it says anything.
+"""Compare two sides: the change of each figure, and its verdict.
 
 requests differ            nothing is comparable in that cell
-machine or model differ    counts are, but for those that the model's scores decide (tokens, beams,
-                           ends of requests); times and measured figures are not
+machine or model differ    counts are comparable, except those determined by the model's scores
+                           (tokens, beams, ends of requests); times and measured figures are not
 equal, repeat by repeat    the same
-an arm ran disturbed       a change of its times, but no verdict
+background load            a change of the arm's times, but no verdict
 repeats overlap            no clear difference
-a time within the margin   no clear difference: two processes of one arm may lie as far apart
-fewer than three repeats   a change, but no verdict: they may lie apart by chance
-measured without repeats   a change, but no verdict: nobody knows how far it scatters
+a time within the margin   no clear difference: within the variation of processes of one arm
+fewer than three repeats   a change, but no verdict: may be chance
+measured without repeats   a change, but no verdict: unknown spread
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ from experiment.experiments.found import FEWEST
 from experiment.experiments.prediction import scores_decide
 from experiment.text.messages import Message, message
 
-# What of the machine and of the model a time depends on.
+# Properties of machine and model that times depend on.
 _TIMING_MACHINE = ("device", "cpu", "cores", "gpu")
 _TIMING_MODEL = ("name", "architecture", "parameters", "device")
-# Of the model what its scores depend on, too.
+# Properties of the model that its scores depend on.
 _SCORING_MODEL = (*_TIMING_MODEL, "dtype", "weights_sha256")
-# Of what a time is counted in, those that a slower process makes so many times larger or smaller;
-# of figures in others that it does, FIGURES says so.
+# Units of times that scale with the speed of a process; FIGURES lists figures in other units that
+# do.
 _TIMED = ("seconds", "rate")
-# Who is later than it has failed.
+# Requests that take longer have failed.
 _LIMIT = "experiment.options.time_limit_s"
 _REPEATS = "experiment.repeats"
 _TOKENS = ("equal_requests", "equal_tokens")
-_CLOSE = 1e-9  # means are the same ratio of whole numbers, divided in another order
+_CLOSE = 1e-9  # means of integers may be rounded differently
 
 
 def compare_sides(left: Side, right: Side) -> Comparison:
-    """Everything that can be said of two sides; ``left`` is the one before."""
+    """Compare two sides; ``left`` is the earlier one."""
     ids = list(dict.fromkeys((*left.figures, *right.figures)))
     margin = max(map(_margin, (left, right)))
     rows = [_row(name, left, right, margin) for name in ids]
@@ -64,7 +64,7 @@ def compare_sides(left: Side, right: Side) -> Comparison:
 
 
 def is_finite(value: Number) -> bool:
-    """Whether it can be reckoned with: a whole number may be too large for it, too."""
+    """Whether a number is finite as a float."""
     try:
         return math.isfinite(value)
     except OverflowError:
@@ -72,15 +72,15 @@ def is_finite(value: Number) -> bool:
 
 
 def same(one: Number, other: Number) -> bool:
-    """Whether two counts are equal, but for the rounding of a mean."""
+    """Whether two counts are equal up to rounding of means."""
     return abs(one - other) <= _CLOSE * max(1.0, abs(one), abs(other))
 
 
 def check_config(side: Side) -> None:
-    """Whether what a comparison takes from a config can be used.
+    """Check that a comparison can use the config of a side.
 
     Raises:
-        ValueError, TypeError: it cannot, or could not be written as JSON.
+        ValueError, TypeError: an invalid setting, or not JSON.
     """
     _margin(side)
     _decided_by_scores(side)
@@ -88,7 +88,7 @@ def check_config(side: Side) -> None:
 
 
 def why_not_comparable(figure: Figure, left: Side, right: Side) -> Message | None:
-    """Why a figure of these two sides means different things; None where it does not."""
+    """Why a figure of these two sides is not comparable; None if it is."""
     mine, other = left.requests.get(figure.place), right.requests.get(figure.place)
     if mine is None or other is None:
         return message("compare.reason.no_requests")
@@ -110,18 +110,18 @@ def why_not_comparable(figure: Figure, left: Side, right: Side) -> Message | Non
 
 
 def _same_model(place: str, left: Side, right: Side, names: Sequence[str]) -> bool:
-    """Whether a cell has one model on both sides, as far as both tell its model."""
-    told = [side.models or {} for side in (left, right)]
-    if None in (left.models, right.models) and any(place in models for models in told):
-        return True  # a baseline of before does not tell the one of this cell
+    """Whether a cell has the same model on both sides, as far as both record it."""
+    known = [side.models or {} for side in (left, right)]
+    if None in (left.models, right.models) and any(place in models for models in known):
+        return True  # an older baseline does not record the model of this cell
     one, other = (
-        models.get(place, side.model) for models, side in zip(told, (left, right), strict=True)
+        models.get(place, side.model) for models, side in zip(known, (left, right), strict=True)
     )
     return all(one.get(name) == other.get(name) for name in names)
 
 
 def _scores_decide(figure: Figure, side: Side) -> bool:
-    """Whether a count follows from the model's scores, whose last digits are its machine's."""
+    """Whether a count depends on the model's scores, which are rounded differently by machine."""
     if figure.metric in _TOKENS:
         return True
     if figure.metric in SETTLED or figure.metric == "unplanned_steps":
@@ -148,12 +148,14 @@ def _row(name: str, left: Side, right: Side, margin: float) -> Row | None:
     if figure.kind != "count" and "baseline" in (left.kind, right.kind):
         return None  # a baseline never holds such a figure
     if (one is None or one.value is None) and (other is None or other.value is None):
-        return None  # neither has it, so there is nothing to compare
+        return None
     if one is None or other is None or one.value is None or other.value is None:
-        return _bare(name, figure, one, other, "unknown", _missing(one, other, left, right))
+        return _without_verdict(
+            name, figure, one, other, "unknown", _missing(one, other, left, right)
+        )
     why = why_not_comparable(figure, left, right)
     if why is not None:
-        return _bare(name, figure, one, other, "not_comparable", why)
+        return _without_verdict(name, figure, one, other, "not_comparable", why)
     change = (other.value - one.value) / abs(one.value) if one.value else None
     sign = {"more": 1, "less": -1, None: None}[figure.better]
     improvement = None if sign is None or change is None else change * sign
@@ -163,7 +165,7 @@ def _row(name: str, left: Side, right: Side, margin: float) -> Row | None:
     )  # fmt: skip
 
 
-def _bare(
+def _without_verdict(
     name: str, figure: Figure, one: Figure | None, other: Figure | None, verdict: Verdict,
     reason: Message,
 ) -> Row:  # fmt: skip
@@ -184,7 +186,7 @@ def _missing(one: Figure | None, other: Figure | None, left: Side, right: Side) 
 
 
 def _margin(side: Side) -> float:
-    """What two processes of one arm may differ by in a time, as a share."""
+    """Relative difference of times tolerated between processes of one arm."""
     size, margin = side.config.get("experiment.size"), side.config.get("experiment.margin")
     return ExperimentConfig.model_validate(
         {"size": size or "full", "margin": margin}
@@ -198,7 +200,7 @@ def _judged(one: Figure, other: Figure, margin: float) -> dict[str, Verdict]:
     if one.kind == "count":
         return {"verdict": "same" if same(before, after) else _direction(one, before, after)}
     if before == after:
-        # Nothing moved, which takes no repeats to say; that repeats scatter alike does.
+        # An unchanged value needs no repeats; equal repeats are required for "same".
         return {"verdict": "same" if sorted(one.values) == sorted(other.values) else "unclear"}
     if one.busy or other.busy:
         return {"verdict": "busy"}
@@ -216,10 +218,7 @@ def _judged(one: Figure, other: Figure, margin: float) -> dict[str, Verdict]:
 
 
 def _stretched(figure: Figure) -> Number | None:
-    """What a slower process makes so many times as much, or a rate as little, beyond a figure.
-
-    None: nothing that this figure tells; what shares differ by is no factor.
-    """
+    """Offset that makes a time proportional to the speed of a process; None: not proportional."""
     if figure.kind != "time":
         return None
     if figure.unit in _TIMED:
@@ -235,7 +234,7 @@ def _direction(figure: Figure, before: Number, after: Number) -> Verdict:
 
 
 def _differences(left: Side, right: Side) -> Iterator[Difference]:
-    """A baseline does not tell all of its run, so only what both tell is compared with one."""
+    """Differences between the sides; with a baseline only of properties that both record."""
     pairs: tuple[tuple[Group, Mapping[str, object], Mapping[str, object]], ...] = (
         ("machine", left.machine, right.machine),
         ("versions", left.versions, right.versions),
@@ -247,13 +246,13 @@ def _differences(left: Side, right: Side) -> Iterator[Difference]:
         if not one or not other:
             continue
         for name in dict.fromkeys((*one, *other)):
-            told = name in one and name in other
-            if (told or not partial) and one.get(name) != other.get(name):
+            in_both = name in one and name in other
+            if (in_both or not partial) and one.get(name) != other.get(name):
                 yield Difference(group=group, name=name, left=one.get(name), right=other.get(name))
 
 
 def _all_models(side: Side) -> dict[str, object]:
-    """The model's facts; of a cell with another one behind its place."""
+    """Properties of the model; for a cell with another one prefixed by the cell."""
     others = {
         f"{place} {name}": value for place, model in (side.models or {}).items()
         for name, value in model.items()
@@ -277,11 +276,11 @@ def _notes(left: Side, right: Side) -> Iterator[Message]:
     if not set(left.figures) & set(right.figures):
         yield message("compare.note.nothing_shared")
     elif left.kind == right.kind == "run":
-        yield from _few(left, right)
+        yield from _repeat_notes(left, right)
 
 
-def _few(left: Side, right: Side) -> Iterator[Message]:
-    """Why times get no verdict: an ordinary run has none twice, an experiment had too few."""
+def _repeat_notes(left: Side, right: Side) -> Iterator[Message]:
+    """Why times get no verdict: an ordinary run has no repeats, an experiment too few."""
     few = [
         (side, figure)
         for side in (left, right)
@@ -290,7 +289,7 @@ def _few(left: Side, right: Side) -> Iterator[Message]:
     ]
     if any(not figure.place for _, figure in few):
         yield message("compare.note.single")
-    # More repeats are of no use where enough were asked for.
+    # More repeats do not help if enough were configured.
     asked = {(side.config.get(_REPEATS) or 0) < FEWEST for side, figure in few if figure.place}
     if True in asked:
         yield message("compare.note.few_repeats", least=FEWEST)

@@ -123,7 +123,7 @@ def run_arena(
     running: dict[int, tuple[int, int]] = {}  # start: (slots, tokens to generate)
     steps = refused = peak = 0
     clock = 0.0
-    seen: tuple[int, int, int, int] | None = None
+    refusal: tuple[int, int, int, int] | None = None
     while waiting or running:
         if not running:
             clock = max(clock, waiting[0].arrival)
@@ -134,7 +134,7 @@ def run_arena(
             free, largest = arena.holes()
             if free >= blocked:
                 refused += 1
-                seen = seen or (steps, free, largest, blocked)
+                refusal = refusal or (steps, free, largest, blocked)
         peak = max(peak, len(running))
         for start in list(running):
             slots, left = running[start]
@@ -144,7 +144,7 @@ def run_arena(
                 allocator.free(start)
                 arena.write(start, slots, FREE)
         steps, clock = steps + 1, clock + 1
-    step, free_then, largest_then, needed = seen or (None, None, None, None)
+    step, free_then, largest_then, needed = refusal or (None, None, None, None)
     return ArenaCounts(steps, refused, step, free_then, largest_then, needed, peak)
 
 

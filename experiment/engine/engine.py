@@ -289,7 +289,7 @@ class Engine:
         if taken or len(set(ids)) != len(ids):
             raise InvalidRequestError(f"request {ids[0]} or a child of it is already there")
         if max(ids) >= FIRST_BEAM_ID:
-            raise InvalidRequestError(f"ids from {FIRST_BEAM_ID} on are given to beams")
+            raise InvalidRequestError(f"ids from {FIRST_BEAM_ID} on are reserved for beams")
 
     def _with_eos(self, sampling: SamplingParams) -> SamplingParams:
         if self.eos_token_id is None:

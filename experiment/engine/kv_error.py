@@ -107,9 +107,9 @@ def measure(
     size = min(block_size, len(tokens) + new)
     blocks = blocks_needed(len(tokens) + new, size)
 
-    def run(shape: KVGeometry, kind: torch.dtype, given: list[int] | None) -> _Run:
+    def run(shape: KVGeometry, kind: torch.dtype, forced: list[int] | None) -> _Run:
         pool = KVPool(shape, blocks, size, kind, parameter.device)
-        return _Run(ModelRunner(model, pool, kernel), (tokens, new), given)
+        return _Run(ModelRunner(model, pool, kernel), (tokens, new), forced)
 
     first = run(plain, parameter.dtype, None)
     first.runner.kernel = meter = _ErrorMeter(kernel, dtype)
@@ -122,13 +122,13 @@ class _Run:
     """Run the prompt in one step, then token by token: greedy, or given tokens."""
 
     def __init__(
-        self, runner: ModelRunner, job: tuple[list[int], int], given: list[int] | None
+        self, runner: ModelRunner, job: tuple[list[int], int], forced: list[int] | None
     ) -> None:
         prompt, new = job
         self.runner = runner
         self.prompt, self.end = len(prompt), len(prompt) + new - 1
-        self.tokens = list(given or prompt)
-        self.greedy = given is None
+        self.tokens = list(forced or prompt)
+        self.greedy = forced is None
 
     def logits(self) -> torch.Tensor:
         """Logits [positions, vocabulary], float32: end of the prompt, and each further token."""

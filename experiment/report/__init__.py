@@ -1,9 +1,9 @@
-"""Reads the record and shows it.
+"""Show records on the console, as pages and as files.
 
-A report is the name of each file of it and that file's content, or what makes it: ``*_reports`` of
-:mod:`experiment.report.files.write` and :mod:`experiment.report.pages` say what a command writes,
-:func:`experiment.report.files.write.write_listed` writes it. What is made when it is written takes
-no other file with it where that fails.
+A report maps file names to contents, or to functions that create them. The functions ``*_reports``
+of :mod:`experiment.report.files.write` and :mod:`experiment.report.pages` return the reports of a
+command; :func:`experiment.report.files.write.write_listed` writes them. If a file fails, the others
+are still written.
 """
 
 from collections.abc import Callable, Mapping

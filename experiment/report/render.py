@@ -1,8 +1,8 @@
-"""Renders a run: evaluates its record and writes the summary and every report beside it.
+"""Render a run: evaluate its record, and write the summary and all reports.
 
     record ─ results ─ run.json ─ reports ─ checksums ─ index ─ console
 
-The same for a run that has just ended and for an old one; nothing here runs an arm.
+Used for runs that have just ended and for old ones.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from experiment.report.pages.simulation import simulation_reports
 from experiment.text.messages import Message, message
 from experiment.text.redaction import clean_log
 
-# Called with the results and the names of all files; last, and also where a file is not written.
+# Called last with the results and the names of all files, even if a file cannot be written.
 Show = Callable[[Results, list[str]], object]
 
 
@@ -42,20 +42,20 @@ def render(
     show: Show = lambda *_: None,
     warn: Callable[[Message], object] = lambda _: None,
 ) -> Results:
-    """Write the reports of an old run again, in any language, without running anything.
+    """Write the reports of a recorded run again, in any language.
 
     Args:
         directory: of the run.
         lang: ``en`` or ``zh``.
         show: prints the results.
-        warn: prints what to know of the record.
+        warn: prints notes on the record.
 
     Returns:
-        The results, as ``run.json`` holds them.
+        The results, as in ``run.json``.
 
     Raises:
-        UserError: there is no run of this schema version, it contradicts itself, or a file cannot
-            be written.
+        UserError: no run of this schema version, a contradictory record, or a file that cannot be
+            written.
     """
     with directory_lock(directory, RENDER_WAIT_S):
         record = _read(directory)
@@ -69,13 +69,11 @@ def render(
 
 
 def render_ended(directory: Path, lang: str, show: Show) -> Results:
-    """The same for a run of this process, so that nobody can have changed a file since.
-
-    A CI job that asks for a summary gets one, too.
+    """Write the reports of a run that this process has just ended, and a summary for a CI job.
 
     Raises:
-        UserError: a file could not be written; or another process has been writing into the
-            directory for a minute.
+        UserError: a file cannot be written, or another process has the lock of the directory for a
+            minute.
     """
     with directory_lock(directory, RENDER_WAIT_S):
         return _draw(_read(directory, own=True), lang, show, ended=True)
@@ -87,11 +85,11 @@ def render_simulation(
     begin: Callable[[dict[str, Any]], object] = lambda _: None,
     show: Callable[[dict[str, Any], Sequence[str]], object] = lambda *_: None,
 ) -> dict[str, Any]:
-    """Write the reports of an old simulation again; what ``sim.json`` holds.
+    """Write the reports of a recorded simulation again; return the data of ``sim.json``.
 
     Raises:
-        UserError: there is none of this schema version, it contradicts itself, or its files cannot
-            be written.
+        UserError: no simulation of this schema version, a contradictory record, or files that
+            cannot be written.
     """
     with directory_lock(directory, RENDER_WAIT_S), evaluating(directory / SIM_FILE):
         data = read_simulation(directory)
@@ -101,10 +99,10 @@ def render_simulation(
 
 
 def draw_simulation(directory: Path, data: dict[str, Any], lang: str) -> list[str]:
-    """Write the reports of a simulation; names of all files that are there.
+    """Write the reports of a simulation; return the names of all files.
 
     Raises:
-        UserError: one cannot be written.
+        UserError: a file cannot be written.
     """
     files = write_listed(directory, simulation_reports(data, lang), lang)
     return [str(path) for path in (*files, directory / SIM_FILE)]
@@ -112,7 +110,7 @@ def draw_simulation(directory: Path, data: dict[str, Any], lang: str) -> list[st
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """While a record is drawn it is no garbage, and looking for some takes a tenth of the time."""
+    """Disable garbage collection in the block, which would take a tenth of rendering."""
     gc.disable()
     try:
         yield
@@ -151,13 +149,10 @@ def _draw(record: Record, lang: str, show: Show, ended: bool = False) -> Results
 
 
 def _measured_sums(record: Record, ended: bool) -> dict[str, str]:
-    """Checksums of what was measured: as they were written down when the run had just ended.
+    """Checksums of the measured files, recorded when the run has ended.
 
-    Before there are any, logs are cleaned of what is private: of a runner that was killed they are
-    as the processes left them.
-
-    Whoever draws a run again must not turn a changed log into the true one. Of a run that another
-    process is still writing nothing is final.
+    Private data are removed from logs before. Rendering again keeps the recorded checksums, so that
+    changed logs are detected. A run that another process is writing has none.
     """
     known = record.summary.get("files")
     if not ended and is_locked(record.directory / EVENTS_FILE):
@@ -166,7 +161,7 @@ def _measured_sums(record: Record, ended: bool) -> dict[str, str]:
         return {name: digest for name, digest in known.items() if is_measured(name)}
     measured = measured_files(record.directory)
     for path in measured:
-        if path.name != EVENTS_FILE:  # which is clean from the beginning
+        if path.name != EVENTS_FILE:  # written without private data
             clean_log(path)
     return checksums(record.directory, measured)
 

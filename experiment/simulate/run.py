@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, get_args
 
-from experiment.analysis.preemption import Seen, explained
+from experiment.analysis.preemption import PreemptionCounts, describe_preemptions
 from experiment.record.simulation import SCHEMA_VERSION
 from experiment.simulate.names import gpu_of, model_of, policies_of
 from experiment.simulate.setup import (
@@ -342,13 +342,13 @@ def _remedies(q: Question, found: Found, watcher: Watcher) -> None:
             most = _most_kv(q.setup) // config.shape.block_bytes
             attempt = partial(_attempt, q, policy, given)
             remedies = find_remedies(given, result["running"]["max"], attempt, most)
-        seen = Seen(
+        counts = PreemptionCounts(
             result["preemptions"]["total"], result["preemptions"]["requests"],
             result["tokens"]["recomputed"], result["tokens"]["computed"],
         )  # fmt: skip
-        before = Outcome(seen.preemptions, result["span_s"], result["first_token_s"]["p50"])
-        why = explained(
-            seen, Counter(), given, config.shape.block_bytes, before, remedies, "simulate"
+        before = Outcome(counts.preemptions, result["span_s"], result["first_token_s"]["p50"])
+        why = describe_preemptions(
+            counts, Counter(), given, config.shape.block_bytes, before, remedies, "simulate"
         )
         found.preempting.append({"policy": policy, "why": why.model_dump(mode="json")})
     if found.preempting and many:

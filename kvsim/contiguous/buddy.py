@@ -170,7 +170,7 @@ class BuddyAllocator:
         unmerged = set(free)
         for start, size in free:
             if (start ^ size, size) in unmerged:
-                raise BuddyError(f"free buddies of {size} slots stand apart at {start}")
+                raise BuddyError(f"free buddies of {size} slots are not merged at {start}")
         if any(
             not piece.size // 2 < piece.requested <= piece.size
             for piece in self._allocated.values()

@@ -214,7 +214,7 @@ class ReservationPool:
         if recounted != (self._live, self._final, self._requested, self._allocated):
             raise BuddyError("the sums of the reservations are wrong")
         if {h.piece.start for h in reservations} != {piece.start for piece in self.buddy.allocated}:
-            raise BuddyError("a piece is held by nobody")
+            raise BuddyError("an allocated piece has no owner")
 
     def _reservation(self, request: int) -> _Reservation:
         reservation = self._reservations.get(request)

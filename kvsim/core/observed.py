@@ -116,7 +116,7 @@ class ScheduleTrace:
             for request, tokens in hits.items()
             for block in decision.tables[request][: blocks_needed(tokens, self.block_size)]
         }.union(*(merge.blocks for merge in merges))
-        # Reallocated in this decision: what `keeps` says is about the new owner's content.
+        # Reallocated in this decision: `keeps` refers to the new owner's content.
         taken = {block for table in decision.tables.values() for block in table} - shared
         ops = []
         for request in list(self._tables):

@@ -165,7 +165,7 @@ class PoolState:
         free = Counter(self._free())
         free.update(self.cached)
         if any(count != 1 for count in free.values()):
-            raise PoolError("a block stands twice in the free queues")
+            raise PoolError("a block is in the free queues twice")
         if unknown := (held.keys() | free.keys()) - set(range(self.num_blocks)):
             raise PoolError(f"no such blocks in the pool: {sorted(unknown)}")
         for request, table in self._tables.items():

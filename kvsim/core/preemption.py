@@ -120,9 +120,9 @@ def _leading(table: Sequence[int], known: Container[int]) -> int:
 
 def _distinct(tables: Sequence[Sequence[int]]) -> int:
     """Count the blocks of all tables if each shares its known leading blocks."""
-    seen: set[int] = set()
+    counted: set[int] = set()
     count = 0
     for table in tables:
-        count += len(table) - _leading(table, seen)
-        seen.update(table)
+        count += len(table) - _leading(table, counted)
+        counted.update(table)
     return count

@@ -62,7 +62,7 @@ class Scheduler:
         self._last_prefill = -self.config.prefill_schedule_interval
         # The last step that admitted requests left some waiting.
         self._prefills_queue = False
-        # Why the first in the queue waits, as the last plan with a wait said.
+        # Why the first in the queue waits, from the last plan with a wait.
         self._wait: Wait | None = None
         self._finished: list[Finish] = []
         # Operations since the last plan, in order; the next plan lists them first.

@@ -105,9 +105,9 @@ def cross_validated(
     """Predict every record by a linear fit without its block."""
     predicted = np.empty(len(seconds))
     for block in fold_blocks(len(seconds), folds):
-        seen = np.ones(len(seconds), bool)
-        seen[block] = False
-        predicted[block] = columns[block] @ fit(columns[seen], seconds[seen])
+        training = np.ones(len(seconds), bool)
+        training[block] = False
+        predicted[block] = columns[block] @ fit(columns[training], seconds[training])
     return predicted
 
 
@@ -161,8 +161,8 @@ def _calibrate(
     seconds = _seconds(records)
     predicted = np.empty(len(records))
     for block in fold_blocks(len(records), folds):
-        seen = [*records[: block.start], *records[block.stop :]]
-        predicted[block] = _predict(fit(seen), records[block])
+        training = [*records[: block.start], *records[block.stop :]]
+        predicted[block] = _predict(fit(training), records[block])
     latency = fit(records)
     return Calibration(
         latency,

@@ -86,7 +86,7 @@ def steady_state_of(result: SimResult, warm_up: float) -> SteadyState:
     ]
     total = sum(weights)
     if not total:
-        raise NotSteadyError(f"nobody waits after {warm_up:.0f} steps")
+        raise NotSteadyError(f"no request waits after {warm_up:.0f} steps")
 
     def mean(name: str) -> float:
         return sum(w * v for w, v in zip(weights, series.levels[name], strict=True)) / total

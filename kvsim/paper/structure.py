@@ -146,8 +146,8 @@ def overhead(seed: int, block_size: int) -> tuple[float, float]:
     recomputed = recompute_cost(simulate(trace, base), roofline(model, gpu))
     swapping = replace(base, preemption="swap", host_blocks=4 * base.shape.blocks)
     swapped = swap_cost(simulate(trace, swapping), swapping)
-    assert recomputed is not None, "nobody was preempted"
-    assert swapped is not None, "nobody was preempted"
+    assert recomputed is not None, "no request was preempted"
+    assert swapped is not None, "no request was preempted"
     return recomputed, swapped
 
 

@@ -57,7 +57,7 @@ BLOCK_SIZES = (8, 16, 32, 64, 128, 256)
 # Most requests for saturating a buddy allocator; further lengths are left out.
 _MAX_SATURATING = 4_000
 # Of a request whose layers differ.
-_MOST_TOKENS = 1 << 24
+_MAX_TOKENS = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +166,8 @@ def make_plan(question: PlanQuestion) -> Plan:
     Raises:
         PlanError: the plan is impossible.
         kvsim.sizing.layout.LayoutError: vLLM has no groups for the model.
-        kvsim.sizing.fields.UnsupportedGeometryError: another kind of cache, or heads that so many
-            GPUs cannot share.
+        kvsim.sizing.fields.UnsupportedGeometryError: another kind of cache, or heads that cannot
+            be divided among the GPUs.
     """
     q = replace(question, block_size=question.block_size or question.model.block_size)
     assert q.block_size is not None
@@ -269,8 +269,8 @@ def _in_groups(pool: _Pool, lengths: list[tuple[int, int]]) -> _Fit:
     caches, layout, gpus = pool.caches, pool.layout, pool.gpus
     memory, max_length = pool.budget // gpus, pool.max_length
     longest_request = max(map(sum, lengths))
-    if longest_request > _MOST_TOKENS:  # a value for each of its lengths
-        raise PlanError("positions", max_length=longest_request, positions=_MOST_TOKENS)
+    if longest_request > _MAX_TOKENS:  # a value for each of its lengths
+        raise PlanError("positions", max_length=longest_request, positions=_MAX_TOKENS)
     tokens = np.arange(longest_request + 1)
     blocks = memory // layout.block_bytes
     # Decoding needs no more than one token in flight.

@@ -1,8 +1,7 @@
-"""Fields of a Transformers config that the KV cache depends on, under the names that people find.
+"""Fields of a Transformers config that the KV cache depends on, under all published names.
 
-Published configs spell the same size in many ways, and leave out what their configuration class has
-a default for. A field whose name says that it is about the cache and that is not read here is an
-error, not ignored.
+Published configs use many names for the same size, and omit defaults of their configuration class.
+An unknown field with a name related to the cache is an error, not ignored.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any
 Config = Mapping[str, Any]
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
 _NESTED = ("text_config", "language_config", "llm_config", "thinker_config")
-MOST_LAYERS = 1024
+MAX_LAYERS = 1024
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 # Defaults of classes whose published configs leave sizes out.
 _DEFAULTS: Mapping[str, Config] = {
@@ -116,7 +115,7 @@ def layer_count(config: Config) -> int:
         MissingFieldError: none, or more than any model has.
     """
     count = first_of(config, *_LAYERS)
-    if not 0 < count <= MOST_LAYERS:
+    if not 0 < count <= MAX_LAYERS:
         raise MissingFieldError(_LAYERS[0])
     return count
 

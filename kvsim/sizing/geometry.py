@@ -106,7 +106,7 @@ def geometry_from_config(config: Mapping[str, Any], element_bytes: int) -> KVGeo
         return KVGeometry(len(caches), 1, first.shape[1], element_bytes, tensors=1)
     kv_heads, head_dim, value_dim = first.shape
     if value_dim != head_dim:
-        raise UnsupportedGeometryError("head_sizes", f"v_head_dim {value_dim} beside {head_dim}")
+        raise UnsupportedGeometryError("head_sizes", f"v_head_dim {value_dim}, head_dim {head_dim}")
     return KVGeometry(
         len(caches), kv_heads, head_dim, element_bytes,
         sliding_layers=len(windows), window=windows[0] if windows else None,

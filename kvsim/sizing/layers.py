@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from kvsim.core.blocks import blocks_needed
 from kvsim.sizing.fields import (
-    MOST_LAYERS,
+    MAX_LAYERS,
     Config,
     MissingFieldError,
     UnsupportedGeometryError,
@@ -40,8 +40,7 @@ _NAMES: Mapping[str, Kinds] = {
     "linear_attention": ("state",), "mamba": ("state",), "conv": ("state",),
     "hybrid": ("state", "full"), "mlp": (), "moe": (),
 }  # fmt: skip
-# FlashAttention takes blocks of a multiple of 16, FlashMLA of 64; latent layers beside states are
-# kept in multiples of 128.
+# Multiples of block sizes: FlashAttention, FlashMLA, and latent layers combined with states.
 _KERNEL_BLOCK, _LATENT_BLOCK, _LATENT_HYBRID_BLOCK = 16, 64, 128
 _SCALED = 128  # elements that share a scale
 _MAMBA2_HEADS = ("mamba_n_heads", "mamba_num_heads", "n_mamba_heads")
@@ -176,7 +175,7 @@ def _by_model_type(config: Config, count: int) -> list[Kinds]:
         return _llama4(config, count)
     if kind == "gpt_neo":  # [[[kinds in turn], how often], ...]
         groups = config.get("attention_types") or ()
-        names = [name for group, n in groups for name in [*group] * min(n, MOST_LAYERS)]
+        names = [name for group, n in groups for name in [*group] * min(n, MAX_LAYERS)]
         return [("window",) if name == "local" else ("full",) for name in names]
     if config.get("hybrid_layer_pattern"):  # MiMo
         return [("window",) if each else ("full",) for each in config["hybrid_layer_pattern"]]
@@ -344,7 +343,7 @@ def _width_of(dtype: object, default: int) -> int:
     return {"float32": 4, "float16": 2, "bfloat16": 2}.get(str(dtype), default)
 
 
-# -- states beside attention ----------------------------------------------------------------------
+# -- states combined with attention ---------------------------------------------------------------
 
 
 def _aligned(caches: list[LayerCache], serving: Serving) -> list[LayerCache]:

@@ -50,7 +50,7 @@ class LayerCache:
         token_bytes: of one token; of a ``state``, bytes of the state.
         span: tokens of the window or chunk; else 0.
         block_size: tokens of a block.
-        shape: what tells layers of equal bytes apart, such as (KV heads, head size).
+        shape: distinguishes layers of equal bytes, such as (KV heads, head size).
         page_padded: bytes to which its page is padded; None: it is not.
         states: states that a request keeps at once, one block each.
     """
@@ -262,7 +262,7 @@ def _with_page(layer: LayerCache, page: int) -> LayerCache:
 
 
 def _promoted(layers: Sequence[LayerCache]) -> list[LayerCache] | None:
-    """Treat windows as full attention beside latent layers; None where vLLM does not."""
+    """Treat windows next to latent layers as full attention; None where vLLM does not."""
     kinds = {layer.kind for layer in layers}
     if kinds != {"latent", "window"} and kinds != {"latent", "full", "window"}:
         return None

@@ -6,7 +6,7 @@
 
 ``tokens`` is less than blocks × block size if the maximum length is no multiple of the block size.
 Follows vLLM 0.32, ``vllm/v1/core/kv_cache_utils.py`` and ``block_pool.py``;
-:mod:`kvsim.sizing.layout` says how many blocks a request takes where layers differ.
+for layers of different kinds see :mod:`kvsim.sizing.layout`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class VllmCapacity:
 
     @property
     def starts(self) -> bool:
-        """Whether vLLM starts: one request of the maximum length fits beside the null block."""
+        """Whether vLLM starts: one request of the maximum length and the null block fit."""
         return self.blocks - NULL_BLOCKS >= self.request_blocks
 
 

@@ -39,4 +39,4 @@ def test_a_packed_layers_products_are_matrix_products(rows: int) -> None:
     assert seen.steps == 3
     assert seen.matrix_ms is not None
     assert seen.matrix_ms > 0
-    assert PackedLinear.mark is None
+    assert PackedLinear.profile_scope is None

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from experiment.bench.data import BenchData, read_data
-from experiment.bench.rounds import Ground, run_round
+from experiment.bench.rounds import RoundContext, run_round
 from experiment.bench.workloads import TINY, ready
 from experiment.commands.main import main
 from experiment.config.schema import Config
@@ -97,7 +97,7 @@ def test_what_was_measured_before_an_interruption_stays(measured: Path, tmp_path
             raise KeyboardInterrupt
 
     environment = Environment.model_validate(probed.environment)
-    ground = Ground(environment, prepared, lambda event: None, starting)
+    ground = RoundContext(environment, prepared, lambda event: None, starting)
     config = Config.model_validate({"run": {"arms": ASKED, "threads": 1, "device": "cpu"}})
     result = run_round(tmp_path / "r", ground, config, "A", 0, ["paged", "slabs"], limits=False)
     assert result.interrupted

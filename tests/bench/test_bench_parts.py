@@ -10,7 +10,7 @@ import pytest
 
 from experiment.arms.step_profile import ATTEND, STEP, ProfiledSpan, StepTimes, spans_of, split
 from experiment.bench.data import BenchData
-from experiment.bench.plan import ARMS, Options, base_config, turned, with_run
+from experiment.bench.plan import ARMS, Options, base_config, round_order, with_run
 from experiment.bench.profiles import Profile
 from experiment.bench.rows import Row
 from experiment.bench.summary import lines
@@ -77,12 +77,12 @@ def test_a_seed_is_a_workload(workload: object) -> None:
 
 def test_every_second_round_runs_backwards_and_places_change() -> None:
     arms = ["a", "b", "c"]
-    orders = [turned(arms, number) for number in range(6)]
+    orders = [round_order(arms, number) for number in range(6)]
     assert orders[0] == arms
     assert all(orders[i + 1] == orders[i][::-1] for i in (0, 2, 4))
     for place in range(3):
         assert {order[place] for order in orders} == set(arms)
-    assert turned([], 3) == []
+    assert round_order([], 3) == []
 
 
 def options(**changes: object) -> Options:
@@ -116,18 +116,18 @@ def test_a_round_that_would_end_too_late_is_not_begun() -> None:
 
 def test_an_arm_that_is_no_default_runs_where_it_is_named() -> None:
     growing = "contiguous.growing"
-    assert growing not in options(usual=True).on("cuda").arms
+    assert growing not in options(usual=True).for_device("cuda").arms
     asked = parse(make_parser(Translator("en"), "bench", OPTIONS), ["--arms", f"{growing},paged"])
     assert options_of(asked, Path("none")).arms_of("C", 0) == [growing, "paged"]
 
 
 def test_on_a_gpu_no_arm_is_slow_by_itself_and_all_run_in_every_round() -> None:
-    asked = options(usual=True).on("cuda")
+    asked = options(usual=True).for_device("cuda")
     for workload in "ABCD":
         for number in range(3):
-            assert asked.arms_of(workload, number) == turned(asked.arms, number)
+            assert asked.arms_of(workload, number) == round_order(asked.arms, number)
     assert asked.left_out() == []
-    on_cpu = options(usual=True).on("cpu")
+    on_cpu = options(usual=True).for_device("cpu")
     assert "contiguous.sequential" not in on_cpu.arms_of("C", 0)
     assert on_cpu.left_out() == options().left_out() != []
 
@@ -141,9 +141,9 @@ def test_vllm_is_bound_to_as_many_cores_as_others_have_threads() -> None:
 
 
 def test_threads_that_nobody_named_are_two_and_torchs_own_on_a_gpu() -> None:
-    assert options(threads=None).on("cpu").threads == 2
-    assert options(threads=None).on("cuda").threads is None
-    assert [options(threads=3).on(device).threads for device in ("cpu", "cuda")] == [3, 3]
+    assert options(threads=None).for_device("cpu").threads == 2
+    assert options(threads=None).for_device("cuda").threads is None
+    assert [options(threads=3).for_device(device).threads for device in ("cpu", "cuda")] == [3, 3]
 
 
 def test_thread_pools_are_told_before_they_are_made() -> None:
@@ -241,14 +241,14 @@ def test_the_workload_of_gpus_is_run_there_and_when_it_is_asked_for() -> None:
     assert lengths(3) == [(p, 256) for p, _ in lengths(3)]
     assert len(lengths(3)) == 64
     usual = options(usual=True)
-    assert [w.name for w in usual.on("cpu").chosen] == ["A", "B", "C"]
-    assert usual.on("cpu").arms == ARMS
-    on_gpu = usual.on("cuda")
+    assert [w.name for w in usual.for_device("cpu").chosen] == ["A", "B", "C"]
+    assert usual.for_device("cpu").arms == ARMS
+    on_gpu = usual.for_device("cuda")
     assert [w.name for w in on_gpu.chosen] == ["A", "B", "C", "D"]
     assert set(on_gpu.arms) == {*ARMS, "contiguous.compiled"}
     assert base_config(on_gpu, "cuda").run.arms == on_gpu.arms
-    assert [w.name for w in options(workloads=("B",)).on("cuda").chosen] == ["B"]
-    assert options(named=True, arms=("paged",)).on("cuda").arms == ("paged",)
+    assert [w.name for w in options(workloads=("B",)).for_device("cuda").chosen] == ["B"]
+    assert options(named=True, arms=("paged",)).for_device("cuda").arms == ("paged",)
 
 
 # -- profile -------------------------------------------------------------------------------------

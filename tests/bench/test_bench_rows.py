@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from experiment.bench.figures import (
-    believed_seconds,
+    checked_seconds,
     decode_step,
     recomputed_tokens,
     running_while_waiting,
@@ -196,13 +196,13 @@ CLAIMS = {6.0: True, 7.7: True, 9.6: True, 5.99: False, 9.9: False, 0.1: False}
 
 @pytest.mark.parametrize(("claimed", "believed"), CLAIMS.items())
 def test_the_arms_seconds_are_held_to_its_steps(claimed: float, believed: bool) -> None:
-    seconds, problem = believed_seconds(claimed, STEPS)
+    seconds, problem = checked_seconds(claimed, STEPS)
     assert (seconds == claimed) is believed
     assert (problem is None) is believed
 
 
 def test_without_steps_no_time_is_believed() -> None:
-    assert believed_seconds(1.0, [])[1] == message("bench.problem.no_steps")
+    assert checked_seconds(1.0, [])[1] == message("bench.problem.no_steps")
 
 
 def test_only_steps_that_leave_others_waiting_count_weighted_by_time() -> None:

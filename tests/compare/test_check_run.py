@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from compare_runs import events
 
-from experiment.commands import lead as walkthrough
+from experiment.commands import walkthrough
 from experiment.commands.main import main
 from experiment.events import encode
 from experiment.record.log import EVENTS_FILE

@@ -8,7 +8,7 @@ import pytest
 from compare_runs import figure, side
 
 from experiment.commands.checks import gate_code
-from experiment.compare.gate import Judged, judge, read_gate, tally
+from experiment.compare.gate import GateResult, judge, read_gate, tally
 from experiment.compare.results import Side
 from experiment.text.errors import ExitCode, UserError
 from experiment.text.messages import message
@@ -22,7 +22,7 @@ def gate(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def judged(tmp_path: Path, text: str, run: Side, baseline: Side | None = None) -> list[Judged]:
+def judged(tmp_path: Path, text: str, run: Side, baseline: Side | None = None) -> list[GateResult]:
     return judge(read_gate(gate(tmp_path, text)), run, baseline)
 
 

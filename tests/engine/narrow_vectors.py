@@ -17,14 +17,14 @@ from experiment.engine.cpu.panels import pack, panels_of  # noqa: E402
 def check(inputs: int, outputs: int) -> None:
     """Every number of rows, with a bias."""
     drawn = torch.Generator().manual_seed(inputs)
-    weight, x = (torch.randn(n, inputs, generator=drawn) for n in (outputs, module.MOST_ROWS))
+    weight, x = (torch.randn(n, inputs, generator=drawn) for n in (outputs, module.MAX_ROWS))
     bias, packed = torch.randn(outputs, generator=drawn), pack(weight)
     panels = panels_of(packed, weight)
     assert panels is not None
     product = module.PanelProduct(packed, panels, bias, outputs)
     exact = F.linear(x.double(), weight.double(), bias.double()).float()
     whole = product(x)
-    for rows in range(1, module.MOST_ROWS + 1):
+    for rows in range(1, module.MAX_ROWS + 1):
         ours = product(x[:rows])
         torch.testing.assert_close(ours, exact[:rows], atol=2e-6 * inputs**0.5, rtol=1e-5)
         assert torch.equal(ours, whole[:rows]), rows

@@ -101,7 +101,7 @@ def test_threads_change_nothing(
     on_torch: bool, block_size: int, heads: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not on_torch:
-        monkeypatch.setattr(torch_threads, "pool", lambda: None)
+        monkeypatch.setattr(torch_threads, "parallel_region", lambda: None)
     step = make_step(Case(((400, 1), (9, 1), (90, 3)), block_size, *heads, dim=64))
     alone = numba_alone(step.q, step.kv, step.inputs, step.scale)
     monkeypatch.setattr("experiment.engine.cpu.compiled._WORTH_A_THREAD", 0)

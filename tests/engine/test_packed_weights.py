@@ -18,7 +18,7 @@ from transformers.pytorch_utils import Conv1D
 
 from experiment.engine.attention.interface import ATTENTION, UnsupportedModelError
 from experiment.engine.cpu import packed_layers, panels
-from experiment.engine.cpu.mapped_pages import give_back
+from experiment.engine.cpu.mapped_pages import release_pages
 from experiment.engine.cpu.packed_layers import PackedEmbedding, PackedLinear, _product_of
 from experiment.engine.cpu.packed_weights import pack_weights
 from experiment.engine.cpu.panels import pack
@@ -350,10 +350,10 @@ def test_pages_that_were_given_back_are_the_tensors_own(tmp_path: Path) -> None:
     whole = torch.from_numpy(np.memmap(file, dtype=np.float32, mode="c"))
     expected = whole.clone()
     whole[:] = -1.0
-    assert give_back(whole[1000:50000])
+    assert release_pages(whole[1000:50000])
     changed = torch.nonzero(whole != -1.0).flatten()
     assert int(changed[0]) >= 1000
     assert int(changed[-1]) < 50000
     assert len(changed) > 40000
     assert torch.equal(whole[changed], expected[changed])
-    assert not give_back(whole[::2])
+    assert not release_pages(whole[::2])

@@ -56,11 +56,11 @@ def test_a_processor_with_narrower_vectors_computes_the_same(tmp_path: Path) -> 
 def test_every_number_of_rows_gives_the_plain_product(
     inputs: int, outputs: int, biased: bool
 ) -> None:
-    weight, x = numbers(outputs, inputs), numbers(MODULE.MOST_ROWS, inputs)
+    weight, x = numbers(outputs, inputs), numbers(MODULE.MAX_ROWS, inputs)
     bias = numbers(outputs) if biased else None
     product = product_of(weight, bias)
     exact = F.linear(x.double(), weight.double(), None if bias is None else bias.double()).float()
-    for rows in range(1, MODULE.MOST_ROWS + 1):
+    for rows in range(1, MODULE.MAX_ROWS + 1):
         ours = product(x[:rows])
         torch.testing.assert_close(ours, exact[:rows], atol=2e-6 * inputs**0.5, rtol=1e-5)
 
@@ -76,10 +76,10 @@ def test_not_a_number_stays_one() -> None:
 
 @torch.inference_mode()
 def test_a_row_is_the_same_to_the_last_bit_whatever_runs_beside_it() -> None:
-    product, x = product_of(numbers(300, 400), numbers(300)), numbers(MODULE.MOST_ROWS, 400)
+    product, x = product_of(numbers(300, 400), numbers(300)), numbers(MODULE.MAX_ROWS, 400)
     together = product(x)
     threads = torch.get_num_threads()
-    for row in range(MODULE.MOST_ROWS):
+    for row in range(MODULE.MAX_ROWS):
         assert torch.equal(product(x[row : row + 1])[0], together[row])
     try:
         torch.set_num_threads(3 - min(threads, 2))
@@ -110,7 +110,7 @@ def test_without_it_layers_are_onednns(fault: str, monkeypatch: pytest.MonkeyPat
             kernels, "cpu_kernel_module", _raiser(ImportError("no module named numba"))
         )
     elif fault == "raises":
-        broken = _raiser(RuntimeError("a compiled loop broke off"))
+        broken = _raiser(RuntimeError("a compiled loop failed"))
         monkeypatch.setattr(MODULE.PanelProduct, "__call__", broken)
     elif fault == "no vectors":
         monkeypatch.setattr(MODULE.binding, "get_host_cpu_features", dict)

@@ -15,24 +15,26 @@ import torch
 from experiment.engine.cpu import torch_threads
 from experiment.engine.cpu.compiled import run_job
 from experiment.engine.cpu.torch_threads import (
-    BROKEN,
-    LONGEST,
+    FAILED,
+    MAX_ENTRIES,
     entry,
     make_job,
     next_piece,
-    pool,
+    parallel_region,
     vector,
 )
 
 TASKS = 1000
 
-needs_pool = pytest.mark.skipif(pool() is None, reason="torch's OpenMP library cannot be told here")
+needs_pool = pytest.mark.skipif(
+    parallel_region() is None, reason="torch's OpenMP library is not identified"
+)
 
 
 @numba.cfunc("void(CPointer(int64))")  # type: ignore[untyped-decorator]
 def _count(address: Any) -> None:
     """Count each task of each piece."""
-    job = numba.carray(address, (LONGEST,))
+    job = numba.carray(address, (MAX_ENTRIES,))
     counts = vector(job, 3, np.int64)
     begin, end = next_piece(job)
     while begin >= 0:
@@ -48,7 +50,7 @@ def test_every_task_is_done_once(
     pieces: int, threads: int, on_torch: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not on_torch:
-        monkeypatch.setattr(torch_threads, "pool", lambda: None)
+        monkeypatch.setattr(torch_threads, "parallel_region", lambda: None)
     for _ in range(20):
         counts = torch.zeros(TASKS, dtype=torch.int64)
         run_job(_count, make_job(pieces, TASKS, [], [entry(counts)]), threads)
@@ -58,7 +60,7 @@ def test_every_task_is_done_once(
 @numba.cfunc("void(CPointer(int64))")  # type: ignore[untyped-decorator]
 def _break_off(address: Any) -> None:
     """Raise in the third piece."""
-    job = numba.carray(address, (LONGEST,))
+    job = numba.carray(address, (MAX_ENTRIES,))
     try:
         begin, _ = next_piece(job)
         while begin >= 0:
@@ -66,12 +68,12 @@ def _break_off(address: Any) -> None:
                 raise ValueError("broken")
             begin, _ = next_piece(job)
     except Exception:
-        job[2] = BROKEN
+        job[2] = FAILED
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_loop_that_breaks_off_is_not_taken_for_done(threads: int) -> None:
-    with pytest.raises(RuntimeError, match="broke off"):
+    with pytest.raises(RuntimeError, match="failed"):
         run_job(_break_off, make_job(5, 5, [], []), threads)
 
 
@@ -87,7 +89,7 @@ torch.set_num_threads(3)
 torch.ones(512, 512) @ torch.ones(512, 512)
 torch.ones(1 << 22).add_(1)
 from experiment.engine.cpu import compiled, torch_threads
-torch_threads.pool()
+torch_threads.parallel_region()
 compiled._threads = lambda: 3
 before = set(os.listdir("/proc/self/task"))
 from test_torch_threads import _count, TASKS

@@ -7,7 +7,7 @@ from typing import Any
 
 from in_process import tiny_config
 
-from experiment.compare.names import named
+from experiment.compare.names import parse_id
 from experiment.events import ModelPrepared
 from experiment.experiments.base import cell_config, planned_cells
 from experiment.experiments.evaluate import _other_machines
@@ -41,6 +41,6 @@ def test_errors_are_measured_once_and_are_no_counts() -> None:
     for name in ("attention_error", "logit_error", "same_token", "error_positions"):
         assert (
             FIGURES[name].about.kind
-            == named(f"quantised/kv_dtype=int8/paged/{name}").kind
+            == parse_id(f"quantised/kv_dtype=int8/paged/{name}").kind
             == "measured"
         )

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from in_process import CONFIGS, tiny_config
 
-from experiment.commands import lead as walkthrough
 from experiment.commands import main as cli
+from experiment.commands import walkthrough
 from experiment.commands.main import main
 from experiment.commands.menu import choose, shipped
 from experiment.events import (
@@ -160,9 +160,11 @@ def test_what_the_menu_starts_is_told_as_a_command(
     said = iter(["lookup", size])
     seen = []
     monkeypatch.setattr("builtins.input", lambda: next(said))
-    monkeypatch.setattr(cli, "_asks_for_nothing", lambda words: "--config" not in words)
+    monkeypatch.setattr(cli, "_needs_menu", lambda words: "--config" not in words)
     monkeypatch.setattr(sys, "argv", ["run_experiment.py", "--lang", "en"])
-    monkeypatch.setattr(walkthrough, "lead", lambda config, how: seen.append((config, how)) or 0)
+    monkeypatch.setattr(
+        walkthrough, "run_walkthrough", lambda config, how: seen.append((config, how)) or 0
+    )
     assert main(["--lang", "en"]) == ExitCode.OK
     [(config, how)] = seen
     assert how.command == ("lookup", *words, "--lang", "en")
@@ -185,7 +187,7 @@ def test_the_menu_answers_what_is_no_run(
     said = iter(answers)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("builtins.input", lambda: next(said))
-    monkeypatch.setattr(cli, "_asks_for_nothing", lambda words: "--config" not in words)
+    monkeypatch.setattr(cli, "_needs_menu", lambda words: "--config" not in words)
     monkeypatch.setattr(sys, "argv", ["run_experiment.py", "--lang", "en"])
     assert main(["--lang", "en"]) == ExitCode.OK
     assert shown in capsys.readouterr().out

@@ -109,9 +109,9 @@ def _program(*words: str) -> None:
 def _nothing_heavy() -> Iterator[None]:
     """Commands go as far as they can without a model; plots are drawn by other tests."""
     import experiment.bench.run
-    import experiment.commands.lead
     import experiment.commands.main
     import experiment.commands.selfcheck
+    import experiment.commands.walkthrough
     import experiment.gpucheck.run
     import experiment.report.files.write
     import experiment.simulate.run
@@ -123,7 +123,7 @@ def _nothing_heavy() -> Iterator[None]:
         return 0
 
     replaced = (
-        (experiment.commands.lead, "lead", run),
+        (experiment.commands.walkthrough, "run_walkthrough", run),
         (experiment.commands.selfcheck, "selfcheck", lambda *_: 0),
         (experiment.bench.run.Bench, "run", lambda _: None),
         (experiment.gpucheck.run.Examination, "run", lambda _: None),

@@ -40,7 +40,7 @@ from experiment.machine.environment import Package
 from experiment.record.log import Record
 from experiment.report.console.brief import BriefReporter
 from experiment.report.console.pool import BLOCKS as SIGNS
-from experiment.report.console.pool import PLAIN, SECONDS, Picture, PoolView
+from experiment.report.console.pool import PLAIN, SECONDS, PoolPicture, PoolView
 from experiment.report.console.reporter import ConsoleReporter
 from experiment.report.facts.bench_tables import all_tables
 from experiment.report.facts.texts import AsciiFile, arm_name, translator
@@ -299,7 +299,7 @@ def test_nothing_is_cut_off_however_narrow_the_terminal_is(
     for name in ("reserved", "allocated", "live", "wasted"):
         (line,) = [line for line in lines if t(f"term.{name}.name") in line]
         assert re.search(r"\d (MiB|B)$", line.rstrip()), line
-    assert isinstance(view.picture, Picture)
+    assert isinstance(view.picture, PoolPicture)
     pool = view.picture.pool.plain
     assert [drawn.count(sign) for sign in "·░▒"] == [pool.count(sign) for sign in "·░▒"]
 

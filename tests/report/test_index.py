@@ -19,7 +19,7 @@ from sample import make_record
 from experiment.analysis.conclusions import evaluate
 from experiment.analysis.results import Results
 from experiment.report.files.markdown import markdown
-from experiment.report.files.markup import MOST_BYTES, MOST_OF_A_STEP, write_step_summary
+from experiment.report.files.markup import MAX_BYTES, MAX_OF_A_STEP, write_step_summary
 from experiment.report.pages.index import index_html, write_index
 from experiment.report.pages.index_entries import Entry, entries
 from experiment.text import LANGUAGES, Translator
@@ -218,7 +218,7 @@ def test_the_summary_stays_short_whatever_a_note_says(tmp_path: Path) -> None:
     note = message("failure.exception", error="宽" * 60_000 + "|`<script>")
     many: Results = results.model_copy(update={"notes": [note, *results.notes]})
     text = markdown(many, "zh")
-    assert len(text.encode()) < MOST_BYTES
+    assert len(text.encode()) < MAX_BYTES
     assert text.endswith("…\n")
     assert "|" in text  # what stands before the long note is whole
 
@@ -242,9 +242,9 @@ def test_summaries_of_many_runs_never_make_a_step_too_long_for_its_page(
     place = tmp_path / "summary.md"
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(place))
     one = "块\n" * 10_000
-    for _ in range(MOST_OF_A_STEP // len(one.encode()) + 3):
+    for _ in range(MAX_OF_A_STEP // len(one.encode()) + 3):
         write_step_summary(one)
     text = place.read_text(encoding="utf-8")
-    assert MOST_OF_A_STEP - 2 * len(one.encode()) < len(text.encode()) <= MOST_OF_A_STEP
+    assert MAX_OF_A_STEP - 2 * len(one.encode()) < len(text.encode()) <= MAX_OF_A_STEP
     assert text.endswith("\n…\n")
     assert "…" not in text[: len(one)]

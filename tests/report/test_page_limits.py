@@ -128,7 +128,7 @@ def test_a_page_that_is_too_large_thins_what_is_embedded_and_says_so(
     results = evaluate(record)
     whole = report_html(record, results, "en")
     most = len(whole.encode()) - 12_000
-    monkeypatch.setattr(html, "_MOST_PAGE", most)
+    monkeypatch.setattr(html, "_MAX_PAGE", most)
     page = report_html(record, results, "en")
     assert len(page.encode()) <= most
     films, data = (embedded(page, name) for name in ("player-data", "run-data"))

@@ -10,7 +10,7 @@ import pytest
 from data_keys import body_of
 from full_tables import full_sweep
 
-from experiment.report.pages.sweep import MOST_CELLS, sweep_csv, sweep_data, sweep_html
+from experiment.report.pages.sweep import MAX_CELLS, sweep_csv, sweep_data, sweep_html
 from experiment.report.pages.sweep_chart import setting
 from experiment.report.pages.sweep_lines import DRAWN, sweep_lines
 from kvsim.sweep import AXES, MEASURES
@@ -70,11 +70,11 @@ def test_names_are_an_axis_where_there_are_no_numbers() -> None:
 
 
 def test_lines_are_of_all_cells_though_the_page_lists_the_first() -> None:
-    many = rows(policy=["paged"], block_size=[8, 16], seed=list(range(MOST_CELLS)))
+    many = rows(policy=["paged"], block_size=[8, 16], seed=list(range(MAX_CELLS)))
     data = sweep_data(many)
-    assert len(data["cells"]) == MOST_CELLS
+    assert len(data["cells"]) == MAX_CELLS
     (line,) = data["lines"]["lines"]
-    assert [point["cells"] for point in line["values"]["live"]] == [MOST_CELLS, MOST_CELLS]
+    assert [point["cells"] for point in line["values"]["live"]] == [MAX_CELLS, MAX_CELLS]
     assert set(line["values"]) == set(DRAWN)
 
 

@@ -26,11 +26,11 @@ from experiment.report.files.markup import plain
 from experiment.report.files.tables_markdown import summarise
 from experiment.report.files.write import write_listed
 from experiment.report.pages.bench import bench_html
-from experiment.report.pages.claims import claims_html, claims_told
+from experiment.report.pages.claims import claims_html, claims_text
 from experiment.report.pages.compare import compare_csv, compare_html, compare_reports
 from experiment.report.pages.index import write_index
 from experiment.report.pages.index_entries import entries
-from experiment.report.pages.paper import paper_html, paper_told
+from experiment.report.pages.paper import paper_html, paper_text
 from experiment.report.pages.sweep import sweep_csv, sweep_data, sweep_html
 from experiment.text import LANGUAGES, Translator
 from experiment.text.errors import UserError
@@ -123,7 +123,7 @@ def test_a_ci_job_gets_what_the_page_says(
     summary = tmp_path / "summary.md"
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
     t, data = Translator(lang), paper()
-    for told in (paper_told(t, data), claims_told(t, judge({}), [], {})):
+    for told in (paper_text(t, data), claims_text(t, judge({}), [], {})):
         summarise(told)
         written = summary.read_text(encoding="utf-8")
         assert f"**{plain(told.headline)}**" in written

@@ -13,7 +13,7 @@ import pytest
 from sim_runs import MODEL, SMALL, simulated
 
 from experiment.commands.main import main
-from experiment.report.facts.simulation_cells import cells_of, dashes, spoken
+from experiment.report.facts.simulation_cells import cells_of, dashes, visible_figures
 from experiment.report.facts.simulation_figures import FIGURES, GROUPS, STATES
 from experiment.report.facts.simulation_sweeps import sweeps_of
 from experiment.report.facts.values import written
@@ -75,7 +75,7 @@ def test_console_csv_and_record_hold_the_same_numbers(
             values = [cell.value(figure) for cell in cells]
             for cell, value in zip(cells, values, strict=True):
                 assert rows[cell.policy][figure.name] == ("" if value is None else str(value))
-            if figure in spoken(group, cells):
+            if figure in visible_figures(group, cells):
                 assert_row(printed, t(f"sim.group.{name}"), t.message(figure.about.label),
                            [written(value, figure.about.unit) for value in values])  # fmt: skip
 
@@ -148,7 +148,7 @@ def test_every_dash_has_a_reason(drawn: Path, capsys: pytest.CaptureFixture[str]
     t = Translator("en")
     for group in GROUPS.values():
         given = {(p, f.name) for d in dashes(group, cells) for p in d.policies for f in d.figures}
-        for figure in spoken(group, cells):
+        for figure in visible_figures(group, cells):
             for cell in cells:
                 assert (cell.value(figure) is None) == ((cell.policy, figure.name) in given)
         for dash in dashes(group, cells):

@@ -106,10 +106,10 @@ def reference_kernel(
         start = sequence.context - sequence.queries
         for i in range(sequence.queries):
             row = sequence.rows.start + i
-            seen = start + i + 1
-            scores = torch.einsum("hd,hkd->hk", q[row].double(), keys[:, :seen]) * scale
+            visible = start + i + 1
+            scores = torch.einsum("hd,hkd->hk", q[row].double(), keys[:, :visible]) * scale
             weights = scores.softmax(-1)
-            out[row] = torch.einsum("hk,hkd->hd", weights, values[:, :seen]).to(q.dtype)
+            out[row] = torch.einsum("hk,hkd->hd", weights, values[:, :visible]).to(q.dtype)
     return out
 
 

@@ -120,12 +120,12 @@ def time_lookup(
         return None
     times: list[list[Timed]] = [[] for _ in given]
     for turn in range(rounds + 1):
-        for run, seen in zip(timers, times, strict=True):
+        for run, samples in zip(timers, times, strict=True):
             timed = run()
             if turn:  # the first turn is the warm-up
-                seen.append(timed)
-    calls = [median(each.call_s for each in seen) for seen in times]
-    hosts = [median(each.host_s for each in seen) for seen in times]
+                samples.append(timed)
+    calls = [median(each.call_s for each in samples) for samples in times]
+    hosts = [median(each.host_s for each in samples) for samples in times]
     # If host time is more than half of the call, the device may be waiting for the host.
     if any(2 * host > call for host, call in zip(hosts, calls, strict=True)):
         return None

@@ -1,11 +1,11 @@
-"""Models that keep an attention of their own: their code over keys and values from the blocks.
+"""Models with their own attention code, over keys and values gathered from the blocks.
 
     forward(one request's tokens, cache) ─► layer ─► cache.update(K, V) ─► pool.write ─► blocks
                                               └──── all K, V of the request ◄─ gather ◄─┘
 
-Such a model has no place for another attention function, or passes it arguments that ours lacks
+Such a model accepts no other attention function, or passes arguments that ours does not support
 (sinks, soft-capped scores, positions added to scores). Its layers call Transformers' cache, so the
-pool takes the place of the cache: one forward pass a request, with the model's own masks.
+pool replaces that cache: one forward pass per request, with the model's own masks.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from experiment.engine.step_inputs import PackedSequence, StepInputs, sequence_i
 
 @cache
 def _arguments(kind: Any) -> frozenset[str]:
-    """Names of what a model's forward pass takes."""
+    """Names of the parameters of a model's forward pass."""
     return frozenset(signature(kind.forward).parameters)
 
 
 class _BlockLayer(CacheLayerMixin):  # type: ignore[misc]
-    """One layer of Transformers' cache, whose slots are a request's blocks."""
+    """One layer of Transformers' cache, stored in a request's blocks."""
 
     is_sliding = False
 
@@ -47,7 +47,7 @@ class _BlockLayer(CacheLayerMixin):  # type: ignore[misc]
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write [1, kv_heads, tokens, head_dim] each; return the same of all tokens so far."""
+        """Write [1, kv_heads, tokens, head_dim] each; return those of all tokens so far."""
         pool = self._step.pool
         check_shape(pool, key_states, value_states)
         self._step.calls.append(self._layer)
@@ -58,11 +58,11 @@ class _BlockLayer(CacheLayerMixin):  # type: ignore[misc]
         return keys[None], values[None]
 
     def get_seq_length(self) -> int:
-        """Tokens that the layer holds."""
+        """Number of tokens in the layer."""
         return self._length
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:  # noqa: ARG002 - the base's
-        """Keys that the queries may see, and the position of the first."""
+        """Number of keys visible to the queries, and position of the first."""
         return self._sequence.context, 0
 
     def get_max_length(self) -> int:
@@ -71,25 +71,25 @@ class _BlockLayer(CacheLayerMixin):  # type: ignore[misc]
 
 
 def forward(model: torch.nn.Module, inputs: StepInputs, step: PagedStep) -> torch.Tensor:
-    """Logits of the requests that sample, [requests, vocabulary], one forward pass a request."""
+    """Run one forward pass per request; return logits, [requests that sample, vocabulary]."""
     kind: Any = type(model)
-    takes = _arguments(kind)
+    accepted = _arguments(kind)
     sampling = set(inputs.sampled_rows.tolist())
-    found = []
+    logits = []
     for sequence in inputs.sequences:
         own = sequence_inputs(inputs, sequence)
         layers = [_BlockLayer(layer, step, own) for layer in range(len(step.pool.kv))]
-        given: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "position_ids": own.position_ids,
             "logits_to_keep": 1,
-            "past_key_values" if "past_key_values" in takes else "cache": Cache(layers=layers),
+            "past_key_values" if "past_key_values" in accepted else "cache": Cache(layers=layers),
         }
         output = model(
             input_ids=own.input_ids,
             attention_mask=own.input_ids.new_ones(1, sequence.context),
             use_cache=True,
-            **{name: value for name, value in given.items() if name in takes},
+            **{name: value for name, value in arguments.items() if name in accepted},
         )
         samples = sequence.rows.stop - 1 in sampling
-        found.append(output.logits[0, -1:] if samples else output.logits[0, :0])
-    return torch.cat(found)
+        logits.append(output.logits[0, -1:] if samples else output.logits[0, :0])
+    return torch.cat(logits)

@@ -14,8 +14,8 @@
 Nothing is gathered, and there is no buffer larger than a tile. Positions of a tile come from
 blocks of any size, so a slab and blocks of one slot run through the same loops.
 
-While a run of slots is computed with, the next one is sent for: that of the next head, of the next
-block in the table, of the values behind the keys, of the next tile or sequence.
+While a run of slots is computed, the next one is prefetched: that of the next head, the next block
+in the table, the values after the keys, or the next tile or sequence.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from experiment.engine.cpu.compiled import (
     run_job,
     threads_for,
 )
-from experiment.engine.cpu.prefetch import LINE, send_for
+from experiment.engine.cpu.prefetch import LINE, prefetch_line
 from experiment.engine.cpu.torch_threads import (
-    BROKEN,
+    FAILED,
     cube,
     entry,
     layer,
@@ -52,11 +52,11 @@ from experiment.engine.cpu.torch_threads import (
 from experiment.engine.step_inputs import FlatSequences
 
 _TILE = 128
-_PIECES = 16  # for each thread: sequences may differ a hundredfold in length
-# Sums may be reordered, but NaN and infinity keep their meaning: a stale read must show.
+_PIECES = 16  # per thread, because lengths of sequences differ widely
+# Sums may be reordered, but NaN and infinity propagate, so that stale reads are detected.
 _REORDERED = {"reassoc", "contract", "arcp", "nsz"}
 _LOG2_E = F32(1.4426950408889634)
-# Of 2 to a power between -1/2 and 1/2, without the 1 at the end (Cephes).
+# Coefficients of 2 ** x for x between -1/2 and 1/2, without the constant 1 (Cephes).
 _P0, _P1, _P2, _P3, _P4, _P5 = map(F32, (
     1.535336188319500e-4, 1.339887440266574e-3, 9.618437357674640e-3, 5.550332471162809e-2,
     2.402264791363012e-1, 6.931472028550421e-1,
@@ -67,9 +67,8 @@ _P0, _P1, _P2, _P3, _P4, _P5 = map(F32, (
 def _exponentials(scores: Floats, power: Floats, count: int, best: float) -> Any:
     """Replace scores by exp(score - best) and return their sum.
 
-    Numba leaves ``np.exp`` a call for each number; this becomes vector code. A polynomial gives
-    2 to the fraction, the exponent field of a float the whole power. There is no
-    reordering here: it would undo the rounding.
+    Vectorised, unlike ``np.exp`` in Numba: a polynomial gives 2 ** fraction, the exponent field of
+    a float the integer power. Reordering would undo the rounding, so it is not allowed.
     """
     bits = power.view(np.int32)
     for i in range(count):
@@ -84,7 +83,7 @@ def _exponentials(scores: Floats, power: Floats, count: int, best: float) -> Any
         p = p * f + _P4
         p = p * f + _P5
         scores[i] = p * f + F32(1.0)
-        # NaN has no integer; it stays in the polynomial.
+        # NaN has no integer; the polynomial propagates it.
         exponent = np.int32(whole if whole >= F32(-126.0) else F32(0.0))
         bits[i] = (exponent + np.int32(127)) << np.int32(23)
     total = F32(0.0)
@@ -101,20 +100,20 @@ def _address(array: Any) -> Any:
 
 @jit(None, set())
 def _place(slots: Floats, table: Ints, head: int, position: int) -> Any:
-    """The address of a head's numbers at a position of a sequence; ``slots`` of keys or values."""
+    """Address of a head's numbers at a position of a sequence; ``slots`` are keys or values."""
     size = slots.shape[2]
     return _address(slots[table[position // size], head, position % size])
 
 
 @jit(None, set())
-def _run_after(
+def _next_run(
     slots: Floats, table: Ints, head: int, h: int, heads: int, at: int, run: int, end: int,
     after: int,
 ) -> Any:  # fmt: skip
-    """Where what is read behind a run of slots begins.
+    """Address read after a run of slots.
 
-    That is the same run of the next head, or else the first head's next run before position
-    ``end``, or else ``after``.
+    The same run of the next head, else the first head's next run before position ``end``, else
+    ``after``.
     """
     if h + 1 < heads:
         return _place(slots, table, head + h + 1, at)
@@ -122,11 +121,11 @@ def _run_after(
 
 
 @jit(None, set())
-def _send_for_four(rows: int, first: int, dim: int) -> None:
-    """Four slots of a head's rows, from the first on."""
+def _prefetch_four(rows: int, first: int, dim: int) -> None:
+    """Prefetch four slots of a head, from index ``first`` on; ``rows`` is an address."""
     begin = rows + 4 * dim * first
     for place in range(begin, begin + 4 * 4 * dim, LINE):
-        send_for(place)
+        prefetch_line(place)
 
 
 @jit(None, _REORDERED)
@@ -136,8 +135,8 @@ def _products(
 ) -> None:  # fmt: skip
     """Scores of ``heads`` KV heads from ``head`` on, for positions [first, first + count).
 
-    Four slots at a time: their sums do not wait for each other. ``after`` is where what is read
-    next begins, 0 where nobody knows.
+    Four slots at a time, whose sums are independent. ``after`` is the address read next; 0:
+    unknown.
     """
     size, dim = keys.shape[2], keys.shape[3]
     group = q.shape[0] // keys.shape[1]
@@ -150,26 +149,26 @@ def _products(
             at, end = first + done, first + count
             ahead = 0
             if run >= 4:  # else the search takes longer than it saves
-                ahead = _run_after(keys, table, head, h, heads, at, run, end, after)
+                ahead = _next_run(keys, table, head, h, heads, at, run, end, after)
             for g in range(h * group, (h + 1) * group):
-                query, found = q[head * group + g], scores[g, done : done + run]
+                query, result = q[head * group + g], scores[g, done : done + run]
                 whole = run - run % 4
                 for i in range(0, whole, 4):
                     if ahead and g == h * group:
-                        _send_for_four(ahead, i, dim)
+                        _prefetch_four(ahead, i, dim)
                     one, two, three, four = F32(0.0), F32(0.0), F32(0.0), F32(0.0)
                     for c in range(dim):
                         one += query[c] * rows[i, c]
                         two += query[c] * rows[i + 1, c]
                         three += query[c] * rows[i + 2, c]
                         four += query[c] * rows[i + 3, c]
-                    found[i], found[i + 1] = one * scale, two * scale
-                    found[i + 2], found[i + 3] = three * scale, four * scale
+                    result[i], result[i + 1] = one * scale, two * scale
+                    result[i + 2], result[i + 3] = three * scale, four * scale
                 for i in range(whole, run):
                     total = F32(0.0)
                     for c in range(dim):
                         total += query[c] * rows[i, c]
-                    found[i] = total * scale
+                    result[i] = total * scale
         done += run
 
 
@@ -180,7 +179,8 @@ def _add_values(
 ) -> None:  # fmt: skip
     """Add weighted values of the same positions to ``acc`` [heads * group, head_dim].
 
-    Four slots at a time: a sum is fetched and put back once for them. ``after`` as above.
+    Four slots at a time: a sum is loaded and stored once for them. ``after`` is as in
+    :func:`_products`.
     """
     size, dim = values.shape[2], values.shape[3]
     done = 0
@@ -192,13 +192,13 @@ def _add_values(
             at, end = first + done, first + count
             ahead = 0
             if run >= 4:  # else the search takes longer than it saves
-                ahead = _run_after(values, table, head, h, heads, at, run, end, after)
+                ahead = _next_run(values, table, head, h, heads, at, run, end, after)
             for g in range(h * group, (h + 1) * group):
                 w, total = weights[g, done : done + run], acc[g]
                 whole = run - run % 4
                 for i in range(0, whole, 4):
                     if ahead and g == h * group:
-                        _send_for_four(ahead, i, dim)
+                        _prefetch_four(ahead, i, dim)
                     for c in range(dim):
                         total[c] += (w[i] * rows[i, c] + w[i + 1] * rows[i + 1, c]) + (
                             w[i + 2] * rows[i + 2, c] + w[i + 3] * rows[i + 3, c]
@@ -213,7 +213,7 @@ def _add_values(
 def _rescale(
     scores: Floats, power: Floats, rows: int, count: int, best: Floats, sums: Floats, acc: Floats
 ) -> None:
-    """Make weights of a tile's scores, and bring what was summed before to the new maximum."""
+    """Convert a tile's scores to weights, and rescale earlier sums to the new maximum."""
     for g in range(rows):
         highest = best[g]
         for i in range(count):
@@ -237,8 +237,8 @@ def _attend(
 ) -> None:  # fmt: skip
     """Work on tasks [begin, end): a task is a part of the KV heads of one chosen sequence.
 
-    ``q`` is [tokens, what lies between two of them]: queries are read where the model's product
-    has put them, often beside keys and values.
+    ``q`` is [tokens, distance between tokens]: queries are read in place, often next to keys and
+    values.
     """
     kv_heads, dim = kv.shape[2], kv.shape[4]
     group = out.shape[1] // kv_heads
@@ -251,17 +251,17 @@ def _attend(
         heads = min(heads_at_once, kv_heads - head)
         for row in range(starts[s], starts[s + 1]):
             queries = q[row, : out.shape[1] * dim].reshape(out.shape[1], dim)
-            seen = contexts[s] - (starts[s + 1] - 1 - row)
+            visible = contexts[s] - (starts[s + 1] - 1 - row)
             acc[:], best[:], sums[:] = F32(0.0), F32(-np.inf), F32(0.0)
-            for first in range(0, seen, _TILE):
-                count = min(_TILE, seen - first)
+            for first in range(0, visible, _TILE):
+                count = min(_TILE, visible - first)
                 values = _place(kv[1], tables[s], head, first)
                 _products(
                     queries, kv[0], tables[s], scale, head, heads, first, count, scores, values
                 )
                 _rescale(scores, power, heads * group, count, best, sums, acc)
                 following = 0
-                if first + count < seen:
+                if first + count < visible:
                     following = _place(kv[0], tables[s], head, first + count)
                 elif row + 1 == starts[s + 1] and task + 1 < end:
                     s_next, head_next = chosen[(task + 1) // parts], (task + 1) % parts
@@ -276,8 +276,8 @@ def _attend(
 
 @job_body
 def _body(address: Any) -> None:
-    """:func:`_attend` for every piece that this thread gets of a job of :func:`attend`."""
-    job = numba.carray(address, (torch_threads.LONGEST,))
+    """Run :func:`_attend` for this thread's pieces of a job of :func:`attend`."""
+    job = numba.carray(address, (torch_threads.MAX_ENTRIES,))
     q, kv, out = matrix(job, 4, F32), layer(job, 7, F32), cube(job, 13, F32)
     tables, contexts, starts = matrix(job, 17, I32), vector(job, 20, I32), vector(job, 22, I32)
     chosen, scale = vector(job, 24, I32), vector(job, 26, F32)[0]
@@ -287,7 +287,7 @@ def _body(address: Any) -> None:
             _attend(q, kv, out, tables, contexts, starts, chosen, scale, job[3], begin, end)
             begin, end = next_piece(job)
     except Exception:
-        job[2] = BROKEN  # nobody sees what leaves a C function
+        job[2] = FAILED  # a C function cannot raise
 
 
 def attend(
@@ -298,22 +298,22 @@ def attend(
 
     ``q`` and ``out`` are [tokens, heads, head_dim], ``out`` contiguous.
     """
-    share_out(_body, q, (kv, out), kv.shape, flat, chosen, scale)
+    run_tasks(_body, q, (kv, out), kv.shape, flat, chosen, scale)
 
 
-def share_out(
+def run_tasks(
     body: Any, q: torch.Tensor, arrays: Sequence[torch.Tensor], shape: Sequence[int],
     flat: FlatSequences, chosen: torch.Tensor, scale: float,
 ) -> None:  # fmt: skip
-    """Call a compiled kernel for all tasks, in pieces where threads are worth it.
+    """Call a compiled kernel for all tasks, on several threads if there is enough work.
 
     Args:
         body: a C function such as :func:`_body`.
         q: [tokens, heads, head_dim].
-        arrays: contiguous; what stands in a job between the queries and the sequences.
+        arrays: entries of the job between queries and sequences, contiguous.
         shape: [2, blocks, kv_heads, block_size, head_dim].
     """
-    threads, pieces, tasks, heads_at_once = _share(flat, chosen, q.shape[1], shape[2:])
+    threads, pieces, tasks, heads_at_once = _partition(flat, chosen, q.shape[1], shape[2:])
     q, rows = _rows_of(q)
     held = (*arrays, *flat, chosen, torch.tensor([scale]))  # until all threads have finished
     job = make_job(pieces, tasks, [heads_at_once], [rows, *map(entry, held)])
@@ -321,10 +321,10 @@ def share_out(
 
 
 def _rows_of(q: torch.Tensor) -> tuple[torch.Tensor, tuple[int, int, int]]:
-    """Queries whose heads follow each other, and what a job says of them.
+    """Make the heads of queries [tokens, heads, head_dim] contiguous; return them and their entry.
 
-    Those are [tokens, heads, head_dim]; that is address, tokens, and the distance from one to the
-    next. A single token's distance means nothing to torch, and may be any number.
+    The entry is address, tokens, and distance between tokens. Torch leaves the distance of a single
+    token undefined.
     """
     tokens, heads, dim = q.shape
     width = heads * dim
@@ -333,16 +333,16 @@ def _rows_of(q: torch.Tensor) -> tuple[torch.Tensor, tuple[int, int, int]]:
     return q, (q.data_ptr(), tokens, q.stride(0) if tokens > 1 else width)
 
 
-def _share(
+def _partition(
     flat: FlatSequences, chosen: torch.Tensor, heads: int, shape: Sequence[int]
 ) -> tuple[int, int, int, int]:
     """Threads, pieces, tasks and the KV heads of a task; ``shape`` is [kv_heads, block_size, dim].
 
-    A task is so many KV heads of one sequence.
+    A task is a group of KV heads of one sequence.
     """
     kv_heads, block_size, dim = shape
-    # With all its heads a small block is one long run of memory; a slab is one for each head.
-    # The other way round, each run would end before the processor has begun to read ahead.
+    # Runs of memory must be long for the hardware prefetcher: a small block is one run with all its
+    # heads, a slab is one run for each head.
     heads_at_once = kv_heads if block_size <= _TILE else 1
     products = int(flat.contexts.numpy()[chosen.numpy()].sum()) * heads * dim
     threads, _ = threads_for(products, kv_heads * len(chosen))

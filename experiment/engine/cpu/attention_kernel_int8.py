@@ -1,11 +1,10 @@
-"""The kernel of :mod:`experiment.engine.cpu.attention_kernel` for blocks in int8, read in place.
+"""Attention on the CPU that reads int8 blocks in place, compiled by Numba.
 
     keys    score = scale · s · (Σ q·k + ½ Σ q)              s: scale of the block and head
     values  acc  += weight · s · v,  at the end of the tile  acc += ½ Σ weight · s
 
-Numbers are widened in the loop, so a block is read as the bytes that it is and nothing is
-gathered. -128 stands for NaN and is looked for in the first number of each slot and head: slots
-are written and made unreadable whole.
+As :mod:`experiment.engine.cpu.attention_kernel`; numbers are widened in the loop. -128 is NaN. Only
+the first number of each slot and head is checked: slots are written and poisoned whole.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ import numpy as np
 import torch
 
 from experiment.engine.cpu import torch_threads
-from experiment.engine.cpu.attention_kernel import _REORDERED, _TILE, _rescale, share_out
+from experiment.engine.cpu.attention_kernel import _REORDERED, _TILE, _rescale, run_tasks
 from experiment.engine.cpu.compiled import F32, I32, Floats, Ints, jit, job_body
-from experiment.engine.cpu.torch_threads import BROKEN, cube, layer, matrix, next_piece, vector
+from experiment.engine.cpu.torch_threads import FAILED, cube, layer, matrix, next_piece, vector
 from experiment.engine.quantized import POISON, QuantizedKV
 from experiment.engine.step_inputs import FlatSequences
 
@@ -106,10 +105,10 @@ def _attend(
             queries = q[row, : out.shape[1] * dim].reshape(out.shape[1], dim)
             for g in range(head * group, (head + heads) * group):
                 halves[g] = _HALF * queries[g].sum()
-            seen = contexts[s] - (starts[s + 1] - 1 - row)
+            visible = contexts[s] - (starts[s + 1] - 1 - row)
             acc[:], best[:], sums[:] = F32(0.0), F32(-np.inf), F32(0.0)
-            for first in range(0, seen, _TILE):
-                count = min(_TILE, seen - first)
+            for first in range(0, visible, _TILE):
+                count = min(_TILE, visible - first)
                 _products(
                     queries, halves, kv[0], kv_scales[0], tables[s], scale, head, heads, first,
                     count, scores,
@@ -125,8 +124,8 @@ def _attend(
 
 @job_body
 def _body(address: Any) -> None:
-    """:func:`_attend` for every piece that this thread gets of a job of :func:`attend`."""
-    job = numba.carray(address, (torch_threads.LONGEST,))
+    """Run :func:`_attend` for this thread's pieces of a job of :func:`attend`."""
+    job = numba.carray(address, (torch_threads.MAX_ENTRIES,))
     q, kv, scales = matrix(job, 4, F32), layer(job, 7, _I8), cube(job, 13, F32)
     out, tables, contexts = cube(job, 17, F32), matrix(job, 21, I32), vector(job, 24, I32)
     starts, chosen, scale = vector(job, 26, I32), vector(job, 28, I32), vector(job, 30, F32)[0]
@@ -136,7 +135,7 @@ def _body(address: Any) -> None:
             _attend(q, kv, scales, out, tables, contexts, starts, chosen, scale, job[3], begin, end)
             begin, end = next_piece(job)
     except Exception:
-        job[2] = BROKEN  # nobody sees what leaves a C function
+        job[2] = FAILED  # a C function cannot raise
 
 
 def attend(
@@ -148,4 +147,4 @@ def attend(
     ``q`` and ``out`` are [tokens, heads, head_dim]; ``scale`` multiplies the scores.
     """
     assert kv.scales is not None
-    share_out(_body, q, (kv.values, kv.scales, out), kv.shape, flat, chosen, scale)
+    run_tasks(_body, q, (kv.values, kv.scales, out), kv.shape, flat, chosen, scale)

@@ -1,8 +1,8 @@
 """Loops compiled by Numba, and the threads that run them.
 
-@jit        a function that other compiled ones call, or that is compiled as this is imported
-@job_body   what a thread is given: a C function over the address of a job
-run_job     the body on all threads, each taking pieces until none is left
+@jit        compile a function, on its first call or, with a signature, on import
+@job_body   compile the function of a thread: a C function that takes the address of a job
+run_job     run a body on all threads; each takes pieces until none is left
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ import numpy as np
 import torch
 
 from experiment.engine.cpu import torch_threads
-from experiment.engine.cpu.torch_threads import BROKEN
+from experiment.engine.cpu.torch_threads import FAILED
 
-# Pieces for each thread: where another process holds a core, its thread does fewer of them.
+# Pieces per thread, so that the thread of a busy core can do fewer.
 _PIECES = 4
-_CORES = os.cpu_count() or 1  # asked once: the answer comes from files of the kernel
-# Below so many products or copies in a layer (some 20 us on one core), handing a part of them to
-# another thread costs more than it saves.
+_CORES = os.cpu_count() or 1  # once: reads files of the kernel
+# Products or copies of a layer (some 20 us on one core) from which a second thread is faster.
 _WORTH_A_THREAD = 1 << 15
 F32, I32 = np.float32, np.int32
 
@@ -34,7 +33,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def jit(signature: str | None, fastmath: set[str]) -> Callable[[_Function], _Function]:
-    """Numba's compiler, typed; with a signature the function is compiled now, or read back."""
+    """Typed ``numba.njit``; with a signature, compile now or load from the cache."""
     options: dict[str, Any] = {"nogil": True, "fastmath": fastmath}
 
     def compiled(function: _Function) -> _Function:
@@ -43,7 +42,7 @@ def jit(signature: str | None, fastmath: set[str]) -> Callable[[_Function], _Fun
             return result
         try:
             result = numba.njit(signature, cache=True, **options)(function)
-        except RuntimeError:  # no directory for the compiled code can be written
+        except RuntimeError:  # no writable cache directory
             result = numba.njit(signature, **options)(function)
         return result
 
@@ -51,7 +50,7 @@ def jit(signature: str | None, fastmath: set[str]) -> Callable[[_Function], _Fun
 
 
 def job_body(function: Callable[[Any], None]) -> Any:
-    """A C function over the address of a job; compiled now, or read back where that was kept."""
+    """Compile a C function that takes the address of a job, or load it from the cache."""
     try:
         return numba.cfunc("void(CPointer(int64))", cache=True)(function)
     except RuntimeError:  # as in jit
@@ -59,9 +58,9 @@ def job_body(function: Callable[[Any], None]) -> Any:
 
 
 def threads_for(work: int, tasks: int, pieces: int = _PIECES) -> tuple[int, int]:
-    """How many threads so much work is worth, in products or copies, and in how many pieces.
+    """Number of threads and of pieces for ``work`` products or copies.
 
-    ``pieces`` are those of a thread, at most.
+    ``pieces`` is the maximum per thread.
     """
     threads = min(_threads(), tasks) if work >= _WORTH_A_THREAD else 1
     return (threads, min(tasks, threads * pieces)) if threads > 1 else (1, 1)
@@ -69,9 +68,9 @@ def threads_for(work: int, tasks: int, pieces: int = _PIECES) -> tuple[int, int]
 
 @cache
 def even_pieces(tasks: int, threads: int, most: int) -> int:
-    """In how many pieces tasks of one size end soonest on so many threads; ``most`` at most.
+    """Number of pieces, at most ``most``, with which tasks of equal size finish first.
 
-    Twelve tasks in eight pieces, of one or two, take two threads as long as seven; in six, as six.
+    Twelve tasks on two threads take the time of seven in eight pieces, and of six in six pieces.
     """
     return min(
         range(threads, most + 1),
@@ -80,28 +79,28 @@ def even_pieces(tasks: int, threads: int, most: int) -> int:
 
 
 def run_job(body: Any, job: Any, threads: int) -> None:
-    """A body on torch's threads; on plain ones where torch's cannot be had.
+    """Run a body on torch's threads, or on Python threads if torch's are not available.
 
-    More than one of torch's are all of them: a smaller team would end those that are left over, and
-    torch's next product would start them again. Who finds no piece has nothing to do.
+    With more than one thread all of torch's are used: OpenMP would end the others, and torch's next
+    product would start them again.
 
     Raises:
-        RuntimeError: the body raised: what it was to fill is not filled.
+        RuntimeError: the body raised; its output is incomplete.
     """
     address = job.ctypes.data
-    alone, together = torch_threads.callable_at(body.address), torch_threads.pool()
+    alone, together = torch_threads.callable_at(body.address), torch_threads.parallel_region()
     if threads == 1:
         alone(address)
     elif together:
         together(body.address, address, max(threads, torch.get_num_threads()))
     else:
-        helpers = [_helpers().submit(alone, address) for _ in range(threads - 1)]
+        futures = [_executor().submit(alone, address) for _ in range(threads - 1)]
         alone(address)
-        for helper in helpers:
-            if not helper.cancel():  # one that has not woken up by now has nothing left to do
-                helper.result()
-    if job[2] == BROKEN:
-        raise RuntimeError("a compiled loop broke off")
+        for future in futures:
+            if not future.cancel():  # a thread that has not started has nothing left to do
+                future.result()
+    if job[2] == FAILED:
+        raise RuntimeError("a compiled loop failed")
 
 
 def _threads() -> int:
@@ -109,5 +108,5 @@ def _threads() -> int:
 
 
 @cache
-def _helpers() -> ThreadPoolExecutor:
+def _executor() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max(1, _CORES - 1), "attention")

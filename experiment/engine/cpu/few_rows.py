@@ -1,4 +1,4 @@
-"""Which packed layers multiply few rows by :mod:`experiment.engine.cpu.panel_products`."""
+"""Select the packed layers that use :mod:`experiment.engine.cpu.panel_products` for few rows."""
 
 from __future__ import annotations
 
@@ -7,16 +7,22 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from experiment.engine.attention.kernels import few_rows_module
-from experiment.engine.cpu.panels import is_product, known, pack, panels_if, panels_of
+from experiment.engine.cpu.panels import (
+    matches_linear,
+    pack,
+    panels_of,
+    panels_of_width,
+    trial_operands,
+)
 
-if TYPE_CHECKING:  # it needs Numba, which not everybody has
+if TYPE_CHECKING:  # Numba is optional
     from experiment.engine.cpu.panel_products import PanelProduct
 
 
-class FewRows:
-    """Hands out a layer's own product where this machine has it and it gives a known one's numbers.
+class PanelProducts:
+    """Creates panel products of layers, if they are available and correct on this machine.
 
-    oneDNN's order is a matter of a weight's shape: each shape is compared once, number by number.
+    oneDNN's order depends on a weight's shape, so it is verified once per shape.
     """
 
     def __init__(self) -> None:
@@ -32,9 +38,9 @@ class FewRows:
         bias: torch.Tensor | None,
         panels: torch.Tensor | None = None,
     ) -> PanelProduct | None:
-        """For a layer whose ``weight`` [outputs, inputs] has been ``packed``; None: oneDNN's.
+        """Product of a layer with the ``weight`` [outputs, inputs]; None: use oneDNN's.
 
-        ``panels`` are those of the weight, where they have been compared with it already.
+        ``panels`` are those of the packed weight, if already verified.
         """
         if self._module is None:
             return None
@@ -47,19 +53,19 @@ class FewRows:
     def _panels(self, packed: torch.Tensor, weight: torch.Tensor) -> torch.Tensor | None:
         if weight.shape in self._widths:
             width = self._widths[weight.shape]
-            return None if width is None else panels_if(packed, weight.shape, width)
+            return None if width is None else panels_of_width(packed, weight.shape, width)
         panels = panels_of(packed, weight)
         self._widths[weight.shape] = None if panels is None else panels.shape[-1]
         return panels
 
     @torch.inference_mode()
     def _works(self) -> bool:
-        x, weight, bias = known()
+        x, weight, bias = trial_operands()
         product = self.product(pack(weight), weight, bias)
         if product is None:
             return False
         try:
             ours = product(x)
-        except Exception:  # whatever it is, oneDNN's serves as well
+        except Exception:  # oneDNN is used instead
             return False
-        return is_product(ours, x, weight, bias)
+        return matches_linear(ours, x, weight, bias)

@@ -1,11 +1,10 @@
-"""Pages of a file that weights are mapped from, given back when a weight is needed no more.
+"""Release pages of a mapped weight file when a weight is no longer needed.
 
     file      | h.0 | h.1 | h.2 | wte |        one mapping; a tensor is a piece of it
     memory      x     x     .     .            x: touched, so it counts as the process's
 
-A tensor that is dropped leaves its pages in the process until the last tensor of the file is
-dropped. The kernel can be told that they are not needed: it takes them away, and would read them
-from the file again.
+Dropping a tensor leaves its pages in the process until the last tensor of the file is dropped.
+``madvise(MADV_DONTNEED)`` releases them; a later access reads the file again.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ import torch
 _MAPS = Path("/proc/self/maps")
 
 
-def give_back(tensor: torch.Tensor) -> bool:
-    """Give back the whole pages of a tensor that nobody reads any more; whether it was done.
+def release_pages(tensor: torch.Tensor) -> bool:
+    """Release the whole pages of an unused tensor; return whether this was done.
 
-    Only of a tensor that is mapped from a file: any other memory would be lost. Pages that it
-    shares with its neighbours stay.
+    Only for a tensor mapped from a file: other memory would be lost. Pages shared with adjacent
+    tensors stay.
     """
     if sys.platform != "linux" or not tensor.is_contiguous():
         return False
@@ -40,7 +39,7 @@ def give_back(tensor: torch.Tensor) -> bool:
 
 
 def _from_a_file(begin: int, end: int) -> bool:
-    """Whether one private mapping of a file holds all addresses from ``begin`` to ``end``."""
+    """Whether one private mapping of a file contains the addresses [begin, end)."""
     try:
         lines = _MAPS.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Layers over weights that :mod:`experiment.engine.cpu.packed_weights` has packed."""
+"""Layers over weights packed by :mod:`experiment.engine.cpu.packed_weights`."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own spelling
 
-if TYPE_CHECKING:  # it needs Numba, which not everybody has
+if TYPE_CHECKING:  # Numba is optional
     from experiment.engine.cpu.panel_products import PanelProduct
 
-# With one or two rows oneDNN takes another, slower way than with four: 0.45 against 0.35 ms for
-# 768 to 2,304. Empty rows are added up to there.
-_FEWEST_ROWS = 4
+# Fewer rows are padded: oneDNN is slower with one or two than with four (0.45 and 0.35 ms for 768
+# to 2,304).
+_MIN_ROWS = 4
 
 
 def _product_of(operations: Any) -> Any:
-    """oneDNN's product; where this torch has none, what says so when weights are to be packed."""
+    """oneDNN's product; if torch lacks it, a function that raises NotImplementedError."""
     try:
         return operations._linear_pointwise.default
     except AttributeError as error:
@@ -40,13 +40,14 @@ class PackedLinear(torch.nn.Module):
         packed: in oneDNN's order.
         bias: [outputs], or none.
         outputs, inputs: shape of the weight.
-        few_rows: takes oneDNN's place where there are few rows.
+        few_rows: replaces oneDNN for few rows.
 
     Attributes:
-        mark: is entered around products that torch's profiler does not see, while it looks.
+        profile_scope: context around products that torch's profiler does not record; None: not
+            profiling.
     """
 
-    mark: ClassVar[Callable[[], AbstractContextManager[object]] | None] = None
+    profile_scope: ClassVar[Callable[[], AbstractContextManager[object]] | None] = None
 
     def __init__(
         self,
@@ -59,33 +60,33 @@ class PackedLinear(torch.nn.Module):
         super().__init__()
         self.few_rows = few_rows
         self.out_features, self.in_features = outputs, inputs
-        # As buffers: whoever counts the model's tensors finds them.
+        # Buffers are included when the model's tensors are counted.
         self.register_buffer("packed", packed, persistent=False)
         self.register_buffer("bias", bias, persistent=False)
 
     @property
     def weight(self) -> torch.Tensor:
-        """Dtype, device and shape of the weight, for models that ask; its numbers are NaN."""
+        """Placeholder with dtype, device and shape of the weight; its numbers are NaN."""
         shape = self.out_features, self.in_features
         return torch.full((1, 1), float("nan"), dtype=torch.float32).expand(shape)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[..., inputs] to [..., outputs]."""
+        """Multiply [..., inputs]; return [..., outputs]."""
         rows = x.numel() // self.in_features
         if self.few_rows is not None and self.few_rows.takes(rows):
-            given = x.reshape(rows, self.in_features).contiguous()
-            return self._few(self.few_rows, given).view(*x.shape[:-1], self.out_features)
-        if rows >= _FEWEST_ROWS:
+            flat = x.reshape(rows, self.in_features).contiguous()
+            return self._few(self.few_rows, flat).view(*x.shape[:-1], self.out_features)
+        if rows >= _MIN_ROWS:
             return self._product(x)
         if not rows:
             return x.new_empty((*x.shape[:-1], self.out_features))
-        padded = F.pad(x.reshape(rows, self.in_features), (0, 0, 0, _FEWEST_ROWS - rows))
+        padded = F.pad(x.reshape(rows, self.in_features), (0, 0, 0, _MIN_ROWS - rows))
         return self._product(padded)[:rows].view(*x.shape[:-1], self.out_features)
 
     def _few(self, product: PanelProduct, x: torch.Tensor) -> torch.Tensor:
-        if PackedLinear.mark is None:
+        if PackedLinear.profile_scope is None:
             return product(x)
-        with PackedLinear.mark():
+        with PackedLinear.profile_scope():
             return product(x)
 
     def _product(self, x: torch.Tensor) -> torch.Tensor:
@@ -94,12 +95,12 @@ class PackedLinear(torch.nn.Module):
 
 
 class PackedEmbedding(torch.nn.Module):
-    """The table of an embedding that is tied to a packed output projection.
+    """Embedding table tied to a packed output projection.
 
     Args:
-        packed: holds the memory.
+        packed: owner of the memory.
         panels: the same memory, [panels, inputs, width].
-        rows: of the table; the last panel is filled up behind them.
+        rows: of the table; the last panel is padded.
     """
 
     def __init__(self, packed: torch.Tensor, panels: torch.Tensor, rows: int) -> None:
@@ -109,10 +110,10 @@ class PackedEmbedding(torch.nn.Module):
         self._rows = rows
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """[...] to [..., inputs].
+        """Look up ids [...]; return [..., inputs].
 
         Raises:
-            IndexError: an id that the table has no row for.
+            IndexError: an id is out of range.
         """
         if ids.numel():
             least, most = (int(end) for end in ids.aminmax())

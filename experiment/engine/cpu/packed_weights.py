@@ -1,25 +1,24 @@
-"""Weights in the order in which oneDNN reads them, instead of the model's own: CPU, float32.
+"""Pack weights in the order in which oneDNN reads them: CPU, float32.
 
     weight [outputs, inputs]     packed [panels, inputs, width], here of width 4 (64 on most)
     o0  a b c d
     o1  e f g h                  panel 0    a e i m   b f j n   c g k o   d h l p
     o2  i j k l         ──►      panel 1    q . . .   r . . .   s . . .   t . . .
-    o3  m n o p                               └ filled up
+    o3  m n o p                               └ padding
     o4  q r s t
 
-A matrix product of a decode step has few rows and reads every weight once. Packed, a panel is read
-front to back for all rows, and the weights that one instruction multiplies lie side by side. Few
-rows are multiplied by :mod:`experiment.engine.cpu.panel_products` where that can be.
+A matrix product of a decode step has few rows and reads every weight once. A packed panel is read
+sequentially for all rows, and the weights of one instruction are adjacent. Few rows use
+:mod:`experiment.engine.cpu.panel_products` if available.
 
-The packed copy takes the place of the weight, which is given back before the next one is packed:
-none but the weight at hand is ever held twice. Where an embedding table is tied to the output
-projection, its rows are read from the panels.
+The packed copy replaces the weight, which is released before the next one is packed, so that only
+one weight is held twice. The rows of a tied embedding table are read from the panels.
 
-These operations of torch's are private, so they are tried on a small product first. Where that
-fails the weights stay as they are, and the reason is told.
+These operations of torch are private, so they are first tried on a small product. If that fails,
+nothing is packed and the reason is reported.
 
-MKL's packed product is no choice here: it falls back to the plain one without a word whenever the
-number of rows is not the one it packed for.
+MKL's packed product silently falls back to the plain one for other numbers of rows than the one it
+was packed for.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ import torch
 from transformers.activations import NewGELUActivation
 from transformers.pytorch_utils import Conv1D
 
-from experiment.engine.cpu.few_rows import FewRows
-from experiment.engine.cpu.mapped_pages import give_back
+from experiment.engine.cpu.few_rows import PanelProducts
+from experiment.engine.cpu.mapped_pages import release_pages
 from experiment.engine.cpu.packed_layers import PackedEmbedding, PackedLinear
-from experiment.engine.cpu.panels import is_product, known, pack, panels_of
+from experiment.engine.cpu.panels import matches_linear, pack, panels_of, trial_operands
 from experiment.model.load import one_line
 from experiment.text.messages import Message, message
 
-# Linear layers and GPT-2's, which hold their weight the other way round; no subclasses.
+# Linear layers, and GPT-2's with a transposed weight; no subclasses.
 _LINEAR = (torch.nn.Linear, Conv1D)
 
 _ops: Any = torch.ops.mkldnn
@@ -48,7 +47,7 @@ _ops: Any = torch.ops.mkldnn
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """What became of a model's weights; see :class:`experiment.events.WeightsPacked`."""
+    """Result of packing a model; see :class:`experiment.events.WeightsPacked`."""
 
     layers: int = 0
     kept: int = 0
@@ -60,20 +59,20 @@ class Packing:
     reason: Message | None = None
 
     def facts(self) -> dict[str, Any]:
-        """As the event has them."""
+        """Fields of the event."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
 def pack_weights(model: torch.nn.Module) -> Packing:
-    """Replace the linear layers of ``model`` by packed ones, one after another.
+    """Replace the linear layers of ``model`` by packed ones, one at a time.
 
-    What cannot be packed without holding a weight twice stays as it is, and all of it where the
-    weights are not in float32 on a CPU, or torch is without oneDNN, or its operations fail.
+    A layer that cannot be packed without holding a weight twice is kept. Nothing is packed unless
+    all weights are float32 on a CPU and oneDNN works; then ``Packing.reason`` says why.
     """
-    reason = _why_not(model)
+    reason = _reason_against(model)
     if reason is not None:
         return Packing(reason=reason)
-    few_rows = FewRows()  # compiles, where nobody has: that is no packing
+    few_rows = PanelProducts()  # may compile, so before the clock starts
     began = time.perf_counter()
     layers = kept = 0
     users, places = _users(model), _places(model)
@@ -86,9 +85,9 @@ def pack_weights(model: torch.nn.Module) -> Packing:
             layers += len(linear)
         else:
             kept += len(linear)
-        del weight_users, linear  # else the weight would live until the next one is packed
-    _leave_the_file(model)
-    gelus, spans = _plain_gelus(model), _spans(model)
+        del weight_users, linear  # release the weight before the next one is packed
+    _copy_unpacked(model)
+    gelus, spans = _replace_gelus(model), _spans(model)
     return Packing(
         layers=layers,
         kept=kept,
@@ -102,21 +101,21 @@ def pack_weights(model: torch.nn.Module) -> Packing:
     )
 
 
-def _plain_gelus(model: torch.nn.Module) -> int:
-    """Replace Transformers' GELU by torch's, which is the same formula in one operation."""
-    found = [
+def _replace_gelus(model: torch.nn.Module) -> int:
+    """Replace Transformers' GELU by torch's, the same formula in one operation; return how many."""
+    gelus = [
         (parent, name)
         for parent in model.modules()
         for name, child in parent.named_children()
         if type(child) is NewGELUActivation
     ]
-    for parent, name in found:
+    for parent, name in gelus:
         setattr(parent, name, torch.nn.GELU(approximate="tanh"))
-    return len(found)
+    return len(gelus)
 
 
 def _spans(model: torch.nn.Module) -> set[tuple[int, int]]:
-    """Where the packed weights lie; a tied one once."""
+    """Address ranges of the packed weights; a tied one once."""
     packed = (module.packed for module in model.modules() if isinstance(module, PackedLinear))
     begun = ((_ops.data_ptr(weight), _ops._nbytes(weight)) for weight in packed)
     return {(address, address + size) for address, size in begun}
@@ -125,9 +124,9 @@ def _spans(model: torch.nn.Module) -> set[tuple[int, int]]:
 def _replace(
     users: list[Any],
     places: dict[int, list[tuple[torch.nn.Module, str]]],
-    few_rows: FewRows,
+    few_rows: PanelProducts,
 ) -> bool:
-    """Put packed modules into the places of all users of a weight, and give the weight back."""
+    """Replace all users of a weight by packed modules, and release the weight."""
     made = (
         _packed_modules(users, few_rows) if all(id(module) in places for module in users) else None
     )
@@ -137,12 +136,12 @@ def _replace(
     for module, new in zip(users, made, strict=True):
         for parent, name in places.pop(id(module)):
             setattr(parent, name, new)
-    give_back(weight)
+    release_pages(weight)
     return True
 
 
-def _packed_modules(users: list[Any], few_rows: FewRows) -> list[torch.nn.Module] | None:
-    """A packed module for each user of a weight; None where that cannot be, or not be read."""
+def _packed_modules(users: list[Any], few_rows: PanelProducts) -> list[torch.nn.Module] | None:
+    """A packed module for each user of a weight; None if it cannot be packed or read back."""
     linear = next(module for module in users if type(module) in _LINEAR)
     weight = _rows_are_outputs(linear)
     try:
@@ -165,32 +164,32 @@ def _packed_modules(users: list[Any], few_rows: FewRows) -> list[torch.nn.Module
     return made
 
 
-def _why_not(model: torch.nn.Module) -> Message | None:
+def _reason_against(model: torch.nn.Module) -> Message | None:
     kinds = {(p.dtype, p.device.type) for p in model.parameters()}
     if kinds != {(torch.float32, "cpu")}:
         return message("packing.kind")
     backend: Any = torch.backends.mkldnn
     if not backend.is_available():
         return message("packing.no_onednn")
-    return _try_once()
+    return _trial()
 
 
 @torch.inference_mode()
-def _try_once() -> Message | None:
-    """Why torch's private operations cannot be used, by a product that is known otherwise."""
-    x, weight, bias = known()
+def _trial() -> Message | None:
+    """Compare a packed product with torch's; return why it cannot be used, or None."""
+    x, weight, bias = trial_operands()
     outputs, inputs = weight.shape
     try:
         packed = pack(weight)
         panels_of(packed, weight)
         ours = PackedLinear(packed, bias, outputs, inputs)(x)
-    except Exception as error:  # another torch may have other operations, or none
+    except Exception as error:  # depends on the version of torch
         return message("packing.fails", detail=one_line(error))
-    return None if is_product(ours, x, weight, bias) else message("packing.wrong")
+    return None if matches_linear(ours, x, weight, bias) else message("packing.wrong")
 
 
 def _users(model: torch.nn.Module) -> dict[int, list[Any]]:
-    """All modules that hold a weight of a linear layer as their own, by the weight."""
+    """Modules that use a linear layer's weight as their own parameter, by id of the weight."""
     users: dict[int, list[Any]] = {}
     for module in model.modules():
         for parameter in module.parameters(recurse=False):
@@ -200,7 +199,7 @@ def _users(model: torch.nn.Module) -> dict[int, list[Any]]:
 
 
 def _places(model: torch.nn.Module) -> dict[int, list[tuple[torch.nn.Module, str]]]:
-    """Where each module stands: its parents, and its name there."""
+    """Parents of each module and its name in them, by id of the module."""
     places: dict[int, list[tuple[torch.nn.Module, str]]] = {}
     for parent in model.modules():
         for name, child in parent.named_children():
@@ -225,8 +224,8 @@ def _rows_are_outputs(module: Any) -> torch.Tensor:
     return weight.t() if type(module) is Conv1D else weight
 
 
-def _leave_the_file(model: torch.nn.Module) -> None:
-    """Copy what was not packed, norms and positions: one tensor of a mapped file holds it all."""
+def _copy_unpacked(model: torch.nn.Module) -> None:
+    """Copy unpacked tensors: one tensor mapped from the file would keep all of it mapped."""
     for tensor in (*model.parameters(), *model.buffers()):
         if not tensor.is_mkldnn:
             tensor.data = tensor.data.clone()

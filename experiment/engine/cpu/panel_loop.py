@@ -1,15 +1,15 @@
-"""The loop over inputs of products with a panel, in LLVM's own instructions: CPU, float32.
+"""Loop over the inputs of a panel product, in LLVM instructions: CPU, float32.
 
     with AVX-512: 32 registers of 16 numbers        with AVX2: 16 registers of 8
     a  ████ ████ ████ ████   six rows at most,      a  ██ ██ ██   four rows at most, 24 outputs;
     …                        all 64 outputs         …             the last pass over a panel 16
     f  ████ ████ ████ ████                          d  ██ ██ ██   (alone: one 64, two 32, four 16)
 
-Each number of a panel and of x is loaded once for a tile: the squarer it is, the fewer loads. Six
-rows of 16 outputs fill AVX2's registers too, with eight loads for twelve products instead of seven,
-and are up to a tenth slower.
+Each number of a panel and of x is loaded once per tile, so a square tile needs the fewest loads.
+Six rows of 16 outputs also fill AVX2's registers, but need eight instead of seven loads for twelve
+products. They are up to a tenth slower.
 
-Numba makes no use of vectors here by itself: it would keep the sums in memory.
+Numba does not vectorise this loop: it would keep the sums in memory.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from experiment.engine.cpu.prefetch import LINE, prefetch
 from experiment.engine.cpu.vectors import LANES, SHORT, VECTOR
 
 WIDTH = 64  # outputs of a panel
-INPUT = 4 * WIDTH  # bytes of a panel for each input
+INPUT_BYTES = 4 * WIDTH  # bytes of a panel for each input
 WIDE = LANES == 16
-MOST_IN_TILE = 6 if WIDE else 4  # rows whose sums are in registers together
-# Vectors of each that are: by the number of rows where these are all of them, and beside others.
-ALONE = (0, *[4] * MOST_IN_TILE) if WIDE else (0, 8, 4, 3, 2)
-BESIDE = 4 if WIDE else 3
-# Rows and vectors that are compiled.
+MAX_TILE_ROWS = 6 if WIDE else 4  # rows whose sums fit the registers
+# Vectors of each row in a tile: by the number of rows if one tile has them all, else for any tile.
+WHOLE_VECTORS = (0, *[4] * MAX_TILE_ROWS) if WIDE else (0, 8, 4, 3, 2)
+PART_VECTORS = 4 if WIDE else 3
+# Compiled tiles: rows and vectors.
 _TILES = (
-    [(rows, 4) for rows in range(1, MOST_IN_TILE + 1)]
+    [(rows, 4) for rows in range(1, MAX_TILE_ROWS + 1)]
     if WIDE
     else [(1, 8), (2, 4), *((rows, vectors) for rows in (2, 3, 4) for vectors in (2, 3))]
 )
-# Inputs that a turn of the loop takes; their number is a multiple. To send for a line costs as much
-# as to load one, and in the many passes of AVX2 there is less than one for each input.
-TURN = 1 if WIDE else 4
-_LINES = 2 * TURN  # that are sent for in a turn, at most
+# Inputs of an iteration, which divides their number. A prefetch costs as much as a load, and AVX2's
+# many passes need less than one for each input.
+UNROLL = 1 if WIDE else 4
+_LINES = 2 * UNROLL  # maximum prefetches of an iteration
 _FLOAT, _WORD = ir.FloatType(), ir.IntType(64)
 
-Sums = list[list[Any]]  # of each row and each vector
+Sums = list[list[Any]]  # [rows][vectors]
 
 
 class _Loop:
-    """Instructions of the loop, for a tile of so many rows and vectors of outputs."""
+    """Instructions of the loop for one size of tile, in rows and vectors of outputs."""
 
     def __init__(self, builder: Any, rows: int, vectors: int) -> None:
         self.builder, self.rows = builder, rows
@@ -56,26 +56,26 @@ class _Loop:
         )
 
     def emit(
-        self, x: Any, length: Any, inputs: Any, panel: Any, sums: Any, apart: Any, ahead: Any,
-        stride: Any,
+        self, x: Any, x_stride: Any, inputs: Any, panel: Any, sums: Any, sum_stride: Any,
+        ahead: Any, stride: Any,
     ) -> None:  # fmt: skip
-        """Add to the sums; at least one turn of inputs.
+        """Add the products of at least one iteration of inputs to the sums.
 
-        Rows of x are ``length`` numbers apart, those of the sums ``apart``. From the address
-        ``ahead`` on ``stride`` bytes are sent for with each input, two lines at most.
+        ``x_stride`` and ``sum_stride`` are distances between rows, in numbers. With each input,
+        ``stride`` bytes from the address ``ahead`` on are prefetched, at most two lines.
         """
         builder, before = self.builder, self.builder.block
-        stored = self._places(sums, apart)
+        stored = self._places(sums, sum_stride)
         begun = [[self._load(at, VECTOR) for at in row] for row in stored]
         loop, done = (builder.append_basic_block(name) for name in ("inputs", "done"))
         builder.branch(loop)
         builder.position_at_end(loop)
         k = builder.phi(_WORD)
         old = [[builder.phi(VECTOR) for _ in self.vectors] for _ in range(self.rows)]
-        self._send_for(k, ahead, stride)
-        new = self._turn(old, self._at(x, k, 4), builder.mul(length, _word(4)),
-                         self._at(panel, k, INPUT))  # fmt: skip
-        following, last = builder.add(k, _word(TURN)), builder.block
+        self._prefetch(k, ahead, stride)
+        new = self._iteration(old, self._at(x, k, 4), builder.mul(x_stride, _word(4)),
+                         self._at(panel, k, INPUT_BYTES))  # fmt: skip
+        following, last = builder.add(k, _word(UNROLL)), builder.block
         builder.cbranch(builder.icmp_signed("<", following, inputs), loop, done)
         for phi, first, again in [(k, _word(0), following), *_triples(old, begun, new)]:
             phi.add_incoming(first, before)
@@ -84,36 +84,36 @@ class _Loop:
         for at, _, total in _triples(stored, begun, new):
             builder.store(total, builder.inttoptr(at, VECTOR.as_pointer()), align=4)
 
-    def _send_for(self, k: Any, ahead: Any, stride: Any) -> None:
-        """A turn's part of what stands ahead: one or two lines where that is enough, or all."""
+    def _prefetch(self, k: Any, ahead: Any, stride: Any) -> None:
+        """Prefetch the lines of an iteration: one, two, or all."""
         builder = self.builder
         wanted = builder.add(ahead, builder.mul(k, stride))
-        if TURN == 1:
+        if UNROLL == 1:
             _lines(builder, wanted, range(_LINES))
             return
-        bytes_ = builder.mul(stride, _word(TURN))
+        bytes_ = builder.mul(stride, _word(UNROLL))
         _lines(builder, wanted, range(1))
         with builder.if_then(builder.icmp_signed(">", bytes_, _word(LINE))):
             _lines(builder, wanted, range(1, 2))
             with builder.if_then(builder.icmp_signed(">", bytes_, _word(2 * LINE))):
                 _lines(builder, wanted, range(2, _LINES))
 
-    def _turn(self, sums: Sums, x: Any, row_bytes: Any, panel: Any) -> Sums:
-        for one in range(TURN):
+    def _iteration(self, sums: Sums, x: Any, row_bytes: Any, panel: Any) -> Sums:
+        for one in range(UNROLL):
             number, weights = (
-                self._at(at, _word(one), size) for at, size in ((x, 4), (panel, INPUT))
+                self._at(at, _word(one), size) for at, size in ((x, 4), (panel, INPUT_BYTES))
             )
             sums = self._step(sums, number, row_bytes, weights)
         return sums
 
-    def _places(self, sums: Any, apart: Any) -> Sums:
+    def _places(self, sums: Any, sum_stride: Any) -> Sums:
         """Addresses of the sums."""
         builder = self.builder
-        rows = [self._at(sums, builder.mul(apart, _word(r)), 4) for r in range(self.rows)]
+        rows = [self._at(sums, builder.mul(sum_stride, _word(r)), 4) for r in range(self.rows)]
         return [[builder.add(at, _word(4 * LANES * v)) for v in self.vectors] for at in rows]
 
     def _step(self, sums: Sums, x: Any, row_bytes: Any, weights: Any) -> Sums:
-        """The sums after one input: each row's number times weights of the panel."""
+        """Sums after one input: each row's number times weights of the panel."""
         panel = [self._load(self._at(weights, _word(v), 4 * LANES), VECTOR) for v in self.vectors]
         new = []
         for r in range(self.rows):
@@ -153,11 +153,11 @@ def _triples(*of_rows: Sums) -> list[tuple[Any, ...]]:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def add_products(
-    _context: Any, rows: Any, vectors: Any, x: Any, length: Any, inputs: Any, panel: Any, sums: Any,
-    apart: Any, ahead: Any, stride: Any
+    _context: Any, rows: Any, vectors: Any, x: Any, x_stride: Any, inputs: Any, panel: Any,
+    sums: Any, sum_stride: Any, ahead: Any, stride: Any
 ) -> Any:  # fmt: skip
-    """:meth:`_Loop.emit` for one of the tiles; for another one nothing is added."""
-    given = (x, length, inputs, panel, sums, apart, ahead, stride)
+    """Call :meth:`_Loop.emit` for a compiled tile; other sizes add nothing."""
+    operands = (x, x_stride, inputs, panel, sums, sum_stride, ahead, stride)
 
     def code(context: Any, builder: Any, _: Any, values: Any) -> Any:
         rows, vectors, *numbers = values
@@ -172,4 +172,4 @@ def add_products(
         builder.position_at_end(done)
         return context.get_dummy_value()
 
-    return types.void(rows, vectors, *given), code
+    return types.void(rows, vectors, *operands), code

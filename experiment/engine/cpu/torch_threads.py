@@ -1,14 +1,13 @@
-"""Compiled loops on the OpenMP threads that torch has already, so that there is one set of them.
+"""Run compiled loops on torch's OpenMP threads.
 
     this process   libgomp.so.1 ── pool of the main thread ──┬── torch's products
                                                              └── body(job), by GOMP_parallel
 
-A second set of threads beside torch's takes turns with it on the same cores: what spins in one
-keeps the other from working. ``GOMP_parallel`` is what a compiler turns ``#pragma omp parallel``
-into; LLVM's and Intel's libraries have it as well. Without one of them, :func:`pool` is None and
-loops are shared among plain threads.
+A second set of threads would compete with torch's for the same cores, because idle OpenMP threads
+spin. Compilers translate ``#pragma omp parallel`` to ``GOMP_parallel``, which LLVM's and Intel's
+libraries have too. Without such a library, Python threads are used.
 
-    job  int64: | taken | pieces | tasks | whole numbers … | address, sizes | address, sizes | …
+    job  int64: | taken | pieces | tasks | integers … | address, sizes | address, sizes | …
                   every thread takes the next piece, until all are taken
 """
 
@@ -28,17 +27,17 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-BROKEN = -1  # stands in place of the tasks where a body has raised
-LONGEST = 64  # entries of a job, at most
+FAILED = -1  # replaces the tasks of a job whose body has raised
+MAX_ENTRIES = 64  # of a job
 _LIBRARIES = ("libgomp", "libomp", "libiomp5")
 _WORD = ir.IntType(64)
 
-Job = Any  # int64 array, as a compiled body sees it
+Job = Any  # int64 array, in compiled code
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def pointer(_context: Any, address: Any) -> Any:
-    """An address as what ``numba.carray`` takes."""
+    """Convert an address to a pointer for ``numba.carray``."""
 
     def code(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
         return builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
@@ -48,7 +47,7 @@ def pointer(_context: Any, address: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _add_one(_context: Any, _address: Any) -> Any:
-    """Add one to the number at an address, and return what it was: no two threads get the same."""
+    """Atomically increment the number at an address; return its previous value."""
 
     def code(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
         where = builder.inttoptr(arguments[0], _WORD.as_pointer())
@@ -59,9 +58,9 @@ def _add_one(_context: Any, _address: Any) -> Any:
 
 @numba.njit  # type: ignore[untyped-decorator]
 def next_piece(job: Job) -> tuple[int, int]:
-    """Tasks [begin, end) that nobody has taken yet; begin is -1: none is left, or one broke."""
+    """Take the next piece, tasks [begin, end); begin is -1 if none is left or a body failed."""
     piece = _add_one(np.int64(job.ctypes.data))
-    tasks = job[2]  # once: another thread may put BROKEN there meanwhile
+    tasks = job[2]  # read once: another thread may set FAILED
     if piece >= job[1] or tasks < 0:
         return -1, -1
     return tasks * piece // job[1], tasks * (piece + 1) // job[1]
@@ -69,34 +68,34 @@ def next_piece(job: Job) -> tuple[int, int]:
 
 @numba.njit  # type: ignore[untyped-decorator]
 def vector(job: Job, at: int, kind: Any) -> Any:
-    """The array [n] whose address and size stand in a job from ``at`` on."""
+    """The array [n] of the entry at index ``at`` of a job."""
     return numba.carray(pointer(job[at]), (job[at + 1],), kind)
 
 
 @numba.njit  # type: ignore[untyped-decorator]
 def matrix(job: Job, at: int, kind: Any) -> Any:
-    """The same for [n, m]."""
+    """As :func:`vector`, for [n, m]."""
     return numba.carray(pointer(job[at]), (job[at + 1], job[at + 2]), kind)
 
 
 @numba.njit  # type: ignore[untyped-decorator]
 def cube(job: Job, at: int, kind: Any) -> Any:
-    """The same for [n, m, k]."""
+    """As :func:`vector`, for [n, m, k]."""
     return numba.carray(pointer(job[at]), (job[at + 1], job[at + 2], job[at + 3]), kind)
 
 
 @numba.njit  # type: ignore[untyped-decorator]
 def layer(job: Job, at: int, kind: Any) -> Any:
-    """The same for one layer of a pool, [2, blocks, kv_heads, block_size, head_dim]."""
+    """As :func:`vector`, for a layer of a pool, [2, blocks, kv_heads, block_size, head_dim]."""
     shape = (job[at + 1], job[at + 2], job[at + 3], job[at + 4], job[at + 5])
     return numba.carray(pointer(job[at]), shape, kind)
 
 
 def entry(array: torch.Tensor) -> tuple[int, ...]:
-    """An array in a job: its address and its sizes. It must outlive the job.
+    """Entry of an array in a job: address and sizes. The array must outlive the job.
 
     Raises:
-        ValueError: its numbers are not one after another in the memory of the CPU.
+        ValueError: not contiguous, or not on the CPU.
     """
     if not array.is_contiguous() or array.device.type != "cpu":
         raise ValueError("an array of a job must be contiguous and on the CPU")
@@ -106,29 +105,29 @@ def entry(array: torch.Tensor) -> tuple[int, ...]:
 def make_job(
     pieces: int, tasks: int, numbers: Sequence[int], arrays: Sequence[tuple[int, ...]]
 ) -> Any:
-    """A job of which nothing is taken yet.
+    """Create a job, int64 [entries].
 
     Args:
         pieces: parts that threads take.
-        tasks: how many of them a body is to work through, at least as many as pieces.
-        numbers: what the body reads behind the header.
-        arrays: what :func:`entry` says of each.
+        tasks: number of tasks, at least ``pieces``.
+        numbers: integers after the header.
+        arrays: an :func:`entry` for each array.
     """
     return np.array([0, pieces, tasks, *numbers, *chain.from_iterable(arrays)], np.int64)
 
 
 @cache
 def callable_at(body: int) -> Callable[[int], None]:
-    """A compiled body as a function of its job's address, to be run by the calling thread."""
+    """Wrap the compiled body at an address as a function of its job's address."""
     return ctypes.CFUNCTYPE(None, ctypes.c_void_p)(body)
 
 
 @cache
-def pool() -> Callable[[int, int, int], None] | None:
-    """``run(body, job, threads)`` on torch's threads: addresses of a C function and of its job.
+def parallel_region() -> Callable[[int, int, int], None] | None:
+    """Return ``run(body, job, threads)`` for torch's threads; body and job are addresses.
 
-    The caller is one of the threads; the call returns when all have finished. None where the
-    library that torch uses cannot be told: none of its kind is loaded, or several are.
+    The caller is one of the threads; the call returns when all have finished. None if torch's
+    OpenMP library cannot be identified: none is loaded, or several are.
     """
     loaded = _loaded()
     if len(loaded) != 1:
@@ -147,7 +146,7 @@ def pool() -> Callable[[int, int, int], None] | None:
 
 
 def _loaded() -> set[Path]:
-    """OpenMP libraries of this process, each file once."""
+    """OpenMP libraries loaded in this process."""
     try:
         lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -128,10 +128,10 @@ def _decode(
     for first in range(begin, end, TILE):
         positions = tile_of_positions(first, end, TILE)
         blocks_ahead = blocks_of(table, tile_of_positions(first + TILE, end, TILE), SIZE)
-        seen = (first + tl.arange(0, TILE) < end)[None, :]
+        visible = (first + tl.arange(0, TILE) < end)[None, :]
         best, total, acc = attend_tile(
             query, half, keys, values, key_scales, value_scales, blocks, positions, head,
-            seen, scale, best, total, acc, KV_HEADS, SIZE, DIM, DIM_PAD, FORMAT, TYPE, ROWS > 1,
+            visible, scale, best, total, acc, KV_HEADS, SIZE, DIM, DIM_PAD, FORMAT, TYPE, ROWS > 1,
         )  # fmt: skip
         blocks = blocks_ahead
     total = tl.sum(total, 1)

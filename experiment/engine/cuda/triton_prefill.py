@@ -112,7 +112,7 @@ def _prefill(
     rows, dims = tl.arange(0, ROWS), tl.arange(0, DIM_PAD)
     query = first_query + rows // GROUP
     there = (rows < QUERIES * GROUP) & (query < count)
-    last_seen = context - count + query  # a query sees the positions up to its own
+    last_visible = context - count + query  # a query sees the positions up to its own
     mask = there[:, None] & (dims < DIM)[None, :]
     token = (start + query).to(tl.int64)
     place = ((token * KV_HEADS + head) * GROUP + rows % GROUP)[:, None] * DIM + dims[None, :]
@@ -128,7 +128,7 @@ def _prefill(
     for first in range(0, end, TILE):
         positions = tile_of_positions(first, end, TILE)
         blocks_ahead = blocks_of(table, tile_of_positions(first + TILE, end, TILE), SIZE)
-        causal = (first + tl.arange(0, TILE))[None, :] <= last_seen[:, None]
+        causal = (first + tl.arange(0, TILE))[None, :] <= last_visible[:, None]
         best, total, acc = attend_tile(
             x, half, keys, values, key_scales, value_scales, blocks, positions, head,
             causal, scale, best, total, acc, KV_HEADS, SIZE, DIM, DIM_PAD, FORMAT, TYPE, True,

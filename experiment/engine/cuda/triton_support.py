@@ -15,7 +15,7 @@ from experiment.text.messages import Message, message
 from kvsim.core.step import Chunk, StepPlan
 
 # Minimum compute capability supported by Triton.
-LEAST_CAPABILITY = (8, 0)
+MIN_CAPABILITY = (8, 0)
 
 
 class LayerShape(NamedTuple):
@@ -49,10 +49,10 @@ def reason_against(device: torch.device, shape: LayerShape | None = None) -> Mes
         return None
     if device.type != "cuda" or not torch.cuda.is_available():
         return message("kernel.no_gpu")
-    found = torch.cuda.get_device_capability(device)
-    if torch.version.hip is None and found < LEAST_CAPABILITY:
-        least = ".".join(map(str, LEAST_CAPABILITY))
-        return message("kernel.old_gpu", found=".".join(map(str, found)), least=least)
+    capability = torch.cuda.get_device_capability(device)
+    if torch.version.hip is None and capability < MIN_CAPABILITY:
+        least = ".".join(map(str, MIN_CAPABILITY))
+        return message("kernel.old_gpu", found=".".join(map(str, capability)), least=least)
     return _trial(str(device), shape)
 
 

@@ -1,1 +1,1 @@
-"""Consoles: of a run, an experiment, and each other command."""
+"""Consoles of all commands."""

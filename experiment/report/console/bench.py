@@ -1,4 +1,4 @@
-"""A benchmark on the console: a line for each arm as it ends, then the tables."""
+"""Console of a benchmark: a line for each finished arm, then the tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rich.text import Text
 from experiment.bench.data import BenchData
 from experiment.bench.rows import Row
 from experiment.events import Event, Notice
-from experiment.report.console.display import Shown
+from experiment.report.console.display import ActiveDisplay
 from experiment.report.console.lines import Console
 from experiment.report.console.wrap import wrap
 from experiment.report.facts.bench import facts
@@ -16,18 +16,18 @@ from experiment.report.facts.bench_tables import Cells, all_tables
 from experiment.report.facts.texts import arm_name
 from experiment.text.messages import Message
 
-_WIDEST = 100
+_MAX_WIDTH = 100
 
 
 class BenchConsole(Console):
-    """Prints what a benchmark does and what it came to."""
+    """Prints progress and results of a benchmark."""
 
     def __init__(self, lang: str, ascii_only: bool = False) -> None:
         super().__init__(lang, ascii_only)
-        self._status: Shown[Status] = Shown()
+        self._status: ActiveDisplay[Status] = ActiveDisplay()
 
     def say(self, text: Message) -> None:
-        """What happens now: a line that the next one replaces; without a terminal, a line."""
+        """Show the current activity in a line that is replaced; a plain line without a terminal."""
         line = self.t.message(text)
         if not self.console.is_terminal:
             self.console.print(line, soft_wrap=True)
@@ -38,28 +38,28 @@ class BenchConsole(Console):
             self._status.now.update(Text(line))
 
     def handle(self, event: Event) -> None:
-        """Events of the runs; only what a person should know is shown."""
+        """Handle an event of a run; only important ones are printed."""
         if isinstance(event, Notice):
             self.console.print(Text(self.t.message(event.text), style="dim"), soft_wrap=True)
 
     def row(self, row: Row) -> None:
-        """An arm of a round has been read."""
-        told = {"workload": row.workload, "arm": arm_name(self.t, row.arm), "n": row.round + 1}
+        """Print the row of an arm."""
+        params = {"workload": row.workload, "arm": arm_name(self.t, row.arm), "n": row.round + 1}
         if row.status != "finished":
             why = self.t.message(row.reason) if row.reason else None
-            self.console.print(self.t("bench.row_failed", **told, why=why), soft_wrap=True)
+            self.console.print(self.t("bench.row_failed", **params, why=why), soft_wrap=True)
             return
         self.console.print(
-            self.t("bench.row", **told, rate=row.useful_tokens_per_s, time=row.wall_s),
+            self.t("bench.row", **params, rate=row.useful_tokens_per_s, time=row.wall_s),
             soft_wrap=True,
         )
 
     def end(self) -> None:
-        """Take away the line of what happens."""
+        """Remove the activity line."""
         self._status.end()
 
     def show(self, data: BenchData) -> None:
-        """Facts and tables of a benchmark."""
+        """Print facts and tables of a benchmark."""
         self.end()
         self.console.print(Text(self.t("bench.title"), style="bold cyan"))
         for fact in facts(self.t, data):
@@ -79,5 +79,5 @@ class BenchConsole(Console):
             self._paragraph(f"· {note}", "dim")
 
     def _paragraph(self, text: str, style: str) -> None:
-        width = min(self.console.width, _WIDEST)
+        width = min(self.console.width, _MAX_WIDTH)
         self.console.print(Text(wrap(text, width), style=style))

@@ -1,7 +1,6 @@
-"""The console of a run: the machine, a line for each arm, one table, the claims, the report.
+"""Console of a run: machine, a line for each arm, one table, claims, path of the report.
 
-Every figure that is left out here is printed by :class:`ConsoleReporter` (``--details``), and
-stands in the report.
+:class:`ConsoleReporter` (``--details``) and the report have all figures.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from experiment.text import DASH, format_bytes
 from experiment.text.messages import Message
 
 _VERDICT_STYLES = {"shown": "bold green", "not_shown": "bold yellow", "untested": "dim"}
-# Why an ordinary run cannot tell whether paging makes generation faster.
+# Reasons why an ordinary run does not show whether paging makes generation faster.
 _NOT_FASTER = {
     "claim.throughput.busy": "brief.throughput_busy",
     "claim.throughput.unlike": "brief.throughput_unlike",
@@ -51,19 +50,19 @@ _NOT_FASTER = {
 }
 _LONG_S = 75  # of arms that are left: the whole run should take 90 s
 _SILENT = (PoolReserved, Reading, RequestFinished, StageEntered, TokenMapping)
-# Rows of the environment check that another line tells.
-_SAID = ("requirement.quiet", "requirement.quiet_now")
+# Rows of the environment check that are shown in another line.
+_SHOWN_ELSEWHERE = ("requirement.quiet", "requirement.quiet_now")
 
 
 def run_console(
     lang: str, ascii_only: bool, quiet: bool = False, details: bool = False
 ) -> ConsoleReporter:
-    """The console of a run, of forty lines, or with every figure."""
+    """Create the console of a run: forty lines, or all figures with ``details``."""
     return (ConsoleReporter if details else BriefReporter)(lang, ascii_only, quiet)
 
 
 class BriefReporter(ConsoleReporter):
-    """Prints a run in forty lines of 80 columns, an experiment in 25; with ``quiet`` in one."""
+    """Prints a run in forty lines of 80 columns, an experiment in 25; in one with ``quiet``."""
 
     brief = True
 
@@ -79,23 +78,23 @@ class BriefReporter(ConsoleReporter):
         self._warned: set[str] = set()
 
     def section(self, key: str, **params: Any) -> None:
-        """Without headings, what there is is short enough."""
+        """Print no heading."""
 
     def announce(self, key: str | None) -> None:
-        """What comes next and what to look at, before a person is asked to go on."""
+        """Print what comes next, before asking to continue."""
         super().announce(key)
         if key is not None and self.t.has(key):
             self.paragraph(self.t("brief.next", text=self.t(key)), "dim")
 
     def warn(self, text: Message, *, always: bool = False) -> None:
         """Print a note, once."""
-        # What may happen to the weights is left out: the preparation reports what did.
+        # Notes on possible changes to weights are omitted; preparation reports actual ones.
         if text.key not in self._warned and text.key != "model.maybe_random":
             super().warn(text, always=always)
         self._warned.add(text.key)
 
     def show_results(self, results: Results, files: list[str]) -> None:
-        """The table, the claims, and where the report is."""
+        """Print the table, the claims and the path of the report."""
         self.end_task()
         if results.status != "complete" and self.t.has(f"console.status_{results.status}"):
             self.paragraph(self.t(f"console.status_{results.status}"), "bold yellow")
@@ -128,21 +127,22 @@ class BriefReporter(ConsoleReporter):
         self.line(f"{self.t('console.title')}: {self.t('console.goal')}", "bold")
 
     def _on_environment(self, event: EnvironmentProbed) -> None:
-        found = Environment.model_validate(event.environment)
-        versions = {"Python": found.python.version, "PyTorch": found.torch.version,
-                    "Transformers": found.transformers.version,
-                    # Where it is not called vllm, its version begins with its distribution.
-                    "vLLM": (found.vllm.version or "").rpartition("==")[2]}  # fmt: skip
+        probed = Environment.model_validate(event.environment)
+        versions = {"Python": probed.python.version, "PyTorch": probed.torch.version,
+                    "Transformers": probed.transformers.version,
+                    # The version of a distribution with another name begins with that name.
+                    "vLLM": (probed.vllm.version or "").rpartition("==")[2]}  # fmt: skip
         missing = self.t("console.not_found")
         listed = (f"{name} {version or missing}" for name, version in versions.items())
         self._facts(
-            machine=self.t("brief.machine", device=found.device_name, cores=found.usable_cores,
-                           memory=found.ram.available_bytes),
+            machine=self.t("brief.machine", device=probed.device_name, cores=probed.usable_cores,
+                           memory=probed.ram.available_bytes),
             software=self.t("console.listed").join(listed),
-            memory=self.t("brief.memory", channel=self.t(f"channel.{found.primary.channel.value}")),
+            memory=self.t("brief.memory",
+                          channel=self.t(f"channel.{probed.primary.channel.value}")),
         )  # fmt: skip
-        for row in found.requirements:
-            if row.verdict in ("warn", "missing") and row.key not in _SAID:
+        for row in probed.requirements:
+            if row.verdict in ("warn", "missing") and row.key not in _SHOWN_ELSEWHERE:
                 what = self.t("console.problem", arm=self.t(row.key), text=row.found or DASH)
                 advice = "" if row.advice is None else ". " + self.t.message(row.advice)
                 self.line(self.t("console.note", text=what + advice), "yellow")
@@ -155,7 +155,7 @@ class BriefReporter(ConsoleReporter):
                 self.warn(note)
 
     def show_model(self, event: ModelPrepared) -> None:
-        """The model in a line of its own."""
+        """Print the model in a line."""
         super().show_model(event)
         self._facts(model=self._model)
 
@@ -228,14 +228,14 @@ class BriefReporter(ConsoleReporter):
             self.line(self.t("brief.growing", bytes=moved), "dim")
 
     def _show_problems(self, results: Results) -> None:
-        """What contradicts itself, and arms whose channels do not agree."""
+        """Print contradictions, and arms whose channels disagree."""
         for arm in results.arms:
-            found = [(text, "bold red") for text in arm.problems]
+            problems = [(text, "bold red") for text in arm.problems]
             if arm.simulator is not None and arm.simulator.agrees is False:
-                found.append((arm.simulator.text, "bold red"))
+                problems.append((arm.simulator.text, "bold red"))
             if arm.reconciliation is not None and arm.reconciliation.agree is False:
-                found.append((arm.reconciliation.text, "yellow"))
-            for text, style in found:
+                problems.append((arm.reconciliation.text, "yellow"))
+            for text, style in problems:
                 shown = self.t.message(text)
                 name = arm_name(self.t, arm.arm)
                 self.paragraph(self.t("console.problem", arm=name, text=shown), style)
@@ -258,13 +258,13 @@ class BriefReporter(ConsoleReporter):
 
 
 def _headline(text: Message) -> Message:
-    """The headline in a line, where there is one."""
+    """The one-line form of a headline, if there is one."""
     is_of_run = text.key.startswith("headline.") and text.params
     return Message(key="headline.line", params=text.params) if is_of_run else text
 
 
 def _line(claim: Claim) -> Message:
-    """A claim and its figures in a line, or why it has none."""
+    """One line with the figures of a claim, or the reason why there are none."""
     key, params = claim.text.key, claim.text.params
     if "factor" in params or (claim.id == "stability" and params):
         return Message(key=f"brief.{claim.id}_figures", params=params)
@@ -280,7 +280,7 @@ def _number(size: int | None, scale: int) -> str:
 
 
 def _unit(largest: int) -> tuple[str, int]:
-    """The unit in which the largest size is best written, and its bytes."""
+    """Unit for the largest size, and its bytes."""
     unit = format_bytes(largest).rpartition(" ")[2]
     return unit, {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10}.get(unit, 1)
 

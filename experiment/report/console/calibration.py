@@ -1,4 +1,4 @@
-"""A calibration on the console: coefficients, and errors on what the fit had not seen."""
+"""Calibrations on the console: coefficients, and errors on held-out steps."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _coefficients(out: SimulationConsole, data: Data) -> None:
     rows = [
         (out.t(f"calibrate.{name}"), [_cost(name, value)])
         for name, value in latency.items()
-        if f"calibrate.{name}" in _TOLD and name != "kind"
+        if f"calibrate.{name}" in _COEFFICIENTS and name != "kind"
     ]
     rows += [
         (out.t(f"calibrate.prefill_{name}"), [_cost(name, value)])
@@ -48,8 +48,8 @@ def _coefficients(out: SimulationConsole, data: Data) -> None:
     out.figures(kind, [out.t("calibrate.value")], rows)
 
 
-# Of a roofline the facts of model and GPU are not shown: they are given, not found.
-_TOLD = {
+# Inputs of a roofline (model and GPU) are not shown.
+_COEFFICIENTS = {
     "calibrate.fixed_s", "calibrate.per_prefill_token_s", "calibrate.per_decode_token_s",
     "calibrate.per_kv_token_s", "calibrate.per_pair_s", "calibrate.memory_efficiency",
     "calibrate.compute_efficiency", "calibrate.overlap",

@@ -1,4 +1,4 @@
-"""The claims on the console: what is said, the figure here, the verdict."""
+"""Claims on the console: claim, measured figure, verdict."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ _STYLES = {"shown": "bold green", "not_shown": "bold yellow", "untested": "dim"}
 
 
 class ClaimsConsole(Console):
-    """Says what runs, then shows the table."""
+    """Prints progress, then the table of claims."""
 
     def begin(self, name: str, number: int, of: int) -> None:
-        """An experiment begins."""
+        """Print that an experiment begins."""
         title = self._title(name)
         self.paragraph(self.t("claims.running", title=title, n=number, of=of), "dim")
 
     def used(self, name: str, path: Path, number: int, of: int) -> None:
-        """An experiment is there already, as it would be run now."""
+        """Print that an existing run is reused."""
         text = self.t("claims.reused", title=self._title(name), path=str(path), n=number, of=of)
         self.paragraph(text, "dim")
 
     def not_used(self, path: Path, why: Message) -> None:
-        """A run that is there is left alone."""
+        """Print that an existing run is not reused."""
         text = self.t("claims.not_used", path=str(path), why=self.t.message(why))
         self.paragraph(text, "yellow")
 
     def interrupted(self, directory: Path) -> None:
-        """What is whole is kept for the next time."""
+        """Print that complete runs are kept."""
         self.paragraph(self.t("claims.interrupted", path=str(directory)), "yellow")
 
     def show(self, judged: Sequence[Judged], notes: Sequence[Message]) -> None:
-        """A row for each claim; ``notes`` are on the runs that they are judged by."""
+        """Print a row for each claim; ``notes`` are about the runs."""
         cells = claim_cells(self.t, judged)
         table = self.table(*cells.header, right=(1,))
         for (claim, figure, verdict, run), style in zip(cells.rows, cells.styles, strict=True):
@@ -51,11 +51,11 @@ class ClaimsConsole(Console):
             self.paragraph(self.t.message(note), "yellow")
 
     def took(self, seconds: float) -> None:
-        """How long all of it took."""
+        """Print the total duration."""
         self.paragraph(self.t("claims.took", seconds=seconds), "dim")
 
     def written(self, *paths: Path) -> None:
-        """Where the same stands as a page and as data."""
+        """Print the paths of page and data."""
         for path in paths:
             self.paragraph(str(path), indent=2)
 

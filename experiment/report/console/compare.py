@@ -1,4 +1,4 @@
-"""Two runs side by side on the console: what differs around them, each figure, and gates."""
+"""Comparisons on the console: differences of the setups, figures, and gates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.text import Text
 
 from experiment.analysis.experiment_results import Unit
-from experiment.compare.gate import Judged, tally
+from experiment.compare.gate import GateResult, tally
 from experiment.compare.results import Comparison, Difference, Figure, Row, Side
 from experiment.report.console.lines import Console
 from experiment.report.console.table import Table
@@ -32,20 +32,20 @@ from experiment.text.messages import Message
 _STYLES = {"better": "green", "worse": "bold red", "differs": "yellow", "unknown": "yellow",
            "passed": "green", "failed": "bold red", "not_comparable": "yellow"}  # fmt: skip
 _VALUE_WIDTH = 44
-# What is printed without details: figures by the urgency of their verdict, the most common reasons.
-_SPOKEN = ("worse", "better", "differs")
-_MOST_DIFFERENCES, _MOST_ROWS, _MOST_REASONS = 2, 3, 1
+# Without details: figures by urgency of their verdict, and the most common reasons.
+_BRIEF_VERDICTS = ("worse", "better", "differs")
+_MAX_DIFFERENCES, _MAX_ROWS, _MAX_REASONS = 2, 3, 1
 
 
 class CompareConsole(Console):
-    """Prints a comparison in fifteen lines; with ``details`` every figure."""
+    """Prints a comparison in fifteen lines; all figures with ``details``."""
 
     def __init__(self, lang: str, ascii_only: bool = False, details: bool = False) -> None:
         super().__init__(lang, ascii_only)
         self.details = details
 
     def show(self, comparison: Comparison) -> None:
-        """The outcome, both sides, notes, differences around the runs, and the figures."""
+        """Print the outcome, both sides, notes, differences of the setups, and the figures."""
         t = self.t
         self.console.print(Text(t.message(counted(comparison)), style="bold"))
         for name, side in (("left", comparison.left), ("right", comparison.right)):
@@ -56,30 +56,30 @@ class CompareConsole(Console):
         self._figures(comparison)
 
     def note(self, note: Message) -> None:
-        """Something that has to be known."""
+        """Print a note."""
         text = self.t("console.note", text=self.t.message(note))
         self.console.print(Text(text, style="yellow"), soft_wrap=True)
 
-    def gate(self, judged: Sequence[Judged]) -> None:
-        """Each limit with what was found and its verdict."""
+    def gate(self, judged: Sequence[GateResult]) -> None:
+        """Print each limit with its figure and verdict."""
         t = self.t
         self.console.print()
         self.console.print(Text(t("compare.gate.title"), style="bold cyan"))
         table = Table(t, *(t(f"compare.gate.column_{name}") for name in GATE_COLUMNS))
         for one in judged:
-            *cells, told = limit_cells(t, one)
-            table.add_row(*cells, Text(told, style=_STYLES[one.verdict]))
+            *cells, verdict = limit_cells(t, one)
+            table.add_row(*cells, Text(verdict, style=_STYLES[one.verdict]))
         self.console.print(table)
         bad, _ = tally(judged)
         style = "bold red" if bad else "bold green"
         self.console.print(Text(t.message(gate_headline(judged)), style=style))
 
     def written(self, *paths: Path) -> None:
-        """Where the page was written; with ``details`` all files."""
+        """Print the path of the page; all files with ``details``."""
         super().written(*(path for path in paths if self.details or path.suffix == ".html"))
 
     def baseline_written(self, path: Path, figures: int) -> None:
-        """A baseline was made."""
+        """Print that a baseline was written."""
         text = self.t("compare.baseline_written", path=str(path), n=figures)
         self.console.print(text, soft_wrap=True)
 
@@ -92,7 +92,7 @@ class CompareConsole(Console):
             self.console.print(self.t("compare.no_differences"))
             return
         if not self.details:
-            for one in differences[:_MOST_DIFFERENCES]:
+            for one in differences[:_MAX_DIFFERENCES]:
                 label, *values = self._difference(one)
                 line = self.t("compare.changed", label=label, left=values[0], right=values[1])
                 self.console.print(line)
@@ -108,19 +108,19 @@ class CompareConsole(Console):
         return [label, *(preview(setting(each), _VALUE_WIDTH) for each in (one.left, one.right))]
 
     def _figures(self, comparison: Comparison) -> None:
-        found, differences = comparison.rows, len(comparison.differences)
+        all_rows, differences = comparison.rows, len(comparison.differences)
         if self.details:
-            if found:
-                self._table(found)
-            self._why(found)
+            if all_rows:
+                self._table(all_rows)
+            self._why(all_rows)
             return
-        spoken = [row for row in found if row.verdict in _SPOKEN]
-        rows = sorted(spoken, key=lambda row: _SPOKEN.index(row.verdict))[:_MOST_ROWS]
+        brief = [row for row in all_rows if row.verdict in _BRIEF_VERDICTS]
+        rows = sorted(brief, key=lambda row: _BRIEF_VERDICTS.index(row.verdict))[:_MAX_ROWS]
         if rows:
             self._table(rows)
         else:
-            self._why(found)
-        if left := len(found) - len(rows) + max(0, differences - _MOST_DIFFERENCES):
+            self._why(all_rows)
+        if left := len(all_rows) - len(rows) + max(0, differences - _MAX_DIFFERENCES):
             self.console.print(Text(self.t("compare.left_out", n=left), style="dim"))
 
     def _table(self, rows: Sequence[Row]) -> None:
@@ -151,17 +151,17 @@ class CompareConsole(Console):
         return f"{place} · {arm}"
 
     def _why(self, rows: Sequence[Row]) -> None:
-        """Each reason once, with how many figures it stands for."""
-        found: dict[str, int] = {}
+        """Print each reason once, with its number of figures."""
+        counts: dict[str, int] = {}
         for row in rows:
             if row.reason is not None:
                 kind = self.t(f"compare.verdict.{row.verdict}")
                 text = self.t(
                     "compare.gate.because", verdict=kind, reason=self.t.message(row.reason)
                 )
-                found[text] = found.get(text, 0) + 1
-        most = len(found) if self.details else _MOST_REASONS
-        for text, n in sorted(found.items(), key=itemgetter(1), reverse=True)[:most]:
+                counts[text] = counts.get(text, 0) + 1
+        most = len(counts) if self.details else _MAX_REASONS
+        for text, n in sorted(counts.items(), key=itemgetter(1), reverse=True)[:most]:
             self.console.print("  " + self.t("compare.why", text=text, n=n))
 
 

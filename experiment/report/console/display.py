@@ -1,7 +1,7 @@
-"""Displays that move: a bar, or a line that the next one replaces. Each begins and ends as a whole.
+"""Live displays: a progress bar, or a line that the next one replaces.
 
-A display that broke off while it began, because a signal came or the terminal went, cannot be
-stopped: that would be an error of its own, on top. So signals wait, and only what stands is kept.
+A display whose start was interrupted, by a signal or a closed terminal, cannot be stopped without
+another error. So signals are delayed while a display starts, and only started displays are kept.
 """
 
 from __future__ import annotations
@@ -12,45 +12,45 @@ from typing import Generic, Protocol, TypeVar
 
 from experiment.process.interrupts import shielded
 
-# Shows that one part more is done.
+# Advances a display by one part.
 Advance = Callable[[], None]
 
 
 class Display(Protocol):
-    """What rich's live displays can do."""
+    """Interface of rich's live displays."""
 
     def start(self) -> None:
-        """Draw it, again and again."""
+        """Start refreshing the display."""
 
     def stop(self) -> None:
-        """Draw it no more."""
+        """Stop refreshing the display."""
 
 
 D = TypeVar("D", bound=Display)
 
 
-class Shown(Generic[D]):
-    """The display of a console, if there is one at the moment.
+class ActiveDisplay(Generic[D]):
+    """The current display of a console.
 
     Attributes:
-        now: the display that stands; None where none does.
+        now: the started display; None if there is none.
     """
 
     def __init__(self) -> None:
         self.now: D | None = None
 
     def begin(self, display: D) -> None:
-        """Show a display from now on.
+        """Start a display.
 
         Raises:
-            OSError: its terminal is gone; then there is none.
+            OSError: the terminal was closed; no display is kept.
         """
         with shielded():
             display.start()
             self.now = display
 
     def end(self) -> None:
-        """Take away what is shown, if anything is."""
+        """Stop the display, if any."""
         display, self.now = self.now, None
         if display is not None:
             with shielded():
@@ -59,12 +59,12 @@ class Shown(Generic[D]):
 
 @contextmanager
 def showing(display: Display) -> Iterator[None]:
-    """Show a display for as long as this lasts.
+    """Show a display within the block.
 
     Raises:
-        OSError: its terminal is gone.
+        OSError: the terminal was closed.
     """
-    shown: Shown[Display] = Shown()
+    shown: ActiveDisplay[Display] = ActiveDisplay()
     try:
         shown.begin(display)
         yield

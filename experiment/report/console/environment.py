@@ -1,4 +1,4 @@
-"""The environment stage on the console: requirements with verdicts, memory channels with roles."""
+"""Environment on the console: requirements with verdicts, memory channels with roles."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _STYLES = {"ok": "green", "warn": "yellow", "missing": "bold red", "optional": "
 
 
 def show_environment(out: Console, environment: Environment) -> None:
-    """Print both tables and what they lead to."""
+    """Print both tables and the conclusions."""
     t = out.t
     table = out.table(t("console.requirement"), t("console.found"), t("console.verdict"))
     for requirement in environment.requirements:
@@ -29,7 +29,7 @@ def show_environment(out: Console, environment: Environment) -> None:
 
 
 def _show_limits(out: Console, environment: Environment) -> None:
-    """What the control group allows, which binds whatever the channels show."""
+    """Print the limits of the control group."""
     limits = environment.system.cgroup
     if limits.reason is not None:
         out.line(out.t("console.cgroup_unknown", reason=out.t.message(limits.reason)), "dim")
@@ -42,7 +42,7 @@ def _show_limits(out: Console, environment: Environment) -> None:
 
 
 def _show_unused(out: Console, environment: Environment) -> None:
-    """Channels that have nothing to say about this device, one line for each reason."""
+    """Print channels that are unused on this device, one line per reason."""
     reasons: dict[str, list[str]] = {}
     for status in environment.channels:
         if status.role == "unused" and status.reason is not None:

@@ -1,4 +1,4 @@
-"""The console of ``gpucheck``: a line for each part when it ends, then where the files are."""
+"""Console of ``gpucheck``: a line for each finished part, then the paths of the files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from experiment.text import DASH, format_seconds
 _STYLES = {"pass": "green", "fail": "bold red", "skipped": "dim"}
 _GAP = "  "
 _SECONDS = 7
-_NARROWEST = 20  # cells of a reason
+_MIN_WIDTH = 20  # minimum cells of a reason
 
 
 class GpuCheckConsole(Console):
@@ -30,7 +30,7 @@ class GpuCheckConsole(Console):
     def progress(
         self, parts: Sequence[Part], minutes: float
     ) -> Iterator[Callable[[PartResult], None]]:
-        """Print each part that is handed in; on a terminal also how many have ended."""
+        """Return a function that prints a finished part; a terminal also shows progress."""
         self.console.print(Text(self.t("gpucheck.title"), style="bold cyan"))
         self.paragraph(self.t("gpucheck.about_limit", minutes=minutes), "dim")
         name = self._widest(self.t(f"gpucheck.part_{part.name}") for part in parts)
@@ -43,7 +43,7 @@ class GpuCheckConsole(Console):
             yield ended
 
     def show_end(self, data: GpuCheck, directory: Path, archive: Path) -> None:
-        """The verdict over all parts, the page and the archive."""
+        """Print the overall verdict, and the paths of page and archive."""
         style = "bold green" if data.is_complete else "bold yellow"
         failed = any(part.verdict == "fail" for part in data.parts)
         self.console.print()
@@ -63,7 +63,7 @@ class GpuCheckConsole(Console):
             (set_cell_size(verdict_text(t, part), verdict_cells), _STYLES[part.verdict]), _GAP,
             _plain(self.console.options.ascii_only, seconds).rjust(_SECONDS), _GAP,
         )  # fmt: skip
-        room = max(_NARROWEST, self.console.width - cell_len(head.plain))
+        room = max(_MIN_WIDTH, self.console.width - cell_len(head.plain))
         first, *others = fold(Text(t.message(part.reason)), room)
         self.console.print(Text.assemble(head, first), soft_wrap=True)
         for line in others:

@@ -1,4 +1,4 @@
-"""What every console prints: headings, lines, tables and notes, in one language."""
+"""Base of all consoles: headings, lines, tables and notes, in one language."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from experiment.report.facts.texts import AsciiFile, translator
 from experiment.text import Translator, readable
 from experiment.text.messages import Message
 
-_WIDEST = 1000  # COLUMNS may be any number, and lines are filled up to it
+_MAX_WIDTH = 1000  # lines are padded to COLUMNS, which may be any number
 
 
 class Terminal(RichConsole):
-    """A console on which control characters of any text are escaped; its own stay."""
+    """A rich console that escapes control characters in texts."""
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterator[Segment]:
-        """Render as rich does."""
+        """Render with escaped control characters."""
         for part in super().render(renderable, options):
             yield part if part.control else Segment(readable(part.text), part.style)
 
 
 def terminal(ascii_only: bool) -> RichConsole:
-    """Standard output: our texts are no markup; in ASCII alone where that is asked for."""
+    """Console on standard output, without markup; optionally in ASCII only."""
     stream = cast("TextIO", AsciiFile(sys.stdout)) if ascii_only else None
     console = Terminal(file=stream, highlight=False, safe_box=True, emoji=False, markup=False)
-    if console.width > _WIDEST:
-        console.width = _WIDEST
+    if console.width > _MAX_WIDTH:
+        console.width = _MAX_WIDTH
     return console
 
 
@@ -50,8 +50,8 @@ class Console:
 
     Args:
         lang: language of everything printed.
-        ascii_only: no box drawing and no signs outside ASCII.
-        quiet: only what is asked for.
+        ascii_only: no box drawing, and no signs outside ASCII.
+        quiet: print only results.
     """
 
     def __init__(self, lang: str, ascii_only: bool = False, quiet: bool = False) -> None:
@@ -76,23 +76,23 @@ class Console:
             self.paragraph(text, style, indent)
 
     def paragraph(self, text: str | Text, style: str = "", indent: int = 0) -> None:
-        """Print text, broken where its language breaks lines."""
+        """Print text with the line breaks of its language."""
         text = Text(text, style) if isinstance(text, str) else text
         lines = fold(text, self.console.width - indent)
         self.console.print(Text("\n").join(Text(" " * indent) + line for line in lines))
 
     def path(self, name: str) -> None:
-        """Print a path whole, whatever the width: a terminal that folds it lets it be copied."""
+        """Print a path without line breaks, so that it can be copied."""
         self.console.print(Text(f"  {name}"), soft_wrap=True)
 
     def written(self, *paths: Path) -> None:
-        """Where files were written."""
+        """Print the paths of written files."""
         for path in paths:
             self.console.print(self.t("console.written", path=str(path)), soft_wrap=True)
 
     @contextmanager
     def bar(self, text: str, total: int) -> Iterator[Advance]:
-        """How many parts are done, and the time left, on a terminal; call it for each part."""
+        """Show progress and remaining time on a terminal; returns a function to call per part."""
         if not self.console.is_terminal:
             yield lambda: None
             return
@@ -106,7 +106,7 @@ class Console:
             yield lambda: progress.advance(task)
 
     def table(self, *headers: str, right: Container[int] = ()) -> Table:
-        """An empty table; columns in ``right`` hold numbers."""
+        """Create an empty table; columns in ``right`` are numbers."""
         return Table(self.t, *headers, right=right)
 
     def figures(
@@ -122,11 +122,11 @@ class Console:
         self.console.print(table)
 
     def warn(self, text: Message, *, always: bool = False) -> None:
-        """Print a note that a person should not miss; ``always``: also where only results are."""
+        """Print a warning; ``always``: even if quiet."""
         if always or not self.quiet:
             self.paragraph(self.t("console.note", text=self.t.message(text)), "yellow")
 
     def ask(self, question: Message) -> str:
-        """Print a question; the read_answer that is typed behind it, in small letters."""
+        """Print a question; return the typed answer in lower case."""
         self.console.print(self.t.message(question), end=" ")
         return read_answer(input).strip().lower()

@@ -1,6 +1,6 @@
-"""The memory lines of the live console: one for each stage of an arm, and one for its peaks.
+"""Memory lines of the live console: one for each stage of an arm, and one for its peaks.
 
-StageEntered ─ Reading ─ Reading ─ … ─ anything else: the line is complete, and is printed
+StageEntered ─ Reading ─ Reading ─ … ─ any other event: print the line
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ _WIDTHS = (8, 22, 10, 10, 10)
 
 
 class MemoryLines:
-    """Gathers the readings of a stage and prints them as one line; nothing where quiet.
+    """Collects the readings of a stage and prints them as one line, unless quiet.
 
-    ``started`` and ``environment`` are the run's, as soon as they are known: the clock, and which
-    channel is the main one.
+    ``started`` and ``environment`` are set when known; they give the clock and the main channel.
     """
 
     def __init__(self, out: Console) -> None:
@@ -31,24 +30,26 @@ class MemoryLines:
         self.environment: Environment | None = None
         self._out = out
         self._stage: tuple[StageEntered, dict[Channel, Reading]] | None = None
-        self._own: dict[Channel, Reading] = {}  # of the arm itself, sent before its stage
+        self._own: dict[
+            Channel, Reading
+        ] = {}  # by the arm itself, which sends them before the stage
         self._largest: dict[Channel, Reading] = {}
 
     def begin_arm(self) -> None:
-        """Forget the arm before."""
+        """Reset for the next arm."""
         self._own, self._largest = {}, {}
 
     def heads(self) -> None:
-        """Print what stands in the columns."""
+        """Print the heads of the columns."""
         self._line(*(self._out.t(f"console.head_{head}") for head in _HEADS), style="bold")
 
     def enter(self, stage: StageEntered) -> None:
-        """Take note of a stage; its line is printed by :meth:`flush`."""
+        """Begin a stage; :meth:`flush` prints its line."""
         self._stage = (stage, self._own)
         self._own = {}
 
     def read(self, reading: Reading) -> None:
-        """Take note of a reading of a stage, or of a sample between stages."""
+        """Add a reading of a stage, or a sample between stages."""
         largest = self._largest.get(reading.channel)
         if reading.bytes is not None and reading.bytes > ((largest and largest.bytes) or -1):
             self._largest[reading.channel] = reading
@@ -61,7 +62,7 @@ class MemoryLines:
             self._own[reading.channel] = reading
 
     def flush(self) -> None:
-        """Print the line of a stage whose readings are complete."""
+        """Print the line of the current stage."""
         if self._stage is None:
             return
         stage, readings = self._stage
@@ -72,11 +73,11 @@ class MemoryLines:
         self._line(clock(self.started, stage.t_ns), name, *self._sizes(readings))
 
     def largest(self) -> None:
-        """Print the arm's peaks: for each channel the largest of all samples and readings."""
+        """Print the maximum of each channel over all samples and readings of the arm."""
         self._line("", self._out.t("stage.maximum"), *self._sizes(self._largest))
 
     def _sizes(self, readings: dict[Channel, Reading]) -> tuple[str, str, str]:
-        """Keys and values, the processes by the main channel, the device."""
+        """Sizes of the KV cache, the processes (main channel) and the device."""
         primary = self.environment.primary.channel if self.environment else Channel.RSS
         device = (readings.get(channel) for channel in _DEVICE_CHANNELS)
         known = (one.bytes for one in device if one is not None and one.bytes is not None)
@@ -95,7 +96,7 @@ class MemoryLines:
             for index, (cell, width) in enumerate(zip(cells, _WIDTHS, strict=True))
             for room in [max(0, width - cell_len(cell))]
         ]
-        # Where it is too narrow, the line goes on below; a size is never cut off.
+        # A narrow console continues below; sizes are never cut.
         self._out.paragraph(Text.assemble(Text("  ").join([Text(), *parts]), style=style))
 
 

@@ -21,7 +21,7 @@ class PaperConsole(Console):
     """Prints the comparison."""
 
     def show(self, data: Data) -> None:
-        """The table of claims, what was fitted, and what cannot be checked."""
+        """Print the table of claims, fitted parameters, and claims that cannot be checked."""
         t = self.t
         seeds = data["seeds"]
         self.console.print(Text(t("paper.title"), style="bold cyan"))
@@ -53,7 +53,7 @@ class PaperConsole(Console):
         self.console.print()
 
     def _count(self, data: Data) -> None:
-        found = counted(data)
+        verdicts = counted(data)
         style = "bold yellow" if data.get("interrupted") else "bold green"
-        style = "bold red" if found.params["fails"] else style
-        self.console.print(Text(self.t.message(found), style=style))
+        style = "bold red" if verdicts.params["fails"] else style
+        self.console.print(Text(self.t.message(verdicts), style=style))

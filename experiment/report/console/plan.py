@@ -1,4 +1,4 @@
-"""A plan on the console: the answer in sentences, tables, arguments for vLLM."""
+"""Plans on the console: sentences, tables, arguments for vLLM."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def show_plan(data: Data, lang: str, ascii_only: bool) -> None:
         for note in table.notes:
             out.line(note, "dim")
     out.section("section.plan_vllm")
-    if command := serve_command(plan):  # ready to be pasted: no line is broken by us
+    if command := serve_command(plan):  # without line breaks, so that it can be pasted
         out.console.print(" \\\n  ".join(command), soft_wrap=True)
     for sentence in predicted(plan):
         out.paragraph(out.t.message(sentence))

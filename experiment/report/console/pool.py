@@ -1,12 +1,11 @@
-"""The block pool on the console while an arm runs: a sign for each block, beside three bars.
+"""Live view of the block pool on the console: a sign for each block, next to three bars.
 
     ██▓·██░···    reserved   ████████████████  144 MiB
     ▓█··········   allocated  ███               24.75 MiB
                    live       ██                22.71 MiB
 
-A sign stands for one block, or for several where the pool is large: how much of it is written. Its
-colour is the request that holds it. The picture is made anew at most ten times a second, from the
-steps as they come.
+A sign shows how much of a block is written, or of several blocks of a large pool. Its colour is the
+owner. The picture is redrawn at most ten times a second.
 """
 
 from __future__ import annotations
@@ -36,15 +35,15 @@ from experiment.replay.timeline import pool_shape
 from experiment.text import Translator, format_bytes
 from kvsim.accounting.ledger import Ledger, ReplayError
 
-SECONDS = 0.1  # between two pictures
+SECONDS = 0.1  # between pictures
 _COLUMNS, _ROWS, _BAR, _SHORTEST = 40, 6, 18, 6
-_BEFORE, _BETWEEN = 2, 3  # blanks before the pool, and between it and its bars
+_BEFORE, _BETWEEN = 2, 3  # spaces before the pool, and between pool and bars
 _COLOURS = ("blue", "yellow", "green", "magenta", "cyan", "red", "bright_blue")
 
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """What blocks look like, from free to full; then cached ones, and the bar."""
+    """Signs of blocks from free to full, of cached blocks, and of bars."""
 
     levels: str
     cached: str
@@ -71,14 +70,14 @@ class PoolView:
         self._longest = 0
         self._bytes = 0.0
         self._cell: int | None = None
-        # Of each arm that has one, by its cell: the shape of what blocks are handed out of.
+        # Pool by cell and arm.
         self._pools: dict[tuple[int | None, str], PoolReserved] = {}
         self._ledger: Ledger | None = None
         self._drawn = float("-inf")
         self._picture: RenderableType | None = None
 
     def see(self, event: Event) -> None:
-        """Take note of an event; a log that contradicts itself ends the view, nothing else."""
+        """Process an event; a contradictory log ends the view only."""
         self._cell = cell_at(event, self._cell)
         if isinstance(event, WorkloadReady):
             self._longest = event.max_length
@@ -89,28 +88,28 @@ class PoolView:
         elif isinstance(event, TurnStarted):
             self._reopen(self._pools.get((event.cell, event.arm)))
         elif isinstance(event, RepeatFinished) and self._ledger is not None:
-            self._ledger = Ledger(self._ledger.shape)  # the next one begins in an empty pool
+            self._ledger = Ledger(self._ledger.shape)  # the next repeat begins with an empty pool
         elif isinstance(event, Step) and self._ledger is not None:
             self._take(event, self._ledger)
 
     def clear(self) -> None:
-        """Forget the pool: what begins next is no step of its arm."""
+        """Remove the pool until the next one is reserved."""
         self._ledger, self._picture = None, None
 
     @property
     def picture(self) -> RenderableType | None:
-        """The pool after the last step that was drawn; None where there is no block table."""
+        """The pool after the last drawn step; None without a block table."""
         return self._picture
 
     def _open(self, pool: PoolReserved) -> None:
-        """Slabs and growing caches have no blocks to watch."""
+        """Begin a view, unless the arm has slabs or a growing cache."""
         blocks = not pool.elastic and pool.block_size < self._longest
         if blocks:
             self._pools[self._cell, pool.arm] = pool
         self._reopen(pool if blocks else None)
 
     def _reopen(self, pool: PoolReserved | None) -> None:
-        """Watch a pool from its beginning, as it is empty before each repeat."""
+        """View an empty pool, before each repeat."""
         self.clear()
         if pool is not None:
             self._ledger = Ledger(pool_shape(pool))
@@ -128,7 +127,7 @@ class PoolView:
             self._picture = self._draw(ledger)
 
     def _draw(self, ledger: Ledger) -> RenderableType:
-        return Picture(self._pool(ledger), self._bars(ledger), self._signs.bar)
+        return PoolPicture(self._pool(ledger), self._bars(ledger), self._signs.bar)
 
     def _pool(self, ledger: Ledger) -> Text:
         each = -(-ledger.shape.blocks // (_COLUMNS * _ROWS))
@@ -152,23 +151,23 @@ class PoolView:
         return self._signs.levels[1 if share <= 1 / 3 else 2 if share < 1 else 3]
 
     def _bars(self, ledger: Ledger) -> list[tuple[str, float, str]]:
-        """Of each bar its name, its share of the pool and its size."""
+        """Name, share of the pool and size of each bar."""
         counts = ledger.counts()
-        found = [
+        bars = [
             (name, getattr(counts, name)) for name in ("reserved", "allocated", "live", "wasted")
         ]
         return [
             (self._t(f"term.{name}.name"), slots / max(counts.reserved, 1),
              format_bytes(slots * self._bytes))
-            for name, slots in found
+            for name, slots in bars
         ]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """The pool with its bars beside it, or below it where the terminal is narrow.
+class PoolPicture:
+    """The pool with bars next to it, or below it on a narrow terminal.
 
-    Bars give way before anything is cut off: a size without its end would be another size.
+    Bars are shortened first, because sizes must not be cut.
     """
 
     pool: Text
@@ -180,15 +179,15 @@ class Picture:
         words += max(cell_len(size) for _, _, size in self.rows) + 1
         room = options.max_width - _BEFORE - words
         wide = max(cell_len(line) for line in self.pool.plain.split("\n"))
-        beside = room - wide - _BETWEEN
-        if beside < _SHORTEST:
+        bars_room = room - wide - _BETWEEN
+        if bars_room < _SHORTEST:
             yield Padding(self.pool, (0, 0, 0, _BEFORE))
             yield Padding(self._bars(room), (0, 0, 0, _BEFORE))
             return
         grid = Table.grid(padding=(0, _BETWEEN))
         grid.add_column(no_wrap=True)
         grid.add_column(no_wrap=True)
-        grid.add_row(self.pool, self._bars(beside))
+        grid.add_row(self.pool, self._bars(bars_room))
         yield Padding(grid, (0, 0, 0, _BEFORE))
 
     def _bars(self, room: int) -> Table:
@@ -203,7 +202,7 @@ class Picture:
 
 
 def _fills(ledger: Ledger) -> tuple[dict[int, int], dict[int, int]]:
-    """Slots written in each block that is held, and one of those who hold it."""
+    """Written slots of each allocated block, and one of its owners."""
     size = ledger.shape.block_size
     filled: dict[int, int] = {}
     holders: dict[int, int] = {}
@@ -216,12 +215,12 @@ def _fills(ledger: Ledger) -> tuple[dict[int, int], dict[int, int]]:
 
 
 class TaskDisplay(Progress):
-    """rich's progress line with the pool of the running arm above it."""
+    """rich's progress line below the pool of the running arm."""
 
     view: PoolView | None = None
 
     def get_renderables(self) -> Iterable[RenderableType]:
-        """The pool where there is one, and the line."""
+        """The pool, if any, and the progress line."""
         if self.view is not None and self.view.picture is not None:
             yield self.view.picture
         yield from super().get_renderables()

@@ -1,4 +1,4 @@
-"""The live console: told every event of a run, it prints what a person should see."""
+"""Live console of a run, which handles all its events."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from experiment.events import Progress as ProgressEvent
 from experiment.machine.environment import Environment
 from experiment.measure.watcher import Watcher
 from experiment.replay.arm_events import PREPARATION
-from experiment.report.console.display import Shown
+from experiment.report.console.display import ActiveDisplay
 from experiment.report.console.environment import show_environment
 from experiment.report.console.experiment import show_experiment
 from experiment.report.console.lines import Console
@@ -48,7 +48,7 @@ _PROMPT_CHARACTERS = 44
 
 
 class ConsoleReporter(Console, Watcher):
-    """Prints a run while it happens.
+    """Prints a run live.
 
     Args:
         lang: language of everything printed.
@@ -63,7 +63,7 @@ class ConsoleReporter(Console, Watcher):
         self._memory = MemoryLines(self)
         self._times: list[float] = []
         self._spinner = "line" if ascii_only else "dots"
-        self._progress: Shown[TaskDisplay] = Shown()
+        self._progress: ActiveDisplay[TaskDisplay] = ActiveDisplay()
         self._pool_view = PoolView(self.t, ascii_only)
         self._task: Any = None
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -86,8 +86,8 @@ class ConsoleReporter(Console, Watcher):
         }
 
     def handle(self, event: Event) -> None:
-        """Take note of one event; prints what belongs to it."""
-        # The sampler's thread may speak between a stage and its readings.
+        """Process and print an event."""
+        # The sampler's thread may report between a stage and its readings.
         if not isinstance(event, Reading | ProgressEvent | Usage):
             self._memory.flush()
         if self.console.is_terminal and not self.quiet:
@@ -99,7 +99,7 @@ class ConsoleReporter(Console, Watcher):
     def take_over(
         self, silent: Iterable[type], handlers: Mapping[type, Callable[[Any], None]]
     ) -> dict[type, Callable[[Any], None]]:
-        """Print nothing of some events and other things of others; returns who printed before."""
+        """Silence some events and replace handlers of others; return the previous handlers."""
         before = dict(self._handlers)
         for kind in silent:
             self._handlers.pop(kind, None)
@@ -107,17 +107,17 @@ class ConsoleReporter(Console, Watcher):
         return before
 
     def section(self, key: str, **params: Any) -> None:
-        """Heading of a part of the walkthrough."""
+        """Print the heading of a part of the walkthrough."""
         if not self.quiet:
             self._memory.flush()
         super().section(key, **params)
 
     def announce(self, key: str | None) -> None:  # noqa: ARG002
-        """What comes next, before a person is asked to go on: here the heading says it."""
+        """Do nothing: the heading shows what comes next."""
         self.console.print()
 
     def begin_task(self, key: str, **params: Any) -> None:
-        """Show that something is going on until :meth:`end_task`; nothing without a terminal."""
+        """Show an activity until :meth:`end_task`, on a terminal only."""
         if self.quiet or not self.console.is_terminal:
             return
         self.end_task()
@@ -137,16 +137,16 @@ class ConsoleReporter(Console, Watcher):
         self._progress.begin(display)
 
     def end_task(self) -> None:
-        """Take the progress display away."""
+        """Remove the progress display."""
         self._memory.flush()
         self._progress.end()
 
     def show_model(self, event: ModelPrepared) -> None:
-        """The model of an experiment, whose cells have requests of their own."""
+        """Print the model of an experiment."""
         self._on_model(event)
 
     def show_results(self, results: Results, files: list[str]) -> None:
-        """The comparison, what was seen, and where it was written."""
+        """Print comparison, observations and paths."""
         self.end_task()
         if results.experiment is not None:
             show_experiment(self, results, results.experiment, files)
@@ -154,7 +154,7 @@ class ConsoleReporter(Console, Watcher):
         show_results(self, results, files)
 
     def show_report(self, files: Sequence[str]) -> None:
-        """Where the page is, and what prints every figure."""
+        """Print the path of the page, and the option for all figures."""
         for name in files:
             if Path(name).suffix == ".html" and Path(name).stem != "index":
                 self.paragraph(self.t("brief.report"), "bold")
@@ -168,7 +168,7 @@ class ConsoleReporter(Console, Watcher):
         self.line(self.t("console.goal"))
 
     def _on_run_resumed(self, event: RunResumed) -> None:
-        # The clock of what follows; whatever else the run began with is on record.
+        # Only the clock is needed from here on.
         self._on_run_started(
             RunStarted(
                 t_ns=event.t_ns, version=event.version, wall_ns=event.wall_ns,
@@ -297,7 +297,7 @@ class ConsoleReporter(Console, Watcher):
     def _on_progress(self, event: ProgressEvent) -> None:
         display = self._progress.now
         if display is None:
-            if event.task.key == "progress.compile_loops":  # minutes without another line
+            if event.task.key == "progress.compile_loops":  # may take minutes
                 self.line(self.t.message(event.task), "dim")
             return
         amount = ""

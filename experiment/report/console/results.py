@@ -1,4 +1,4 @@
-"""The end of the walkthrough on the console: comparison, verdicts, explanations, files."""
+"""Results of a run on the console: comparison, verdicts, explanations, files."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from experiment.report.facts.arm_figures import (
     OF_BLOCKS,
     figure,
     has_blocks,
-    shown,
     slots,
+    visible_metrics,
 )
 from experiment.report.facts.engine import engine_facts, margin_text
 from experiment.report.facts.sharing import explanations
 from experiment.report.facts.texts import arm_name
-from experiment.report.facts.watched import WATCHED, Figure, watched_figure
+from experiment.report.facts.watched import WATCHED, WatchedFigure, watched_figure
 from experiment.text import DASH, format_bytes
 from experiment.text.messages import Message
 from kvsim.core.prefix import PrefixStats
@@ -42,12 +42,12 @@ _NOT_WHOLE = ("left", "interrupted", "incomplete", "failed")
 
 
 def show_results(out: Console, results: Results, files: list[str]) -> None:
-    """Print everything that follows the last arm."""
+    """Print all results of a run."""
     if results.status in _NOT_WHOLE:
         style = "bold yellow"
         out.paragraph(out.t(f"console.status_{results.status}"), style)
     out.section("section.comparison")
-    if out.quiet:  # else each reason was printed when the arm ended
+    if out.quiet:  # otherwise printed when the arm ended
         show_missing(out, results)
     if results.arms:
         _show_comparison(out, results)
@@ -87,8 +87,8 @@ def show_missing(out: Console, results: Results) -> None:
 
 
 def _show_comparison(out: Console, results: Results) -> None:
-    """A column for each arm, a row for each figure; slots at the peak of live slots."""
-    rows = shown(results)
+    """Print a column for each arm, a row for each figure; slots at the peak of live slots."""
+    rows = visible_metrics(results)
     lines = [
         _row(out.t.message(metric.label), *(_cell(metric, results, arm) for arm in results.arms))
         for metric in rows
@@ -100,7 +100,7 @@ def _show_comparison(out: Console, results: Results) -> None:
 
 
 def _cell(metric: Metric, results: Results, arm: ArmResult) -> str:
-    """A figure; beneath bytes at the peak, the slots that they are."""
+    """A figure; bytes at the peak with their slots below."""
     text, of = figure(metric, results, arm) or DASH, slots(metric, results, arm)
     return text if of is None else f"{text}\n({of:,})"
 
@@ -114,7 +114,7 @@ def _names(out: Console, arms: list[ArmResult]) -> list[str]:
 
 
 def _show_gains(out: Console, results: Results) -> None:
-    """The arms as rungs: each against the one below, and what differs between the two."""
+    """Print the ladder of arms: each compared with the one below, and their differences."""
     if not results.gains or out.quiet:
         return
     heads = (out.t.message(head) for head in GAINS.values())
@@ -122,7 +122,7 @@ def _show_gains(out: Console, results: Results) -> None:
     for gain in results.gains:
         table.add_row(arm_name(out.t, gain.arm), *_gain_cells(out, gain))
     out.console.print(table)
-    # What to know of the factors, and once why some are missing.
+    # Notes on the factors, and each reason for missing ones once.
     reasons = {gain.reason.key: gain.reason for gain in results.gains if gain.reason is not None}
     for reason in reasons.values():
         out.line(out.t("console.note", text=out.t.message(reason)), "yellow")
@@ -141,7 +141,7 @@ def _gain_cells(out: Console, gain: Gain) -> list[str]:
 
 
 def _factor(gain: Gain) -> str:
-    """Of the lowest rung there is none; a dash where there is a reason."""
+    """A factor; empty for the lowest rung, a dash if there is a reason."""
     if gain.factor is None:
         return DASH if gain.reason else ""
     return f"{gain.factor:.2f} ×"
@@ -149,17 +149,17 @@ def _factor(gain: Gain) -> str:
 
 def _show_prefix_cache(out: Console, results: Results) -> None:
     for arm in results.arms:
-        found = arm.prefix_cache
-        if found is None:
+        cache = arm.prefix_cache
+        if cache is None:
             continue
-        stats = PrefixStats(**found)
+        stats = PrefixStats(**cache)
         hits, share = stats.hit_cross + stats.hit_batch, stats.hit_share
         name = arm_name(out.t, arm.arm)
-        out.line(out.t("console.prefix_cache", arm=name, hits=hits, share=share, **found))
+        out.line(out.t("console.prefix_cache", arm=name, hits=hits, share=share, **cache))
 
 
 def _show_engines(out: Console, results: Results) -> None:
-    """What engines that are not ours say of themselves."""
+    """Print figures reported by external engines."""
     for arm in results.arms:
         if arm.engine is None or out.quiet:
             continue
@@ -171,7 +171,7 @@ def _show_engines(out: Console, results: Results) -> None:
 
 
 def _show_simulator(out: Console, results: Results) -> None:
-    """How far the simulator is from what each engine did."""
+    """Print the difference between simulator and engines."""
     checks = [(arm.arm, arm.simulator) for arm in results.arms if arm.simulator is not None]
     if not checks:
         return
@@ -183,16 +183,18 @@ def _show_simulator(out: Console, results: Results) -> None:
 
 
 def show_preempting(out: Console, results: Results) -> None:
-    """Why requests were preempted, and what would have prevented it."""
-    found = [(arm_name(out.t, arm.arm), arm.preempting) for arm in results.arms if arm.preempting]
-    show_reasons(out, found)
+    """Print reasons and remedies of preemptions."""
+    explained = [
+        (arm_name(out.t, arm.arm), arm.preempting) for arm in results.arms if arm.preempting
+    ]
+    show_reasons(out, explained)
 
 
-def show_reasons(out: Console, found: Sequence[tuple[str, Preempting]]) -> None:
-    """The same for arms or policies by name."""
-    if found:
+def show_reasons(out: Console, explained: Sequence[tuple[str, Preempting]]) -> None:
+    """Print reasons and remedies of preemptions for arms or policies by name."""
+    if explained:
         out.line(out.t("preemption.title"), "bold")
-    for name, why in found:
+    for name, why in explained:
         _show_reason(out, name, why)
 
 
@@ -209,29 +211,29 @@ def _show_reason(out: Console, name: str, why: Preempting) -> None:
 
 
 def _show_reconciliation(out: Console, results: Results) -> None:
-    """The same KV bytes by every channel, then the parts of the process's memory."""
+    """Print the KV bytes by each channel, then the parts of the process's memory."""
     arms = [arm for arm in results.arms if arm.reconciliation is not None]
     if not arms or out.quiet:
         return
-    found = [arm.reconciliation for arm in arms if arm.reconciliation is not None]
-    lines: list[_Row] = [_row(out.t("channel.formula"), *(_expected_cell(out, r) for r in found))]
-    for channel in dict.fromkeys(row.channel for r in found for row in r.rows):
-        figures = [next((row for row in r.rows if row.channel == channel), None) for r in found]
+    checked = [arm.reconciliation for arm in arms if arm.reconciliation is not None]
+    lines: list[_Row] = [_row(out.t("channel.formula"), *(_expected_cell(out, r) for r in checked))]
+    for channel in dict.fromkeys(row.channel for r in checked for row in r.rows):
+        figures = [next((row for row in r.rows if row.channel == channel), None) for r in checked]
         if any(figure is not None and figure.bytes is not None for figure in figures):
             cells = (_channel_cell(out, figure) for figure in figures)
             lines.append(_row(out.t(f"channel.{channel}"), *cells))
     lines.append((Text(out.t("reconcile.parts"), style="bold"), ()))
-    for part in dict.fromkeys(part.part for r in found for part in r.parts):
-        sizes = [next((p.bytes for p in r.parts if p.part == part), None) for r in found]
+    for part in dict.fromkeys(part.part for r in checked for part in r.parts):
+        sizes = [next((p.bytes for p in r.parts if p.part == part), None) for r in checked]
         lines.append(_row(out.t(f"reconcile.{part}"), *(format_bytes(size) for size in sizes)))
     out.figures(out.t("reconcile.title"), _names(out, arms), lines)
     out.line(out.t.message(ALLOWED), "dim")
-    silent = [(out.t(f"channel.{row.channel}"), row.reason) for one in found for row in one.rows
+    silent = [(out.t(f"channel.{row.channel}"), row.reason) for one in checked for row in one.rows
               if row.bytes is None]  # fmt: skip
     silent += [(out.t("reconcile.part", part=out.t(f"reconcile.{part.part}")), part.reason)
-               for one in found for part in one.parts if part.bytes is None]  # fmt: skip
+               for one in checked for part in one.parts if part.bytes is None]  # fmt: skip
     _show_reasons(out, silent)
-    for arm, reconciliation in zip(arms, found, strict=True):
+    for arm, reconciliation in zip(arms, checked, strict=True):
         style = "green" if reconciliation.agree else "yellow"
         text = out.t.message(reconciliation.text)
         out.line(out.t("console.problem", arm=arm_name(out.t, arm.arm), text=text), style)
@@ -239,7 +241,7 @@ def _show_reconciliation(out: Console, results: Results) -> None:
 
 
 def _show_watched(out: Console, arms: list[ArmResult]) -> None:
-    """How steady memory was, how busy the machine, what looking cost."""
+    """Print variation of memory, load of the machine, and cost of sampling."""
     lines: list[_Row] = []
     unknown: list[tuple[str, Message | None]] = []
     for key in WATCHED:
@@ -252,13 +254,13 @@ def _show_watched(out: Console, arms: list[ArmResult]) -> None:
     _show_reasons(out, unknown)
 
 
-def _watched_row(out: Console, label: str, figures: list[Figure]) -> list[str]:
-    """Label and cells; a note that all cells share stands at the label."""
+def _watched_row(out: Console, label: str, figures: list[WatchedFigure]) -> list[str]:
+    """Label and cells; a note common to all cells is at the label."""
     notes = [out.t.message(figure.note) if figure.note else "" for figure in figures]
     values = [_watched_value(out, figure) for figure in figures]
-    told = {note for note, figure in zip(notes, figures, strict=True) if figure.value is not None}
-    if len(told) == 1:
-        return [_noted(out, label, told.pop()), *values]
+    shared = {note for note, figure in zip(notes, figures, strict=True) if figure.value is not None}
+    if len(shared) == 1:
+        return [_noted(out, label, shared.pop()), *values]
     return [label, *(_noted(out, value, note) for value, note in zip(values, notes, strict=True))]
 
 
@@ -266,14 +268,14 @@ def _noted(out: Console, text: str, note: str) -> str:
     return out.t("console.with_note", text=text, note=note) if note and text != DASH else text
 
 
-def _watched_value(out: Console, figure: Figure) -> str:
+def _watched_value(out: Console, figure: WatchedFigure) -> str:
     if figure.value is None:
         return DASH
     return out.t(figure.value) if figure.is_key else figure.value
 
 
 def _show_reasons(out: Console, unknown: list[tuple[str, Message | None]]) -> None:
-    """Why figures are missing: a line for each reason, with the names of what has none."""
+    """Print a line for each reason of missing figures, with their names."""
     names: dict[str, dict[str, None]] = {}
     for name, reason in unknown:
         text = out.t.message(reason) if reason else out.t("console.not_recorded")
@@ -283,9 +285,9 @@ def _show_reasons(out: Console, unknown: list[tuple[str, Message | None]]) -> No
         out.line(out.t("console.no_figure", names=joined, reason=text), "dim")
 
 
-def _expected_cell(out: Console, found: Reconciliation) -> str:
-    size = format_bytes(found.expected_bytes)
-    return size if found.reserved else f"{size}\n({out.t('reconcile.at_largest')})"
+def _expected_cell(out: Console, reconciliation: Reconciliation) -> str:
+    size = format_bytes(reconciliation.expected_bytes)
+    return size if reconciliation.reserved else f"{size}\n({out.t('reconcile.at_largest')})"
 
 
 def _channel_cell(out: Console, figure: ChannelFigure | None) -> str:
@@ -327,11 +329,11 @@ def _show_differences(out: Console, comparisons: list[TokenComparison]) -> None:
             "equal": comparison.equal_requests,
             "requests": comparison.requests,
         }
-        if comparison.first_difference is None:  # what is there is equal, the rest is missing
+        if comparison.first_difference is None:  # equal, but requests are missing
             out.paragraph(out.t("console.tokens_missing", **params), "bold red")
             continue
         request, index = comparison.first_difference
-        params |= {"request": request, "index": index + 1}  # people count from one
+        params |= {"request": request, "index": index + 1}  # counted from one
         if comparison.same_cache:
             out.paragraph(out.t("console.tokens_differ", **params), "bold red")
         else:

@@ -1,4 +1,4 @@
-"""The checks of ``selfcheck`` on the console."""
+"""Checks of ``selfcheck`` on the console."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _VERDICTS: dict[bool | None, tuple[str, str]] = {
 
 
 def show_checks(console: Console, checks: list[Check]) -> None:
-    """Print each check with its verdict, and how many failed."""
+    """Print each check with its verdict, and the number of failed ones."""
     t = console.t
     table = console.table(t("selfcheck.check"), t("console.verdict"))
     for check in checks:

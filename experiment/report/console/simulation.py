@@ -1,4 +1,4 @@
-"""Simulations on the console: what was asked, how far it is, what was found."""
+"""Simulations on the console: inputs, progress, results."""
 
 from __future__ import annotations
 
@@ -20,8 +20,14 @@ from experiment.report.facts.simulation import (
     refusals,
     trace_facts,
 )
-from experiment.report.facts.simulation_cells import Cell, Dash, cells_of, dashes, spoken
-from experiment.report.facts.simulation_figures import GROUPS, Figure, rounding_note
+from experiment.report.facts.simulation_cells import (
+    Dash,
+    PolicyCell,
+    cells_of,
+    dashes,
+    visible_figures,
+)
+from experiment.report.facts.simulation_figures import GROUPS, SimulationFigure, rounding_note
 from experiment.report.facts.simulation_headline import headline
 from experiment.report.facts.simulation_sweeps import Sweep, sweeps_of
 from experiment.report.facts.values import written
@@ -30,9 +36,9 @@ from experiment.text.messages import Message
 
 Data = Mapping[str, Any]
 Tick = Callable[[int], None]
-# The terminal is told of progress after so many requests.
+# Requests between updates of the progress.
 _EVERY = 64
-# What is printed without ``--details``: facts by their keys, figures by their names.
+# Printed without ``--details``: facts by key, figures by name.
 _FACTS = ("rows", "arrivals", "unit_doubt", "edit", "rejected", "ignored", "tokens", "blocks",
           "max_length")  # fmt: skip
 _FIGURES = ("running_mean", "waste_of_allocated_share", "preemptions", "hits_first_share",
@@ -43,7 +49,7 @@ class SimulationConsole(ConsoleReporter):
     """Prints simulations; see :class:`experiment.report.console.reporter.ConsoleReporter`.
 
     Args:
-        details: every fact and figure; else the most important ones.
+        details: all facts and figures; otherwise the most important ones.
     """
 
     def __init__(
@@ -53,7 +59,7 @@ class SimulationConsole(ConsoleReporter):
         self.details = details
 
     def show_question(self, data: Data) -> None:
-        """The trace, the arithmetic of memory and the limits."""
+        """Print trace, memory and limits."""
         if self.quiet:
             return
         if not self.details:
@@ -69,7 +75,7 @@ class SimulationConsole(ConsoleReporter):
             self.facts(facts)
 
     def facts(self, facts: Sequence[Fact]) -> None:
-        """Labels and values in two columns; long values are broken."""
+        """Print labels and values in two columns, with line breaks in long values."""
         table = self.table("", "")
         for label, value in facts:
             shown = value if isinstance(value, str) else self.t.message(value)
@@ -77,7 +83,7 @@ class SimulationConsole(ConsoleReporter):
         self.console.print(table)
 
     def show_simulation(self, data: Data, files: Sequence[str]) -> None:
-        """What every policy came to, and where it was written."""
+        """Print the results of all policies, and the paths of files."""
         cells = cells_of(data)
         if self.details:
             self.section("section.sim_results")
@@ -109,12 +115,12 @@ class SimulationConsole(ConsoleReporter):
         for file in files:
             self.path(file)
 
-    def _show_brief(self, cells: Sequence[Cell], files: Sequence[str]) -> None:
-        """A row for each policy, and the page that has the rest."""
+    def _show_brief(self, cells: Sequence[PolicyCell], files: Sequence[str]) -> None:
+        """Print a row for each policy, and the path of the page."""
         if self.quiet:
             return
         every = {each.name: each for group in GROUPS.values() for each in group}
-        figures = spoken(tuple(every[name] for name in _FIGURES), list(cells))
+        figures = visible_figures(tuple(every[name] for name in _FIGURES), list(cells))
         heads = (self.t.message(each.about.label) for each in figures)
         table = self.table(self.t("sim.page.policy"), *heads, right=range(1, len(figures) + 1))
         for cell in cells:
@@ -125,18 +131,20 @@ class SimulationConsole(ConsoleReporter):
         self.show_report(files)
 
     def line_of(self, policy: str, text: Message, style: str) -> None:
-        """A line about one policy, quiet or not."""
+        """Print a line about a policy, even if quiet."""
         self.paragraph(self.t("console.problem", arm=policy, text=self.t.message(text)), style)
 
     def speed(self, data: Data) -> None:
-        """What the simulations themselves took."""
+        """Print the duration of the simulations."""
         for cell in data["cells"]:
             if cell["speed"]:
                 self.line(self.t("sim.speed", policy=cell["policy"], time=cell["speed"]["seconds"],
                                  rate=cell["speed"]["requests_per_second"]), "dim")  # fmt: skip
 
-    def _group(self, name: str, figures: tuple[Figure, ...], cells: list[Cell]) -> None:
-        shown = spoken(figures, cells)
+    def _group(
+        self, name: str, figures: tuple[SimulationFigure, ...], cells: list[PolicyCell]
+    ) -> None:
+        shown = visible_figures(figures, cells)
         rows = [
             (
                 self.t.message(f.about.label),
@@ -154,7 +162,7 @@ class SimulationConsole(ConsoleReporter):
                 self._dash(dash, len(shown))
 
     def _dash(self, dash: Dash, rows: int) -> None:
-        """Every dash of a table has its reason below it."""
+        """Print the reason of dashes in a table."""
         names = self.t("sim.listed").join(self.t.message(each.about.label) for each in dash.figures)
         if len(dash.figures) >= rows:
             names = self.t("sim.all_figures")
@@ -184,7 +192,7 @@ class SimulationConsole(ConsoleReporter):
 
     @contextmanager
     def progress(self, total: int) -> Iterator[Bar]:
-        """Shows how far things are and how long they will take; nothing without a terminal."""
+        """Show progress and remaining time, on a terminal only."""
         shown = self.console.is_terminal and not self.quiet
         bar = Progress(
             TextColumn("{task.description}", markup=False),
@@ -202,7 +210,7 @@ class SimulationConsole(ConsoleReporter):
 
 
 class Bar:
-    """One bar over all simulations of a run; of the one that runs, how many requests have ended."""
+    """One progress bar over all simulations of a run, with the requests of the current one."""
 
     def __init__(self, bar: Progress, total: int, t: Translator) -> None:
         self._bar, self._t = bar, t
@@ -210,7 +218,7 @@ class Bar:
         self._done = self._part = 0
 
     def begin(self, what: Message, weight: int, requests: bool = True) -> Tick:
-        """A part begins, what was before it is done; ``requests``: so many are in it."""
+        """Begin a part; ``weight`` is its size, in requests if ``requests``."""
         self._done += self._part
         self._part = weight
         done = self._done
@@ -235,7 +243,7 @@ def show_list(
     lang: str,
     ascii_only: bool,
 ) -> None:
-    """Print names that the command takes, one a line, with their facts; then the notes."""
+    """Print accepted names with their facts, one per line, then the notes."""
     out = ConsoleReporter(lang, ascii_only)
     t = out.t
     heads = t(f"sim.list.{what}").split("|")

@@ -1,4 +1,4 @@
-"""Cells of a sweep: progress with time left, a table on the console, and the files."""
+"""Sweeps on the console: progress with remaining time, a table, and the files."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from experiment.report.pages.sweep import MEASURES, Row, counted, refusal, sweep
 from experiment.report.pages.sweep_chart import setting
 from experiment.text import DASH
 
-# Of a large grid the console shows the beginning.
-_MOST_ROWS = 40
-# Without a terminal, seconds between two lines of progress.
+# Maximum rows on the console.
+_MAX_ROWS = 40
+# Seconds between lines of progress without a terminal.
 _LINE_EVERY_S = 30.0
 
 
 class SweepConsole(Console):
-    """Prints what a sweep does and what it came to."""
+    """Prints progress and results of a sweep."""
 
     def begin(self, cells: int, missing: int, workers: int, address: str | None) -> None:
-        """How many cells there are, and who computes those that are missing."""
+        """Print the number of cells, and the workers that compute missing ones."""
         t, finished = self.t, cells - missing
         self.console.print(Text(t("sweep.title", cells=cells), style="bold cyan"))
         if address:
@@ -39,7 +39,7 @@ class SweepConsole(Console):
 
     @contextmanager
     def progress(self, total: int) -> Iterator[Advance]:
-        """A bar on a terminal, else a line now and then; both with the time left."""
+        """Show progress with remaining time: a bar on a terminal, otherwise lines at intervals."""
         if not self.console.is_terminal:
             yield _Lines(self, total).advance
             return
@@ -47,16 +47,16 @@ class SweepConsole(Console):
             yield advance
 
     def interrupted(self, finished: int, cells: int, directory: Path) -> None:
-        """What is finished is kept for the next time."""
+        """Print that finished cells are kept."""
         text = self.t("sweep.interrupted", finished=finished, cells=cells, path=str(directory))
         self.console.print(Text(text, style="yellow"), soft_wrap=True)
 
     def show(self, rows: Sequence[Row], paths: Sequence[Path]) -> None:
-        """The table, and the files with everything: the first one has all rows."""
+        """Print the table and the files; the first file has all rows."""
         t = self.t
-        self.console.print(self._table(rows[:_MOST_ROWS]))
-        if len(rows) > _MOST_ROWS:
-            self.console.print(t("sweep.more", n=len(rows) - _MOST_ROWS, path=str(paths[0])))
+        self.console.print(self._table(rows[:_MAX_ROWS]))
+        if len(rows) > _MAX_ROWS:
+            self.console.print(t("sweep.more", n=len(rows) - _MAX_ROWS, path=str(paths[0])))
         if note := rounding_note(dict.fromkeys(row["policy"] for row in rows)):
             self.console.print(Text(t.message(note), style="dim"))
         self.console.print(Text(t.message(counted(sweep_data(rows))), style="bold"))
@@ -81,7 +81,7 @@ class SweepConsole(Console):
 
 
 class _Lines:
-    """Progress where nobody can draw a bar."""
+    """Progress as lines, without a terminal."""
 
     def __init__(self, out: Console, total: int) -> None:
         self._out, self._total = out, total
@@ -89,7 +89,7 @@ class _Lines:
         self._done = 0
 
     def advance(self) -> None:
-        """One more cell has ended."""
+        """Count a finished cell."""
         self._done += 1
         now = time.monotonic()
         if now - self._spoke < _LINE_EVERY_S:

@@ -1,4 +1,4 @@
-"""The table of every console."""
+"""Tables of all consoles."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from experiment.text import Translator, readable
 
 _GAP = "  "
 _INDENT = 2
-_NARROWEST = 8  # cells of a column, unless its text is shorter
-_HEIGHT = 6  # lines that a line is folded into, about, at the most
+_MIN_WIDTH = 8  # minimum cells of a column, unless its text is shorter
+_HEIGHT = 6  # maximum lines of a folded line, about
 
 
 class Table:
-    """Rows under heads, at any width of the console: nothing is left out or cut off.
+    """A table that fits any width of the console without cutting text.
 
-    Columns that do not fit beside each other are folded. Where a word would be broken, each row
-    becomes a block instead: its first cell, and a line ``head: cell`` for each other one.
+    Columns that do not fit are folded. If a word would be broken, each row becomes a block: its
+    first cell, and a line ``head: cell`` for each other cell.
 
     Args:
-        t: writes these lines.
-        heads: heads of the columns; there is no header if all are empty.
+        t: translates these lines.
+        heads: heads of the columns; no header if all are empty.
         right: columns of numbers.
     """
 
@@ -36,7 +36,7 @@ class Table:
         self._t, self._right = t, right
 
     def add_row(self, *cells: str | Text, style: str = "") -> None:
-        """Add a row; the last cell of a short one takes the rest of the columns."""
+        """Add a row; the last cell of a short row spans the remaining columns."""
         self.rows.append([_text(cell, style) for cell in cells])
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -62,7 +62,7 @@ class Table:
     def _lines(
         self, row: Sequence[Text], widths: Sequence[int], is_head: bool = False
     ) -> Iterator[Text]:
-        """The lines of a row; heads stand at the bottom."""
+        """Lines of a row; heads are bottom-aligned."""
         rooms = [*widths[: len(row) - 1], _room(widths[len(row) - 1 :])]
         folded = [fold(cell, room) for cell, room in zip(row, rooms, strict=True)]
         height = max(map(len, folded))
@@ -81,7 +81,7 @@ class Table:
     def _blocks(
         self, heads: Sequence[Text], rows: Sequence[Sequence[Text]], width: int
     ) -> RenderResult:
-        """Every row as a title and lines; the head of the titles stands above all."""
+        """Rows as blocks of a title and lines, below the head of the titles."""
         yield from fold(heads[0], width)
         for title, *cells in rows:
             if not cells:
@@ -98,7 +98,7 @@ class Table:
 
 
 def _labelled(lines: Sequence[tuple[str, Text]], width: int) -> Iterator[Text]:
-    """Labels with their values; these stand below each other where all fit on a line."""
+    """Labels with their values, which are aligned if all fit on a line."""
     longest = max((cell_len(label) for label, _ in lines), default=0)
     if any(_INDENT + longest + _length(value) > width for _, value in lines):
         longest = 0
@@ -109,7 +109,7 @@ def _labelled(lines: Sequence[tuple[str, Text]], width: int) -> Iterator[Text]:
 
 
 def _widths(rows: Sequence[Sequence[Text]], width: int) -> list[int] | None:
-    """Cells of each column, of as even a height as possible; None where a word is too long."""
+    """Width of each column for rows of even height; None if a word is too long."""
     count = len(rows[0])
     columns = [
         [row[index] for row in rows if index < len(row) - (len(row) < count)]
@@ -118,24 +118,24 @@ def _widths(rows: Sequence[Sequence[Text]], width: int) -> list[int] | None:
     most = [max(map(_length, column)) for column in columns]
     least = [
         max(
-            min(high, max(_NARROWEST, high // _HEIGHT)),
+            min(high, max(_MIN_WIDTH, high // _HEIGHT)),
             *(longest_word(cell.plain, width) for cell in column),
         )
         for high, column in zip(most, columns, strict=True)
     ]
     for level in range(max(1, min(max(most), width)), 0, -1):
-        found = [max(low, min(high, level)) for low, high in zip(least, most, strict=True)]
+        widths = [max(low, min(high, level)) for low, high in zip(least, most, strict=True)]
         for row in rows:
             if len(row) < count:
-                last = found[len(row) - 1 :]
-                found[-1] += max(0, longest_word(row[-1].plain, width) - _room(last))
-        if _room(found) <= width:
-            return found
+                last = widths[len(row) - 1 :]
+                widths[-1] += max(0, longest_word(row[-1].plain, width) - _room(last))
+        if _room(widths) <= width:
+            return widths
     return None
 
 
 def _room(widths: Sequence[int]) -> int:
-    """Cells of columns beside each other."""
+    """Total width of columns."""
     return sum(widths) + len(_GAP) * (len(widths) - 1)
 
 
@@ -150,7 +150,7 @@ def _text(cell: str | Text, style: str) -> Text:
 
 
 def _plain(console: Console, cell: Text) -> Text:
-    """A cell in signs of ASCII, of which there may be more."""
+    """Convert a cell to ASCII, which may be longer."""
     parts = Text().join([cell]).render(console)
     plain = ((part.text.translate(ASCII), part.style or "") for part in parts)
     return Text.assemble(*plain, justify=cell.justify)

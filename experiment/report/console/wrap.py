@@ -1,4 +1,4 @@
-"""Line breaks for text that mixes Chinese and words: rich breaks at spaces only."""
+"""Line breaks for mixed Chinese and Latin text; rich breaks at spaces only."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from rich.cells import cell_len
 if TYPE_CHECKING:
     from rich.text import Text
 
-# Closing marks stay with what they close. After a Chinese character, so do those of ASCII.
+# No break before a closing mark, ASCII marks after a Chinese character included.
 _CLOSING = frozenset("，。；：！？、）」』】》〉”’％…)]%")
 _MARKS = rf"(?:[{re.escape(''.join(sorted(_CLOSING)))}]|[.,:;!?](?!\w))*"
 _CHINESE = "\u2e80-\ufaff\uff00-\uffef"
 _PIECE = re.compile(rf"[（「『【《〈“‘]*(?:[{_CHINESE}]|[^\s{_CHINESE}]+){_MARKS}")
 
-# A number and its unit stay on one line, and so do both ends of a range.
+# No break between number and unit, or within a range.
 _UNIT = r"(?:[%×]|(?:[KMGT]i?B|B|[mµun]?s|\w+/s)\b)"
 _GLUED = re.compile(
     rf"(?<=\d) (?={_UNIT})|(?<=[\w%]) (?=(?:…|\.\.\.) [-\d])|(?<=[\w%] …) (?=[-\d])"
@@ -26,26 +26,26 @@ _GLUED = re.compile(
 
 
 def wrap(text: str, width: int) -> str:
-    """Break ``text`` into lines of at most ``width`` cells, between Chinese characters too.
+    """Break ``text`` into lines of at most ``width`` cells, also between Chinese characters.
 
-    A word is broken only where it is wider than a whole line.
+    Only words wider than a line are broken.
     """
     return "\n".join(text[begin:end] for begin, end in _lines(text, width))
 
 
 def fold(text: Text, width: int) -> list[Text]:
-    """The lines of text with styles, broken in the same places."""
+    """Break styled text in the same places."""
     return [text[begin:end] for begin, end in _lines(text.plain, width)]
 
 
 def longest_word(text: str, width: int) -> int:
-    """Cells of the longest part of ``text`` that is not broken in lines of ``width`` cells."""
+    """Cells of the longest unbroken part of ``text`` in lines of ``width`` cells."""
     words = map(cell_len, _PIECE.findall(_GLUED.sub("_", text)))
     return max((cells for cells in words if cells <= width), default=0)
 
 
 def _lines(text: str, width: int) -> Iterator[tuple[int, int]]:
-    """Where each line begins and ends, without the spaces between two lines."""
+    """Begin and end of each line, without spaces between lines."""
     at = 0
     for part in _GLUED.sub("_", text).split("\n"):
         begin = end = 0
@@ -64,10 +64,7 @@ def _lines(text: str, width: int) -> Iterator[tuple[int, int]]:
 
 
 def _cut(text: str, begin: int, width: int) -> int:
-    """End of a line that takes as much as it can of a word that is too long.
-
-    It does not end with a hyphen, which would look like one that was added.
-    """
+    """End of a line within a word that is too long; not after a hyphen."""
     end = begin + 1
     while end < len(text) and cell_len(text[begin : end + 1]) <= width:
         end += 1

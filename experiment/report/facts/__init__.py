@@ -1,1 +1,1 @@
-"""What reports show, as messages, numbers and cells of text, for consoles and pages alike."""
+"""Contents of reports as messages, numbers and cells of text, shared by consoles and pages."""

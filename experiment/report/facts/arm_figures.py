@@ -1,11 +1,11 @@
-"""Figures of a run's arms as tables show them, on the console, on the page and in Markdown.
+"""Figures of a run's arms in tables of the console, the page and Markdown.
 
-What happens to a request's blocks is shown of arms that have some:
+Preemptions, swaps and copies are shown for arms with blocks:
 
-    contiguous.*    who is admitted has all its memory: nothing to preempt, swap or copy    —
-    every other     counted from its plans, 0 where it did not happen                       0, 1, …
+    contiguous.*    requests reserve all memory on admission: not applicable    —
+    other arms      counted from the plans                                      0, 1, …
 
-The record has 0 for all of them: it counts, and a gate can hold by it.
+The record has 0 for all of them, so that gates can use them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from experiment.report.facts.values import rate, written
 from experiment.text.messages import Message, message
 
 OF_BLOCKS = ("preemptions", "swapped_blocks", "copied_blocks")
-# Heads of the table of gains, behind the arm.
+# Heads of the table of gains, after the arm.
 GAINS: dict[str, Message] = {
     "tokens_per_s": METRICS["tokens_per_s"].label, "running": METRICS["running_mean"].label,
     "factor": message("gains.factor"), "step": message("gains.step"),
@@ -25,12 +25,12 @@ GAINS: dict[str, Message] = {
 
 
 def has_blocks(arm: str) -> bool:
-    """Whether requests of an arm have blocks that they can lose."""
+    """Whether requests of an arm have blocks that can be preempted."""
     return not arm.startswith("contiguous.")
 
 
-def shown(results: Results) -> list[Metric]:
-    """Rows of a run's table: of what happens to blocks only what happened to any."""
+def visible_metrics(results: Results) -> list[Metric]:
+    """Metrics of a run's table, without block events that did not occur."""
     return [
         METRICS[name]
         for name in TABLE
@@ -39,28 +39,28 @@ def shown(results: Results) -> list[Metric]:
 
 
 def figure(metric: Metric, results: Results, arm: ArmResult) -> str | None:
-    """A figure in its unit; None where it is unknown, and where there is nothing to count."""
+    """A figure in its unit; None if unknown or not applicable."""
     if metric.name in OF_BLOCKS and not has_blocks(arm.arm):
         return None
     value = metric.read(results, arm)
     if value is None or metric.unit == "rate":
-        return rate(value)  # measured once, with one digit as ever
+        return rate(value)  # measured once: one digit
     return written(value, metric.unit)
 
 
 def slots(metric: Metric, results: Results, arm: ArmResult) -> Number | None:
-    """The slots that a number of bytes at the peak are; None of any other figure."""
+    """Slots of a figure in bytes at the peak; None for other figures."""
     same = METRICS.get(f"{metric.name.removesuffix('_bytes')}_slots")
     return same.read(results, arm) if same else None
 
 
 def path(metric: Metric) -> str:
-    """Where the figure lies in an arm's result; empty where it is worked out."""
+    """Path of the figure in an arm's result; empty if computed."""
     return metric.read.path if isinstance(metric.read, Field) else ""
 
 
 def why_missing(metric: Metric, arm: ArmResult) -> Message:
-    """Why an arm has no such figure."""
+    """Reason why an arm lacks a figure."""
     if arm.status == "finished" and metric.name in OF_BLOCKS and not has_blocks(arm.arm):
         return message("report.unknown.no_blocks")
     if arm.status == "finished" and metric.name == "moved_bytes" and not arm.elastic:

@@ -1,4 +1,4 @@
-"""The sentences of a benchmark's page: what its figures stand on."""
+"""Sentences on the conditions of a benchmark."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _BINDS, _CORES = ("auto", "nobind"), "bench.bind.cores"
 
 
 def workload_names(data: BenchData) -> list[str]:
-    """Those that were run."""
+    """Workloads that were run."""
     return list(dict.fromkeys(row.workload for row in data.rows))
 
 
 def facts(t: Translator, data: BenchData) -> list[str]:
-    """What the figures stand on, a sentence each."""
+    """Conditions of the figures, a sentence each."""
     return [*basis(t, data), *conditions(t, data)]
 
 
 def basis(t: Translator, data: BenchData) -> list[str]:
-    """What nobody should read the figures without: machine, model, rounds, what disturbed them."""
+    """The main conditions: machine, model, rounds, background load."""
     cpu = data.machine.get("cpu") or {}
     cores = cpu.get("usable_cores")
-    told = [
+    texts = [
         t(
             "bench.fact.machine", name=data.machine.get("device_name"),
             threads=data.settings.get("threads"),
@@ -47,25 +47,25 @@ def basis(t: Translator, data: BenchData) -> list[str]:
     ]  # fmt: skip
     busy = [each.params["cores"] for each in data.warnings if each.key == _BUSY]
     if busy:
-        told.append(t("bench.busy_arms", n=len(busy), cores=max(busy)))
+        texts.append(t("bench.busy_arms", n=len(busy), cores=max(busy)))
     if data.status != "complete":
-        told.append(t("bench.fact.broken_off"))
-    return told
+        texts.append(t("bench.fact.broken_off"))
+    return texts
 
 
 def _rounds(data: BenchData) -> str:
-    """How many rounds each workload had."""
+    """Number of rounds of each workload."""
     done = [f"{name} {sum(each.workload == name for each in data.rounds)}"
             for name in workload_names(data)]  # fmt: skip
     return ", ".join(done) or DASH
 
 
 def conditions(t: Translator, data: BenchData) -> list[str]:
-    """What else was set, found and left out."""
-    told = []
+    """Other conditions: settings, versions, excluded arms."""
+    texts = []
     known = [each.limits for each in data.rounds if each.limits]
     if known:
-        told.append(
+        texts.append(
             t(
                 "bench.fact.limits",
                 read=ranged((each["read_bytes_per_s"] / 1e9 for each in known), 1),
@@ -73,44 +73,44 @@ def conditions(t: Translator, data: BenchData) -> list[str]:
             )
         )
     load = {"average": data.machine.get("load_average"), "cores": data.machine.get("others_cores")}
-    told += [
+    texts += [
         *_vllm(t, data), t("bench.fact.load", **load), *_packing(t, data), *_variables(t, data)
     ]  # fmt: skip
     if data.settings.get("poisoned") is False:
-        told.append(t("bench.fact.no_poison"))
+        texts.append(t("bench.fact.no_poison"))
     for each in data.left_out:
         text, arm = t.message(each.reason), arm_name(t, each.arm)
-        told.append(t("bench.left_out", arm=arm, workload=each.workload, text=text))
-    return told
+        texts.append(t("bench.left_out", arm=arm, workload=each.workload, text=text))
+    return texts
 
 
 def trials(vllm: Mapping[str, Any] | None, on: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Trials of vLLM's modes by workload; older versions tried them on a short probe before."""
-    told = vllm or {}
-    for name, some in ({"probe": told.get("probes", ())} | told.get("finals", {})).items():
+    """Trials of vLLM's modes by workload; older versions also used a short probe."""
+    recorded = vllm or {}
+    for name, some in ({"probe": recorded.get("probes", ())} | recorded.get("finals", {})).items():
         if on in ("", name):
             yield from ((name, each) for each in some)
 
 
 def _reached(vllm: Mapping[str, Any]) -> set[bool]:
-    """Whether an eager mode gave a rate, and whether a compiled one did."""
+    """Kinds of mode with a rate: True for eager, False for compiled."""
     return {bool(each["eager"]) for _, each in trials(vllm) if any(each["rates"])}
 
 
 def mode_words(t: Translator, mode: Mapping[str, Any]) -> dict[str, str]:
-    """A mode of vLLM as texts: ``mode`` and ``bind``."""
+    """Texts of a mode of vLLM: ``mode`` and ``bind``."""
     bind = str(mode["bind"])
     bound = t(f"bench.bind.{bind}") if bind in _BINDS else t(_CORES, cores=bind)
     return {"mode": t("bench.eager" if mode["eager"] else "bench.compiled"), "bind": bound}
 
 
 def _vllm(t: Translator, data: BenchData) -> list[str]:
-    """The modes that were taken; that only one kind was compared, and why."""
+    """The chosen modes, and why only one kind was compared."""
     vllm = data.vllm
     if not vllm:
         return []
     taken = vllm.get("modes") or {}
-    told = [
+    texts = [
         t(
             "bench.fact.vllm_on", **mode_words(t, mode), workload=name,
             n=sum(any(each["rates"]) for _, each in trials(vllm, name)),
@@ -118,21 +118,21 @@ def _vllm(t: Translator, data: BenchData) -> list[str]:
         for name, mode in taken.items()
     ]  # fmt: skip
     if not taken and _reached(vllm):  # one mode for all workloads
-        told.append(t("bench.fact.vllm", **mode_words(t, vllm)))
+        texts.append(t("bench.fact.vllm", **mode_words(t, vllm)))
     if len(_reached(vllm)) == 1:
-        told.append(t("bench.fact.vllm_one_mode"))
+        texts.append(t("bench.fact.vllm_one_mode"))
     if vllm.get("reason"):
         why = t.message(Message.model_validate(vllm["reason"]))
-        told.append(t("bench.fact.vllm_why", text=why))
-    return told
+        texts.append(t("bench.fact.vllm_why", text=why))
+    return texts
 
 
 def _packing(t: Translator, data: BenchData) -> list[str]:
-    """How long it took, and which arms went without."""
+    """Duration of packing, and arms without packed weights."""
     seconds = ranged((row.pack_s for row in data.rows), 2)
-    told = [] if seconds is None else [t("bench.fact.packed", time=seconds)]
+    texts = [] if seconds is None else [t("bench.fact.packed", time=seconds)]
     last = {row.arm: row.packing for row in data.rows if row.packing}
-    return told + [
+    return texts + [
         t.message(message("bench.fact.not_packed", arm=arm_name(t, arm), text=packing["reason"]))
         for arm, packing in last.items()
         if packing.get("reason")
@@ -140,7 +140,7 @@ def _packing(t: Translator, data: BenchData) -> list[str]:
 
 
 def _variables(t: Translator, data: BenchData) -> list[str]:
-    """Variables of each arm's thread pools; arms that had the same stand together."""
+    """Thread variables of the arms, grouped by equal values."""
     arms: dict[tuple[str, str], dict[str, None]] = {}
     for row in data.rows:
         if row.variables is not None:
@@ -152,10 +152,10 @@ def _variables(t: Translator, data: BenchData) -> list[str]:
 
 
 def _threads(row: Row) -> tuple[str, str]:
-    """What a process was told of its thread pools, without vLLM's other variables; its cores."""
-    told = [
+    """Thread variables and cores of a process, without other variables of vLLM."""
+    texts = [
         f"{name}={value}"
         for name, value in (row.variables or {}).items()
         if "THREADS" in name or not name.startswith("VLLM_")
     ]
-    return " ".join(told) or DASH, ", ".join(map(str, row.cores or ())) or DASH
+    return " ".join(texts) or DASH, ", ".join(map(str, row.cores or ())) or DASH

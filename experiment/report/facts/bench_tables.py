@@ -1,6 +1,6 @@
-"""The tables of a benchmark as cells of text, for the console, for Markdown and for its page.
+"""Tables of a benchmark as cells of text, for console, Markdown and page.
 
-What they stand on is in :mod:`experiment.report.facts.bench`.
+Their conditions are in :mod:`experiment.report.facts.bench`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from experiment.report.facts.values import fixed, ranged
 from experiment.text import DASH, Translator, format_bytes
 from experiment.text.messages import Message
 
-# Columns behind the arm: metrics, and what is none.
+# Columns after the arm: metrics and others.
 _SPEED = ("useful_tokens_per_s", "factor", "first_token_median_s", "rounds")
 _TIMES = ("prefill_s", "prefill_share", "decode_step_s", "decode_requests", "decode_share")
 _MEMORY = (
@@ -34,11 +34,16 @@ _ALIKE = {
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """A table: ``styles`` are those of rows for a console, ``left`` the columns that are words.
+    """A table.
 
-    The last cell of a row that is shorter than the header takes the rest of its columns. A page
-    folds what comes behind ``open_rows``, under the words ``more``;
-    on paper ``printed`` says where they are. ``links`` are addresses of cells on a page, by text.
+    The last cell of a row shorter than the header spans the remaining columns.
+
+    Attributes:
+        left: left-aligned columns.
+        styles: of rows on a console.
+        open_rows: rows of a page before the folded ones, whose label is ``more``; ``printed`` is
+            the note on paper.
+        links: addresses of cells on a page, by text.
     """
 
     title: str
@@ -54,7 +59,7 @@ class Cells:
 
 
 def all_tables(t: Translator, data: BenchData) -> list[Cells]:
-    """Three tables for each workload, vLLM's modes, and where a decode step goes."""
+    """Three tables for each workload, vLLM's modes, and profiles of decode steps."""
     tables = _by_workload(t, data, _speed, _times, _memory)
     if any(trials(data.vllm)):
         tables.append(_vllm(t, data))
@@ -64,16 +69,16 @@ def all_tables(t: Translator, data: BenchData) -> list[Cells]:
 
 
 def speed_tables(t: Translator, data: BenchData) -> list[Cells]:
-    """Of each workload the rates, factors and first tokens."""
+    """Table of rates, factors and first tokens of each workload."""
     return _by_workload(t, data, _speed)
 
 
 def _by_workload(
     t: Translator, data: BenchData, *tables: Callable[[Translator, str, Sequence[Line]], Cells]
 ) -> list[Cells]:
-    found = lines(data.rows)
+    all_lines = lines(data.rows)
     return [
-        table(t, name, [line for line in found if line.workload == name])
+        table(t, name, [line for line in all_lines if line.workload == name])
         for name in workload_names(data)
         for table in tables
     ]
@@ -91,7 +96,7 @@ def _speed(t: Translator, name: str, mine: Sequence[Line]) -> Cells:
 
 
 def _heads(t: Translator, columns: Sequence[str]) -> list[str]:
-    """Of the arm and of each column: a metric's label, or a text of the benchmark's own."""
+    """Heads of the arm and of each column: a metric's label or a benchmark's text."""
     heads = (
         t.message(METRICS[name].label) if name in METRICS else t(f"bench.column.{name}")
         for name in columns
@@ -100,25 +105,25 @@ def _heads(t: Translator, columns: Sequence[str]) -> list[str]:
 
 
 def _about(t: Translator, workload: str) -> list[str]:
-    """What a workload of ours is for."""
+    """Purpose of a standard workload."""
     key = f"bench.about_{workload.lower()}"
     return [t(key)] if t.has(key) else []
 
 
 def _over(t: Translator, mine: Sequence[Line]) -> list[str]:
-    """What a share of more than the whole means, where there is one."""
+    """Note on shares above 100 %, if there are any."""
     rows = [row for line in mine for row in line.finished]
     shares = [share for row in rows for share in (row.prefill_share, row.decode_share)]
     return [t("bench.note_over")] if any(share and share > 1 for share in shares) else []
 
 
 def _spread(line: Line, name: str, digits: int, unit: str = "", times: int = 1) -> str:
-    """A figure of the rounds that an arm finished: median, smallest and largest."""
+    """Median, minimum and maximum of a figure over an arm's finished rounds."""
     return ranged((getattr(row, name) for row in line.finished), digits, unit, times) or DASH
 
 
 def _middle(line: Line, name: str) -> float | None:
-    """The median of the rounds that an arm finished."""
+    """Median of a figure over an arm's finished rounds."""
     known = [value for row in line.finished if (value := getattr(row, name)) is not None]
     return median(known) if known else None
 
@@ -137,7 +142,7 @@ def _speed_cells(line: Line) -> list[str]:
 
 
 def _times(t: Translator, name: str, mine: Sequence[Line]) -> Cells:
-    """Where the time went, prompts and decoding apart."""
+    """Table of times, with prefill and decode separately."""
     done = [line for line in mine if line.finished]
     return Cells(
         t("bench.title_times", name=name),
@@ -161,7 +166,7 @@ def _times_cells(line: Line) -> list[str]:
 def _memory(t: Translator, name: str, mine: Sequence[Line]) -> Cells:
     done = [line for line in mine if line.finished]
     rows = [row for line in done for row in line.finished]
-    told = {
+    notes = {
         "running": any(row.mean_running is None for row in rows),
         "recomputed": any(row.recomputed_tokens for row in rows),
         "process": any(row.process_peak_bytes is not None for row in rows),
@@ -172,7 +177,7 @@ def _memory(t: Translator, name: str, mine: Sequence[Line]) -> Cells:
         _heads(t, _MEMORY),
         [[arm_name(t, line.arm), *_memory_cells(line)] for line in done],
         styles=_bold(done),
-        notes=[t(f"bench.note_{name}") for name, holds in told.items() if holds],
+        notes=[t(f"bench.note_{name}") for name, holds in notes.items() if holds],
     )
 
 
@@ -190,7 +195,7 @@ def _memory_cells(line: Line) -> list[str]:
 
 
 def _process(line: Line) -> str:
-    """The most of its processes, and that of loading where it was more."""
+    """Peak of the arm's processes, and that of loading if larger."""
     working, loading = (_middle(line, f"{name}_peak_bytes") for name in ("process", "loading"))
     most = _size(line, "process_peak_bytes")
     if loading is None or (working is not None and loading <= working):
@@ -199,7 +204,7 @@ def _process(line: Line) -> str:
 
 
 def _references(t: Translator, mine: Sequence[Line]) -> list[str]:
-    """Whose tokens the others' are compared with; the rounds, where it was not always one arm."""
+    """The reference arm of token comparisons; with rounds if it varied."""
     rounds: dict[str, set[int]] = {}
     for row in sorted((row for line in mine for row in line.finished), key=lambda row: row.round):
         if row.reference is not None:
@@ -219,7 +224,7 @@ def _bold(mine: Sequence[Line]) -> list[str]:
 
 
 def _problems(t: Translator, mine: Sequence[Line]) -> list[str]:
-    """Why dashes are dashes, whose tokens differ, and what contradicts itself."""
+    """Reasons for dashes, arms with different tokens, and contradictions."""
     notes, differ = [], False
     for line in mine:
         name = arm_name(t, line.arm)
@@ -228,23 +233,23 @@ def _problems(t: Translator, mine: Sequence[Line]) -> list[str]:
             row = _least_alike(line, figure)
             if row is not None:
                 differ = True
-                told = {"equal": getattr(row, figure), "requests": row.requests}
-                notes.append(t(key, arm=name, reference=arm_name(t, str(row.reference)), **told))
+                counts = {"equal": getattr(row, figure), "requests": row.requests}
+                notes.append(t(key, arm=name, reference=arm_name(t, str(row.reference)), **counts))
     return [*notes, t("bench.note_no_factor")] if differ else notes
 
 
 def _least_alike(line: Line, figure: str) -> Row | None:
-    """The row with the fewest requests alike; None where all are in each, or nobody knows."""
+    """The row with the fewest equal requests; None if all are equal or unknown."""
     unequal = [row for row in line.finished if getattr(row, figure) not in (None, row.requests)]
     return min(unequal, key=lambda row: getattr(row, figure), default=None)
 
 
 def _reasons(t: Translator, line: Line) -> list[str]:
-    """The reasons and problems of an arm's rows, each text once."""
-    told = [row.reason for row in line.rows if row.reason]
-    told += [problem for row in line.rows for problem in row.problems]
+    """Distinct reasons and problems of an arm's rows."""
+    reasons = [row.reason for row in line.rows if row.reason]
+    reasons += [problem for row in line.rows for problem in row.problems]
     first: dict[str, Message] = {}
-    for text in told:
+    for text in reasons:
         first.setdefault(text.model_dump_json(), text)
     return [t.message(text) for text in first.values()]
 
@@ -270,7 +275,7 @@ def _steps(t: Translator, data: BenchData) -> Cells:
 
 
 def _vllm(t: Translator, data: BenchData) -> Cells:
-    """Each mode of vLLM that was tried, on what, and what it reached."""
+    """Table of the trials of vLLM's modes, with workloads and rates."""
     rates: dict[tuple[str, str], dict[str, list[float]]] = {}
     reasons: dict[str, str] = {}
     for name, each in trials(data.vllm):

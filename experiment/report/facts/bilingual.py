@@ -1,4 +1,4 @@
-"""Text in both languages at once, as the HTML report carries it."""
+"""Text in both languages, for HTML reports."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from experiment.report.facts.data_key import Keyed
 from experiment.text import LANGUAGES, Translator
 from experiment.text.messages import Message, arm_message, message
 
-# A number and its unit belong on one line.
+# No line break between number and unit.
 UNIT = re.compile(r"(?<=\d) (?=%|×|m?s\b|B\b|[KMG]iB\b)")
-# So does an option: browsers break lines behind its hyphens.
+# No line break within an option, after whose hyphens browsers break.
 _OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z-]*)")
 
 
 class Bilingual:
-    """Renders every text as one ``<span lang>`` per language, the language of the run first.
+    """Renders every text as one ``<span lang>`` per language, that of the run first.
 
-    A key that no catalogue holds is shown as it is: a record of another version must still open.
+    Unknown keys are shown as they are, so that records of other versions can be opened.
     """
 
     def __init__(self, lang: str) -> None:
@@ -40,7 +40,7 @@ class Bilingual:
         )
 
     def at(self, text: str | Message, key: str | None) -> Any:
-        """A text with its path, in both languages if it has words; None: it has none."""
+        """A text with its data path, a message in both languages; ``key`` None: no path."""
         if key is None:
             return self.words(text)
         about = Markup(' data-key="{}"').format(key)
@@ -54,7 +54,7 @@ class Bilingual:
         )
 
     def words(self, value: Any) -> Any:
-        """What a template shows of a value: text as it is, messages and numbers as markup."""
+        """Render a value for a template: text unchanged, messages and numbers as markup."""
         if isinstance(value, Keyed):
             return self.at(value.text, value.key)
         if isinstance(value, str) and not isinstance(value, Markup):
@@ -62,7 +62,7 @@ class Bilingual:
         return self.message(value) if isinstance(value, Message) else value
 
     def plain(self, lang: str, text: Message) -> str:
-        """One rendering of a message, not escaped."""
+        """A message in one language, not escaped."""
         translator = self._translators[lang]
         try:
             return UNIT.sub("\u00a0", translator.message(text))
@@ -70,7 +70,7 @@ class Bilingual:
             return f"{text.key} {text.params}" if text.params else text.key
 
     def has(self, key: str) -> bool:
-        """Whether the catalogues hold ``key``."""
+        """Whether the catalogues have ``key``."""
         return self._translators[self.lang].has(key)
 
     def arm(self, arm: str) -> Markup:
@@ -79,16 +79,16 @@ class Bilingual:
         return self.message(named) if self.has(named.key) else escape(arm)
 
     def titles(self, key: str, *behind: str) -> dict[str, str]:
-        """What a page is called in each language, with what stands behind it in all of them."""
+        """Title of a page by language, with a common suffix."""
         return {lang: ", ".join([self.text(lang, key), *behind]) for lang in self.order}
 
     def text(self, lang: str, key: str, **params: Any) -> str:
-        """One rendering of a key."""
+        """The text of a key in one language."""
         return self.plain(lang, message(key, **params))
 
 
 def unbroken(text: str) -> Markup:
-    """A text, escaped, whose options such as ``--max-length`` stay on one line."""
+    """Escape a text, without line breaks in options such as ``--max-length``."""
     option = Markup('<span class="option">{}</span>').format
     pieces = enumerate(_OPTION.split(text))
     return Markup("").join(option(piece) if at % 2 else escape(piece) for at, piece in pieces)

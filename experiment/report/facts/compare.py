@@ -1,4 +1,4 @@
-"""Names and values of a comparison as messages, the same on the console and in the page."""
+"""Names and values of a comparison as messages, for console and page."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import get_args
 
 from experiment.analysis.experiment_results import Number, Unit
 from experiment.analysis.metrics import METRICS
-from experiment.compare.gate import Judged, tally
+from experiment.compare.gate import GateResult, tally
 from experiment.compare.results import Comparison, Figure, Row, Side, Verdict
 from experiment.experiments.found import param
 from experiment.experiments.registry import figure_name
@@ -27,7 +27,7 @@ def title(figure: Figure) -> Message:
 
 
 def place_words(figure: Figure) -> Words:
-    """The cell that a figure is of."""
+    """Cell of a figure."""
     if not figure.cell:
         return figure.place
     value = param(cell_label(figure.cell))
@@ -35,14 +35,14 @@ def place_words(figure: Figure) -> Words:
 
 
 def verdict(row: Row) -> Message:
-    """A row's verdict, by how much where a direction is better."""
+    """A row's verdict, with the improvement if a direction is better."""
     if row.verdict in ("better", "worse") and row.improvement is not None:
         return message(f"compare.verdict.{row.verdict}_by", share=abs(row.improvement))
     return message(f"compare.verdict.{row.verdict}")
 
 
 def counted(comparison: Comparison) -> Message:
-    """How many figures came out how; kinds of outcome that there are none of are not named."""
+    """Number of figures by verdict, without verdicts that do not occur."""
     parts = [
         message(f"compare.part.{name}", n=n)
         for name in get_args(Verdict)
@@ -59,7 +59,7 @@ def counted(comparison: Comparison) -> Message:
 
 
 def change_text(row: Row) -> str:
-    """The change of the value itself, whichever direction is better."""
+    """Relative change of the value, regardless of the better direction."""
     if row.difference is None:
         return DASH
     if row.difference == 0:
@@ -70,38 +70,38 @@ def change_text(row: Row) -> str:
 
 
 def moment(side: Side) -> str:
-    """Date and time where a run was made."""
+    """Local date and time of a run."""
     return date_text(side.wall_ns, side.utc_offset_s)
 
 
 def exact(value: Number | None, unit: Unit) -> str:
-    """A value as a limit is written: bytes in full, nothing rounded away that decides."""
+    """Write a value as in a limit: bytes in full, without relevant rounding."""
     if value is None:
         return DASH
     if float(value).is_integer():
         return f"{int(value):,}"
-    # Twelve digits tell apart whatever does not count as the same.
+    # Twelve digits distinguish all values that are not the same.
     return f"{value:,}" if unit in ("bytes", "count") else f"{value:,.12g}"
 
 
-def gate_headline(judged: Sequence[Judged]) -> Message:
-    """How many limits of a gate hold."""
+def gate_headline(judged: Sequence[GateResult]) -> Message:
+    """Number of passed limits of a gate."""
     bad, limits = tally(judged)
     if bad:
         return message("compare.gate.broken", n=bad, of=limits)
     return message("compare.gate.held", n=limits)
 
 
-def limit_cells(t: Translator, one: Judged) -> list[str]:
-    """A limit of a gate: the figure, the limit, what it allows, what was found, the verdict."""
+def limit_cells(t: Translator, one: GateResult) -> list[str]:
+    """Cells of a limit: figure, limit, bound, value, verdict."""
     unit: Unit = one.figure.unit if one.figure else "count"
-    told = t(f"compare.gate.{one.verdict}")
+    verdict = t(f"compare.gate.{one.verdict}")
     if one.reason is not None:
-        told = t("compare.gate.because", verdict=told, reason=t.message(one.reason))
+        verdict = t("compare.gate.because", verdict=verdict, reason=t.message(one.reason))
     return [
         one.id,
         t(f"compare.gate.bound_{one.limit.bound}", value=one.limit.text),
         exact(one.allowed, unit),
         exact(one.figure.value if one.figure else None, unit),
-        told,
+        verdict,
     ]

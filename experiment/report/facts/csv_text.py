@@ -1,4 +1,4 @@
-"""CSV: the one writer of every table, and the encoding of its files."""
+"""Write CSV tables, and choose the encoding of their files."""
 
 from __future__ import annotations
 
@@ -11,22 +11,19 @@ from typing import Any
 
 from experiment.text import readable
 
-# What a spreadsheet takes for a formula by its first character, full-width forms too.
+# First characters of formulas in spreadsheets, full-width forms included.
 _FORMULA = tuple("=+-@\t\r\n＝＋－＠")
 
 
 def csv_encoding() -> str:
-    """Encoding of CSV files: plain UTF-8, or with the mark that Excel needs to recognise it.
-
-    ``PAGEDKV_CSV_BOM=1`` asks for the mark.
-    """
+    """Encoding of CSV files: UTF-8, with the byte order mark for Excel if ``PAGEDKV_CSV_BOM=1``."""
     return "utf-8-sig" if os.environ.get("PAGEDKV_CSV_BOM", "") not in ("", "0") else "utf-8"
 
 
 def csv_text(heads: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
-    """Text of a CSV file, without a byte order mark.
+    """Text of a CSV file, without byte order mark.
 
-    None is an empty cell. A text that begins as a formula has ``'`` before it; its control
+    None is an empty cell. A text that begins like a formula is prefixed by ``'``; control
     characters are escaped.
     """
     text = io.StringIO(newline="")

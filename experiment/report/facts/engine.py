@@ -1,4 +1,4 @@
-"""Rows that say what an engine said of itself, for the console and for the page alike."""
+"""Figures reported by external engines, for console and page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from experiment.text.messages import Message, message
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A label, a value, and a note on it: what was foretold, or what it consists of."""
+    """A label, a value, and a note: the prediction, or the parts of the value."""
 
     label: Message
     value: str
@@ -21,7 +21,7 @@ class Fact:
 
 
 def engine_facts(engine: EngineResult) -> Iterator[Fact]:
-    """Each figure with its note."""
+    """All figures with their notes."""
     pool = None if engine.block_bytes is None else engine.blocks * engine.block_bytes
     parts = message("console.engine_blocks", blocks=engine.blocks, block=engine.block_bytes)
     yield Fact(message("console.engine_pool"), format_bytes(pool), parts)
@@ -52,7 +52,7 @@ def engine_facts(engine: EngineResult) -> Iterator[Fact]:
 
 
 def margin_text(margin: Margin) -> Message:
-    """How close the call was where tokens differ."""
+    """Margin of the logits where tokens differ."""
     places, ulps = [index + 1 for _, index in margin.places], margin.ulps
     others = {
         "n": len(places), "first": min(places), "last": max(places),

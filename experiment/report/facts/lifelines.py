@@ -1,10 +1,9 @@
-"""What each request was doing at every moment: waiting, prefill, decode, preempted, or only held.
+"""Phases of each request: queued, prefill, decode, preempted, held.
 
-    arrival ░░░░░░ first step ▒▒▒▒▒ first token ████████▞▞▞▞▒▒████ last token ╳╳╳╳ given back
+    arrival ░░░░░░ first step ▒▒▒▒▒ first token ████████▞▞▞▞▒▒████ last token ╳╳╳╳ freed
             queued            prefill          decode  preempted            held
 
-The steps of the log say it; a request that waits again after a preemption computes its tokens
-anew, which is prefill once more.
+Derived from the logged steps; recomputing tokens after a preemption is prefill.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ PHASES: tuple[Phase, ...] = ("queued", "prefill", "decode", "preempted", "held")
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A phase from ``start`` to ``end``, seconds since the arm's first step began."""
+    """A phase from ``start`` to ``end``, in seconds since the begin of the arm's first step."""
 
     phase: Phase
     start: float
@@ -31,7 +30,7 @@ class Span:
 
 @dataclass(slots=True)
 class Lifeline:
-    """One request of an arm, its phases in order of time."""
+    """One request of an arm, with its phases in order of time."""
 
     request: int
     spans: list[Span] = field(default_factory=list)
@@ -42,15 +41,15 @@ class Lifeline:
 
     @property
     def preemptions(self) -> int:
-        """How often it lost its blocks."""
+        """Number of preemptions."""
         return sum(span.phase == "preempted" for span in self.spans)
 
 
 @dataclass(frozen=True, slots=True)
 class Lifelines:
-    """The requests of an arm, in the order in which they first ran.
+    """The requests of an arm, in the order of their first steps.
 
-    ``prefill``: of each step, whether it computed some of a prompt.
+    ``prefill``: for each step, whether it computed prompt tokens.
     """
 
     arm: str
@@ -60,17 +59,17 @@ class Lifelines:
 
 
 def lifelines(record: Record) -> list[Lifelines]:
-    """The lines of every arm with steps, by the ladder of arms; worked out once."""
+    """Lifelines of all arms with steps, in the order of the ladder; cached."""
     known = record.memo.get("lifelines")
     if isinstance(known, list):
         return known
-    found = (_Reader(events).read() for events in arms_of(record))
-    record.memo["lifelines"] = made = [one for one in found if one.lines]
+    read = (_Reader(events).read() for events in arms_of(record))
+    record.memo["lifelines"] = made = [one for one in read if one.lines]
     return made
 
 
 class _Reader:
-    """Walks through the steps of an arm and keeps the open phase of each request."""
+    """Reads the steps of an arm, with the current phase of each request."""
 
     def __init__(self, events: ArmEvents) -> None:
         self._events = events
@@ -80,7 +79,7 @@ class _Reader:
         self._waited = {done.request: done.wait_s for done in events.requests}
 
     def read(self) -> Lifelines:
-        """All lines, closed at the end of the last step."""
+        """Read all lines; phases end with the last step at the latest."""
         if not self._events.steps:
             return Lifelines(self._events.arm, [], 0.0)
         origin = self._events.steps[0].started_ns
@@ -94,7 +93,7 @@ class _Reader:
         return Lifelines(self._events.arm, list(self._lines.values()), end, tuple(prefill))
 
     def _take(self, plan: StepPlan, begun: float, end: float) -> bool:
-        """Whether any of its requests is in prefill."""
+        """Process a step; return whether any of its requests is in prefill."""
         for finish in plan.finished:
             self._ended.add(finish.request)
             if finish.request in self._open:
@@ -105,7 +104,7 @@ class _Reader:
                 self._close(request, begun)
         for request in plan.preempted:
             self._enter(request, "preempted", begun)
-        # Whoever was swapped out goes on where it stood.
+        # Swapped-out requests continue in the same phase.
         back = {op.request for op in plan.ops if op.kind is OpKind.SWAP_IN}
         prefill = False
         for chunk in plan.chunks:

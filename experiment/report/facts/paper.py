@@ -1,7 +1,4 @@
-"""Claims of the PagedAttention paper as cells of text, and the files beside its page.
-
-Reads the plain data that ``paper.json`` holds, so an old file can be drawn again.
-"""
+"""Claims of the PagedAttention paper as cells of text and CSV, from the data of ``paper.json``."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from experiment.text.messages import Message, message
 
 Data = Mapping[str, Any]
 _VERDICTS = ("holds", "fails", "not_judged")
-# How figures are written, by their unit: digits behind the point, and what stands behind them.
+# Format of figures by unit: decimals and suffix.
 _FORMS = {
     "bytes": (0, " B"), "slots": (0, ""), "gib": (2, " GiB"), "gb": (1, " GB"),
     "percent": (1, " %"), "requests": (2, ""), "ratio": (2, ""),
@@ -28,9 +25,9 @@ _CSV = (
 
 
 def counted(data: Data) -> Message:
-    """How many claims came out how; of a check that was interrupted, that these are not all."""
-    found = [claim["verdict"] for claim in data["claims"]]
-    counts = {verdict: found.count(verdict) for verdict in _VERDICTS}
+    """Number of claims by verdict, and whether the check was interrupted."""
+    verdicts = [claim["verdict"] for claim in data["claims"]]
+    counts = {verdict: verdicts.count(verdict) for verdict in _VERDICTS}
     parts = data.get("interrupted")
     if parts:
         return message("paper.count_so_far", done=parts["done"], of=parts["of"], **counts)
@@ -38,7 +35,7 @@ def counted(data: Data) -> Message:
 
 
 def claim_cells(t: Translator, claim: Data) -> list[str]:
-    """A claim: what it is, the paper's figure, ours, the tolerance, the verdict."""
+    """Cells of a claim: title, the paper's figure, ours, tolerance, verdict."""
     return [
         _title(t, claim), _paper(t, claim), _ours(claim), _tolerance(t, claim),
         t(f"paper.verdict_{claim['verdict']}"),
@@ -46,16 +43,16 @@ def claim_cells(t: Translator, claim: Data) -> list[str]:
 
 
 def place_in_paper(t: Translator, claim: Data) -> str:
-    """The figure, table or section that a claim is from, as its language calls it."""
+    """Figure, table or section of a claim's source."""
     source: str = claim["source"]
     for begins, kind in (("Fig. ", "figure"), ("Table ", "table")):
         if source.startswith(begins):
             return t(f"paper.source_{kind}", place=source.removeprefix(begins))
-    return source  # the sign of a section is the same everywhere
+    return source  # the section sign needs no translation
 
 
 def fitted_lines(t: Translator, data: Data) -> list[str]:
-    """What was chosen because the paper does not print it."""
+    """Parameters that were fitted because the paper does not state them."""
     return [t(f"paper.fitted_{each['item']}", value=f"{each['value']:.6g}")
             for each in data["fitted"]]  # fmt: skip
 
@@ -83,7 +80,7 @@ def _ours(claim: Data) -> str:
 
 def _tolerance(t: Translator, claim: Data) -> str:
     kind, value = claim["tolerance"]["kind"], claim["tolerance"]["value"]
-    if kind in ("absolute", "covers"):  # points are those of shares
+    if kind in ("absolute", "covers"):  # in percentage points
         value = fixed(value, 1)
     elif kind in ("at_least", "at_most"):
         value = _written(claim, value)
@@ -95,7 +92,7 @@ def _written(claim: Data, value: float) -> str:
 
 
 def paper_csv(data: Data) -> str:
-    """The text of ``paper.csv``: one line for each claim; unknown is empty."""
+    """Text of ``paper.csv``: a row per claim; empty if unknown."""
     return csv_text(_CSV, map(_cells, data["claims"]))
 
 

@@ -1,4 +1,4 @@
-"""A plan in words: sentences, tables, and the command for vLLM."""
+"""Sentences and tables of a plan, and the command for vLLM."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from kvsim.sizing.request_memory import WAYS
 from kvsim.sizing.vllm_capacity import GPU_BLOCK_MULTIPLE
 
 Data = Mapping[str, Any]
-# Of what vLLM sets aside, what a request holds: below it, that is said.
+# Share of the memory that vLLM reserves for a request, below which the held memory is reported.
 _NOTABLE = 0.95
 
 
 def sentences(data: Data) -> list[Message]:
-    """The answer, plainly."""
+    """The answer in sentences."""
     plan = data["plan"]
     paged, slabs = plan["policies"]["paged"], plan["policies"]["slabs"]
-    said = [
+    messages = [
         message(
             "plan.holds",
             running=paged["running"],
@@ -47,10 +47,10 @@ def sentences(data: Data) -> list[Message]:
         *_preemption(data),
     ]
     if plan["too_long"]:
-        said.append(message("plan.too_long", n=plan["too_long"], length=plan["max_length"]))
+        messages.append(message("plan.too_long", n=plan["too_long"], length=plan["max_length"]))
     if plan["left_out"]:
-        said.append(message("plan.left_out", n=plan["left_out"]))
-    return said
+        messages.append(message("plan.left_out", n=plan["left_out"]))
+    return messages
 
 
 def _preemption(data: Data) -> list[Message]:
@@ -58,18 +58,18 @@ def _preemption(data: Data) -> list[Message]:
     if not plan["full_at"]:
         return [message("plan.no_bound" if plan["memory"] else "plan.no_rate")]
     source = message(f"plan.latency_{data['setup']['latency']['source']}").model_dump()
-    said = [message("plan.full_at", rate=plan["full_at"], source=source)]
+    messages = [message("plan.full_at", rate=plan["full_at"], source=source)]
     if load is None:
-        return said
+        return messages
     if load["running"] is None:
-        return [*said, message("plan.over", rate=load["rate"])]
+        return [*messages, message("plan.over", rate=load["rate"])]
     if load["running"] <= 1:
-        return [*said, message("plan.idle", rate=load["rate"])]
-    return [*said, message("plan.under", **load)]
+        return [*messages, message("plan.idle", rate=load["rate"])]
+    return [*messages, message("plan.under", **load)]
 
 
 def plan_tables(t: Translator, plan: Data) -> list[Cells]:
-    """Policies side by side; then a request's memory where layers differ, or block sizes."""
+    """Tables of policies, of a request's memory if layers differ, and of block sizes."""
     return [_policies(t, plan), _memory(t, plan) if plan["memory"] else _block_sizes(t, plan)]
 
 
@@ -102,7 +102,7 @@ def _policies(t: Translator, plan: Data) -> Cells:
 
 
 def _rounding(policy: Data, plan: Data) -> float | None:
-    """Share of the pool that rounding up to a power of two took, while more requests wait."""
+    """Share of the pool lost to rounding up to a power of two while requests wait."""
     if policy["reason"]:
         return None
     pool, slots = policy["pool"], plan["budget"]["kv"] // plan["bytes_per_token"]
@@ -134,7 +134,7 @@ def _block_sizes(t: Translator, plan: Data) -> Cells:
 
 
 def serve_command(plan: Data) -> list[str]:
-    """The command for vLLM, an option with its value each; empty where there is none."""
+    """The command for vLLM, one string per option with its value; empty if there is none."""
     words: list[str] = []
     for word in plan["vllm_args"][2:]:
         if word.startswith("--"):
@@ -146,11 +146,11 @@ def serve_command(plan: Data) -> list[str]:
 
 
 def predicted(plan: Data) -> list[Message]:
-    """What vLLM will print of its cache, or why it takes no such block size."""
+    """Cache figures that vLLM will report, or why it does not support the block size."""
     printed, budget = plan["printed"], plan["budget"]
     if not plan["vllm_args"]:
         return [message("plan.no_block_size", multiple=GPU_BLOCK_MULTIPLE)]
-    said = [
+    messages = [
         message(
             "plan.printed" if printed["starts"] else "plan.never_starts",
             tokens=printed["tokens"],
@@ -162,8 +162,8 @@ def predicted(plan: Data) -> list[Message]:
     held = plan["memory"]["groups"][-1] if plan["memory"] else printed["request_bytes"]
     if held < _NOTABLE * printed["request_bytes"]:
         reserved = printed["request_bytes"]
-        said.append(message("plan.in_flight", reserved=reserved, held=held))
+        messages.append(message("plan.in_flight", reserved=reserved, held=held))
     if budget["utilisation"] is not None:
         exact = budget["kv"] // plan["gpus"]
-        said.append(message("plan.if_same", kv=budget["kv"], exact=exact))
-    return said
+        messages.append(message("plan.if_same", kv=budget["kv"], exact=exact))
+    return messages

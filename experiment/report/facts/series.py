@@ -1,4 +1,4 @@
-"""What the pictures draw: slots over time, the moments of readings, one moment's block tables."""
+"""Data of charts: slots over time, times of readings, block tables after one step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MARKED_STAGES = (Stage.CACHE_READY, Stage.REQUEST_DONE, Stage.LAST_STEP, Stage.R
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A moment at which the arm stood still for its readings."""
+    """A pause of the arm for memory readings."""
 
     stage: str
     request: int | None
@@ -26,7 +26,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Slots of one arm: ``values[i]`` holds from ``edges[i]`` to ``edges[i + 1]``."""
+    """Slots of one arm: ``rows[i]`` is from ``edges[i]`` to ``edges[i + 1]``, in seconds."""
 
     arm: str
     slot_bytes: float
@@ -40,13 +40,13 @@ class Series:
         return self.edges[-1]
 
     def by_step(self) -> Series:
-        """The same with the step's number instead of the time."""
+        """Series over step numbers instead of seconds."""
         marks = tuple(Mark(m.stage, m.request, float(m.step), m.step) for m in self.marks)
         edges = tuple(float(i) for i in range(len(self.rows) + 1))
         return Series(self.arm, self.slot_bytes, edges, self.rows, marks)
 
     def thinned(self, limit: int) -> Series:
-        """At most ``limit`` rows; of neighbours, the one with most allocated slots stays."""
+        """Reduce to at most ``limit`` rows, by the most allocated slots of each group."""
         size = -(-len(self.rows) // limit)
         if size <= 1:
             return self
@@ -59,12 +59,12 @@ class Series:
 
 
 def all_series(record: Record) -> list[Series]:
-    """The series of every arm with steps, by the ladder of arms."""
+    """Series of all arms with steps, in the order of the ladder."""
     stages: dict[str, list[StageEntered]] = {}
     for stage in record.of(StageEntered):
         stages.setdefault(stage.arm, []).append(stage)
-    found = (_series(events, stages.get(events.arm, [])) for events in arms_of(record))
-    return [series for series in found if series is not None]
+    candidates = (_series(events, stages.get(events.arm, [])) for events in arms_of(record))
+    return [series for series in candidates if series is not None]
 
 
 def _series(events: ArmEvents, stages: list[StageEntered]) -> Series | None:
@@ -87,12 +87,12 @@ def _series(events: ArmEvents, stages: list[StageEntered]) -> Series | None:
 
 
 def _of_another_repeat(stages: list[StageEntered], first_ns: int) -> bool:
-    """Whether the arm was read while it ran before: an experiment reads memory in its warm-up."""
+    """Whether readings are from an earlier repeat: experiments read memory in the warm-up."""
     during = (Stage.REQUEST_DONE, Stage.LAST_STEP)
     return any(s.stage in during and s.t_ns < first_ns for s in stages)
 
 
 def picture(record: Record, arm: str, step: int) -> PoolSnapshot | None:
-    """An arm's tables after ``step``; None where the log does not reach it in one piece."""
+    """Block tables of an arm after ``step``; None if the log has gaps before it."""
     events = next((e for e in arms_of(record) if e.arm == arm), None)
     return snapshot_at(events, step) if events else None

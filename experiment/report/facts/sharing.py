@@ -1,20 +1,20 @@
-"""Texts on sampling and sharing that follow what a run did, for console and page alike."""
+"""Texts on sampling and sharing, for console and page."""
 
 from __future__ import annotations
 
-from experiment.analysis.conclusions import figures_of_drawing
+from experiment.analysis.conclusions import sampling_figures
 from experiment.analysis.results import ArmResult, Results
 from experiment.events.sampling import SamplingConfig
 from experiment.text.messages import Message, arm_message, message
 
 
 def sampling_message(sampling: SamplingConfig) -> Message:
-    """How the arms choose tokens."""
+    """How arms choose tokens."""
     how = message("sampling.greedy")
     if sampling.beam_width > 1:
         how = message("sampling.beams", width=sampling.beam_width)
     if not sampling.greedy:
-        how = message("sampling.random", **figures_of_drawing(sampling))
+        how = message("sampling.random", **sampling_figures(sampling))
     summary = message("sampling.summary", how=how, n=sampling.n)
     if not sampling.stop_token_ids:
         return summary
@@ -24,7 +24,7 @@ def sampling_message(sampling: SamplingConfig) -> Message:
 
 
 def explanations(results: Results) -> dict[str, list[Message]]:
-    """For each part of ``explain`` what this run saw of it, arm by arm."""
+    """Observations of this run for each part of ``explain``, by arm."""
     shared = [arm for arm in results.arms if arm.shared_peak or arm.copied_blocks]
     cached = [arm for arm in results.arms if arm.prefix_cache]
     return {
@@ -40,9 +40,9 @@ def _copies(arm: ArmResult) -> Message:
 
 
 def _hits(arm: ArmResult) -> Message:
-    found = arm.prefix_cache or {}
+    cache = arm.prefix_cache or {}
     figures = {
-        "queried": found["queried"],
-        "hits": found["hit_cross"] + found["hit_batch"],
+        "queried": cache["queried"],
+        "hits": cache["hit_cross"] + cache["hit_batch"],
     }
     return message("explain.prefix.on", arm=arm_message(arm.arm), **figures)

@@ -1,7 +1,4 @@
-"""What a simulation was told, line by line: the trace, the arithmetic of memory, the limits.
-
-Each fact is a label and a value; console and page write the same ones.
-"""
+"""Inputs of a simulation as labels and values: trace, memory, limits; for console and page."""
 
 from __future__ import annotations
 
@@ -19,12 +16,12 @@ def _fact(name: str, value: Message | str) -> Fact:
     return message(f"sim.fact.{name}"), value
 
 
-def _said(name: str, /, **params: Any) -> Fact:
+def _message_fact(name: str, /, **params: Any) -> Fact:
     return _fact(name, message(f"sim.fact.{name}_value", **params))
 
 
 def trace_facts(data: Data) -> list[Fact]:
-    """Where the requests come from, and everything that was done to them."""
+    """Source of the requests, and all changes to them."""
     trace, facts = data["trace"], data["facts"]
     return [
         _fact("trace", trace["name"]),
@@ -41,20 +38,20 @@ def _kind(trace: Data) -> Iterator[Fact]:
     if trace["format"] == "generated":
         yield _fact("format", message("sim.fact.generated"))
     else:
-        yield _said("format", name=trace["format"], source=source)
+        yield _message_fact("format", name=trace["format"], source=source)
     if trace["unit"] is None:
         yield _fact("unit", message("sim.fact.no_clock"))
     elif trace["unit"] == "date":
         yield _fact("unit", message("sim.fact.dates"))
     elif trace["format"] != "generated" and not _has_drawn_arrivals(trace):
         source = message(f"sim.source.{trace['unit_source']}").model_dump()
-        yield _said("unit", unit=trace["unit"], source=source)
+        yield _message_fact("unit", unit=trace["unit"], source=source)
     if doubt := trace.get("unit_doubt"):
         value = message(f"sim.fact.doubt_{doubt}_value", unit=trace["unit"])
         yield _fact("unit_doubt", value)
     if trace["block_size"] is not None:
         source = message(f"sim.source.{trace['block_size_source']}").model_dump()
-        yield _said("hash_blocks", size=trace["block_size"], source=source)
+        yield _message_fact("hash_blocks", size=trace["block_size"], source=source)
 
 
 def _has_drawn_arrivals(trace: Data) -> bool:
@@ -64,8 +61,8 @@ def _has_drawn_arrivals(trace: Data) -> bool:
 def _amounts(trace: Data, facts: Data) -> Iterator[Fact]:
     count = facts["requests"]
     rejected = sum(each["count"] for each in trace["rejected"])
-    yield _said("rows", rows=trace["rows"], rejected=rejected, requests=count)
-    yield _said(
+    yield _message_fact("rows", rows=trace["rows"], rejected=rejected, requests=count)
+    yield _message_fact(
         "lengths",
         prompt=facts["prompt_tokens"] / count,
         output=facts["output_tokens"] / count,
@@ -73,7 +70,7 @@ def _amounts(trace: Data, facts: Data) -> Iterator[Fact]:
     )
     span = (trace["span_ns"] or 0) / 1e9
     if span and count > 1:
-        yield _said("arrivals", span=span, rate=(count - 1) / span)
+        yield _message_fact("arrivals", span=span, rate=(count - 1) / span)
     else:
         yield _fact("arrivals", message("sim.fact.all_at_once"))
 
@@ -100,7 +97,7 @@ def _left_out(data: Data) -> Iterator[Fact]:
 
 
 def seed_of(data: Data) -> int | None:
-    """Of the trace where it was drawn, else of what the run draws; None where nothing is."""
+    """Seed of a synthetic trace, else of the run's sampling; None if nothing is sampled."""
     drawn: int | None = data["trace"]["seed"]
     return data["setup"].get("seed") if drawn is None else drawn
 
@@ -117,28 +114,30 @@ def _identity(data: Data) -> Iterator[Fact]:
 
 
 def memory_facts(data: Data) -> list[Fact]:
-    """From the GPU's memory to blocks."""
+    """Computation of the number of blocks from the GPU's memory."""
     setup = data["setup"]
     model, gpu, budget = setup["model"], setup["gpu"], setup["budget"]
     layers = layers_of(setup)
     facts = [
         _model(model),
-        _said("gpu", name=gpu["name"], gpus=setup["gpus"], memory=budget["memory"]),
+        _message_fact("gpu", name=gpu["name"], gpus=setup["gpus"], memory=budget["memory"]),
         *(_layers(row, setup, alone=len(layers) == 1) for row in layers),
     ]
     if setup["kv_copies"] > 1:
-        facts.append(_said("copies", copies=f"{setup['kv_copies']:g}", slot=setup["slot_bytes"]))
+        facts.append(
+            _message_fact("copies", copies=f"{setup['kv_copies']:g}", slot=setup["slot_bytes"])
+        )
     groups = data.get("plan") if data.get("plan", {}).get("memory") else None
     spans = [row for row in layers if row["span"]]
     if spans and "plan" not in data:
         counted = sum(row["layers"] for row in spans)
-        facts.append(_said("window", layers=counted, window=spans[0]["span"]))
+        facts.append(_message_fact("window", layers=counted, window=spans[0]["span"]))
     facts += _budget(budget)
     if groups:
         facts += _groups(groups)
     else:
         facts.append(
-            _said(
+            _message_fact(
                 "blocks",
                 slots=setup["slots"],
                 blocks=setup["blocks"],
@@ -147,15 +146,17 @@ def memory_facts(data: Data) -> list[Fact]:
             )
         )
     source = message(f"sim.source.{setup['max_length_source']}").model_dump()
-    facts.append(_said("max_length", length=setup["max_length"], source=source))
+    facts.append(_message_fact("max_length", length=setup["max_length"], source=source))
     return facts
 
 
 def _model(model: Data) -> Fact:
-    """The model and its weights: their number, or their bytes where those were given."""
+    """The model with its number of weights, or their bytes if given."""
     if model["parameters"] is None:
         return _fact("model", message("sim.fact.model_bytes", **model))
-    return _said("model", name=model["name"], parameters=model["parameters"], dtype=model["dtype"])
+    return _message_fact(
+        "model", name=model["name"], parameters=model["parameters"], dtype=model["dtype"]
+    )
 
 
 _CACHING = {True: "sim.fact.caching_on", False: "sim.fact.caching_off"}
@@ -170,7 +171,7 @@ _LAYERS = {
 
 
 def layers_of(setup: Data) -> list[Data]:
-    """What the layers keep, a row for each kind; records of before have one shape for all."""
+    """Cache of the layers, a row for each kind; older records have one kind."""
     if "layers" in setup:
         return list(setup["layers"])
     old = setup["geometry"]
@@ -188,13 +189,13 @@ def layers_of(setup: Data) -> list[Data]:
 
 
 def _layers(row: Data, setup: Data, *, alone: bool) -> Fact:
-    """Bytes of the layers of one kind; where there is no other, how they come about."""
+    """Bytes of the layers of one kind; with ``alone``, how they are computed."""
     kind, shape = row["kind"], row["shape"]
     if not alone or kind not in ("full", "latent") or len(set(shape[1:])) > 1:
-        return _said(_LAYERS[kind], layers=row["layers"], bytes=row["token_bytes"],
+        return _message_fact(_LAYERS[kind], layers=row["layers"], bytes=row["token_bytes"],
                      span=row["span"])  # fmt: skip
     tensors = len(shape) - 1
-    return _said(
+    return _message_fact(
         "slot",
         tensors=tensors,
         layers=row["layers"],
@@ -211,7 +212,7 @@ def _groups(plan: Data) -> Iterator[Fact]:
     layout = plan["layout"]
     sizes = sorted({group["layers"] for group in layout["groups"]})
     blocks = sorted({group["block_size"] for group in layout["groups"]})
-    yield _said(
+    yield _message_fact(
         "groups",
         groups=len(layout["groups"]),
         layers=" / ".join(map(str, sizes)),
@@ -219,29 +220,29 @@ def _groups(plan: Data) -> Iterator[Fact]:
         sizes=" / ".join(f"{size:,}" for size in blocks),
     )
     vllm = plan["vllm"]
-    yield _said(
+    yield _message_fact(
         "served",
         tokens=vllm["max_num_batched_tokens"],
         steps=2 if vllm["async_scheduling"] else 1,
         caching=message(_CACHING[vllm["prefix_caching"]]).model_dump(),
     )
-    yield _said("pool", blocks=plan["blocks"], block=layout["block_bytes"])
+    yield _message_fact("pool", blocks=plan["blocks"], block=layout["block_bytes"])
     if plan["fixed_bytes"]:
-        yield _said("fixed", bytes=plan["fixed_bytes"])
+        yield _message_fact("fixed", bytes=plan["fixed_bytes"])
 
 
 def _budget(budget: Data) -> Iterator[Fact]:
     if budget["usable"] is None:
         yield _fact("budget", message("sim.fact.budget_given", kv=budget["kv"]))
         return
-    yield _said(
+    yield _message_fact(
         "budget",
         share=budget["utilisation"],
         **{name: budget[name] for name in ("usable", "weights", "overhead", "kv")},
     )
     if budget.get("low") is None:  # a record from before
         return
-    yield _said("range", low=budget["low"], high=budget["high"])
+    yield _message_fact("range", low=budget["low"], high=budget["high"])
     if "overhead" in budget["assumed"]:
         for name, (low, middle, high) in budget["parts"].items():
             if name != "weights":
@@ -250,11 +251,11 @@ def _budget(budget: Data) -> Iterator[Fact]:
 
 
 def limit_facts(data: Data) -> list[Fact]:
-    """Limits of a step, what is generated, how long steps take."""
+    """Limits of a step, generation, and step times."""
     setup = data["setup"]
     limits = setup["limits"]
     facts = [
-        _said(
+        _message_fact(
             "limits",
             seqs=limits["max_num_seqs"],
             tokens=limits["max_num_batched_tokens"],
@@ -262,23 +263,25 @@ def limit_facts(data: Data) -> list[Fact]:
         )
     ]
     if limits["long_prefill_token_threshold"]:
-        facts.append(_said("long_prefill", tokens=limits["long_prefill_token_threshold"]))
+        facts.append(_message_fact("long_prefill", tokens=limits["long_prefill_token_threshold"]))
     if limits["preemption"] == "swap":
-        facts.append(_said("swap", size=limits["swap_bytes"]))
+        facts.append(_message_fact("swap", size=limits["swap_bytes"]))
     else:
         facts.append(_fact("preemption", message("sim.fact.recompute")))
     if setup["beams"] > 1:
         facts.append(
-            _said("beams", n=setup["beams"], branching=setup["branching"], seed=setup["seed"])
+            _message_fact(
+                "beams", n=setup["beams"], branching=setup["branching"], seed=setup["seed"]
+            )
         )
     elif (setup["samples"] or data["facts"]["samples"]) > 1:
-        facts.append(_said("samples", n=setup["samples"] or data["facts"]["samples"]))
+        facts.append(_message_fact("samples", n=setup["samples"] or data["facts"]["samples"]))
     facts.append(_fact("latency", message(f"sim.fact.latency_{setup['latency']['source']}")))
     return facts
 
 
 def refusals(data: Data) -> Iterator[tuple[str, Message]]:
-    """Requests that a policy refused: the policy, how many and why."""
+    """Policies that refused requests, with number and reason."""
     for cell in data["cells"]:
         for each in (cell["result"] or {"requests": {"refused": ()}})["requests"]["refused"]:
             why = message(

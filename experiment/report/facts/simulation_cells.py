@@ -1,4 +1,4 @@
-"""The columns of a simulation: a policy with its result, and why a figure of it is missing."""
+"""Columns of a simulation: policies with results, and reasons for missing figures."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from experiment.report.facts.simulation_figures import Figure, Result, Value
+from experiment.report.facts.simulation_figures import Result, SimulationFigure, Value
 from experiment.text.messages import Message, message
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """A policy's column: its result, or why there is none."""
+class PolicyCell:
+    """A policy's column: its result, or an error."""
 
     policy: str
     result: Result | None
     error: Message | None
 
-    def value(self, figure: Figure) -> Value:
-        """The figure; None where there is none."""
+    def value(self, figure: SimulationFigure) -> Value:
+        """Value of a figure; None if missing."""
         return None if self.result is None else figure.value(self.result)
 
-    def reason(self, figure: Figure) -> Message:
-        """Why the figure is missing."""
+    def reason(self, figure: SimulationFigure) -> Message:
+        """Reason why a figure is missing."""
         if self.result is None:
             return self.error or message("sim.reason.nothing_ran")
         return message(f"sim.reason.{figure.reason(self.result)}")
 
 
-def cells_of(data: Mapping[str, Any]) -> list[Cell]:
-    """The columns of a record."""
+def cells_of(data: Mapping[str, Any]) -> list[PolicyCell]:
+    """Columns of a record."""
     return [
-        Cell(
+        PolicyCell(
             cell["policy"],
             cell["result"],
             Message.model_validate(cell["error"]) if cell["error"] else None,
@@ -41,8 +41,10 @@ def cells_of(data: Mapping[str, Any]) -> list[Cell]:
     ]
 
 
-def spoken(figures: tuple[Figure, ...], cells: list[Cell]) -> list[Figure]:
-    """Figures that some policy has; of states, those that some slot was ever in."""
+def visible_figures(
+    figures: tuple[SimulationFigure, ...], cells: list[PolicyCell]
+) -> list[SimulationFigure]:
+    """Figures that some policy has; states only if some slot was in them."""
     return [
         figure
         for figure in figures
@@ -55,20 +57,20 @@ def spoken(figures: tuple[Figure, ...], cells: list[Cell]) -> list[Figure]:
 
 @dataclass(frozen=True, slots=True)
 class Dash:
-    """Figures that some policies do not have, for one reason."""
+    """Figures that some policies lack, for one reason."""
 
     policies: tuple[str, ...]
-    figures: tuple[Figure, ...]
+    figures: tuple[SimulationFigure, ...]
     reason: Message
 
 
-def dashes(figures: tuple[Figure, ...], cells: list[Cell]) -> list[Dash]:
-    """Why figures are missing; states that no slot was ever in are not asked for."""
-    shown = spoken(figures, cells)
+def dashes(figures: tuple[SimulationFigure, ...], cells: list[PolicyCell]) -> list[Dash]:
+    """Reasons for missing figures, without states that no slot was in."""
+    shown = visible_figures(figures, cells)
     asked = [figure for figure in figures if figure in shown or figure.state is None]
-    groups: dict[tuple[str, tuple[Figure, ...]], tuple[Message, list[str]]] = {}
+    groups: dict[tuple[str, tuple[SimulationFigure, ...]], tuple[Message, list[str]]] = {}
     for cell in cells:
-        without: dict[str, tuple[Message, list[Figure]]] = {}
+        without: dict[str, tuple[Message, list[SimulationFigure]]] = {}
         for figure in asked:
             if cell.value(figure) is None:
                 why = cell.reason(figure)

@@ -1,9 +1,9 @@
-"""Every figure of a simulation: where it stands in a result, its unit, why it may be missing.
+"""All figures of a simulation: path in a result, unit, reason if missing.
 
     sim.json  cells: [{policy, result}, ...]
-                                  └─ Figure.value(result) ─► console, summary.csv, report.html
+                                  └─ value(result) ─► console, summary.csv, report.html
 
-One list serves all reporters, so they cannot differ.
+All reporters use this list.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ OTHER = tuple(state.value for state in OTHER_STATES)
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class SimulationFigure:
     """One row of the comparison.
 
     Attributes:
-        name: of its column in summary.csv.
-        value: None where the policy has none.
-        reason: of a result without the figure; the key of a text under ``sim.reason``.
-        state: for the figures of a slot state, its name.
-        metric: the name of its metric, where that is another one.
+        name: column in summary.csv.
+        value: None if the policy has none.
+        reason: key under ``sim.reason`` for a result without the figure.
+        state: slot state of the figure, if any.
+        metric: name of its metric, if different.
     """
 
     name: str
@@ -47,39 +47,39 @@ class Figure:
 
     @property
     def about(self) -> Metric:
-        """Its unit and label."""
+        """Metric with unit and label."""
         return METRICS[self.metric or self.name]
 
     @property
     def key(self) -> str | None:
-        """Where it stands in a result; None of what is worked out of several values."""
+        """Path in a result; None if computed from several values."""
         return ".".join(self.value.path) if isinstance(self.value, Field) else None
 
 
 def rounding_note(policies: Iterable[str]) -> Message | None:
-    """Which of the policies are Orca's, and how they round; None without one."""
+    """Note on the rounding of Orca's policies; None without one."""
     names = ", ".join(policy for policy in policies if policy in POLICIES)
     return message("sim.orca", policies=names) if names else None
 
 
 def allocated_mean(result: Result) -> float:
-    """Slots handed to requests, mean over time."""
+    """Allocated slots, mean over time."""
     return sum(_state(result, name) for name in ALLOCATED)
 
 
 def live_mean(result: Result) -> float:
-    """Slots that hold a token still needed, mean over time."""
+    """Live slots, mean over time."""
     return _state(result, "live")
 
 
 def waste_share(result: Result) -> float | None:
-    """Slots handed out that are not live / slots handed out, means over time."""
+    """(allocated - live) / allocated, means over time."""
     allocated = allocated_mean(result)
     return 1 - live_mean(result) / allocated if allocated else None
 
 
 def policy_of(result: Result) -> str:
-    """Which policy it is a result of."""
+    """Policy of a result."""
     return str(result["config"]["policy"])
 
 
@@ -94,9 +94,9 @@ def _of_pool(slots: Callable[[Result], float]) -> Callable[[Result], Value]:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """The value at a path of a result, where it applies to the result's policy.
+    """Read a value at a path of a result, if it applies to the result's policy.
 
-    It is divided by ``of``: 100 makes shares of percentages.
+    The value is divided by ``of``: 100 converts percentages to shares.
     """
 
     path: tuple[str, ...]
@@ -104,7 +104,7 @@ class Field:
     applies: Callable[[Result], bool] = lambda _: True
 
     def __call__(self, result: Result) -> Value:
-        """The value; None where there is none."""
+        """Value of the result; None if missing."""
         value: Any = result if self.applies(result) else None
         for name in self.path:
             if value is None:
@@ -124,19 +124,19 @@ def _percent(*path: str) -> Field:
 
 
 def _why(key: str) -> Callable[[Result], str]:
-    """A reason that is the same for every result."""
+    """The same reason for every result."""
     return lambda _: key
 
 
-def _figures_of_states() -> Iterator[Figure]:
+def _figures_of_states() -> Iterator[SimulationFigure]:
     for name in STATES:
         for part in ("mean", "peak"):
             share = _percent("states", name, f"{part}_percent")
-            yield Figure(f"{name}_{part}_share", share, _why("no_such_state"), name)
+            yield SimulationFigure(f"{name}_{part}_share", share, _why("no_such_state"), name)
         if name == "unwritten":
             for part in ("written_later", "never_written"):
                 mean = _percent("unwritten", part, "mean_percent")
-                yield Figure(f"{part}_mean_share", mean, _no_reservation, part)
+                yield SimulationFigure(f"{part}_mean_share", mean, _no_reservation, part)
 
 
 def _no_reservation(result: Result) -> str:
@@ -160,7 +160,7 @@ def _no_pieces(result: Result) -> str:
 
 
 def _growing_only(*path: str) -> Field:
-    """Of rows that are copied as they grow."""
+    """Field of the policies that copy growing rows."""
     return Field(path, applies=lambda result: policy_of(result) == "growing")
 
 
@@ -172,21 +172,21 @@ def _refused(result: Result) -> int:
     return sum(each["count"] for each in result["requests"]["refused"])
 
 
-def _counts(name: str) -> Iterator[Figure]:
+def _counts(name: str) -> Iterator[SimulationFigure]:
     for part in ("mean", "busy_mean", "p50", "p99"):
-        yield Figure(f"{name}_{part}", _at(name, part))
-    yield Figure(f"{name}_max", _at(name, "max"), metric=f"{name}_peak")
+        yield SimulationFigure(f"{name}_{part}", _at(name, part))
+    yield SimulationFigure(f"{name}_max", _at(name, "max"), metric=f"{name}_peak")
 
 
-def _percentiles(name: str, metric: str, *parts: str) -> Iterator[Figure]:
+def _percentiles(name: str, metric: str, *parts: str) -> Iterator[SimulationFigure]:
     for part in parts:
         value = _at(f"{name}_s", part) if part == "mean" else _enough(f"{name}_s", part)
         named = f"{metric}_s" if part == "mean" else f"{metric}_{part}_s"
-        yield Figure(f"{name}_{part}_s", value, _few(f"{name}_s"), metric=named)
+        yield SimulationFigure(f"{name}_{part}_s", value, _few(f"{name}_s"), metric=named)
 
 
 def _enough(name: str, part: str) -> Field:
-    """A percentile over requests; None where they are too few for it to mean anything."""
+    """A percentile over requests; None if there are too few."""
     count, percent = _at(name, "count"), int(part[1:])
     return Field((name, part), applies=lambda each: is_enough(int(count(each) or 0), percent))
 
@@ -196,69 +196,91 @@ def _few(name: str) -> Callable[[Result], str]:
     return lambda result: "few_requests" if count(result) else "nothing_ended"
 
 
-GROUPS: Mapping[str, tuple[Figure, ...]] = {
+GROUPS: Mapping[str, tuple[SimulationFigure, ...]] = {
     "pool": (
-        Figure("pool_bytes_bytes", _at("pool_bytes"), metric="pool"),
-        Figure("pool_slots", _at("pool_slots")),
-        Figure("allocated_mean_share", _of_pool(allocated_mean), metric="allocated_of_pool"),
-        Figure("used_mean_share", _of_pool(live_mean), metric="live_of_pool"),
-        Figure(
+        SimulationFigure("pool_bytes_bytes", _at("pool_bytes"), metric="pool"),
+        SimulationFigure("pool_slots", _at("pool_slots")),
+        SimulationFigure(
+            "allocated_mean_share", _of_pool(allocated_mean), metric="allocated_of_pool"
+        ),
+        SimulationFigure("used_mean_share", _of_pool(live_mean), metric="live_of_pool"),
+        SimulationFigure(
             "wasted_mean_share",
             _of_pool(lambda result: allocated_mean(result) - live_mean(result)),
             metric="wasted_of_pool",
         ),
-        Figure("waste_of_allocated_share", waste_share, _why("nothing_held"), metric="waste"),
+        SimulationFigure(
+            "waste_of_allocated_share", waste_share, _why("nothing_held"), metric="waste"
+        ),
     ),
     "states": tuple(_figures_of_states()),
     "requests": (
-        Figure("arrived", _at("requests", "arrived")),
-        Figure("finished_requests", _at("requests", "finished"), metric="requests"),
-        Figure("refused", _refused),
+        SimulationFigure("arrived", _at("requests", "arrived")),
+        SimulationFigure("finished_requests", _at("requests", "finished"), metric="requests"),
+        SimulationFigure("refused", _refused),
         *_counts("running"),
         *_counts("waiting"),
     ),
     "work": (
-        Figure("preemptions", _paged_only("preemptions", "total"), _why("never_preempts")),
-        Figure(
+        SimulationFigure(
+            "preemptions", _paged_only("preemptions", "total"), _why("never_preempts")
+        ),
+        SimulationFigure(
             "preempted_requests", _paged_only("preemptions", "requests"), _why("never_preempts")
         ),
-        Figure("preempted_most", _paged_only("preemptions", "max_of_one"), _why("never_preempts")),
-        Figure("output_tokens", _at("tokens", "output"), metric="new_tokens"),
-        Figure("computed_tokens", _at("tokens", "computed")),
-        Figure("recomputed_tokens", _paged_only("tokens", "recomputed"), _why("never_preempts")),
-        Figure("pad_tokens", _at("tokens", "pads")),
-        Figure("ended_tokens", _at("tokens", "ended")),
-        Figure(
+        SimulationFigure(
+            "preempted_most", _paged_only("preemptions", "max_of_one"), _why("never_preempts")
+        ),
+        SimulationFigure("output_tokens", _at("tokens", "output"), metric="new_tokens"),
+        SimulationFigure("computed_tokens", _at("tokens", "computed")),
+        SimulationFigure(
+            "recomputed_tokens", _paged_only("tokens", "recomputed"), _why("never_preempts")
+        ),
+        SimulationFigure("pad_tokens", _at("tokens", "pads")),
+        SimulationFigure("ended_tokens", _at("tokens", "ended")),
+        SimulationFigure(
             "swapped_bytes", _paged_only("preemptions", "swapped_bytes"), _why("never_preempts")
         ),
-        Figure("copied_blocks", _paged_only("copies", "blocks"), _why("no_blocks")),
-        Figure(
+        SimulationFigure("copied_blocks", _paged_only("copies", "blocks"), _why("no_blocks")),
+        SimulationFigure(
             "copied_slots",
             _growing_only("copies", "grown_slots"),
             _why("no_growth"),
             metric="grown_slots",
         ),
-        Figure("copy_peak_slots", _growing_only("copies", "peak_slots"), _why("no_growth")),
-        Figure("batches", _at("batches"), _why("no_batches")),
+        SimulationFigure(
+            "copy_peak_slots", _growing_only("copies", "peak_slots"), _why("no_growth")
+        ),
+        SimulationFigure("batches", _at("batches"), _why("no_batches")),
     ),
     "sharing": (
-        Figure("sharing_saved_share", _paged_only("sharing", "share"), _no_sharing, metric="saved"),
-        Figure("hits_first_share", _at("prefix", "share_of_first"), _no_hits),
-        Figure("hits_own_share", _at("prefix", "share_own_of_again"), _no_hits),
-        Figure("free_run_mean", _at("free_run", "mean_slots"), _no_pieces),
-        Figure("free_run_least", _at("free_run", "low_slots"), _no_pieces),
-        Figure("fragmentation_share", _at("free_run", "external_fragmentation"), _no_pieces),
+        SimulationFigure(
+            "sharing_saved_share", _paged_only("sharing", "share"), _no_sharing, metric="saved"
+        ),
+        SimulationFigure("hits_first_share", _at("prefix", "share_of_first"), _no_hits),
+        SimulationFigure("hits_own_share", _at("prefix", "share_own_of_again"), _no_hits),
+        SimulationFigure("free_run_mean", _at("free_run", "mean_slots"), _no_pieces),
+        SimulationFigure("free_run_least", _at("free_run", "low_slots"), _no_pieces),
+        SimulationFigure(
+            "fragmentation_share", _at("free_run", "external_fragmentation"), _no_pieces
+        ),
     ),
     "time": (
         *_percentiles("queue_wait", "wait", "mean", "p50", "p99"),
         *_percentiles("first_token", "first_token", "mean", "p50", "p90", "p99"),
         *_percentiles("latency", "latency", "mean", "p50", "p90", "p99"),
         *_percentiles("per_output_token", "per_token", "p50", "p99"),
-        Figure("throughput_requests_per_s", _at("requests_per_s"), metric="requests_per_s"),
-        Figure("throughput_tokens_per_s", _at("output_tokens_per_s"), metric="tokens_per_s"),
-        Figure("span_s", _at("span_s")),
-        Figure("busy_s", _at("busy_s")),
-        Figure("steps", _at("steps")),
+        SimulationFigure(
+            "throughput_requests_per_s", _at("requests_per_s"), metric="requests_per_s"
+        ),
+        SimulationFigure(
+            "throughput_tokens_per_s", _at("output_tokens_per_s"), metric="tokens_per_s"
+        ),
+        SimulationFigure("span_s", _at("span_s")),
+        SimulationFigure("busy_s", _at("busy_s")),
+        SimulationFigure("steps", _at("steps")),
     ),
 }
-FIGURES: tuple[Figure, ...] = tuple(figure for group in GROUPS.values() for figure in group)
+FIGURES: tuple[SimulationFigure, ...] = tuple(
+    figure for group in GROUPS.values() for figure in group
+)

@@ -1,4 +1,4 @@
-"""Sweeps of a simulation as tables: a row a point, ready for console, page and charts."""
+"""Sweeps of a simulation as tables with a row per point, for console, page and charts."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ EVICTIONS = ("optimal", "lru", "fifo")
 PREEMPTIONS = ("recompute", "swap")
 
 
-# Sweeps whose lines are no policies, and where the names of their lines are.
+# Sweeps whose lines are no policies, and the keys of the lines' names.
 _NAMED = {"prefixes": "sim.eviction", "preemption": "sim.preemption"}
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """One value for each line and each point of an axis.
+    """One value per line and point of an axis.
 
     Attributes:
         name: ``block_sizes``, ``preemption``, ``budgets``, ``samples`` or ``prefixes``; its texts
             are under ``sim.sweep.<name>``.
-        axis: the points, rising; their unit is ``axis_unit``.
-        lines: by name (a policy, an order of eviction or a kind of preemption), a value a point;
-            None: unknown.
-        mark: a point of the axis that is the run's own.
-        errors: (line, point) without a result, and why.
+        axis: ascending points, in ``axis_unit``.
+        lines: values per point by name of the line (a policy, an order of eviction or a kind of
+            preemption); None: unknown.
+        mark: point of the axis with the run's own setting.
+        errors: (line, point, reason) without a result.
     """
 
     name: str
@@ -42,21 +42,21 @@ class Sweep:
     errors: tuple[tuple[str, int, Message], ...] = ()
 
     def label(self, line: str) -> str | Message:
-        """What a line is called: a policy by its own name, others in words."""
+        """Label of a line: a policy's name, or a message."""
         words = _NAMED.get(self.name)
         return line if words is None else message(f"{words}.{line}")
 
 
 def sweeps_of(data: Data) -> list[Sweep]:
-    """Those that the run has."""
-    found = [
+    """Sweeps of a run."""
+    candidates = [
         _sweep(data, "block_sizes", "block_size", waste_share, ("count", "share")),
         _preemption(data),
         _sweep(data, "budgets", "budget_bytes", _running, ("bytes", "mean")),
         _sweep(data, "samples", "samples", _saved, ("count", "share")),
         _prefixes(data),
     ]
-    return [sweep for sweep in found if sweep is not None]
+    return [sweep for sweep in candidates if sweep is not None]
 
 
 def _running(result: Result) -> Value:
@@ -92,7 +92,7 @@ def _sweep(
 
 
 def _preemption(data: Data) -> Sweep | None:
-    """What the mean preemption costs either way, by block size; none where nobody lost a block."""
+    """Mean preemption cost of recomputing and swapping, by block size; None without preemptions."""
     points = {point["block_size"]: point for point in data.get("preemption", ())}
     axis = tuple(sorted(points))
     lines: dict[str, tuple[Value, ...]] = {
@@ -111,10 +111,10 @@ def _preemption(data: Data) -> Sweep | None:
 
 
 def _prefixes(data: Data) -> Sweep | None:
-    found = data["prefixes"]
-    if not found:
+    prefixes = data["prefixes"]
+    if not prefixes:
         return None
-    points = found["points"]
+    points = prefixes["points"]
     axis = tuple(sorted({point["capacity"] for point in points}))
     at = {(point["eviction"], point["capacity"]): point for point in points}
     lines: dict[str, tuple[Value, ...]] = {
@@ -123,5 +123,5 @@ def _prefixes(data: Data) -> Sweep | None:
     lines = {"bound": tuple(at["optimal", x]["bound_share_blocks"] for x in axis)} | lines
     if lines["bound"] == lines["optimal"]:
         del lines["bound"]
-    mark = found["pool_blocks"]
+    mark = prefixes["pool_blocks"]
     return Sweep("prefixes", axis, "count", "share", lines, mark if mark in axis else None)

@@ -1,4 +1,4 @@
-"""Simulations as plain tables: names of columns end with their unit, unknown is an empty cell."""
+"""Simulations as CSV tables: names of columns end with their unit; empty cells are unknown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Data = Mapping[str, Any]
 
 
 def summary_csv(data: Data) -> str:
-    """A row a policy."""
+    """One row per policy."""
     heads = ["policy", "error", *(figure.name for figure in FIGURES), "unknown_because"]
     rows = []
     for cell in cells_of(data):
@@ -31,7 +31,7 @@ def summary_csv(data: Data) -> str:
 
 
 def timeline_csv(data: Data) -> str:
-    """A row a policy and stretch of time: mean slots in each state, who ran and waited."""
+    """One row per policy and interval: mean slots in each state, running and waiting requests."""
     results = [cell.result for cell in cells_of(data) if cell.result is not None]
     names = list(dict.fromkeys(name for each in results for name in each["series"]["levels"]))
     columns = [name if name in ("running", "waiting") else f"{name}_slots" for name in names]
@@ -51,7 +51,7 @@ def timeline_csv(data: Data) -> str:
 
 
 def sweeps_csv(data: Data) -> str:
-    """A row a point of every sweep; empty without any."""
+    """One row per point of every sweep; empty without sweeps."""
     rows = [
         [sweep.name, line, x, value]
         for sweep in sweeps_of(data)
@@ -62,14 +62,14 @@ def sweeps_csv(data: Data) -> str:
 
 
 def tables_of(data: Data) -> dict[str, str]:
-    """Every table under the name of its file."""
+    """All tables by file name."""
     tables = {"summary.csv": summary_csv(data), "timeline.csv": timeline_csv(data)}
     sweeps = sweeps_csv(data)
     return tables | ({"sweeps.csv": sweeps} if sweeps else {})
 
 
 def _csv(data: Data, heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Each row says what it was simulated from: tables are cut apart and joined with others."""
+    """Text of a table; each row names its inputs, so that tables can be joined."""
     source = (data["trace"]["name"], data["trace"]["sha256"], seed_of(data))
     heads = [*heads, "trace", "trace_sha256", "seed"]
     return csv_text(heads, ((*row, *source) for row in rows))

@@ -1,6 +1,6 @@
-"""The run as plain tables: one row an arm, one row a step, one row a memory reading.
+"""A run as CSV tables, with one row per arm, step or memory reading.
 
-Names of columns end with their unit. What is unknown is an empty cell.
+Names of columns end with their unit. Empty cells are unknown.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NOT_SLOTS = {
     "written", "never_written",
 }  # fmt: skip
 _RENAMED = {"witness": "witnessed_slots", "t_ns": "ended_ns"}
-# Of a row of the timeline: columns, and the fields that they hold.
+# Columns of the timeline, and their fields.
 _SLOTS = {f"{name}_slots": name for name in _SLOT_FIELDS}
 _CLOCK = {
     _RENAMED.get(name, f"{name}_slots" if name.endswith("written") else name): name
@@ -42,10 +42,7 @@ def summary_frame(results: Results) -> pd.DataFrame:
 
 
 def timeline_csv(record: Record, arms: Sequence[Series]) -> str:
-    """A line for each arm and step; slots are whole numbers, the clock comes last.
-
-    Written once however often it is asked for.
-    """
+    """One row per arm and step; slots are integers, and the clock is the last column. Cached."""
     known = record.memo.get("timeline.csv")
     if not isinstance(known, str):
         rows = (
@@ -89,13 +86,13 @@ def to_csv(frame: pd.DataFrame) -> str:
     """Text of a CSV file, without a byte order mark."""
     import pandas as pd  # late, as below
 
-    rows = frame.itertuples(index=False, name=None)  # one after another: a log may be long
+    rows = frame.itertuples(index=False, name=None)  # lazily: a log may be long
     known = ([None if cell is pd.NA or cell != cell else cell for cell in row] for row in rows)
     return csv_text(list(frame.columns), known)
 
 
 def wall_clock(started: RunStarted, t_ns: int) -> datetime:
-    """The wall clock of the run's place at a monotonic moment."""
+    """Local wall clock of the run at a monotonic time in ns."""
     zone = timezone(timedelta(seconds=started.utc_offset_s))
     micros = (started.wall_ns + t_ns - started.t_ns) // 1000
     return datetime.fromtimestamp(0, zone) + timedelta(microseconds=micros)
@@ -118,13 +115,15 @@ def _summary(results: Results, arm: ArmResult) -> dict[str, Any]:
 
 
 def _memory(arm: ArmResult) -> dict[str, Any]:
-    """Reconciliation, parts of the process and how the arm was watched."""
-    found, watch = arm.reconciliation, arm.watch
-    parts = {part.part: part.bytes for part in found.parts} if found else {}
+    """Reconciliation, parts of the process, and utilisation."""
+    reconciliation, watch = arm.reconciliation, arm.watch
+    parts = {part.part: part.bytes for part in reconciliation.parts} if reconciliation else {}
     return {
-        "kv_formula_bytes": found.expected_bytes if found else None,
-        "kv_channels_agree": found.agree if found else None,
-        "kv_channels_judged": sum(r.agrees is not None for r in found.rows) if found else None,
+        "kv_formula_bytes": reconciliation.expected_bytes if reconciliation else None,
+        "kv_channels_agree": reconciliation.agree if reconciliation else None,
+        "kv_channels_judged": sum(r.agrees is not None for r in reconciliation.rows)
+        if reconciliation
+        else None,
         "process_peak_loading_bytes": arm.process_peak_loading,
         "process_peak_channel": arm.process_peak_channel,
         **{f"process_{part}_bytes": parts.get(part) for part in get_args(PartName)},
@@ -134,9 +133,13 @@ def _memory(arm: ArmResult) -> dict[str, Any]:
 
 
 def _reasons(arm: ArmResult) -> str | None:
-    """``column=key of the reason`` for empty cells of the row, one after another."""
-    watch, found = arm.watch, arm.reconciliation
-    known = [(f"process_{p.part}_bytes", p.reason) for p in found.parts] if found else []
+    """``column=key of the reason`` for the empty cells of the row."""
+    watch, reconciliation = arm.watch, arm.reconciliation
+    known = (
+        [(f"process_{p.part}_bytes", p.reason) for p in reconciliation.parts]
+        if reconciliation
+        else []
+    )
     known += [
         ("device_most_above_bytes", watch.device_reason),
         ("gpu_processes_of_others_before", watch.foreign_reason),
@@ -167,7 +170,7 @@ _WATCH_FIELDS = {
 }
 
 
-# Columns of metrics that have another name than theirs.
+# Columns of metrics with another name.
 _COLUMNS = {
     **{f"{name}_bytes": f"peak_{name}_bytes" for name in PeakBytes.model_fields},
     **{f"{name}_slots": f"peak_{name}_slots" for name in _SLOT_FIELDS},
@@ -182,7 +185,7 @@ _COLUMNS = {
     "equal_tokens": "equal_tokens_share",
     "attention_error": "attention_error_share",
 }
-# What is no metric: fields of an arm, and their columns.
+# Fields of an arm that are no metrics, and their columns.
 _FACTS = {
     "kv_dtype": "kv_dtype",
     "scale_bytes": "block_scale_bytes",
@@ -197,8 +200,8 @@ _FACTS = {
 
 
 def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    """Whole numbers stay whole beside empty cells."""
-    import pandas as pd  # late: a run begins before anything is written
+    """Create a frame that keeps integers with empty cells."""
+    import pandas as pd  # late: slow to import
 
     frame = pd.DataFrame(rows)
     for name in frame.columns:

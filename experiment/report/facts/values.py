@@ -1,4 +1,4 @@
-"""Values as the HTML report writes them, the same in both languages; unknown stays None."""
+"""Format values for reports, the same in both languages; unknown stays None."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 from experiment.analysis.experiment_results import Number, Unit
 from experiment.text import DASH, STEERING, format_bytes, format_seconds
 
-_MOST_TEXT = 300
-# Of a config or a command on a page.
-_MOST_OF_A_WORD, _MOST_LISTED = 1000, 50
+_MAX_TEXT = 300
+# Maximum lengths of a config or command on a page.
+_MAX_OF_A_WORD, _MAX_LISTED = 1000, 50
 
-# Categories of Unicode: control, format, half of a pair, private, unassigned, separators of lines.
-_UNSEEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
+# Unicode categories: control, format, surrogate, private, unassigned, separators of lines.
+_INVISIBLE = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
 
 
 def size(value: int | None) -> str | None:
@@ -26,47 +26,47 @@ def size(value: int | None) -> str | None:
 
 
 def signed_size(value: int | None) -> str | None:
-    """A change of bytes in binary units, with its sign."""
+    """A change of bytes in binary units, with sign."""
     return None if value is None else f"{'+' if value >= 0 else '−'}{format_bytes(abs(value))}"
 
 
 def count(value: float | None) -> str | None:
-    """A whole number."""
+    """An integer."""
     return None if value is None else f"{value:,.0f}"
 
 
 def percent(value: float | None) -> str | None:
-    """A share."""
+    """A share in percent."""
     return None if value is None else f"{value * 100:,.1f} %"
 
 
 def decimal(value: float | None) -> str | None:
-    """A number with two digits behind the point."""
+    """A number with two decimals."""
     return None if value is None else f"{value:,.2f}"
 
 
 def rate(value: float | None) -> str | None:
-    """Something per second."""
+    """A rate per second."""
     return None if value is None else f"{value:,.1f}"
 
 
 def seconds(value: float | None) -> str | None:
-    """A time."""
+    """A time in seconds."""
     return None if value is None else format_seconds(value)
 
 
 def written(value: Number | None, unit: Unit) -> str:
-    """A value in its unit; unknown is a dash."""
+    """A value in its unit; a dash if unknown."""
     return DASH if value is None else _WRITERS[unit](value)
 
 
 def _digits(value: float) -> int:
-    """Behind the point, so that there are three digits: as many as a mean or a rate can tell."""
+    """Decimals for three significant digits."""
     return 0 if abs(value) >= 1000 else 1 if abs(value) >= 100 else 2
 
 
 _WRITERS: Mapping[Unit, Callable[[Number], str]] = {
-    # A share below one in a hundred would be left with a single digit, or with none.
+    # Shares below 1 % need more decimals.
     "share": lambda value: f"{value * 100:,.{2 if 0 < abs(value) < 0.01 else 1}f} %",
     "bytes": format_bytes,
     "seconds": format_seconds,
@@ -77,20 +77,20 @@ _WRITERS: Mapping[Unit, Callable[[Number], str]] = {
 
 
 def fixed(value: float | None, digits: int, unit: str = "") -> str | None:
-    """A number with so many digits behind the point, and its unit."""
+    """A number with ``digits`` decimals, and its unit."""
     return None if value is None else f"{value:,.{digits}f}{unit}"
 
 
 def ranged(
-    found: Iterable[float | None], digits: int, unit: str = "", times: int = 1
+    values: Iterable[float | None], digits: int, unit: str = "", times: int = 1
 ) -> str | None:
-    """The median of what is known, with the smallest and the largest where there are several.
+    """Median of the known values, with minimum and maximum if there are several.
 
     Args:
-        unit: stands behind the median.
-        times: what the values are multiplied by, 100 for shares in percent.
+        unit: suffix of the median.
+        times: factor of the values, 100 for shares in percent.
     """
-    known = [value * times for value in found if value is not None]
+    known = [value * times for value in values if value is not None]
     if not known:
         return None
     middle, low, high = (f"{f(known):,.{digits}f}" for f in (median, min, max))
@@ -98,47 +98,47 @@ def ranged(
 
 
 def setting(value: Any) -> str:
-    """A value of a config or of a machine; unknown is a dash."""
+    """A setting or a property of a machine; a dash if unknown."""
     if value is None:
         return DASH
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return excerpt(text, _MOST_TEXT)
+    return excerpt(text, _MAX_TEXT)
 
 
 def whole(value: float) -> float:
-    """A whole number as one, as sentences write it: 2048.0 is 2048."""
+    """Convert integral floats to integers: 2048.0 is 2048."""
     return int(value) if float(value).is_integer() else value
 
 
 def excerpt(text: str, limit: int) -> str:
-    """The beginning of a text, on one line."""
+    """Beginning of a text on one line."""
     line = text[: limit + 1].replace("\n", "↵")
     return line[:limit] + "…" if len(line) > limit else line
 
 
 def shortened(value: Any) -> Any:
-    """The same as far as a page has room: texts and lists that are cut end in "…"."""
+    """Shorten long texts and lists for a page; they end in "…"."""
     if isinstance(value, str):
-        return value if len(value) <= _MOST_OF_A_WORD else value[:_MOST_OF_A_WORD] + "…"
+        return value if len(value) <= _MAX_OF_A_WORD else value[:_MAX_OF_A_WORD] + "…"
     if isinstance(value, Mapping):
         return {shortened(name): shortened(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        more = ["…"] if len(value) > _MOST_LISTED else []
-        return [*map(shortened, value[:_MOST_LISTED]), *more]
+        more = ["…"] if len(value) > _MAX_LISTED else []
+        return [*map(shortened, value[:_MAX_LISTED]), *more]
     return value
 
 
 def shell_text(words: Iterable[str]) -> str:
-    r"""A command as a person pastes it into a shell, and as it looks there.
+    r"""A command to be pasted into a shell.
 
-    A word with signs that cannot be seen, or that turn the text around them, has these by their
-    numbers, in quotes of the form that bash and zsh read (``$'\u202e'``).
+    Invisible signs, and signs that change the direction of text, are written as escapes of bash and
+    zsh (``$'\u202e'``).
     """
     return " ".join(map(_shell_word, words))
 
 
 def _shell_word(word: str) -> str:
-    if not unseen([word]):
+    if not has_invisible([word]):
         return shlex.quote(word)
     return "$'" + "".join(map(_shell_sign, word)) + "'"
 
@@ -147,24 +147,24 @@ def _shell_sign(sign: str) -> str:
     code = ord(sign)
     if sign in "\\'":
         return "\\" + sign
-    if not _unseen(sign):
+    if not _is_invisible(sign):
         return sign
-    if 0xDC80 <= code <= 0xDCFF:  # how Python holds a byte that is no UTF-8
+    if 0xDC80 <= code <= 0xDCFF:  # Python's representation of a byte that is no UTF-8
         return f"\\x{code - 0xDC00:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def unseen(words: Iterable[str]) -> bool:
-    """Whether :func:`shell_text` writes a sign of these words by its number."""
-    return any(map(_unseen, "".join(words)))
+def has_invisible(words: Iterable[str]) -> bool:
+    """Whether :func:`shell_text` escapes a sign of these words."""
+    return any(map(_is_invisible, "".join(words)))
 
 
-def _unseen(sign: str) -> bool:
-    """Control and format signs, and code points that stand for no sign; a line break is seen."""
-    return sign != "\n" and unicodedata.category(sign) in _UNSEEN
+def _is_invisible(sign: str) -> bool:
+    """Whether a sign is invisible: control, format or unassigned, except a line break."""
+    return sign != "\n" and unicodedata.category(sign) in _INVISIBLE
 
 
 def config_text(config: Mapping[str, Any]) -> str:
-    """A config as JSON, cut as :func:`shortened` does; any text in it stands on its line."""
+    """A config as JSON, shortened by :func:`shortened`, with each text on one line."""
     text = json.dumps(shortened(config), ensure_ascii=False, indent=2)
     return STEERING.sub(lambda sign: f"\\u{ord(sign[0]):04x}", text)

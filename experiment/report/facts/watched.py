@@ -1,4 +1,4 @@
-"""How an arm was watched, as figures for a table: one writer for console and page."""
+"""Utilisation and cost of sampling as figures of a table, for console and page."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from experiment.text.messages import Message, message
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
-    """A value, or None and the reason; ``is_key``: it is a key of the catalogues."""
+class WatchedFigure:
+    """A value, or None with a reason; ``is_key``: the value is a message key."""
 
     value: str | None
     note: Message | None = None
@@ -21,45 +21,47 @@ class Figure:
     is_key: bool = False
 
 
-def watched_figure(name: str, arm: ArmResult) -> Figure:
-    """The figure of a row of :data:`WATCHED`."""
+def watched_figure(name: str, arm: ArmResult) -> WatchedFigure:
+    """Figure of a row of :data:`WATCHED`."""
     return _WRITERS[name](arm)
 
 
-def _process(arm: ArmResult) -> Figure:
+def _process(arm: ArmResult) -> WatchedFigure:
     channel = arm.process_variation_channel
-    return Figure(percent(arm.process_variation), _channel(channel))
+    return WatchedFigure(percent(arm.process_variation), _channel(channel))
 
 
-def _settled(arm: ArmResult) -> Figure:
+def _settled(arm: ArmResult) -> WatchedFigure:
     watch = arm.watch
     if watch.settled is None:
-        return Figure(None)
+        return WatchedFigure(None)
     key = "watch.yes" if watch.settled else "watch.no"
     waited = message("watch.waited", seconds=watch.waited_s)
-    return Figure(key, waited, is_key=True)
+    return WatchedFigure(key, waited, is_key=True)
 
 
-def _sampler(arm: ArmResult) -> Figure:
+def _sampler(arm: ArmResult) -> WatchedFigure:
     share = arm.watch.sampler_share
     if share is None:
-        return Figure(None, reason=message("memory.no_cost"))
+        return WatchedFigure(None, reason=message("memory.no_cost"))
     key = "watch.within" if share < COST_LIMIT else "watch.beyond"
-    return Figure(percent(share), message(key, limit=COST_LIMIT, cores=_cores(arm)))
+    return WatchedFigure(percent(share), message(key, limit=COST_LIMIT, cores=_cores(arm)))
 
 
-def _foreign(arm: ArmResult) -> Figure:
+def _foreign(arm: ArmResult) -> WatchedFigure:
     watch = arm.watch
     if watch.foreign_before is None or watch.foreign_after is None:
-        return Figure(None, reason=watch.foreign_reason)
-    return Figure(f"{watch.foreign_before:,} → {watch.foreign_after:,}")
+        return WatchedFigure(None, reason=watch.foreign_reason)
+    return WatchedFigure(f"{watch.foreign_before:,} → {watch.foreign_after:,}")
 
 
-def _device(write: Callable[[int | None], str | None], name: str) -> Callable[[ArmResult], Figure]:
-    def figure(arm: ArmResult) -> Figure:
+def _device(
+    write: Callable[[int | None], str | None], name: str
+) -> Callable[[ArmResult], WatchedFigure]:
+    def figure(arm: ArmResult) -> WatchedFigure:
         watch: Watch = arm.watch
         written = write(getattr(watch, name))
-        return Figure(written, _channel(watch.device_channel), watch.device_reason)
+        return WatchedFigure(written, _channel(watch.device_channel), watch.device_reason)
 
     return figure
 
@@ -72,24 +74,26 @@ def _channel(name: str | None) -> Message | None:
     return message(f"channel.{name}") if name else None
 
 
-_WRITERS: dict[str, Callable[[ArmResult], Figure]] = {
-    "reserved_variation": lambda arm: Figure(percent(arm.reserved_variation)),
-    "allocated_variation": lambda arm: Figure(percent(arm.allocated_variation)),
+_WRITERS: dict[str, Callable[[ArmResult], WatchedFigure]] = {
+    "reserved_variation": lambda arm: WatchedFigure(percent(arm.reserved_variation)),
+    "allocated_variation": lambda arm: WatchedFigure(percent(arm.allocated_variation)),
     "process_variation": _process,
     "settled": _settled,
     "baseline": _device(size, "baseline_bytes"),
     "device_delta": _device(signed_size, "device_delta_bytes"),
     "foreign": _foreign,
-    "cpu_cores": lambda arm: Figure(
+    "cpu_cores": lambda arm: WatchedFigure(
         decimal(arm.watch.cpu_cores),
         message("watch.of_cores", cores=_cores(arm)) if arm.watch.usable_cores else None,
         arm.watch.cpu_reason,
     ),
-    "others_cores": lambda arm: Figure(
+    "others_cores": lambda arm: WatchedFigure(
         decimal(arm.watch.others_cores), reason=arm.watch.others_reason
     ),
-    "gpu_share": lambda arm: Figure(percent(arm.watch.gpu_share), reason=arm.watch.gpu_reason),
-    "gpu_memory_share": lambda arm: Figure(
+    "gpu_share": lambda arm: WatchedFigure(
+        percent(arm.watch.gpu_share), reason=arm.watch.gpu_reason
+    ),
+    "gpu_memory_share": lambda arm: WatchedFigure(
         percent(arm.watch.gpu_memory_share), reason=arm.watch.gpu_reason
     ),
     "sampler_share": _sampler,

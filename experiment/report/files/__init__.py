@@ -1,1 +1,1 @@
-"""Files beside the pages: CSV, Markdown, plots."""
+"""Files other than pages: CSV, Markdown, plots."""

@@ -1,12 +1,11 @@
-"""The small JSON that benchmark actions of CI services read, one file for each direction.
+"""JSON for benchmark actions of CI services, one file per direction.
 
 [{ "name": id of the figure, "unit", "value", "range": "± half of the spread", "extra" }]
 
-The form is that of github-action-benchmark's customSmallerIsBetter and customBiggerIsBetter: names
-are unique, units are texts that it prints beside a value. Memory that is taken or handed out has no
-better direction in a comparison, since more requests at a time take more of it; who guards memory
-wants to be told when it grows, so it is among what had better be smaller. Other figures without a
-direction are in neither file; an alert on them would mean nothing.
+The format is that of github-action-benchmark's customSmallerIsBetter and customBiggerIsBetter:
+names are unique, and units are printed next to a value. Allocated and reserved memory has no better
+direction in a comparison, because more concurrent requests need more. It is included as "smaller",
+for alerts on growth. Other figures without a direction are in neither file.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ _GROWS = frozenset((
 _UNITS: dict[Unit, str] = {
     "count": "count", "mean": "mean count", "share": "share of 1", "bytes": "bytes", "seconds": "s",
 }  # fmt: skip
-_PER_SECOND = "_per_s"  # what every rate's name ends with
+_PER_SECOND = "_per_s"  # suffix of all rates
 
 
 def benchmark_json(figures: Iterable[Figure], better: Better) -> str:
-    """The known figures of one direction; the text is the same for the same figures."""
+    """JSON of the known figures of one direction; deterministic."""
     chosen = [_entry(f) for f in figures if _side(f) == better and f.value is not None]
     return json.dumps(chosen, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 

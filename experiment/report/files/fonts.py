@@ -1,14 +1,14 @@
-"""Which font can write Chinese in a plot, and what to do where none can."""
+"""Find a Chinese font for plots, or fall back to English."""
 
 from __future__ import annotations
 
 import contextlib
 from pathlib import Path
 
-LATIN = "DejaVu Sans"  # comes with matplotlib
+LATIN = "DejaVu Sans"  # included in matplotlib
 CHINESE = (
     "Noto Sans CJK SC",
-    "Noto Sans CJK JP",  # the same collection under the name of its first face
+    "Noto Sans CJK JP",  # the collection by the name of its first face
     "Source Han Sans SC",
     "Source Han Sans CN",
     "Noto Sans SC",
@@ -22,7 +22,7 @@ CHINESE = (
     "Droid Sans Fallback",
     "Arial Unicode MS",
 )
-# Beginnings of the files that hold them, in lower case and without separators.
+# Prefixes of their files, in lower case and without separators.
 _FILES = (
     "notosanscjk", "notosanssc", "sourcehansans", "pingfang", "hiraginosansgb", "msyh", "wqy",
     "simhei", "stheiti", "droidsansfallback", "arialunicode",
@@ -30,17 +30,17 @@ _FILES = (
 
 
 def chinese_font() -> str | None:
-    """The first installed font that writes simplified Chinese."""
-    found = _known()
-    if found is None:
-        # matplotlib keeps its list of fonts in a cache that does not see later installations.
-        _look_again()
-        found = _known()
-    return found
+    """The first installed font with simplified Chinese; None if there is none."""
+    font = _known()
+    if font is None:
+        # matplotlib's cached list of fonts lacks later installations.
+        _refresh_fonts()
+        font = _known()
+    return font
 
 
 def plot_language(lang: str) -> tuple[str, list[str], bool]:
-    """Language of a plot, its fonts, and whether it had to fall back to English."""
+    """Language of a plot, its fonts, and whether English is a fallback."""
     if lang != "zh":
         return lang, [LATIN], False
     font = chinese_font()
@@ -56,11 +56,11 @@ def _known() -> str | None:
     return next((name for name in CHINESE if name in installed), None)
 
 
-def _look_again() -> None:
+def _refresh_fonts() -> None:
     from matplotlib import font_manager
 
     for path in font_manager.findSystemFonts():
         name = Path(path).stem.lower().replace("-", "").replace("_", "").replace(" ", "")
         if name.startswith(_FILES):
-            with contextlib.suppress(OSError, RuntimeError):  # a damaged file is no font
+            with contextlib.suppress(OSError, RuntimeError):  # a damaged file
                 font_manager.fontManager.addfont(path)

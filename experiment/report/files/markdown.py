@@ -1,4 +1,4 @@
-"""A short summary of a run in Markdown, for the page of a CI job."""
+"""Short summary of a run in Markdown, for a CI job."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from experiment.text.messages import Message
 
 
 def markdown(results: Results, lang: str) -> str:
-    """Verdict, table of the arms, tokens and notes, in one language; under 50 kB."""
+    """Verdict, table of arms, tokens and notes in one language; under 50 kB."""
     t = Translator(lang)
-    found = results.experiment
+    experiment = results.experiment
     parts = [
         f"## PagedKV Lab\n\n**{_text(t, results.headline)}**",
         "" if results.status == "complete" else plain(t("report.status." + results.status)),
-        *(experiment_markdown(t, found) if found else []),
-        _focus(t, found) if found else "",
+        *(experiment_markdown(t, experiment) if experiment else []),
+        _focus(t, experiment) if experiment else "",
         _table(t, results),
         _tokens(t, results),
         items(t.message(note) for note in results.notes),
@@ -35,9 +35,9 @@ def markdown(results: Results, lang: str) -> str:
     return within("\n\n".join(part for part in parts if part) + "\n")
 
 
-def _focus(t: Translator, found: ExperimentResult) -> str:
-    """Of which cell the table of the arms is."""
-    said = focus_message(found)
+def _focus(t: Translator, experiment: ExperimentResult) -> str:
+    """The cell of the table of arms."""
+    said = focus_message(experiment)
     return "" if said is None else _text(t, said)
 
 

@@ -1,7 +1,7 @@
-"""Markdown: text that makes no markup, tables, lists, and the two places that they are put into.
+"""Write Markdown: escaped text, tables, lists, CI summaries, and marked regions of pages.
 
-A CI job's summary (``GITHUB_STEP_SUMMARY``) is added to; in a page the region between two marks is
-written anew, and the rest of it is left alone.
+A CI job's summary (``GITHUB_STEP_SUMMARY``) is appended to. In a page only the region between two
+marks is replaced.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ from experiment.record.log import write_atomic
 from experiment.text import readable
 from experiment.text.errors import user_error
 
-MOST_BYTES = 50_000
-# A step's file may be of many runs; GitHub shows none of it where it is longer than this.
-MOST_OF_A_STEP = 2**20
+MAX_BYTES = 50_000
+# GitHub's limit for the summary of a step, which may contain many runs.
+MAX_OF_A_STEP = 2**20
 _CUT = "\n…\n"
 _VARIABLE = "GITHUB_STEP_SUMMARY"
 _ESCAPED = str.maketrans(
     {sign: "\\" + sign for sign in "\\`*_[]|#~"} | {sign: f"&#{ord(sign)};" for sign in "<>&\u200b"}
 )
-# GitHub links addresses, @names and #numbers, unless a zero-width space divides them.
+# A zero-width space prevents GitHub from linking addresses, @names and #numbers.
 _LINKED = re.compile(r"(?<=[@#])(?=\w)|(?<=:)(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
 
 
 def plain(text: str) -> str:
-    """Text as Markdown shows it: foreign text makes no markup, link or mention, breaks no table."""
+    """Escape text for Markdown: no markup, links, mentions or table cells."""
     line = " ".join(readable(text).split())
     return _LINKED.sub("\u200b", line).translate(_ESCAPED)
 
 
 def within(text: str) -> str:
-    """Cut at the end of a line where it would become too long for :data:`MOST_BYTES`."""
+    """Cut at the end of a line, to at most :data:`MAX_BYTES`."""
     data = text.encode()
-    if len(data) < MOST_BYTES:
+    if len(data) < MAX_BYTES:
         return text
-    kept = data[: MOST_BYTES - 10].decode(errors="ignore")
+    kept = data[: MAX_BYTES - 10].decode(errors="ignore")
     return kept[: kept.rfind("\n") + 1] + _CUT
 
 
 def table(rows: Iterable[Sequence[str]], left: Iterable[int] | None = None) -> str:
-    """A table whose first row is its head; columns that are not in ``left`` hold numbers."""
+    """A table with the first row as head; columns not in ``left`` are right-aligned."""
     head, *others = [[plain(cell) for cell in row] for row in rows]
     ahead = range(len(head)) if left is None else tuple(left)
     rule = ["---" if place in ahead else "---:" for place in range(len(head))]
@@ -59,14 +59,14 @@ def items(lines: Iterable[str]) -> str:
 
 
 def put_between(path: Path, name: str, make: Callable[[str], str], is_new: bool = False) -> None:
-    """Write the region of a page between the marks ``NAME: begin`` and ``NAME: end``.
+    """Replace the region of a page between the marks ``NAME: begin`` and ``NAME: end``.
 
     Args:
-        make: the new text from the old one.
-        is_new: a page that is not there is made.
+        make: returns the new text for the old one.
+        is_new: create a missing page.
 
     Raises:
-        UserError: the page has no such marks, or cannot be read or written.
+        UserError: the page lacks the marks, or cannot be read or written.
     """
     begin, end = marks(name)
     page = f"{begin}\n{end}\n" if is_new and not path.exists() else _page(path)
@@ -79,12 +79,12 @@ def put_between(path: Path, name: str, make: Callable[[str], str], is_new: bool 
 
 
 def marks(name: str) -> tuple[str, str]:
-    """Where a region begins and ends."""
+    """Begin and end marks of a region."""
     return f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
 
 
 def _page(path: Path) -> str:
-    if not path.is_file():  # a pipe would be waited for without end
+    if not path.is_file():  # reading a pipe may block
         raise user_error("error.file_unreadable", path=str(path))
     try:
         return read_bounded(path, MAX_CONFIG_BYTES).decode("utf-8")
@@ -93,10 +93,9 @@ def _page(path: Path) -> str:
 
 
 def write_step_summary(text: str) -> Path | None:
-    """Append a summary where a CI job asks for one; None where it does not.
+    """Append a summary for a CI job; return its path, or None outside of CI.
 
-    What would make the file of the step too long for the job's page is left out, with a sign: the
-    summaries that are there stay, and each run's report has its own.
+    Text beyond the limit of the step's summary is omitted, with a mark.
 
     Raises:
         OSError: the file cannot be written.
@@ -106,7 +105,7 @@ def write_step_summary(text: str) -> Path | None:
         return None
     path = Path(place)
     with path.open("a", encoding="utf-8") as file:
-        free = MOST_OF_A_STEP - len(_CUT.encode()) - path.stat().st_size
+        free = MAX_OF_A_STEP - len(_CUT.encode()) - path.stat().st_size
         if len(text.encode()) + 1 <= free:
             file.write(text + "\n")
         elif free >= 0:
@@ -115,7 +114,7 @@ def write_step_summary(text: str) -> Path | None:
 
 
 def summarise_job(text: str) -> None:
-    """The same for a command that has nothing else to lose.
+    """As :func:`write_step_summary`, with a user error.
 
     Raises:
         UserError: the job's file cannot be written.

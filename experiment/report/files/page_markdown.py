@@ -1,4 +1,4 @@
-"""Tables in a page of the documentation: speeds of a benchmark, GPUs that ``gpucheck`` has seen."""
+"""Tables of a documentation page: speeds of a benchmark, GPUs checked by ``gpucheck``."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _HEADS = (
 
 
 def write_bench(path: Path, data: BenchData) -> None:
-    """Put the tables of speed into a page, in English as it is; one that is not there is made.
+    """Write the tables of speed into a page, in English; a missing page is created.
 
     Raises:
-        UserError: the page has no marks, or cannot be read or written.
+        UserError: the page lacks the marks, or cannot be read or written.
     """
     t = Translator("en")
     parts = [items(facts(t, data)), *map(cells_markdown, speed_tables(t, data))]
@@ -33,10 +33,10 @@ def write_bench(path: Path, data: BenchData) -> None:
 
 
 def write_gpus(path: Path, data: GpuCheck) -> None:
-    """Add the GPU of a check to the table of a page, in place of an earlier row of the same GPU.
+    """Add the GPU of a check to the table of a page, or replace its row.
 
     Raises:
-        UserError: the check saw no GPU; the page lacks the marks, or cannot be read or written.
+        UserError: the check has no GPU; the page lacks the marks, or cannot be read or written.
     """
     row = gpu_row(data)
     if row is None:
@@ -45,7 +45,7 @@ def write_gpus(path: Path, data: GpuCheck) -> None:
 
 
 def gpus_markdown(rows: list[str]) -> str:
-    """The table; a later row replaces an earlier one of the same GPU."""
+    """The table; the last row of each GPU is used."""
     if not rows:
         return NONE_YET
     by_name = {row.split("|")[1]: row for row in rows}
@@ -53,7 +53,7 @@ def gpus_markdown(rows: list[str]) -> str:
 
 
 def gpu_row(data: GpuCheck) -> str | None:
-    """The row of a check, in English as the page is; None where it saw no GPU."""
+    """Row of a check, in English; None without a GPU."""
     gpu = data.environment.gpu if data.environment else None
     if gpu is None or data.environment is None:
         return None
@@ -65,5 +65,5 @@ def gpu_row(data: GpuCheck) -> str | None:
 
 
 def _rows(region: str) -> list[str]:
-    """Rows of the table that is there; the first two lines of it are heads."""
+    """Rows of the existing table, without its two lines of heads."""
     return [line for line in region.splitlines() if line.startswith("| ")][1:]

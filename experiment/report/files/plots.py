@@ -1,4 +1,4 @@
-"""The same figures as files, drawn with matplotlib in the language of the run."""
+"""Charts of a run as image files, drawn by matplotlib in the language of the run."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from kvsim.accounting.slots import ALLOCATED_STATES, OTHER_STATES, SlotState
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, which people with any colour vision can tell apart, and hatches for
-# print without colour.
+# Okabe and Ito's colours, distinguishable with any colour vision, and hatches for grey print.
 PAINT: dict[str, tuple[str, str]] = {
     SlotState.LIVE: ("#0072B2", ""),
     SlotState.PADDING: ("#CC79A7", ".."),
@@ -52,15 +51,15 @@ _STYLE: dict[str, Any] = {
     "ytick.color": _INK,
     "legend.frameon": False,
 }
-_MOST_ROWS = 1000
-# Formats, and what is left out of each: the same run gives the same file.
+_MAX_ROWS = 1000
+# Formats, and metadata to omit, so that files are reproducible.
 _SUFFIXES = {"svg": ("Date", "Creator"), "png": ("Software",)}
-_MOST_MOMENTS = 24
+_MAX_MOMENTS = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Pen:
-    """How a plot writes: its language, its fonts, and whether it is not the language asked for."""
+    """Language and fonts of a plot; ``fallback``: not the requested language."""
 
     t: Translator
     fonts: list[str]
@@ -70,7 +69,7 @@ class Pen:
 def draw_plots(
     series: Callable[[], Sequence[Series]], results: Results, lang: str
 ) -> Iterator[tuple[str, Callable[[], bytes]]]:
-    """Name of each file and the function that draws it; ``series`` is only called to draw."""
+    """Name of each file and the function that draws it, which may call ``series``."""
     for name, draw in (
         ("slots-over-time", lambda pen: _over_time(pen, series())),
         ("slots-at-peak", lambda pen: _at_peak(pen, results.arms)),
@@ -85,11 +84,11 @@ def _of(files: Callable[[], dict[str, bytes]], suffix: str) -> bytes:
 
 
 def _render(draw: Callable[[Pen], Figure], lang: str) -> dict[str, bytes]:
-    """A figure, drawn once, in each format."""
-    import matplotlib as mpl  # half a second that nobody need wait for before a run begins
+    """Draw a figure once; return it in each format."""
+    import matplotlib as mpl  # late: slow to import
 
     language, fonts, fallback = plot_language(lang)
-    # Few Chinese fonts have a bold face, and a title with two weights in it looks wrong.
+    # Few Chinese fonts have a bold face, and a title should not mix weights.
     weight = "bold" if len(fonts) == 1 else "normal"
     weights = {"axes.titleweight": weight, "figure.titleweight": weight}
     with mpl.rc_context({**_STYLE, **weights, "font.family": fonts}):
@@ -97,13 +96,13 @@ def _render(draw: Callable[[Pen], Figure], lang: str) -> dict[str, bytes]:
         if fallback:
             note = Translator("en")("plot.no_chinese_font")
             figure.text(0.99, 0.005, note, ha="right", va="bottom", fontsize=7.5)
-        found = {}
+        images = {}
         for suffix, blank in _SUFFIXES.items():
             out = io.BytesIO()
             figure.savefig(out, format=suffix, dpi=160, metadata=dict.fromkeys(blank))
-            found[suffix] = out.getvalue()
-        found["svg"] = readable(found["svg"].decode()).encode()
-        return found
+            images[suffix] = out.getvalue()
+        images["svg"] = readable(images["svg"].decode()).encode()
+        return images
 
 
 def _over_time(pen: Pen, series: Sequence[Series]) -> Figure:
@@ -115,7 +114,7 @@ def _over_time(pen: Pen, series: Sequence[Series]) -> Figure:
         axes[0].text(0.5, 0.5, pen.t("plot.nothing"), ha="center", transform=axes[0].transAxes)
     top = max((row.reserved for one in series for row in one.rows), default=1)
     for axis, one in zip(axes, series, strict=False):
-        _panel(pen, axis, one.thinned(_MOST_ROWS), top)
+        _panel(pen, axis, one.thinned(_MAX_ROWS), top)
     marked = any(one.marks for one in series)
     axes[-1].set_xlabel(pen.t("plot.time.axis" if marked else "chart.life.axis"))
     if series:
@@ -153,7 +152,7 @@ def _panel(pen: Pen, axis: Any, one: Series, top: float) -> None:
         one.edges, reserved, where="post", color=_INK, linewidth=1.2, linestyle=(0, (4, 2)),
         label=t("term.reserved.name"),
     )  # fmt: skip
-    for mark in one.marks[:_MOST_MOMENTS]:
+    for mark in one.marks[:_MAX_MOMENTS]:
         axis.axvline(mark.seconds, color="#8a8d92", linewidth=0.5, linestyle=":")
     axis.set_title(arm_name(t, one.arm))
     axis.set_ylim(0, top * 1.06)
@@ -163,7 +162,7 @@ def _panel(pen: Pen, axis: Any, one: Series, top: float) -> None:
 
 
 def _bytes_axis(axis: Any, slot_bytes: float, vertical: bool) -> None:
-    """The same ticks once more, in bytes, on the other side."""
+    """Add ticks in bytes on the other side."""
     side = axis.secondary_yaxis("right") if vertical else axis.secondary_xaxis("top")
     ticks = axis.get_yticks() if vertical else axis.get_xticks()
     side.set_ticks(ticks, [format_bytes(tick * slot_bytes) for tick in ticks])
@@ -211,7 +210,7 @@ def _largest(arms: Sequence[ArmResult], state: SlotState) -> float:
 
 
 def _brackets(t: Translator, axis: Any, arms: Sequence[ArmResult]) -> None:
-    """A thick line under each bar: how much of it is allocated."""
+    """Mark the allocated part of each bar by a thick line."""
     for index, arm in enumerate(arms):
         if arm.peak and arm.peak.allocated:
             axis.plot(

@@ -1,33 +1,33 @@
-"""Tables in Markdown for the page of a CI job: claims, the paper's check, the limits of a gate."""
+"""Markdown tables for a CI job: claims, the paper's check, limits of a gate."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiment.compare.gate import Judged
+from experiment.compare.gate import GateResult
 from experiment.report.facts.bench_tables import Cells
 from experiment.report.facts.compare import GATE_COLUMNS, gate_headline, limit_cells
 from experiment.report.files.markup import items, plain, summarise_job, table, within
-from experiment.report.pages.tables import Told
+from experiment.report.pages.tables import PageText
 from experiment.text import Translator
 
 
-def summarise(told: Told) -> None:
-    """Append it where a CI job asks for a summary.
+def summarise(text: PageText) -> None:
+    """Append a page's texts to the summary of a CI job, if any.
 
     Raises:
         UserError: the job's file cannot be written.
     """
-    summarise_job(tables_markdown(told))
+    summarise_job(tables_markdown(text))
 
 
-def tables_markdown(told: Told) -> str:
-    """Headline, facts, each table and the lists, in the language of what is told; under 50 kB."""
+def tables_markdown(text: PageText) -> str:
+    """Headline, facts, each table and the lists, in the language of what is text; under 50 kB."""
     parts = [
-        f"## {plain(told.kicker)}\n\n**{plain(told.headline)}**",
-        items(told.facts),
-        *map(cells_markdown, told.tables),
-        *(f"**{plain(name)}**\n\n{items(lines)}" for name, lines in told.lists.items()),
+        f"## {plain(text.kicker)}\n\n**{plain(text.headline)}**",
+        items(text.facts),
+        *map(cells_markdown, text.tables),
+        *(f"**{plain(name)}**\n\n{items(lines)}" for name, lines in text.lists.items()),
     ]
     return within("\n\n".join(part for part in parts if part) + "\n")
 
@@ -38,8 +38,8 @@ def cells_markdown(cells: Cells) -> str:
     return f"**{plain(cells.title)}**\n\n{table([cells.header, *cells.rows], cells.left)}{notes}"
 
 
-def gate_markdown(t: Translator, judged: Sequence[Judged]) -> str:
-    """Each limit with what was found and its verdict; broken ones first."""
+def gate_markdown(t: Translator, judged: Sequence[GateResult]) -> str:
+    """Each limit with its figure and verdict; failed ones first."""
     rows = [[t(f"compare.gate.column_{name}") for name in GATE_COLUMNS]]
     rows += [limit_cells(t, one) for one in sorted(judged, key=lambda one: one.verdict == "passed")]
     text = t.message(gate_headline(judged))

@@ -1,9 +1,8 @@
-"""Writes every file of a report into its directory, each whole or not at all.
+"""Write the files of a report into its directory, each atomically.
 
     summary.csv  experiment.csv  timeline.csv  readings.csv  report.html  plots/*.svg  plots/*.png
 
-One file that cannot be made does not take the others with it: all are tried, and what went wrong
-is raised together at the end.
+All files are tried; errors are raised together at the end.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def write_files(directory: Path, reports: Reports) -> list[Path]:
     """Write the files of a report and return their paths.
 
     Raises:
-        FilesError: some could not be made or written; the rest was.
+        FilesError: some files could not be created or written.
     """
     written: list[Path] = []
     failures: list[tuple[str, Exception]] = []
@@ -54,10 +53,10 @@ def write_files(directory: Path, reports: Reports) -> list[Path]:
 
 
 def write_listed(directory: Path, reports: Reports, lang: str) -> list[Path]:
-    """Write the files of a report, and the index beside their directory; paths of all of them.
+    """Write the files of a report, and the index next to their directory; return all paths.
 
     Raises:
-        UserError: one cannot be written, or another process has been writing there for a minute.
+        UserError: a file cannot be written, or another process has the lock for a minute.
     """
     with writing(directory, ExitCode.UNWRITABLE):
         directory.mkdir(parents=True, exist_ok=True)
@@ -68,14 +67,14 @@ def write_listed(directory: Path, reports: Reports, lang: str) -> list[Path]:
 
 
 def run_reports(record: Record, results: Results, lang: str) -> Reports:
-    """The files of a run in ``lang``; the HTML page holds both languages."""
-    series = cache(lambda: all_series(record))  # replays the log: once, and only when drawing
+    """Files of a run in ``lang``; the HTML page has both languages."""
+    series = cache(lambda: all_series(record))  # replays the log, so only once and if needed
     figures = cache(lambda: figures_of(results).values())
-    found = results.experiment
+    experiment = results.experiment
     return {
         "report.html": lambda: report_html(record, results, lang, series()),
         "summary.csv": lambda: to_csv(summary_frame(results)),
-        **({"experiment.csv": lambda: to_csv(experiment_frame(found))} if found else {}),
+        **({"experiment.csv": lambda: to_csv(experiment_frame(experiment))} if experiment else {}),
         **{name: partial(_benchmark, figures, better) for better, name in FILES.items()},
         "timeline.csv": lambda: timeline_csv(record, series()),
         "readings.csv": lambda: to_csv(readings_frame(record, results)),
@@ -90,6 +89,6 @@ def _benchmark(figures: Callable[[], Iterable[Figure]], better: Better) -> str:
 def _write(path: Path, content: Content) -> None:
     encoding = csv_encoding() if path.suffix == ".csv" else "utf-8"
     if isinstance(content, bytes):
-        # Latin-1 maps every byte to itself, so the one atomic writer serves pictures too.
+        # Latin-1 maps every byte to itself, so images can use the same writer.
         content, encoding = content.decode("latin-1"), "latin-1"
     write_atomic(path, content, encoding)

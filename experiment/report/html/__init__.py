@@ -1,1 +1,1 @@
-"""What pages are made of: text in both languages, SVG, charts, data within a page."""
+"""Elements of pages: SVG, charts, embedded data."""

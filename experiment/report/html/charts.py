@@ -1,4 +1,4 @@
-"""The charts of the HTML report: the peak of each arm on one axis, and slots over time."""
+"""Charts of the HTML report: the peak of each arm on one axis, and slots over time."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from experiment.text import format_bytes
 from experiment.text.messages import Message, arm_message, message
 from kvsim.accounting.slots import ALLOCATED_STATES, OTHER_STATES
 
-_MOST_ROWS = 480  # on the narrow drawing half of them, which is more than it has pixels
-_MOST_MOMENTS = 24  # more lines than that would hide what they mark
+_MAX_ROWS = 480  # half of them on the narrow drawing
+_MAX_MOMENTS = 24  # more lines would cover the chart
 
 
 @dataclass(frozen=True, slots=True)
 class Width:
-    """One of the two widths in which every chart is drawn, so that text keeps its size."""
+    """One of the two widths of every chart; text has the same size in both."""
 
     name: str
     pixels: int
@@ -45,7 +45,7 @@ class Width:
 
     @property
     def narrow(self) -> bool:
-        """For a telephone."""
+        """Whether this is the width for phones."""
         return self.name == "narrow"
 
 
@@ -54,12 +54,12 @@ NARROW = Width("narrow", 350, 74, 68)
 
 
 def both_widths(draw: Callable[[Width], Markup]) -> Markup:
-    """The drawing in both widths; the style sheet shows one of them."""
+    """Draw in both widths; the style sheet shows one of them."""
     return draw(WIDE) + draw(NARROW)
 
 
 def slots(value: float) -> str:
-    """A number of slots."""
+    """Format a number of slots."""
     return f"{value:,.0f}"
 
 
@@ -143,7 +143,7 @@ def _slot_axis(
     for place, tick in enumerate(binary_ticks(scale.top, 4)):
         parts.append(line(scale(tick), y, scale(tick), y + 4, class_="axis"))
         parts.append(text(b, scale(tick), y + 17, slots(tick), class_="t small middle num tick"))
-        # Sizes are longer than numbers of slots.
+        # Labels in bytes are longer than those in slots.
         if slot_bytes and tick and not (width.narrow and place % 2):
             size = format_bytes(tick * slot_bytes)
             parts.append(text(b, scale(tick), y + 31, size, class_="t small middle soft tick"))
@@ -154,24 +154,24 @@ def _slot_axis(
 def time_chart(
     b: Bilingual, series: Sequence[Series], prefill: Mapping[str, Sequence[bool]], by_step: bool
 ) -> Markup:
-    """Slots over time, a panel an arm, both axes shared.
+    """Slots over time, with a panel per arm and shared axes.
 
-    ``prefill``: of each arm and step, whether it computed some of a prompt; it is shaded.
+    ``prefill``: for each arm and step, whether it computed prompt tokens; such steps are shaded.
     """
     chosen = [s.by_step() if by_step else s for s in series]
     shaded = {s.arm: _spans(s, prefill.get(s.arm, ())) for s in chosen}
 
     def draw(width: Width) -> Markup:
-        most = _MOST_ROWS // 2 if width.narrow else _MOST_ROWS
+        most = _MAX_ROWS // 2 if width.narrow else _MAX_ROWS
         return _time_chart(b, [s.thinned(most) for s in chosen], shaded, by_step, width)
 
     return both_widths(draw)
 
 
 def thinned(series: Sequence[Series]) -> int | None:
-    """The most steps of an arm, where they are too many to be drawn one by one."""
+    """Maximum steps of an arm if too many to be drawn individually; otherwise None."""
     most = max((len(one.rows) for one in series), default=0)
-    return most if most > _MOST_ROWS else None
+    return most if most > _MAX_ROWS else None
 
 
 _PANEL = 112
@@ -182,7 +182,7 @@ Spans = list[tuple[float, float]]
 
 
 def _spans(one: Series, chosen: Sequence[bool]) -> Spans:
-    """From edge to edge of the chosen steps, neighbours in one piece."""
+    """Intervals of the chosen steps, with neighbours merged."""
     spans: Spans = []
     for (start, end), wanted in zip(pairwise(one.edges), chosen, strict=False):
         if wanted and spans and spans[-1][1] == start:
@@ -208,7 +208,7 @@ def _time_chart(
         parts += _panel(b, one, shaded[one.arm], (x, scale), width)
         y += _PANEL + _GAP
     bottom = y - _GAP + 18
-    # Without readings, time begins with the first step, as on the time line of requests.
+    # Without readings, time begins with the first step, as in the timeline of requests.
     marked = any(one.marks for one in series)
     parts += _time_axis(b, x, bottom, "steps" if by_step else "time" if marked else "life")
     unit = "steps" if by_step else "time"
@@ -233,13 +233,13 @@ def _panel(
     live = _steps(one, lambda row: row.live)
     allocated = _steps(one, lambda row: row.allocated)
     reserved = _steps(one, lambda row: row.reserved)
-    # What is live is painted over what is allocated: the rest that is seen is wasted.
+    # Live is painted over allocated, so that the visible rest is wasted.
     parts.append(_area(allocated, (x, y), "wasted"))
     parts.append(_area(live, (x, y), "live"))
     parts.append(_shade(shaded, (x, y)))
     parts.append(_trace(allocated, (x, y), "trace allocated"))
     parts.append(_trace(reserved, (x, y), "trace reserved"))
-    few = len(one.marks) <= _MOST_MOMENTS
+    few = len(one.marks) <= _MAX_MOMENTS
     parts += [_mark(mark.stage, x(mark.seconds), y.start, few) for mark in one.marks]
     return parts
 
@@ -248,7 +248,7 @@ Points = list[tuple[float, float]]
 
 
 def _steps(one: Series, value: Callable[[StepRow], float]) -> Points:
-    """Corners of a staircase; runs of equal values are one piece."""
+    """Corners of a step curve; equal values are merged."""
     points: Points = []
     for (start, end), row in zip(pairwise(one.edges), one.rows, strict=True):
         height = value(row)
@@ -260,14 +260,14 @@ def _steps(one: Series, value: Callable[[StepRow], float]) -> Points:
 
 
 def _area(upper: Points, scales: tuple[Scale, Scale], paint: str) -> Markup:
-    """From the axis up to the points."""
+    """The area between axis and points."""
     x, y = scales
     outline = [(upper[0][0], 0.0), *upper, (upper[-1][0], 0.0)]
     return path([(x(px), y(py)) for px, py in outline], closed=True, fill=fill(paint))
 
 
 def _shade(spans: Spans, scales: tuple[Scale, Scale]) -> Markup:
-    """The whole height of a panel for these spans, each at least a pixel wide, as one path."""
+    """Shade intervals over the height of a panel, each at least a pixel wide, as one path."""
     x, y = scales
     pieces: Spans = []
     for start, end in spans:
@@ -301,7 +301,7 @@ def _mark(stage: str, x: float, y: float, with_line: bool) -> Markup:
 
 
 def mark_swatch(stage: str) -> Markup:
-    """The sign of a stage, for the legend."""
+    """Mark of a stage, for the legend."""
     shape = tag("path", d=_MARKS[stage], class_=f"mark-{stage}", transform="translate(11 3.5)")
     return tag("svg", shape, viewBox="0 0 22 14", class_="swatch", aria_hidden="true")
 
@@ -321,7 +321,7 @@ Bar = tuple[Message, float | None, str | Message | Keyed]
 
 
 def small_bars(b: Bilingual, claim: str, rows: Sequence[Bar], paint: str) -> Markup:
-    """A few bars with their values: label, length, text of the value. Unknown has no bar."""
+    """Bars with labels and values; no bar if unknown."""
     top = max((value for _, value, _ in rows if value), default=1.0) or 1.0
     scale = Scale(top, 0, 236)
     parts: list[Markup] = []

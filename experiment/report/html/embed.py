@@ -1,4 +1,4 @@
-"""Data inside a page: JSON that no text in it can break out of, and small tables."""
+"""Data embedded in a page: escaped JSON, and compressed tables."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from markupsafe import Markup
 from experiment.report.facts.csv_text import csv_encoding
 from experiment.text import STEERING
 
-# Signs that mean something in HTML or script, and those that no page shows as they are.
+# Signs with a meaning in HTML or script, and invisible ones.
 _UNSAFE = re.compile(f"[<>&]|{STEERING.pattern}")
 
 
 def safe_json(data: Any) -> Markup:
-    """JSON that cannot end the element around it, nor a line of script."""
+    """JSON that can end neither its element nor a line of script."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     text = _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
     return Markup(text)  # noqa: S704 - every sign with a meaning in HTML is escaped above
 
 
 def packed(text: str) -> str:
-    """A table as the script of the page unpacks it: gzip in base64, a fifth of the text or less."""
+    """Compress a table for the script of the page: gzip in base64."""
     return base64.b64encode(gzip.compress(text.encode(csv_encoding()), 6, mtime=0)).decode()

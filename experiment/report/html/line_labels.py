@@ -1,7 +1,7 @@
-"""Where the names of points stand below a chart of lines, so that none is cut off or written over.
+"""Place the labels of points below a line chart without overlaps or cuts.
 
-numbers   1   2   4         those for which there is room; what lies between can be guessed
-words     a   b   c         all of them: in one row, in two, or upright
+numbers   1   2   4         as many as fit
+words     a   b   c         all: in one row, in two, or vertical
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from experiment.report.html.svg import Label, text
 from experiment.text.messages import Message
 
 HEIGHT = 230  # of the drawing above its labels
-_SIGN, _WIDE_SIGN = 7, 12.5  # pixels of a letter of the small size, and of a Chinese one
+_SIGN, _WIDE_SIGN = 7, 12.5  # pixels of a small letter, and of a Chinese one
 _BETWEEN = 10  # pixels between two labels
 _ROW = 17
 
 
 class Labelled(Protocol):
-    """What of a chart decides where its labels stand; see :class:`experiment.report.html.lines`."""
+    """Properties of a chart that determine its labels; see :mod:`experiment.report.html.lines`."""
 
     @property
     def points(self) -> Sequence[Label]:
@@ -32,29 +32,29 @@ class Labelled(Protocol):
 
     @property
     def mark(self) -> int | None:
-        """Place of the one to be set apart."""
+        """Index of the highlighted point."""
 
     @property
     def joined(self) -> bool:
-        """Whether there is something between neighbours: whether they are numbers."""
+        """Whether points are numbers, with values between neighbours."""
 
 
-def text_pixels(said: str) -> float:
-    """How wide a text of the small size is at the most."""
-    wide = sum(unicodedata.east_asian_width(sign) in "WF" for sign in said)
-    return (len(said) - wide) * _SIGN + wide * _WIDE_SIGN
+def text_pixels(text: str) -> float:
+    """Maximum width of a small text, in pixels."""
+    wide = sum(unicodedata.east_asian_width(sign) in "WF" for sign in text)
+    return (len(text) - wide) * _SIGN + wide * _WIDE_SIGN
 
 
 def point_labels(
     b: Bilingual, chart: Labelled, places: Sequence[float], pixels: float
 ) -> tuple[list[Markup], float]:
-    """The labels of the points at ``places``, and the height at which what is below them begins.
+    """Labels of the points at ``places``, and the y coordinate below them.
 
-    ``pixels``: width of the whole drawing.
+    ``pixels``: width of the drawing.
     """
     widths = [_pixels(b, point) for point in chart.points]
     step = places[1] - places[0] if len(places) > 1 else pixels
-    columns = -(-(max(widths) + _BETWEEN) // step)  # that the widest label takes
+    columns = -(-(max(widths) + _BETWEEN) // step)  # of the widest label
     if chart.joined:
         return _thinned(b, chart, (places, widths, pixels), int(columns)), HEIGHT + 35
     if columns <= 2:
@@ -70,7 +70,7 @@ def point_labels(
 
 
 def _pixels(b: Bilingual, point: Label) -> float:
-    """In the language in which it is widest."""
+    """Width of a label in its widest language."""
     words = point.text if isinstance(point, Keyed) else point
     if not isinstance(words, Message):
         return text_pixels(words)
@@ -83,7 +83,7 @@ def _thinned(
     room: tuple[Sequence[float], Sequence[float], float],
     every: int,
 ) -> list[Markup]:
-    """Every so many of the labels; the marked one stays, and what would lie on it goes."""
+    """Every ``every``-th label, and the marked one without labels that overlap it."""
     places, widths, pixels = room
     parts = []
     for index, (point, x, size) in enumerate(zip(chart.points, places, widths, strict=True)):
@@ -95,7 +95,7 @@ def _thinned(
 
 
 def _within(x: float, size: float, pixels: float) -> float:
-    """The middle of a label near ``x`` that neither edge of the drawing cuts off."""
+    """Centre of a label near ``x`` that stays inside the drawing."""
     return max(size / 2, min(x, pixels - size / 2))
 
 
@@ -105,6 +105,6 @@ def _level(b: Bilingual, point: Label, x: float, row: int, strong: bool) -> Mark
 
 
 def _upright(b: Bilingual, point: Label, x: float) -> Markup:
-    """Written from below to its tick."""
+    """A vertical label below its tick."""
     turned = f"rotate(-90 {x + 4:.1f} {HEIGHT + 10})"
     return text(b, x + 4, HEIGHT + 10, point, class_="t small end num", transform=turned)

@@ -1,4 +1,4 @@
-"""Lines over evenly spaced points: the points of a sweep or the cells of an experiment."""
+"""Line charts over evenly spaced points, such as those of a sweep or experiment."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from experiment.report.html.svg import (
 )
 from experiment.text.messages import Message
 
-_BESIDE = 14  # pixels between marks of one column
-_ASIDE = 4  # between upright strokes of lines
-# Lines are told apart without colour by their marks.
+_MARK_SPACING = 14  # pixels between marks of a column
+_STROKE_SPACING = 4  # between vertical strokes
+# Marks distinguish lines without colour.
 _MARKS = (
     "M-4 -4H4V4H-4Z", "M0 -5L5 4H-5Z", "M0 -5L5 0L0 5L-5 0Z", "M-5 -4H5L0 5Z",
     "M-4.5 0A4.5 4.5 0 1 0 4.5 0A4.5 4.5 0 1 0 -4.5 0Z", "M-5 -1H-1V-5H1V-1H5V1H1V5H-1V1H-5Z",
@@ -41,17 +41,16 @@ class LineChart:
     """Lines over points.
 
     Attributes:
-        name: of the drawing, unlike every other one of the page.
-        table: id of what holds the same values in words.
-        points: names of the settings on the axis.
-        lines: a value a point; None is a gap.
-        spans: of each line, (least, most) a point, drawn as an upright stroke; None: none.
-        mark: place of a point to be set apart.
-        joined: whether neighbours are points of one quantity, with something between them; of
-            words there are marks alone.
-        series: number of each line, which its colour and mark go by; empty: its place.
-        top: place of the line that is drawn last, dashed and with open marks, so that equal ones
-            below it are seen; None: no line is.
+        name: id of the drawing, unique in the page.
+        table: id of the table with the same values.
+        points: labels of the axis.
+        lines: values per point; None is a gap.
+        spans: (minimum, maximum) per line and point, drawn as a vertical stroke; None: no stroke.
+        mark: index of a highlighted point.
+        joined: whether points are numbers of one quantity and are connected; otherwise marks only.
+        series: number of each line, for colour and mark; empty: by index.
+        top: index of the line drawn last, dashed with open marks, so that equal ones stay visible;
+            None: no line.
     """
 
     name: str
@@ -70,12 +69,12 @@ class LineChart:
 
 
 def line_chart(b: Bilingual, chart: LineChart, wide: Width = WIDE) -> Markup:
-    """All lines in one drawing, in both widths; ``wide`` is that of a large screen."""
+    """Draw all lines in both widths; ``wide`` is that of a large screen."""
     return _chart(b, chart, wide) + _chart(b, chart, NARROW)
 
 
 def line_swatch(index: int, on_top: bool = False) -> Markup:
-    """A small sample of a line by its number; ``on_top``: it is ``LineChart.top``."""
+    """Sample of a line for the legend; ``on_top``: of ``LineChart.top``."""
     stroke = tag("path", d="M0 7H22", class_=_series(index, on_top))
     shape = _mark(index, 11, 7, on_top)
     return tag("svg", stroke, shape, viewBox="0 0 22 14", class_="swatch", aria_hidden="true")
@@ -86,7 +85,7 @@ def _series(index: int, on_top: bool) -> str:
 
 
 def _mark(index: int, x: float, y: float, on_top: bool) -> Markup:
-    """On top it is larger than what it may lie on, and open."""
+    """A mark; on top it is larger and open."""
     place, shape = f"translate({x:g} {y:g})", _MARKS[index % len(_MARKS)]
     if not on_top:
         return tag("path", d=shape, class_=f"point s{index}", transform=place)
@@ -104,7 +103,7 @@ def _chart(b: Bilingual, chart: LineChart, width: Width) -> Markup:
     for index in sorted(range(len(chart.lines)), key=lambda place: place == chart.top):
         values = chart.lines[index]
         spans = chart.spans[index] if chart.spans else (None,) * len(values)
-        own = [place + _aside(chart, index, places) for place in places]
+        own = [place + _offset(chart, index, places) for place in places]
         parts += _spans(spans, own, y, _number(chart, index))
         parts += _line(chart, own, y, index)
     return drawing(
@@ -127,7 +126,7 @@ def _scale(chart: LineChart) -> Scale:
 
 
 def _places(count: int, start: float, end: float, joined: bool) -> list[float]:
-    """From edge to edge; words stand in the middle of a column each."""
+    """X coordinates of points: from edge to edge if joined, otherwise centred in columns."""
     if not joined:
         return [start + (end - start) * (index + 0.5) / count for index in range(count)]
     if count == 1:
@@ -135,15 +134,12 @@ def _places(count: int, start: float, end: float, joined: bool) -> list[float]:
     return [start + (end - start) * index / (count - 1) for index in range(count)]
 
 
-def _aside(chart: LineChart, index: int, places: Sequence[float]) -> float:
-    """Marks that nothing joins stand side by side, so that none hides an equal one.
-
-    So do upright strokes, a little. None of them leaves its column.
-    """
+def _offset(chart: LineChart, index: int, places: Sequence[float]) -> float:
+    """Horizontal offset of a line's marks or strokes within the column, to avoid overlaps."""
     if chart.joined and not any(any(spans) for spans in chart.spans):
         return 0.0
     known = [at for at, line in enumerate(chart.lines) if any(v is not None for v in line)]
-    step: float = _ASIDE if chart.joined else _BESIDE
+    step: float = _STROKE_SPACING if chart.joined else _MARK_SPACING
     if len(places) > 1 and known:
         step = min(step, (places[1] - places[0]) / (len(known) + 0.5))
     return (known.index(index) - (len(known) - 1) / 2) * step if index in known else 0.0
@@ -161,7 +157,7 @@ def _frame(b: Bilingual, chart: LineChart, y: Scale, span: tuple[float, float]) 
 
 
 def _ticks(y: Scale, unit: Unit) -> list[float]:
-    """Round numbers over the whole of the axis, nothing among them."""
+    """Round numbers over the axis, including 0."""
     span = y.top - y.bottom
     step = binary_ticks(span)[1] if unit == "bytes" and span > 1 else decimal_ticks(span, 5)[1]
     return [step * n for n in range(-int(-y.bottom / step + 1e-9), int(y.top / step + 1e-9) + 1)]
@@ -170,13 +166,13 @@ def _ticks(y: Scale, unit: Unit) -> list[float]:
 def _tick(tick: float, chart: LineChart) -> str:
     if chart.unit == "share":
         return f"{tick * 100:,g} %"
-    if chart.unit == "seconds" and tick:  # a tick is round: 50 ms, where a figure is 50.0 ms
+    if chart.unit == "seconds" and tick:  # ticks are round: 50 ms instead of 50.0 ms
         return f"{tick:,g} s" if abs(tick) >= 1 else f"{tick * 1000:g} ms"
     return written(tick, chart.unit) if chart.unit in ("seconds", "bytes") else f"{tick:,g}"
 
 
 def _axis(b: Bilingual, chart: LineChart, places: Sequence[float], below: float) -> list[Markup]:
-    """Ticks, and the name of the axis, ``below`` the labels of its points."""
+    """Ticks, and the name of the axis at the y coordinate ``below``."""
     parts = [line(x, HEIGHT, x, HEIGHT + 4, class_="axis") for x in places]
     if chart.mark is not None:
         x = places[chart.mark]
@@ -195,7 +191,7 @@ def _spans(
 
 
 def _line(chart: LineChart, places: Sequence[float], y: Scale, index: int) -> list[Markup]:
-    """A gap where nothing is known."""
+    """A line with gaps at unknown values."""
     parts: list[Markup] = []
     piece: list[tuple[float, float]] = []
     values, on_top, number = chart.lines[index], index == chart.top, _number(chart, index)

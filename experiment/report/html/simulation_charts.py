@@ -1,4 +1,4 @@
-"""The charts of a simulation: the ledger over time, its means, and who ran, waited, lost blocks."""
+"""Charts of a simulation: slots over time, means, running, waiting and preempted requests."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from experiment.text import format_bytes
 from experiment.text.messages import Message, message
 from kvsim.contiguous.reservation import POLICIES
 
-# From the bottom of a stack: in use, handed out in vain, kept, free.
+# Order of the stack from the bottom: live, wasted, cached, free.
 STACK = (*ALLOCATED, *OTHER)
 PARTS = (
     "live", "written_later", "never_written", "unwritten", "padding", "finished", "rounding",
     *OTHER,
 )  # fmt: skip
 _PANEL, _GAP = 96, 44
-# Narrower pieces would not be seen.
-_MOST_COLUMNS = 260
-_MOST_MOMENTS = 12
+# Narrower pieces would be invisible.
+_MAX_COLUMNS = 260
+_MAX_MOMENTS = 12
 
 
 def states_of(results: Sequence[Result]) -> list[str]:
-    """States that some slot of some policy was in, in the order of the stack."""
+    """States that occur in any policy, in the order of the stack."""
     return [
         name
         for name in STACK
@@ -48,7 +48,7 @@ def states_of(results: Sequence[Result]) -> list[str]:
 
 
 def ledger_chart(b: Bilingual, results: Sequence[Result]) -> Markup:
-    """Slots by state over time, a panel a policy, both axes shared."""
+    """Slots by state over time, with a panel per policy and shared axes."""
     return both_widths(lambda width: _ledger(b, results, width))
 
 
@@ -98,10 +98,10 @@ def _panel(b: Bilingual, one: Result, scales: tuple[Scale, Scale], width: Width)
 
 
 def columns(one: Result) -> tuple[list[float], Mapping[str, list[float]]]:
-    """Edges in seconds and levels between them, in at most so many pieces as can be seen."""
+    """Edges in seconds and levels between them, reduced to visible pieces."""
     series = one["series"]
     ends = [0.0, *series["ends_s"]]
-    each = -(-(len(ends) - 1) // _MOST_COLUMNS) or 1
+    each = -(-(len(ends) - 1) // _MAX_COLUMNS) or 1
     cuts = [*range(0, len(ends) - 1, each), len(ends) - 1]
     levels = {
         name: [_mean(ends, values, a, z) for a, z in pairwise(cuts)]
@@ -116,9 +116,9 @@ def _mean(ends: Sequence[float], values: Sequence[float], a: int, z: int) -> flo
 
 
 def moments_of(result: Result) -> list[int]:
-    """Places in the series that the tables say: evenly spread over its pieces, the last as well."""
+    """Evenly spaced indices of the series for the tables, including the last."""
     last = len(result["series"]["ends_s"]) - 1
-    return sorted({round(last * row / (_MOST_MOMENTS - 1)) for row in range(_MOST_MOMENTS)})
+    return sorted({round(last * row / (_MAX_MOMENTS - 1)) for row in range(_MAX_MOMENTS)})
 
 
 def _band(
@@ -136,18 +136,18 @@ def _band(
 
 
 def stairs(edges: Sequence[float], values: Sequence[float]) -> list[tuple[float, float]]:
-    """Corners of a staircase."""
+    """Corners of a step curve."""
     steps = zip(pairwise(edges), values, strict=True)
     return [point for (start, end), value in steps for point in ((start, value), (end, value))]
 
 
 def means_chart(b: Bilingual, results: Sequence[Result]) -> Markup:
-    """One bar a policy: the pool's mean over time, split as Fig. 2 of the paper splits it."""
+    """A bar per policy: means over time, divided as in Fig. 2 of the PagedAttention paper."""
     return both_widths(lambda width: _means(b, results, width))
 
 
 def parts_of(result: Result) -> dict[str, float]:
-    """Shares of the pool; a reservation is split into what it is for and what it is in vain."""
+    """Shares of the pool; reservations are divided into used later and never used."""
     shares = {name: use["mean_percent"] / 100 for name, use in result["states"].items()}
     if policy_of(result) in POLICIES and result["unwritten"]:
         del shares["unwritten"]
@@ -194,7 +194,7 @@ def _bar(b: Bilingual, result: Result, y: float, scale: Scale) -> list[Markup]:
 
 
 def load_chart(b: Bilingual, results: Sequence[Result]) -> Markup:
-    """Running and waiting requests and preemptions over time: a row a policy, scales shared."""
+    """Running and waiting requests and preemptions over time, with a row per policy."""
     return both_widths(lambda width: _load(b, results, width))
 
 
@@ -202,7 +202,7 @@ _KINDS = {"running": "running", "waiting": "waiting", "preempted": "preemptions"
 
 
 def preempted(results: Sequence[Result]) -> bool:
-    """Whether any request lost its blocks under any policy."""
+    """Whether any policy preempted a request."""
     return any(any(each["series"]["preempted"]) for each in results)
 
 
@@ -241,7 +241,7 @@ def _values(result: Result, kind: str) -> list[float]:
 
 
 def _lost(result: Result) -> tuple[list[float], list[float]]:
-    """Preemptions, in pieces of the whole run that are equally long in marks."""
+    """Preemptions in intervals of equal length."""
     series = result["series"]
     ends = [0.0, *series["ends_s"]]
     each = -(-(len(ends) - 1) // 60) or 1
@@ -264,15 +264,15 @@ def _row(
         parts.append(text(b, x.start, y.end - 4, policy_of(one), class_="t small"))
     elif column == 0:
         parts.append(text(b, 0, y(0) - 22, policy_of(one), class_="t strong"))
-    # Three: of two at most, none may lie between 0 and the top.
+    # Three ticks: with two, there may be none between 0 and the top.
     tick = decimal_ticks(y.top, 3)[-1]
     parts.append(text(b, x.start - 6, y(tick) + 4, f"{tick:,g}", class_="t small end num tick"))
     parts.append(line(x.start, y(tick), x.end, y(tick), class_="grid"))
     if kind == "preempted":
         edges, values = _lost(one)
     else:
-        found, levels = columns(one)
-        edges, values = found, list(levels[kind])
+        all_edges, levels = columns(one)
+        edges, values = all_edges, list(levels[kind])
     flat = [0.0] * len(values)
     parts.append(_band(edges, flat, values, scales, _PAINT[kind]))
     return parts
@@ -282,7 +282,7 @@ _PAINT = {"running": "live", "waiting": "wasted", "preempted": "finished"}
 
 
 def time_axis(b: Bilingual, x: Scale, y: float, most: int = 5) -> list[Markup]:
-    """Seconds since the first request came."""
+    """Time axis in seconds since the first arrival."""
     parts = [line(x.start, y, x.end, y, class_="axis")]
     for tick in decimal_ticks(x.top, most):
         parts.append(line(x(tick), y, x(tick), y + 4, class_="axis"))

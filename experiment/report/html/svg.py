@@ -1,4 +1,4 @@
-"""Inline SVG by hand: elements, text in both languages, scales, and patterns besides colours."""
+"""Inline SVG: elements, text in both languages, scales, and patterns."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from experiment.report.facts.texts import Words
 from experiment.text.messages import Message
 from kvsim.accounting.ledger import SlotState
 
-# A label is a text that reads the same in every language, a message, or a number with its key.
+# A text without translation, a message, or a number with its data key.
 Label = Words | Keyed
 
 
 def tag(name: str, *children: object, **attributes: object) -> Markup:
-    """One element. ``class_`` is class, other underscores are hyphens, None leaves out."""
+    """One element. ``class_`` is class, other underscores are hyphens, None omits an attribute."""
     parts = [Markup("<{}").format(name)]
     for key, value in attributes.items():
         if value is None:
@@ -43,7 +43,7 @@ def text(b: Bilingual, x: float, y: float, label: Label, **attributes: object) -
 
 
 def rect(x: float, y: float, width: float, height: float, **attributes: object) -> Markup:
-    """A rectangle, never narrower than nothing."""
+    """A rectangle with a width of at least 0."""
     return tag(
         "rect", x=float(x), y=float(y), width=max(float(width), 0.0), height=float(height),
         **attributes,
@@ -58,7 +58,7 @@ def line(x1: float, y1: float, x2: float, y2: float, **attributes: object) -> Ma
 def path(
     points: Iterable[tuple[float, float]], closed: bool = False, **attributes: object
 ) -> Markup:
-    """A polyline through ``points`` in tenths of a pixel, each written as the way from the last."""
+    """A polyline through ``points``, in relative steps of tenths of a pixel."""
     steps: list[str] = []
     last: tuple[int, int] | None = None
     for point in points:
@@ -72,9 +72,9 @@ def path(
 
 
 def boxes(corners: Iterable[tuple[float, float, float, float]], **attributes: object) -> Markup:
-    """Rectangles of one paint as one path, in tenths of a pixel: (left, top, width, height) each.
+    """Rectangles (left, top, width, height) of one paint as one path, in tenths of a pixel.
 
-    Thousands of elements would take four times the bytes.
+    Separate elements would need four times the bytes.
     """
     drawn = []
     for left, top, width, height in corners:
@@ -106,10 +106,10 @@ def drawing(
     table: str,
     **attributes: object,
 ) -> Markup:
-    """An image with its name and description in both languages, and the table of its data.
+    """An image with name and description in both languages.
 
-    ``aria-labelledby`` names those of the run's language; the page's script follows the switch.
-    ``table`` is the id of an element of the page that holds the same figures in words.
+    ``aria-labelledby`` refers to the run's language until the page's script switches it. ``table``
+    is the id of an element with the same figures as text.
     """
     return tag(
         "svg",
@@ -127,7 +127,7 @@ def drawing(
 
 
 def _head(b: Bilingual, name: str, element: str, label: Message) -> list[Markup]:
-    """A name or a description in both languages."""
+    """Name or description in both languages."""
     return [
         tag(element, b.plain(lang, label), id=f"{name}-{element}-{lang}", lang=lang)
         for lang in b.order
@@ -136,7 +136,7 @@ def _head(b: Bilingual, name: str, element: str, label: Message) -> list[Markup]
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Maps ``bottom`` to ``top`` onto ``start`` to ``end``."""
+    """Linear scale from [``bottom``, ``top``] to [``start``, ``end``]."""
 
     top: float
     start: float
@@ -144,14 +144,14 @@ class Scale:
     bottom: float = 0.0
 
     def __call__(self, value: float) -> float:
-        """The place of ``value``."""
+        """Map ``value``."""
         span = self.top - self.bottom
         share = (value - self.bottom) / span if span else 0.0
         return self.start + (self.end - self.start) * share
 
 
 def binary_ticks(top: float, most: int = 5) -> list[int]:
-    """Round numbers of slots: multiples of a power of two from 0 to ``top``."""
+    """Multiples of a power of two from 0 to ``top``."""
     step = 1
     while top / step > most:
         step *= 2
@@ -168,15 +168,15 @@ def decimal_ticks(top: float, most: int = 6) -> list[float]:
 
 
 def fill(state: SlotState | str) -> str:
-    """The paint of a state: a pattern that :func:`patterns` defines, or a plain colour.
+    """Paint of a state: a pattern of :func:`patterns`, or a plain colour.
 
-    A pattern of nothing but ground would be drawn, and printed, as a picture all the same.
+    A pattern without marks would be printed as an image.
     """
     return f"var(--{_PLAIN[state]})" if state in _PLAIN else f"url(#p-{state})"
 
 
 def swatch(state: SlotState | str) -> Markup:
-    """A small sample of a state's paint, for legends."""
+    """Sample of a state's paint, for legends."""
     inner = rect(0.5, 0.5, 21, 13, fill=fill(state), class_="edge")
     return tag("svg", inner, viewBox="0 0 22 14", class_="swatch", aria_hidden="true")
 
@@ -188,7 +188,7 @@ _OTHERS = (
 
 _PLAIN = {"live": "live", "free": "free", "allocated": "allocated", "decode": "live"}
 
-# Marks that are told apart without colour, drawn in a tile of 8 x 8 in the ink of the state.
+# Marks that distinguish states without colour, in a tile of 8 x 8.
 _TILES: dict[str, Markup] = {
     "padding": Markup('<circle cx="2" cy="2" r="1.1"/><circle cx="6" cy="6" r="1.1"/>'),
     "finished": Markup('<path d="M0 0L8 8M8 0L0 8"/>'),
@@ -207,7 +207,7 @@ _TILES: dict[str, Markup] = {
 }
 
 
-# On paper: how far it is from stripe to stripe, as a vector across them, and the stripe's share.
+# On paper: vector from stripe to stripe, and the stripe's share.
 _STRIPES: dict[str, tuple[float, float, float]] = {
     "padding": (3, 0, 0.3), "finished": (0, 3, 0.4), "unwritten": (3, 3, 0.2),
     "wasted": (3, 3, 0.2), "rounding": (0, 8, 0.15), "never_written": (2, -2, 0.35),
@@ -218,10 +218,10 @@ _STRIPES: dict[str, tuple[float, float, float]] = {
 
 
 def patterns() -> Markup:
-    """The definitions that every drawing of a page refers to; put once into the page.
+    """Definitions used by all drawings, included once per page.
 
-    A pattern goes to paper as a picture as large as what it fills. Stripes by a repeated gradient
-    stay lines there, so the style sheet puts these in the place of the patterns.
+    Patterns are printed as large images, so the style sheet replaces them by repeated gradients on
+    paper.
     """
     made = [_pattern(state.value) for state in SlotState]
     made += [_pattern(name) for name in _OTHERS]

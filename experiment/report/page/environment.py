@@ -1,4 +1,4 @@
-"""The facts about the machine for the HTML report, from whatever the record holds of them."""
+"""Facts about the machine for the HTML report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from experiment.text.messages import Message, message
 
 
 class FactRow(NamedTuple):
-    """A fact about the machine; ``why`` says what is missing of it."""
+    """A fact about the machine; ``why`` is the reason if it is missing."""
 
     name: str
     value: str | Message | None
@@ -18,13 +18,13 @@ class FactRow(NamedTuple):
 
 
 def environment_rows(environment: dict[str, Any] | None) -> list[FactRow]:
-    """Facts about the machine; what an older or newer version calls otherwise is left out."""
-    found = environment or {}
-    withheld = found.get("withheld")
+    """Facts about the machine, without fields of other versions."""
+    recorded = environment or {}
+    withheld = recorded.get("withheld")
     names = withheld if isinstance(withheld, list | tuple) else ()
 
     def at(*path: str) -> Any:
-        value: Any = found
+        value: Any = recorded
         for name in path:
             value = value.get(name) if isinstance(value, dict) else None
         return value
@@ -48,7 +48,7 @@ def environment_rows(environment: dict[str, Any] | None) -> list[FactRow]:
 
 
 def _row(name: str, value: str | Message | None, withheld: bool = False) -> FactRow:
-    """``withheld``: what is missing was known, and taken out of this copy."""
+    """One fact; ``withheld``: it was removed from this copy."""
     if withheld:
         part = "withheld" if value is None else "partly_withheld"
         return FactRow(name, value, message(f"report.environment.{part}"))
@@ -56,7 +56,7 @@ def _row(name: str, value: str | Message | None, withheld: bool = False) -> Fact
 
 
 def _limit(cgroup: Any, name: str) -> str | Message | None:
-    """What a control group allows; a group without that limit says so."""
+    """A limit of a control group, or a message that there is none."""
     if not isinstance(cgroup, dict) or name not in cgroup or cgroup.get("version") is None:
         return None
     if cgroup[name] is None:

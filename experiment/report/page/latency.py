@@ -1,6 +1,6 @@
-"""Latency of the requests: a table of medians, 95th percentiles and the longest, and a curve.
+"""Latency of the requests: a table of median, 95th percentile and maximum, and a curve.
 
-A percentile of too few requests is a dash; the curve is drawn where several ran.
+A percentile of too few requests is a dash.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from experiment.report.html.svg import Scale, decimal_ticks, drawing, line, path
 from experiment.report.page.parts import Cell, Row, why_unknown
 from experiment.text.messages import Message, arm_message, message
 
-FEWEST = 8  # a curve over fewer requests shows the requests, not a distribution
+FEWEST = 8  # minimum requests of a curve
 _HEIGHT = 190
-_MOST_POINTS = 300
+_MAX_POINTS = 300
 _SHARES = (10, 25, 50, 75, 90, 95, 100)
 _PARTS: Mapping[str, Callable[[Sequence[float]], float | None]] = {
     "median": median, "p95": lambda times: percentile(times, 95), "max": max,
@@ -34,7 +34,7 @@ _FEW = message("experiments.reason.few_requests")
 
 
 def latency_rows(results: Results) -> list[Row]:
-    """Waiting, first token and whole time of each arm's requests: median, P95, the longest."""
+    """Waiting time, TTFT and latency of each arm's requests: median, P95, maximum."""
     if not any(len(arm.requests) > 1 for arm in results.arms):
         return []
     return [
@@ -45,7 +45,7 @@ def latency_rows(results: Results) -> list[Row]:
 
 
 def _cell(arm: ArmResult, name: str, of: Callable[[Sequence[float]], float | None]) -> Cell:
-    """Where an arm's requests are too few for a percentile, its cell says so."""
+    """A cell, with the reason if there are too few requests for a percentile."""
     times = _times(name, arm.requests)
     shown = seconds(of(times)) if times else None
     return Cell(shown, reason=None if shown else _FEW if times else why_unknown(arm))
@@ -53,9 +53,9 @@ def _cell(arm: ArmResult, name: str, of: Callable[[Sequence[float]], float | Non
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A chart of the requests' times, and the arms on it, each with the number of its line.
+    """A chart of the requests' times, with the arms and the numbers of their lines.
 
-    ``rows`` says the same in words: by when so many of an arm's requests were served.
+    ``rows`` is the same as a table: times by which shares of an arm's requests were served.
     """
 
     name: str
@@ -65,13 +65,13 @@ class Curve:
 
 
 def curves(b: Bilingual, results: Results) -> list[Curve]:
-    """First token and whole time as shares of the requests, of arms with enough of them."""
+    """Curves of TTFT and latency over shares of requests, for arms with enough requests."""
     arms = [arm for arm in results.arms if len(arm.requests) >= FEWEST]
     if not arms:
         return []
-    # Those of all cells, as in the charts of an experiment.
-    everyone = results.experiment.arms if results.experiment else [arm.arm for arm in results.arms]
-    numbers = arm_series(everyone)
+    # Of all cells, as in the charts of an experiment.
+    names = results.experiment.arms if results.experiment else [arm.arm for arm in results.arms]
+    numbers = arm_series(names)
     return [
         Curve(
             name,
@@ -84,7 +84,7 @@ def curves(b: Bilingual, results: Results) -> list[Curve]:
 
 
 def _served(name: str, arm: ArmResult, share: int) -> Cell:
-    """The time within which that share of an arm's requests was served; too few have none."""
+    """Time by which ``share`` percent of an arm's requests were served; a reason if too few."""
     times = _times(name, arm.requests)
     shown = seconds(percentile(times, share))
     return Cell(shown, reason=_FEW if times and shown is None else None)
@@ -95,7 +95,9 @@ def _draw(
 ) -> Markup:
     times = [sorted(_times(name, arm.requests)) for arm in arms]
     left = 46
-    x = Scale(max((found[-1] for found in times if found), default=1.0), left, width.pixels - 8)
+    x = Scale(
+        max((seconds[-1] for seconds in times if seconds), default=1.0), left, width.pixels - 8
+    )
     y = Scale(1, 10 + _HEIGHT, 10)
     parts: list[Markup] = []
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
@@ -107,8 +109,8 @@ def _draw(
     axis = message(f"chart.{name}.axis")
     parts.append(text(b, (left + x.end) / 2, y(0) + 38, axis, class_="t small soft middle"))
     parts += [
-        path(_stairs(found, x, y), class_=_style(numbers[arm.arm]))
-        for arm, found in zip(arms, times, strict=True)
+        path(_stairs(seconds, x, y), class_=_style(numbers[arm.arm]))
+        for arm, seconds in zip(arms, times, strict=True)
     ]
     return drawing(
         b, f"{name}-{width.name}", (width.pixels, y(0) + 46), message(f"chart.{name}.title"),
@@ -117,27 +119,27 @@ def _draw(
 
 
 def curve_swatch(number: int) -> Markup:
-    """A small sample of a curve, for the legend."""
+    """Sample of a curve, for the legend."""
     stroke = tag("path", d="M0 7H22", class_=_style(number))
     return tag("svg", stroke, viewBox="0 0 22 14", class_="swatch", aria_hidden="true")
 
 
 def _style(number: int) -> str:
-    """Curves differ in colour and in their dashes."""
+    """Colour and dashes of a curve."""
     return f"series s{number} dash{number}"
 
 
 def _times(name: str, requests: Sequence[RequestResult]) -> list[float]:
-    """Those that are known: ``wait``, ``first_token`` or ``latency``."""
-    found: Iterable[float | None] = (getattr(request, f"{name}_s") for request in requests)
-    return [value for value in found if value is not None]
+    """Known times in seconds: ``wait``, ``first_token`` or ``latency``."""
+    seconds: Iterable[float | None] = (getattr(request, f"{name}_s") for request in requests)
+    return [value for value in seconds if value is not None]
 
 
-def _stairs(found: list[float], x: Scale, y: Scale) -> list[tuple[float, float]]:
-    """The share of requests that were done by then; at most so many steps are drawn."""
-    skip = -(-len(found) // _MOST_POINTS)
+def _stairs(seconds: list[float], x: Scale, y: Scale) -> list[tuple[float, float]]:
+    """Step curve of the share of finished requests, with a limited number of steps."""
+    skip = -(-len(seconds) // _MAX_POINTS)
     points = [(x(0), y(0))]
-    for rank, value in enumerate(found, 1):
-        if rank % skip == 0 or rank == len(found):
-            points += [(x(value), points[-1][1]), (x(value), y(rank / len(found)))]
+    for rank, value in enumerate(seconds, 1):
+        if rank % skip == 0 or rank == len(seconds):
+            points += [(x(value), points[-1][1]), (x(value), y(rank / len(seconds)))]
     return points

@@ -1,4 +1,4 @@
-"""The time line of requests: a row each, painted by what it was doing; all arms on one axis."""
+"""Timeline of requests: a row each, coloured by phase; all arms on one axis."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from experiment.report.html.charts import Width, both_widths
 from experiment.report.html.svg import Scale, decimal_ticks, drawing, fill, line, rect, text
 from experiment.text.messages import arm_message, message
 
-MOST_LINES = 40
+MAX_LINES = 40
 _FEW = 12
-_BEFORE, _SIGN = 12, 7.5  # of the label of a row: room beside it, and of each of its digits
+_BEFORE, _SIGN = 12, 7.5  # pixels next to the label of a row, and of each digit
 
 
 def life_chart(b: Bilingual, arms: Sequence[Lifelines]) -> Markup:
-    """Every arm's requests, the first ones of many."""
+    """Chart of each arm's requests, limited to the first ones."""
     return both_widths(lambda width: _chart(b, arms, width))
 
 
@@ -31,7 +31,7 @@ def _chart(b: Bilingual, arms: Sequence[Lifelines], width: Width) -> Markup:
     for one in arms:
         parts.append(text(b, 0, y, arm_message(one.arm), class_="t strong"))
         y += 10
-        shown = one.lines[:MOST_LINES]
+        shown = one.lines[:MAX_LINES]
         height = 15 if len(shown) <= _FEW else 8
         for place, life in enumerate(shown):
             if height > 12 or place % 5 == 0:
@@ -52,7 +52,7 @@ def _chart(b: Bilingual, arms: Sequence[Lifelines], width: Width) -> Markup:
 
 
 def _row(life: Lifeline, x: Scale, y: float, height: int) -> list[Markup]:
-    """Short phases stay visible: nothing is narrower than a pixel."""
+    """A request; each phase is at least a pixel wide."""
     return [
         rect(
             x(span.start), y + 1, max(x(span.end) - x(span.start), 1.0), height - 2,

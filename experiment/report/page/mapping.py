@@ -1,4 +1,4 @@
-"""The way from one token to its slot: sequence, block table, pool."""
+"""Diagram of a token's slot: sequence, block table, pool."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from experiment.text.messages import Message, message
 
 _HEIGHT = 26
 _SEQUENCE_Y, _TABLE_Y, _POOL_Y = 26, 120, 214
-# Between the words over a row and the row: the head of an arrow fits in.
+# Between the text above a row and the row, with space for an arrowhead.
 _HEADING_GAP = 14
 _HEADING = "t small soft halo"
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The part of a row of blocks that is drawn: ``first`` to ``last``, ``cell`` pixels each."""
+    """The drawn part of a row of blocks: ``first`` to ``last``, ``cell`` pixels each."""
 
     first: int
     last: int
@@ -34,33 +34,33 @@ class Window:
 
     @property
     def blocks(self) -> range:
-        """Indices that are drawn."""
+        """Drawn indices."""
         return range(self.first, self.last)
 
 
 def _words(key: str, at: Mapping[str, int]) -> Message:
-    """A sentence of the picture with the numbers of the example."""
+    """A text of the diagram with the numbers of the example."""
     return message(f"chart.mapping.{key}", **at)
 
 
-def mapping_figure(b: Bilingual, mapping: Mapping[str, int], seen: PoolSnapshot) -> Markup:
-    """Draw one token's way. The picture must hold its request."""
-    return both_widths(lambda width: _figure(b, mapping, seen, width))
+def mapping_figure(b: Bilingual, mapping: Mapping[str, int], snapshot: PoolSnapshot) -> Markup:
+    """Draw the mapping of one token; the snapshot must contain its request."""
+    return both_widths(lambda width: _figure(b, mapping, snapshot, width))
 
 
-def _figure(b: Bilingual, at: Mapping[str, int], seen: PoolSnapshot, width: Width) -> Markup:
-    table = seen.holders[at["request"]].table
+def _figure(b: Bilingual, at: Mapping[str, int], snapshot: PoolSnapshot, width: Width) -> Markup:
+    table = snapshot.holders[at["request"]].table
     logical = _window(at["logical"], len(table), 5 if width.narrow else 9, width.pixels)
-    pool = _window(at["physical"], seen.shape.blocks, 12 if width.narrow else 30, width.pixels)
-    # Arrows first: text lies above them.
+    pool = _window(at["physical"], snapshot.shape.blocks, 12 if width.narrow else 30, width.pixels)
+    # Arrows first, below the text.
     parts = [
-        _arrow(_target(logical, at["logical"], at, seen), _SEQUENCE_Y + _HEIGHT, _TABLE_Y - 2,
+        _arrow(_target(logical, at["logical"], at, snapshot), _SEQUENCE_Y + _HEIGHT, _TABLE_Y - 2,
                logical.x(at["logical"]) + logical.cell / 2),
         _arrow(logical.x(at["logical"]) + logical.cell / 2, _TABLE_Y + _HEIGHT, _POOL_Y - 2,
-               _target(pool, at["physical"], at, seen)),
-        *_sequence(b, at, seen, logical),
-        *_table(b, at, seen, logical),
-        *_pool(b, at, seen, pool),
+               _target(pool, at["physical"], at, snapshot)),
+        *_sequence(b, at, snapshot, logical),
+        *_table(b, at, snapshot, logical),
+        *_pool(b, at, snapshot, pool),
     ]  # fmt: skip
     return drawing(
         b, f"mapping-{width.name}", (width.pixels, _POOL_Y + _HEIGHT + 26),
@@ -77,16 +77,16 @@ def _window(target: int, count: int, most: int, pixels: int) -> Window:
     return Window(first, first + size, min((pixels - 2) / size, 230.0))
 
 
-def _target(window: Window, block: int, at: Mapping[str, int], seen: PoolSnapshot) -> float:
-    """Middle of the token's slot inside a block."""
-    return window.x(block) + (at["offset"] + 0.5) / seen.shape.block_size * window.cell
+def _target(window: Window, block: int, at: Mapping[str, int], snapshot: PoolSnapshot) -> float:
+    """Centre of the token's slot in a block."""
+    return window.x(block) + (at["offset"] + 0.5) / snapshot.shape.block_size * window.cell
 
 
 def _sequence(
-    b: Bilingual, at: Mapping[str, int], seen: PoolSnapshot, window: Window
+    b: Bilingual, at: Mapping[str, int], snapshot: PoolSnapshot, window: Window
 ) -> list[Markup]:
-    """The request's slots in logical order, the written ones filled."""
-    size, holder = seen.shape.block_size, seen.holders[at["request"]]
+    """The request's slots in logical order; written ones are filled."""
+    size, holder = snapshot.shape.block_size, snapshot.holders[at["request"]]
     parts = [text(b, 0, _SEQUENCE_Y - 9, _words("sequence", at), class_=_HEADING)]
     for block in window.blocks:
         x = window.x(block)
@@ -115,8 +115,10 @@ def _slot_lines(x: float, y: float, cell: float, size: int) -> list[Markup]:
     ]
 
 
-def _table(b: Bilingual, at: Mapping[str, int], seen: PoolSnapshot, window: Window) -> list[Markup]:
-    """Each logical block with the physical block that holds it."""
+def _table(
+    b: Bilingual, at: Mapping[str, int], snapshot: PoolSnapshot, window: Window
+) -> list[Markup]:
+    """Each logical block with its physical block."""
     parts = [text(b, 0, _TABLE_Y - _HEADING_GAP, _words("table", at), class_=_HEADING)]
     for block in window.blocks:
         chosen = block == at["logical"]
@@ -124,33 +126,35 @@ def _table(b: Bilingual, at: Mapping[str, int], seen: PoolSnapshot, window: Wind
         style = "cell chosen-cell" if chosen else "cell"
         parts.append(rect(x, _TABLE_Y, window.cell, _HEIGHT, class_=style))
         style = "t num middle strong" if chosen else "t num middle"
-        entry = f"{block} → {seen.holders[at['request']].table[block]}"
+        entry = f"{block} → {snapshot.holders[at['request']].table[block]}"
         parts.append(text(b, middle, _TABLE_Y + 17.5, entry, class_=style))
     return parts
 
 
-def _pool(b: Bilingual, at: Mapping[str, int], seen: PoolSnapshot, window: Window) -> list[Markup]:
-    """Part of the physical pool: the request's blocks, other requests' blocks, free blocks."""
-    own = set(seen.holders[at["request"]].table)
-    others = {block for holder in seen.holders.values() for block in holder.table} - own
+def _pool(
+    b: Bilingual, at: Mapping[str, int], snapshot: PoolSnapshot, window: Window
+) -> list[Markup]:
+    """Part of the pool: the request's blocks, other requests' blocks, free blocks."""
+    own = set(snapshot.holders[at["request"]].table)
+    others = {block for holder in snapshot.holders.values() for block in holder.table} - own
     parts = [text(b, 0, _POOL_Y - _HEADING_GAP, message("chart.mapping.pool"), class_=_HEADING)]
     for block in window.blocks:
         paint = "live" if block in own else "allocated" if block in others else "free"
         x = window.x(block)
         parts.append(rect(x, _POOL_Y, window.cell, _HEIGHT, fill=fill(paint)))
         parts.append(rect(x, _POOL_Y, window.cell, _HEIGHT, class_="frame"))
-        # A mark of the axis, but for the block of the token.
+        # A tick, except at the block of the token.
         style = "num strong" if block == at["physical"] else "num soft tick"
         middle, y = x + window.cell / 2, _POOL_Y + _HEIGHT + 15.0
         parts.append(text(b, middle, y, str(block), class_=f"t small middle {style}"))
-    slot = window.cell / seen.shape.block_size
+    slot = window.cell / snapshot.shape.block_size
     start = window.x(at["physical"]) + at["offset"] * slot
     parts.append(rect(start, _POOL_Y - 3, max(slot, 3), _HEIGHT + 6, class_="chosen"))
     return parts
 
 
 def _arrow(x1: float, y1: float, y2: float, x2: float) -> Markup:
-    """A bent line with a head, from one row to the next."""
+    """An arrow from one row to the next."""
     bend = (y1 + y2) / 2
     shaft = f"M{x1:.1f} {y1 + 3:.1f}V{bend:.1f}H{x2:.1f}V{y2 - 7:.1f}"
     head = f"M{x2 - 4:.1f} {y2 - 9:.1f}H{x2 + 4:.1f}L{x2:.1f} {y2 - 2:.1f}Z"

@@ -1,4 +1,4 @@
-"""The section on instruments: the same KV bytes by each channel, and the parts of the process."""
+"""The section on instruments: KV bytes by channel, and parts of the process's memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from experiment.text.messages import Message, message
 
 
 def channels(results: Results) -> list[Row]:
-    """A row per channel that has to do with this device; the formula first."""
+    """A row per channel of this device; the formula first."""
     arms = results.arms
     rows = [Row(message("channel.formula"), [_expected(arm) for arm in arms])]
     names = dict.fromkeys(
@@ -25,8 +25,8 @@ def channels(results: Results) -> list[Row]:
 
 def parts(results: Results) -> list[Row]:
     """A row per part of the process's memory."""
-    found = [arm.reconciliation for arm in results.arms if arm.reconciliation]
-    names = dict.fromkeys(part.part for one in found for part in one.parts)
+    reconciliations = [arm.reconciliation for arm in results.arms if arm.reconciliation]
+    names = dict.fromkeys(part.part for one in reconciliations for part in one.parts)
     return [
         Row(message(f"reconcile.{name}"), [_part(arm, name) for arm in results.arms])
         for name in names
@@ -34,7 +34,7 @@ def parts(results: Results) -> list[Row]:
 
 
 def watched(results: Results) -> list[Row]:
-    """How much memory varied, how busy the machine was, what watching cost; unknown rows stay."""
+    """Rows on variation of memory, utilisation, and cost of sampling, including unknown ones."""
     return [
         Row(message(f"watch.{key}"), [_watched(arm, key) for arm in results.arms])
         for key in WATCHED
@@ -51,7 +51,7 @@ def _watched(arm: ArmResult, key: str) -> Cell:
 
 
 def sentences(results: Results) -> list[tuple[str, Message, bool]]:
-    """(arm, what its channels say, whether they agree) of every arm that has a cache."""
+    """(arm, text of the reconciliation, whether channels agree) of every arm with a cache."""
     return [
         (arm.arm, arm.reconciliation.text, arm.reconciliation.agree is not False)
         for arm in results.arms
@@ -60,11 +60,11 @@ def sentences(results: Results) -> list[tuple[str, Message, bool]]:
 
 
 def _expected(arm: ArmResult) -> Cell:
-    found = arm.reconciliation
-    if found is None:
+    reconciliation = arm.reconciliation
+    if reconciliation is None:
         return Cell(None, reason=why_unknown(arm))
-    note = None if found.reserved else message("reconcile.at_largest")
-    shown = keyed(size(found.expected_bytes), at(arm, "reconciliation.expected_bytes"))
+    note = None if reconciliation.reserved else message("reconcile.at_largest")
+    shown = keyed(size(reconciliation.expected_bytes), at(arm, "reconciliation.expected_bytes"))
     return Cell(shown, note, why_unknown(arm))
 
 

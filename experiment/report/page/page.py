@@ -1,8 +1,7 @@
 """The report as one self-contained page in both languages.
 
-Nothing is loaded from anywhere: styles, script, charts and data are inside, and a content
-security policy forbids the rest. Prompts and generated text are foreign data; they reach the page
-through automatic escaping alone.
+Styles, script, charts and data are embedded, and a content security policy forbids loading
+anything. Prompts and generated text are untrusted, and are always escaped.
 """
 
 from __future__ import annotations
@@ -46,11 +45,11 @@ from experiment.report.page.experiment import experiment_context
 from experiment.report.page.latency import curve_swatch, curves, latency_rows
 from experiment.report.page.life_chart import life_chart
 from experiment.report.page.mapping import mapping_figure
-from experiment.report.page.run_data import MOST_BYTES as MOST_DATA
+from experiment.report.page.run_data import MAX_BYTES as MAX_DATA
 from experiment.report.page.run_data import run_data
 from experiment.report.page.simulator_check import LINES, check_chart, check_rows
 from experiment.report.page.slotmap import MapOf, map_of, slot_map, states_of
-from experiment.report.player.stage import MOST_BYTES as MOST_FILMS
+from experiment.report.player.stage import MAX_BYTES as MAX_FILMS
 from experiment.report.player.stage import stage
 from experiment.text import format_bytes, readable
 from experiment.text.messages import Message, arm_message, message
@@ -69,9 +68,9 @@ class Section:
 
 
 def sections(results: Results) -> list[Section]:
-    """All sections of a run's page behind the verdict; their order is the same on every page."""
-    found = "found" if results.experiment is None else "experiment"
-    return [_section(name) for name in (*BEFORE, found, *AFTER)]
+    """Sections of a run's page after the verdict, always in the same order."""
+    middle = "found" if results.experiment is None else "experiment"
+    return [_section(name) for name in (*BEFORE, middle, *AFTER)]
 
 
 def _section(name: str) -> Section:
@@ -80,9 +79,9 @@ def _section(name: str) -> Section:
 
 
 _NOTHING = Markup("")
-# A page that can be sent on. Beyond it, what is embedded is thinned, and the page says so.
-_MOST_PAGE = 1_480_000
-_MOST_TRIES = 6
+# Maximum size of a page. If larger, embedded data are reduced, with a note.
+_MAX_PAGE = 1_480_000
+_MAX_TRIES = 6
 _TABLE_ROWS = 120  # of all arms together
 _TERMS = (
     "slot", "block", "block_table", "reserved", "allocated", "live", "wasted", "peak",
@@ -91,37 +90,37 @@ _TERMS = (
 )  # fmt: skip
 
 
-# Pictures that the eighth section explains, each in two sentences; the last where there are any.
+# Charts explained in the eighth section; the last only if present.
 _EXPLAINED = ("peak", "time", "player", "map", "mapping", "life", "readings")
 
 
 def report_html(
     record: Record, results: Results, lang: str, series: list[Series] | None = None
 ) -> str:
-    """The whole page; ``lang`` is what it shows until someone switches.
+    """Render the page; ``lang`` is its initial language.
 
-    ``series`` may be given where :func:`all_series` has been called already: it replays the log.
+    ``series`` is the result of :func:`all_series` if available, which replays the log.
     """
     b = Bilingual(lang)
     series = all_series(record) if series is None else series
     template = _environment(b).get_template("report.html.j2")
     context = _context(b, record, results, series)
-    rooms = MOST_FILMS, MOST_DATA
-    for _ in range(_MOST_TRIES):
+    rooms = MAX_FILMS, MAX_DATA
+    for _ in range(_MAX_TRIES):
         player, embedded = stage(b, record, rooms[0]), run_data(record, results, series, rooms[1])
         data = safe_json(embedded)
         page: str = template.render(
             context, player=player, data=data, left_out=embedded["left_out"]
         )  # fmt: skip
-        over = len(page.encode()) - _MOST_PAGE
+        over = len(page.encode()) - _MAX_PAGE
         if over <= 0:
             break
-        rooms = _less(rooms, (player.size if player else 0, len(data.encode())), over)
+        rooms = _reduced(rooms, (player.size if player else 0, len(data.encode())), over)
     return page
 
 
-def _less(rooms: tuple[int, int], taken: tuple[int, int], over: int) -> tuple[int, int]:
-    """Rooms for films and data in a page that is ``over`` bytes too large: both give alike."""
+def _reduced(rooms: tuple[int, int], taken: tuple[int, int], over: int) -> tuple[int, int]:
+    """Reduce the bytes for films and data of a page that is ``over`` bytes too large."""
     left = max(0.0, 1 - over / (sum(taken) or 1))
     films, data = (int(min(pair) * left) for pair in zip(rooms, taken, strict=True))
     return films, data
@@ -130,7 +129,7 @@ def _less(rooms: tuple[int, int], taken: tuple[int, int], over: int) -> tuple[in
 def _context(
     b: Bilingual, record: Record, results: Results, series: list[Series]
 ) -> dict[str, Any]:
-    """All that the template shows, but for what is embedded."""
+    """Variables of the template, without embedded data."""
     cells = results.experiment.cells if results.experiment else []
     return {
         "lang": b.lang,
@@ -159,7 +158,7 @@ def _context(
 
 
 def _environment(b: Bilingual) -> jinja2.Environment:
-    """With what writes the numbers of a run."""
+    """Templates with filters for the figures of a run."""
     env = templates(b)
     env.globals.update(
         has_blocks=has_blocks,
@@ -172,7 +171,7 @@ def _environment(b: Bilingual) -> jinja2.Environment:
 
 
 def templates(b: Bilingual) -> jinja2.Environment:
-    """The templates of this package, escaping everything, control characters too."""
+    """Templates of this package, with escaping of all values including control characters."""
     env = jinja2.Environment(
         loader=jinja2.PackageLoader("experiment.report", "templates"),
         autoescape=True,
@@ -206,10 +205,10 @@ def _readable(value: Any) -> Any:
 def page_assets(
     *scripts: str, styles: tuple[str, ...] = (), stacked: Markup = _NOTHING
 ) -> dict[str, Markup]:
-    """Style and scripts that every page carries, those of this page behind them, and the policy.
+    """Common style and scripts, those of this page, and the content security policy.
 
-    The policy names them by their digests, so that nothing else in the page can run, and lets
-    nothing be fetched. ``stacked`` are the rules of :func:`column_heads`.
+    The policy allows only these, by digest, and no fetching. ``stacked`` are the rules of
+    :func:`column_heads`.
     """
     style = Markup("\n").join([*(_asset(name) for name in ("report.css", *styles)), stacked])
     script = Markup("\n").join(_asset(name) for name in ("report.js", *scripts))
@@ -227,10 +226,10 @@ def page_assets(
 
 
 def column_heads(b: Bilingual, first: Words | None = None, **heads: Sequence[Words]) -> Markup:
-    """Rules that write a column's head before its cells, where a narrow screen stacks them.
+    """CSS rules that show a column's head before its cells, which are stacked on narrow screens.
 
-    ``heads`` are those behind the first column of the tables with the class ``by-<name>``;
-    ``first`` is the first column's in tables of the class ``by-cell``.
+    ``heads`` are the heads after the first column of tables with the class ``by-<name>``; ``first``
+    is the first head of tables with the class ``by-cell``.
     """
     places = [('.by-cell th[scope="row"]', first, " ")] if first is not None else []
     places += [
@@ -251,18 +250,18 @@ def _plain(b: Bilingual, lang: str, head: Words) -> str:
 
 
 def _css_text(text: str) -> str:
-    """A text inside quotes of a style sheet: all but letters, digits and spaces by its number."""
+    """Escape a text for a CSS string: all but letters, digits and spaces."""
     return re.sub(r"[^\w ]", lambda sign: f"\\{ord(sign[0]):x} ", text)
 
 
 def _digest(text: str) -> str:
-    """A source expression of a content security policy for what stands in an element."""
+    """Source expression of a content security policy for the content of an element."""
     digest = hashlib.sha256(text.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
 def _asset(name: str) -> Markup:
-    """A style sheet or script of this package, as it is."""
+    """A style sheet or script of this package."""
     path = resources.files("experiment.report").joinpath("templates", name)
     return Markup(path.read_text(encoding="utf-8"))  # noqa: S704 - a file of ours
 
@@ -272,7 +271,8 @@ def _first_screen(record: Record, results: Results, series: list[Series]) -> dic
         "began": date_text(record.started.wall_ns, record.started.utc_offset_s),
         "figures": results.headline.params or None if results.experiment is None else None,
         "heroes": {
-            kind: _spread(arm, series) if arm else None for kind, arm in _heroes(results).items()
+            kind: _spread(arm, series) if arm else None
+            for kind, arm in _headline_arms(results).items()
         },
         "subject": parts.subject(record, results),
         "arms_with_problems": [arm for arm in results.arms if arm.problems],
@@ -281,16 +281,16 @@ def _first_screen(record: Record, results: Results, series: list[Series]) -> dic
     }
 
 
-def _heroes(results: Results) -> dict[str, str | None]:
-    """The arms that the headline's two figures are of."""
+def _headline_arms(results: Results) -> dict[str, str | None]:
+    """Arms of the headline's two figures."""
     named = results.headline.params.get("arm")
     key = named.key if isinstance(named, Message) else (named or {}).get("key")
-    found = (one.arm for one in results.arms if arm_message(one.arm).key == key)
-    return {"contiguous": next(found, None), "paged": "paged"}
+    arms = (one.arm for one in results.arms if arm_message(one.arm).key == key)
+    return {"contiguous": next(arms, None), "paged": "paged"}
 
 
 def _spread(arm: str, series: list[Series]) -> dict[str, float | None]:
-    """Live / allocated over the steps of an arm in which requests ran."""
+    """Live / allocated over the steps of an arm with running requests."""
     rows = [row for one in series if one.arm == arm for row in one.rows if row.running]
     shares = [row.utilisation for row in rows if row.utilisation is not None]
     if not shares:
@@ -357,25 +357,25 @@ def _maps(record: Record, results: Results) -> list[MapOf]:
     workload = record.first(WorkloadReady)
     maps = []
     for arm in results.arms:
-        seen = picture(record, arm.arm, arm.peak.step) if arm.peak else None
-        one = map_of(arm.arm, seen, workload.max_length) if seen and workload else None
+        snapshot = picture(record, arm.arm, arm.peak.step) if arm.peak else None
+        one = map_of(arm.arm, snapshot, workload.max_length) if snapshot and workload else None
         if one:
             maps.append(one)
     return maps
 
 
 def _mapping(b: Bilingual, record: Record, results: Results) -> dict[str, Any] | None:
-    """The example of the first arm that logged one."""
+    """Diagram of the first arm with a logged mapping."""
     arm = next((arm for arm in results.arms if arm.mapping), None)
     if arm is None or arm.mapping is None or not arm.block_size:
         return None
-    seen = picture(record, arm.arm, arm.mapping["step"])
-    holder = seen.holders.get(arm.mapping["request"]) if seen else None
+    snapshot = picture(record, arm.arm, arm.mapping["step"])
+    holder = snapshot.holders.get(arm.mapping["request"]) if snapshot else None
     fits = holder is not None and arm.mapping["logical"] < len(holder.table)
     return {
         "arm": arm.arm,
         "block": arm.block_size,
-        "figure": mapping_figure(b, arm.mapping, seen) if seen and fits else None,
+        "figure": mapping_figure(b, arm.mapping, snapshot) if snapshot and fits else None,
         **arm.mapping,
     }
 
@@ -402,19 +402,19 @@ def _tables(record: Record, results: Results, series: list[Series]) -> dict[str,
         "requirements": _as_rows(environment.get("requirements"), ("key", "verdict")),
         "config": values.config_text(resolved_config(record)),
         "command": parts.repeat_command(record.started.command),
-        "numbered": values.unseen(record.started.command),
+        "numbered": values.has_invisible(record.started.command),
         "gain_columns": GAINS,
     }
 
 
 def _step_rows(one: Series, most: int) -> list[tuple[StepRow, float]]:
-    """Rows of an arm's steps, and when each began."""
+    """Rows of an arm's steps, and their start times."""
     begun = {row.step: edge for row, edge in zip(one.rows, one.edges, strict=False)}
     return [(row, begun[row.step]) for row in one.thinned(most).rows]
 
 
 def _as_rows(value: Any, needed: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Entries of a list from the log that have what is needed."""
+    """Entries of a logged list that have the needed fields."""
     rows = value if isinstance(value, list | tuple) else []
     return [
         {**row, "place": place}

@@ -1,4 +1,4 @@
-"""The facts of a run as the template shows them: small rows of messages and formatted values."""
+"""Rows of messages and formatted values for the template of a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from experiment.analysis.results import ArmResult, Claim, RequestResult, Results
 from experiment.events import ModelPrepared, RunStarted, WorkloadReady, WorkloadRequest
 from experiment.files.shipped import program
 from experiment.record.log import Record
-from experiment.report.facts.arm_figures import figure, path, shown, slots, why_missing
+from experiment.report.facts.arm_figures import figure, path, slots, visible_metrics, why_missing
 from experiment.report.facts.data_key import Keyed, keyed
 from experiment.report.facts.sharing import sampling_message
 from experiment.report.facts.tables import wall_clock
@@ -27,12 +27,12 @@ from experiment.report.facts.values import (
 from experiment.text import DASH
 from experiment.text.messages import Message, arm_message, message
 
-_MOST_REQUESTS, _FEWEST_REQUESTS = 40, 12  # of an arm
-_MOST_ROWS = 96  # of all arms together
-MOST_STAGES = 12
+_MAX_REQUESTS, _FEWEST_REQUESTS = 40, 12  # of an arm
+_MAX_ROWS = 96  # of all arms together
+MAX_STAGES = 12
 _PROMPT_CHARACTERS = 90
 _TEXT_CHARACTERS = 120
-_MOST_COMMAND = 20_000
+_MAX_COMMAND = 20_000
 _STRONG = ("live_share", "fits")
 
 
@@ -41,7 +41,7 @@ Shown = str | Message | Keyed
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A value with what it amounts to in another unit, or no value and the reason."""
+    """A value, optionally also in another unit, or a reason if unknown."""
 
     main: Shown | None
     sub: Shown | None = None
@@ -50,7 +50,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of a table: its label and a cell per arm."""
+    """A row of a table: label, and a cell per arm."""
 
     label: Message
     cells: list[Cell]
@@ -58,24 +58,24 @@ class Row:
 
 
 def comparison(results: Results) -> list[Row]:
-    """The comparison table, arms side by side."""
+    """The comparison table, with a column per arm."""
     return [
         Row(
             metric.label,
             [_cell(metric, results, arm) for arm in results.arms],
             strong=metric.name in _STRONG,
         )
-        for metric in shown(results)
+        for metric in visible_metrics(results)
     ]
 
 
 def at(arm: ArmResult, path: str) -> str:
-    """Where a field of an arm's result lies."""
+    """Data path of a field of an arm's result."""
     return f"results.arms[{arm.arm}].{path}"
 
 
 def _cell(metric: Metric, results: Results, arm: ArmResult) -> Cell:
-    """A figure with its path; beneath bytes at the peak, the slots that they are."""
+    """A figure with its path; bytes at the peak with their slots below."""
     of = slots(metric, results, arm)
     return Cell(
         keyed(figure(metric, results, arm), at(arm, path(metric))),
@@ -85,7 +85,7 @@ def _cell(metric: Metric, results: Results, arm: ArmResult) -> Cell:
 
 
 def one_reason(row: Row) -> Message | None:
-    """Why no arm has the figure, where that is the same for all: said once and not for each."""
+    """The common reason if no arm has the figure; otherwise None."""
     reasons = [cell.reason for cell in row.cells if cell.main is None]
     if len(reasons) < max(len(row.cells), 2) or any(each != reasons[0] for each in reasons):
         return None
@@ -93,7 +93,7 @@ def one_reason(row: Row) -> Message | None:
 
 
 def why_unknown(arm: ArmResult) -> Message:
-    """Why a figure of an arm is missing."""
+    """Reason why a figure of an arm is missing."""
     return message(f"report.unknown.{arm.status}")
 
 
@@ -109,13 +109,13 @@ class RequestLine:
 
 
 def most_requests(results: Results) -> int:
-    """How many requests of an arm the tables show: fewer, the more arms there are."""
+    """Number of requests per arm in the tables, depending on the number of arms."""
     arms = sum(bool(arm.requests) for arm in results.arms)
-    return max(_FEWEST_REQUESTS, min(_MOST_REQUESTS, _MOST_ROWS // max(arms, 1)))
+    return max(_FEWEST_REQUESTS, min(_MAX_REQUESTS, _MAX_ROWS // max(arms, 1)))
 
 
 def requests(record: Record, arm: ArmResult, most: int) -> list[RequestLine]:
-    """The requests of an arm, the first ``most`` of them."""
+    """The first ``most`` requests of an arm."""
     workload = record.first(WorkloadReady)
     asked = {each.id: each for each in workload.requests} if workload else {}
     return [
@@ -144,7 +144,7 @@ def _request(path: str, done: RequestResult, asked: WorkloadRequest | None) -> R
 
 
 def _sample(asked: WorkloadRequest) -> Message | None:
-    """Which sample of which request's prompt this is; None for the first."""
+    """Index of a parallel sample and its request; None for the first sample."""
     if asked.sample_of is None:
         return None
     number = asked.id - asked.sample_of + 1
@@ -153,11 +153,11 @@ def _sample(asked: WorkloadRequest) -> Message | None:
 
 @dataclass(frozen=True, slots=True)
 class ReadingTable:
-    """Memory readings of an arm: a row a stage, a column a channel that has any figure.
+    """Memory readings of an arm: a row per stage, a column per channel with any figure.
 
-    ``hidden`` stages of many are left out, those of requests in the middle. A cell without a
-    value and a reason was not read at that stage; ``gaps``: whether there is one. Of a stage that
-    was read again, in a repeat, the first reading is shown: the time of a row is that of its bytes.
+    ``hidden`` is the number of omitted stages, of requests in the middle. A cell without value and
+    reason was not read at that stage; ``gaps``: whether there is one. Of repeated stages the first
+    reading is shown, so that time and bytes of a row belong together.
     """
 
     channels: list[tuple[str, str]]
@@ -177,15 +177,15 @@ def readings(started: RunStarted, arm: ArmResult) -> ReadingTable:
         key = (row.stage, None if row.stage == "maximum" else row.request)
         stages.setdefault(key, {}).setdefault(row.channel, place)
     every = list(stages.items())
-    half = MOST_STAGES // 2
-    shown = every if len(every) <= MOST_STAGES else [*every[:half], *every[-half:]]
+    half = MAX_STAGES // 2
+    shown = every if len(every) <= MAX_STAGES else [*every[:half], *every[-half:]]
     rows = [
         (
-            _stage(arm, stage, request, found),
-            None if stage == "maximum" else _clock(started, arm, _earliest(arm, found)),
-            [_reading(started, arm, found.get(name), stage) for name, _ in channels],
+            _stage(arm, stage, request, places),
+            None if stage == "maximum" else _clock(started, arm, _first_reading(arm, places)),
+            [_reading(started, arm, places.get(name), stage) for name, _ in channels],
         )
-        for (stage, request), found in shown
+        for (stage, request), places in shown
     ]
     silent = [(name, _reasons(arm, name)) for name in scopes if name not in speaking]
     gaps = any(one.main is None and one.reason is None for _, _, cells in rows for one in cells)
@@ -193,27 +193,27 @@ def readings(started: RunStarted, arm: ArmResult) -> ReadingTable:
 
 
 def readings_summary(arm: ArmResult) -> Message:
-    """How many stages an arm was read at, the maximum as one, and by how many channels."""
+    """Number of stages with readings, the maximum included, and of channels."""
     stages = {(row.stage, None if row.stage == "maximum" else row.request) for row in arm.memory}
     channels = {row.channel for row in arm.memory if row.bytes is not None}
     return message("report.readings.summary", stages=len(stages), channels=len(channels))
 
 
 def hidden_stages(arm: ArmResult) -> Message:
-    """How many stages the table leaves out."""
+    """Number of omitted stages."""
     stages = {(row.stage, None if row.stage == "maximum" else row.request) for row in arm.memory}
-    return message("report.readings.hidden", n=max(0, len(stages) - MOST_STAGES))
+    return message("report.readings.hidden", n=max(0, len(stages) - MAX_STAGES))
 
 
-def _stage(arm: ArmResult, stage: str, request: int | None, found: dict[str, int]) -> Shown:
-    """A stage; of a request, with where its number lies."""
+def _stage(arm: ArmResult, stage: str, request: int | None, places: dict[str, int]) -> Shown:
+    """Name of a stage; for a request with the data path of its number."""
     text = message(f"stage.{stage}", request=request)
-    place = next(iter(found.values()))
+    place = next(iter(places.values()))
     return text if request is None else Keyed(text, at(arm, f"memory.{place}.request"))
 
 
-def _earliest(arm: ArmResult, found: dict[str, int]) -> int:
-    return min(found.values(), key=lambda place: arm.memory[place].t_ns)
+def _first_reading(arm: ArmResult, places: dict[str, int]) -> int:
+    return min(places.values(), key=lambda place: arm.memory[place].t_ns)
 
 
 def _reading(started: RunStarted, arm: ArmResult, place: int | None, stage: str) -> Cell:
@@ -226,22 +226,22 @@ def _reading(started: RunStarted, arm: ArmResult, place: int | None, stage: str)
 
 
 def _reasons(arm: ArmResult, channel: str) -> list[Message]:
-    """Why a channel never had a figure, each reason once."""
-    found = {
+    """Distinct reasons why a channel has no figure."""
+    reasons = {
         row.reason.key: row.reason for row in arm.memory if row.channel == channel and row.reason
     }
-    return list(found.values()) or [message("report.unknown.not_read")]
+    return list(reasons.values()) or [message("report.unknown.not_read")]
 
 
 def _clock(started: RunStarted, arm: ArmResult, place: int) -> Keyed:
-    """When a reading was taken, on the clock of the run's place."""
+    """Local time of a reading."""
     t_ns = arm.memory[place].t_ns
     text = wall_clock(started, t_ns).strftime("%H:%M:%S.%f")[:-3]
     return Keyed(text, at(arm, f"memory.{place}.t_ns"))
 
 
 def claim_bars(claim: Claim, results: Results) -> list[tuple[Message, float | None, Shown]]:
-    """The figures behind a claim: what, how long a bar, the value in words."""
+    """Bars of a claim: label, length, formatted value."""
     params = claim.text.params
     if claim.verdict == "untested":
         return []
@@ -271,7 +271,7 @@ def claim_bars(claim: Claim, results: Results) -> list[tuple[Message, float | No
 
 
 def subject(record: Record, results: Results) -> list[tuple[str, Shown]]:
-    """What was measured on what: label key and value."""
+    """Model, machine and workload of the run: label key and value."""
     model, workload = record.first(ModelPrepared), record.first(WorkloadReady)
     rows: list[tuple[str, Shown | None]] = []
     if model:
@@ -293,7 +293,7 @@ def subject(record: Record, results: Results) -> list[tuple[str, Shown]]:
 
 
 def _request_counts(workload: WorkloadReady) -> tuple[str, Message]:
-    """How many requests; where each prompt has several, that they are its samples."""
+    """Number of requests; with parallel samples, of prompts and samples."""
     asked, samples = workload.requests, workload.sampling.n
     counts = {
         "n": len(asked),
@@ -306,6 +306,6 @@ def _request_counts(workload: WorkloadReady) -> tuple[str, Message]:
 
 
 def repeat_command(words: Sequence[str]) -> str:
-    """What starts the same run again; words of a command too long for a page are cut."""
+    """Command that starts the same run; long words are cut."""
     whole = shell_text([*program(), *words])
-    return whole if len(whole) <= _MOST_COMMAND else shell_text([*program(), *shortened(words)])
+    return whole if len(whole) <= _MAX_COMMAND else shell_text([*program(), *shortened(words)])

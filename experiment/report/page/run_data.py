@@ -1,13 +1,12 @@
-"""The run inside its page: what its script reads and a person downloads, in a bounded size.
+"""Data of a run embedded in its page, for the script and for downloading, of limited size.
 
     schema_version … config  results          as in run.json
     model  workload                           as in the log
     tables                                    the CSV files, packed; see embed.py
-    left_out                                  paths that are cut or not here; they lie beside it
+    left_out                                  paths that are cut or omitted; see the files
 
-Of an experiment the config is that of the cell that the page looks at. Token ids of prompts are
-never here. Of the rest, what is largest and least read goes first: tokens and texts of requests,
-then memory readings.
+The config of an experiment is that of the cell shown. Token ids of prompts are always omitted. If
+the page is too large, tokens and texts of requests are omitted first, then memory readings.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from experiment.report.facts.tables import readings_frame, summary_frame, timeli
 from experiment.report.facts.values import shortened
 from experiment.report.html.embed import packed, safe_json
 
-MOST_BYTES = 500_000
-_MOST_TEXT = 2000
+MAX_BYTES = 500_000
+_MAX_TEXT = 2000
 
 
 def run_data(
-    record: Record, results: Results, series: list[Series], room: int = MOST_BYTES
+    record: Record, results: Results, series: list[Series], room: int = MAX_BYTES
 ) -> dict[str, Any]:
-    """Everything that fits into ``room`` bytes of the page; ``left_out`` names the rest."""
+    """Data that fit into ``room`` bytes; ``left_out`` lists the rest."""
     workload, model = record.first(WorkloadReady), record.first(ModelPrepared)
     tables = {
         "summary.csv": packed(to_csv(summary_frame(results))),
@@ -58,7 +57,7 @@ def run_data(
 
 
 def _asked(record: Record) -> tuple[dict[str, Any], list[str]]:
-    """What was asked for, as run.json has it, and the names of what is cut in it."""
+    """Version, command and config as in run.json, and the paths of shortened values."""
     started = record.started
     whole = {"command": list(started.command), "config": resolved_config(record)}
     short = {name: shortened(value) for name, value in whole.items()}
@@ -115,14 +114,14 @@ def _experiment_table(results: Results) -> dict[str, str]:
 
 
 def _short_workload(workload: WorkloadReady | None) -> dict[str, Any] | None:
-    """The requests without token ids and with long prompts cut; the log has them whole."""
+    """The requests without token ids, with long prompts cut."""
     if workload is None:
         return None
     data = workload.model_dump(mode="json", exclude={"requests"})
     data["requests"] = [
         {
             "id": request.id,
-            "prompt": request.prompt[:_MOST_TEXT],
+            "prompt": request.prompt[:_MAX_TEXT],
             "prompt_characters": len(request.prompt),
             "prompt_tokens": len(request.token_ids),
             "max_new_tokens": request.max_new_tokens,
@@ -134,8 +133,8 @@ def _short_workload(workload: WorkloadReady | None) -> dict[str, Any] | None:
 
 
 def _short_parts(workload: WorkloadReady | None) -> list[str]:
-    """What of the requests is not here, or not whole."""
+    """Paths of omitted or shortened parts of the requests."""
     if workload is None:
         return []
-    long = any(len(request.prompt) > _MOST_TEXT for request in workload.requests)
+    long = any(len(request.prompt) > _MAX_TEXT for request in workload.requests)
     return ["workload.requests.*.token_ids", *(["workload.requests.*.prompt"] if long else [])]

@@ -1,4 +1,4 @@
-"""An arm beside the simulator, drawn: blocks in use by step, the engine's and the simulator's."""
+"""Chart of an arm compared with the simulator: allocated blocks by step."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from experiment.report.html.svg import Scale, binary_ticks, decimal_ticks, drawi
 from experiment.text.messages import arm_message, message
 
 _HEIGHT = 180
-_MOST_ROWS = 24
-# Names of the two lines, in the order of their marks in the legend.
+_MAX_ROWS = 24
+# Names of the lines, in the order of the legend.
 LINES = ("simulator.recorded", "simulator.simulated")
 
 
 def check_chart(b: Bilingual, arm: ArmResult) -> Markup | None:
-    """Both lines over all steps; None where blocks were not compared."""
+    """Both lines over all steps; None if blocks were not compared."""
     check = arm.simulator
     if check is None or not check.curve or not check.usable_blocks:
         return None
@@ -27,9 +27,9 @@ def check_chart(b: Bilingual, arm: ArmResult) -> Markup | None:
 
 
 def check_rows(arm: ArmResult) -> list[int]:
-    """Places of the curve's points that the table says: evenly spread, the first and the last."""
+    """Evenly spaced indices of the curve for the table, including first and last."""
     last = len(arm.simulator.curve) - 1 if arm.simulator else 0
-    return sorted({round(last * row / (_MOST_ROWS - 1)) for row in range(_MOST_ROWS)})
+    return sorted({round(last * row / (_MAX_ROWS - 1)) for row in range(_MAX_ROWS)})
 
 
 def _chart(b: Bilingual, arm: str, check: SimulatorCheck, width: Width) -> Markup:
@@ -44,7 +44,7 @@ def _chart(b: Bilingual, arm: str, check: SimulatorCheck, width: Width) -> Marku
     edges = [float(edge) for edge in (*steps, steps[-1] + 1)]
     for index in range(len(LINES)):
         corners = stairs(edges, [float(row[index + 1]) for row in check.curve])
-        # The second line is broken, so that the first is seen where both are the same.
+        # The second line is dashed, so that an equal first line is visible.
         style = f"series s{index}" + (" over" if index else "")
         parts.append(path([(x(px), y(py)) for px, py in corners], class_=style))
     parts += _axis(b, x)

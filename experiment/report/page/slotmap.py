@@ -1,4 +1,4 @@
-"""Where every token lies: the pool of each arm at its peak, slot by slot."""
+"""Slot map: the pool of each arm at its peak, slot by slot."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from kvsim.accounting.ledger import Owner, SlotState
 from kvsim.accounting.slots import ALLOCATED_STATES, OTHER_STATES
 
 _ROW = 20
-_MOST_ROWS = 24
-_MOST_PIECES = 6000
-# Whose a block is stands in it where there is room: a digit, what is free around them, the least.
+_MAX_ROWS = 24
+_MAX_PIECES = 6000
+# Owners are written in blocks with enough space: pixels of a digit, of the margin, and the minimum.
 _SIGN, _AROUND, _LEAST = 7, 6, 18
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Neighbouring slots of one block in one state."""
+    """Adjacent slots of one block in one state."""
 
     start: int
     count: int
@@ -35,9 +35,9 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class MapOf:
-    """The pool of one arm, ready to be drawn: ``row`` slots side by side.
+    """The pool of one arm for drawing, with ``row`` slots per row.
 
-    ``shared`` are blocks of several requests: how many hold each.
+    ``shared``: number of owners of each shared block.
     """
 
     arm: str
@@ -54,46 +54,46 @@ class MapOf:
 
     @property
     def hidden_slots(self) -> int:
-        """Slots that are not drawn because the pool is too large."""
-        return max(0, self.slots - _MOST_ROWS * self.row)
+        """Number of slots that are not drawn because the pool is too large."""
+        return max(0, self.slots - _MAX_ROWS * self.row)
 
 
-def map_of(arm: str, seen: PoolSnapshot, max_length: int) -> MapOf | None:
-    """Lay the pool out in rows of about the maximum length; None where it has too many parts."""
-    shape = seen.shape
+def map_of(arm: str, snapshot: PoolSnapshot, max_length: int) -> MapOf | None:
+    """Arrange the pool in rows of about the maximum length; None if there are too many pieces."""
+    shape = snapshot.shape
     row = max(1, -(-max_length // shape.block_size)) * shape.block_size
-    pieces = merge(_pieces(seen))
+    pieces = merge(_pieces(snapshot))
     slots = max((piece.start + piece.count for piece in pieces), default=0)
-    if not slots or len(pieces) > _MOST_PIECES:
+    if not slots or len(pieces) > _MAX_PIECES:
         return None
-    owners = Counter(block for holder in seen.holders.values() for block in holder.table)
+    owners = Counter(block for holder in snapshot.holders.values() for block in holder.table)
     shared = {block: count for block, count in owners.items() if count > 1}
     return MapOf(arm, tuple(pieces), shape.block_size, row, slots, shared)
 
 
-def _pieces(seen: PoolSnapshot) -> list[Piece]:
-    """Every slot of the pool, in order, as pieces of one state."""
+def _pieces(snapshot: PoolSnapshot) -> list[Piece]:
+    """All slots of the pool in order, as pieces of one state."""
     owned: dict[int, list[Piece]] = {}
-    size = seen.shape.block_size
-    for request, holder in seen.holders.items():
+    size = snapshot.shape.block_size
+    for request, holder in snapshot.holders.items():
         for logical, block in enumerate(holder.table):
-            # What grows has no place in a pool: it is drawn in the order of its tokens.
-            place = len(owned) if seen.shape.elastic else block
+            # A growing cache has no pool; it is drawn in the order of its tokens.
+            place = len(owned) if snapshot.shape.elastic else block
             owned[place] = _block(holder, request, (logical, place), size)
-    blocks = len(owned) if seen.shape.elastic else seen.shape.blocks
+    blocks = len(owned) if snapshot.shape.elastic else snapshot.shape.blocks
     pieces: list[Piece] = []
     at = 0
-    for block in [*sorted({*owned, *seen.cached}), blocks]:
-        engine = min(max(at, seen.shape.engine_blocks), block)
-        pieces += _of_nobody(at, engine, size, SlotState.ENGINE)
-        pieces += _of_nobody(engine, block, size, SlotState.FREE)
+    for block in [*sorted({*owned, *snapshot.cached}), blocks]:
+        engine = min(max(at, snapshot.shape.engine_blocks), block)
+        pieces += _unowned(at, engine, size, SlotState.ENGINE)
+        pieces += _unowned(engine, block, size, SlotState.FREE)
         if block < blocks:
-            pieces += owned.get(block) or _of_nobody(block, block + 1, size, SlotState.CACHED)
+            pieces += owned.get(block) or _unowned(block, block + 1, size, SlotState.CACHED)
         at = block + 1
     return pieces
 
 
-def _of_nobody(first: int, end: int, size: int, state: SlotState) -> list[Piece]:
+def _unowned(first: int, end: int, size: int, state: SlotState) -> list[Piece]:
     return [Piece(first * size, (end - first) * size, state, None)] if first < end else []
 
 
@@ -120,7 +120,7 @@ def _block(holder: Owner, request: int, place: tuple[int, int], size: int) -> li
 
 
 def merge(pieces: Sequence[Piece]) -> list[Piece]:
-    """Join free neighbours, and neighbours of one request where blocks are single slots."""
+    """Merge adjacent free pieces, and pieces of one request if blocks have one slot."""
     joined: list[Piece] = []
     for piece in pieces:
         last = joined[-1] if joined else None
@@ -133,13 +133,13 @@ def merge(pieces: Sequence[Piece]) -> list[Piece]:
 
 
 def states_of(maps: Sequence[MapOf]) -> list[str]:
-    """States that any of the maps paints, as the ledger orders them."""
+    """States in any of the maps, in the order of the ledger."""
     painted = {piece.state for one in maps for piece in one.pieces}
     return [state.value for state in (*ALLOCATED_STATES, *OTHER_STATES) if state in painted]
 
 
 def slot_map(b: Bilingual, maps: Sequence[MapOf]) -> Markup:
-    """Every slot of every arm's pool at its peak, all at one scale."""
+    """Draw the pools of all arms at their peaks, at one scale."""
     return both_widths(lambda width: _slot_map(b, maps, width))
 
 
@@ -152,7 +152,7 @@ def _slot_map(b: Bilingual, maps: Sequence[MapOf], width: Width) -> Markup:
         parts.append(text(b, 0, y, arm_message(one.arm), class_="t strong"))
         y += 8
         parts += _pieces_drawn(one, y, unit)
-        drawn = min(one.rows, _MOST_ROWS)
+        drawn = min(one.rows, _MAX_ROWS)
         parts += _rulings(b, one, y, unit)
         y += drawn * _ROW
         if one.hidden_slots:
@@ -170,30 +170,30 @@ Box = tuple[float, float, float, float]
 
 
 def _pieces_drawn(one: MapOf, y: float, unit: float) -> list[Markup]:
-    """All pieces, those of a state as one drawing."""
-    found: dict[SlotState, list[Box]] = {}
+    """All pieces, with one path per state."""
+    by_state: dict[SlotState, list[Box]] = {}
     for piece in one.pieces:
-        found.setdefault(piece.state, []).extend(_cut(one, piece, y, unit))
+        by_state.setdefault(piece.state, []).extend(_cut(one, piece, y, unit))
     return [
         boxes(each, fill=fill(state), class_="edge" if state is SlotState.FREE else None)
-        for state, each in found.items()
+        for state, each in by_state.items()
     ]
 
 
 def _cut(one: MapOf, piece: Piece, y: float, unit: float) -> list[Box]:
-    """A piece, cut where a row ends."""
-    found: list[Box] = []
+    """Split a piece at the ends of rows."""
+    boxes: list[Box] = []
     start, end = piece.start, piece.start + piece.count
-    while start < end and start // one.row < _MOST_ROWS:
+    while start < end and start // one.row < _MAX_ROWS:
         row, column = divmod(start, one.row)
         count = min(end - start, one.row - column)
-        found.append((column * unit, y + row * _ROW, count * unit, _ROW - 3))
+        boxes.append((column * unit, y + row * _ROW, count * unit, _ROW - 3))
         start += count
-    return found
+    return boxes
 
 
 def _rulings(b: Bilingual, one: MapOf, y: float, unit: float) -> list[Markup]:
-    """Edges of blocks that are held, and whose they are where there is room to write it."""
+    """Edges of allocated blocks, and their owners if there is enough space."""
     frames: dict[int, tuple[int, int]] = {}
     for piece in one.pieces:
         if piece.request is not None:
@@ -207,7 +207,7 @@ def _rulings(b: Bilingual, one: MapOf, y: float, unit: float) -> list[Markup]:
     edges: list[Box] = []
     for start, (request, size) in frames.items():
         row, column = divmod(start, one.row)
-        if row >= _MOST_ROWS:
+        if row >= _MAX_ROWS:
             continue
         x, top, span = column * unit, y + row * _ROW, min(size, one.row - column) * unit
         if span > 3:
@@ -220,9 +220,9 @@ def _rulings(b: Bilingual, one: MapOf, y: float, unit: float) -> list[Markup]:
 
 
 def _owner(one: MapOf, block: int, request: int) -> str:
-    """Whose a block is, or how many share it.
+    """Text of a block: its owner, or the number of owners.
 
-    Blocks of a single slot are drawn in the pieces that a request has of them.
+    Blocks of one slot are drawn as the pieces of a request.
     """
     shared = one.block_size > 1 and block in one.shared
     return f"×{one.shared[block]}" if shared else str(request)

@@ -1,1 +1,1 @@
-"""Pages of other commands, and the index of all."""
+"""Pages of commands other than ``run``, and the index of all reports."""

@@ -1,4 +1,4 @@
-"""The claims as a page: what is said, the figure here, the verdict."""
+"""Page of the claims: claim, measured figure, verdict."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from experiment.report import Reports
 from experiment.report.facts.bench_tables import Cells
 from experiment.report.facts.data_key import KeyedText
 from experiment.report.facts.values import whole
-from experiment.report.pages.tables import Told, tables_html
+from experiment.report.pages.tables import PageText, tables_html
 from experiment.text import DASH, Translator
 from experiment.text.messages import Message, message
 
@@ -29,7 +29,7 @@ def claims_reports(
     data: Any,
     lang: str,
 ) -> Reports:
-    """Data and page of the claims, as :func:`claims_html` takes them."""
+    """Data and page of the claims; arguments as of :func:`claims_html`."""
     return {
         "claims.json": json.dumps(data, indent=1) + "\n",
         PAGE: claims_html(judged, notes, runs, data, lang),
@@ -43,25 +43,26 @@ def claims_html(
     data: Any,
     lang: str,
 ) -> str:
-    """The page.
+    """Render the page.
 
     Args:
-        notes: on the runs that the claims are judged by.
-        runs: directories, beside the page's own, of those that have a report.
+        judged: verdicts of the claims.
+        notes: on the runs of the claims.
+        runs: sibling directories of runs with a report.
         data: claims.json.
     """
-    return tables_html(lambda t: claims_told(t, judged, notes, runs), lang, "claims.json", data)
+    return tables_html(lambda t: claims_text(t, judged, notes, runs), lang, "claims.json", data)
 
 
 def counted(verdicts: Sequence[str]) -> Message:
-    """How many claims came out how."""
+    """Number of claims by verdict."""
     counts = Counter(verdicts)
     names = ("shown", "not_shown", "untested")
     return message("claims.counted", n=len(verdicts), **{name: counts[name] for name in names})
 
 
 def _figure(t: Translator, one: Judged) -> str:
-    """The figure that was found here; of a time, how far its repeats lie apart below it."""
+    """The measured figure; a time with the range of its repeats below."""
     if one.seen is None:
         return DASH
     kind, seen = one.claim.kind, one.seen
@@ -73,7 +74,7 @@ def _figure(t: Translator, one: Judged) -> str:
 
 
 def _details(t: Translator, one: Judged) -> list[str]:
-    """What the figure is made of, or why there is none: a line each."""
+    """Parts of the figure, or reasons why it is unknown, a line each."""
     parts = one.seen.parts if one.seen else ()
     lines = [_part(t, one.claim.kind, part) for part in parts]
     return [*lines, *([t.message(one.reason)] if one.reason else [])]
@@ -87,17 +88,17 @@ def _part(t: Translator, kind: str, part: Part) -> str:
 
 
 def _written(t: Translator, kind: str, value: float) -> str:
-    """A count comes as a float, and is written as the whole number that it is."""
+    """Write a value; counts are written as integers."""
     return t(f"claims.figure_{kind}", value=whole(value) if kind == "count" else value)
 
 
-def claims_told(
+def claims_text(
     t: Translator, judged: Sequence[Judged], notes: Sequence[Message], runs: Mapping[str, str]
-) -> Told:
-    """What the page says in one language."""
-    # An experiment that was run leads to its report, which lies beside the page.
+) -> PageText:
+    """Texts of the page in one language."""
+    # Links to the reports of the experiments.
     reports = {name: f"{quote(run)}/report.html" for name, run in runs.items()}
-    return Told(
+    return PageText(
         kicker=t("claims.title"),
         headline=t.message(counted([one.verdict for one in judged])),
         facts=[t("claims.note"), *map(t.message, notes)],
@@ -106,7 +107,7 @@ def claims_told(
 
 
 def claim_cells(t: Translator, judged: Sequence[Judged]) -> Cells:
-    """A row for each claim, styled by its verdict; below it what its figure is made of."""
+    """A row for each claim, styled by its verdict, with the parts of its figure."""
     rows = [
         [
             "\n".join([t(f"claims.{one.claim.name}"), *_details(t, one)]),

@@ -1,4 +1,4 @@
-"""Two runs side by side as one self-contained page in both languages, and as a table."""
+"""Comparison of two runs as one self-contained page in both languages, and as CSV."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-_HERE_ALONE = "compare.reason.not_here"
+_NOT_HERE = "compare.reason.not_here"
 _HEADS = ("left", "right", "change", "verdict_column")
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """The rows of an arm, in a cell where there are cells.
+    """Rows of an arm, in a cell of an experiment.
 
-    ``same`` are those without change, ``apart`` those that cannot be compared, among them those of
-    an arm or cell that only one run has.
+    ``same`` are rows without change, ``apart`` incomparable ones, including those of an arm or cell
+    of only one run.
     """
 
     number: int
@@ -64,10 +64,10 @@ def compare_reports(comparison: Comparison, lang: str) -> Reports:
 
 
 def compare_html(comparison: Comparison, table: str, lang: str) -> str:
-    """The whole page; ``lang`` is what it shows until someone switches.
+    """Render the page; ``lang`` is its initial language.
 
     Args:
-        table: the text of ``compare.csv``, to be downloaded from the page.
+        table: text of ``compare.csv``, for downloading.
     """
     b = Bilingual(lang)
     env = templates(b)
@@ -112,22 +112,22 @@ def compare_html(comparison: Comparison, table: str, lang: str) -> str:
 
 
 def compare_csv(comparison: Comparison) -> str:
-    """A row for each figure; unknown is empty."""
+    """A row for each figure; empty if unknown."""
     return csv_text(_COLUMNS, map(_cells, comparison.rows))
 
 
 def _groups(rows: Sequence[Row]) -> list[_Group]:
-    found: dict[tuple[str, str], list[Row]] = {}
+    by_arm: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
-        found.setdefault((row.figure.place, row.figure.arm), []).append(row)
+        by_arm.setdefault((row.figure.place, row.figure.arm), []).append(row)
     groups = [
         _Group(
             number, place_words(mine[0].figure), arm,
             *([row for row in mine if _kept(row) == each] for each in ("open", "same", "apart")),
         )
-        for number, ((_, arm), mine) in enumerate(found.items())
+        for number, ((_, arm), mine) in enumerate(by_arm.items())
     ]  # fmt: skip
-    # What there is to see comes first.
+    # Groups with visible rows first.
     return sorted(groups, key=lambda group: (not group.rows, not group.same))
 
 
@@ -143,20 +143,20 @@ def _cells(row: Row) -> list[Any]:
 
 
 def _kept(row: Row) -> Literal["open", "same", "apart"]:
-    """Where a figure stands: open to see, or folded away with its like."""
+    """Whether a row is visible, or in which folded list."""
     if row.verdict == "same":
         return "same"
-    absent = row.reason is not None and row.reason.key == _HERE_ALONE
+    absent = row.reason is not None and row.reason.key == _NOT_HERE
     return "apart" if absent or row.verdict == "not_comparable" else "open"
 
 
 def _reasons(rows: Sequence[Row]) -> list[Message]:
-    """Each reason once: the verdict, how many figures, the reason."""
-    found: dict[str, tuple[Row, int]] = {}
+    """Each reason once, with verdict and number of figures."""
+    reasons: dict[str, tuple[Row, int]] = {}
     for row in rows:
         if row.reason is not None:
             key = row.verdict + row.reason.model_dump_json()
-            found[key] = (row, found[key][1] + 1 if key in found else 1)
+            reasons[key] = (row, reasons[key][1] + 1 if key in reasons else 1)
     return [
         message(
             "compare.why_told",
@@ -164,7 +164,7 @@ def _reasons(rows: Sequence[Row]) -> list[Message]:
             n=n,
             reason=row.reason.model_dump() if row.reason else None,
         )
-        for row, n in found.values()
+        for row, n in reasons.values()
     ]
 
 
@@ -173,7 +173,7 @@ def _sides_kind(left: Side) -> Message:
 
 
 def _span(figure: Figure | None) -> str | None:
-    """The repeats of a time, from the smallest to the largest."""
+    """Range of the repeats of a time."""
     if figure is None or figure.span is None or figure.kind == "count":
         return None
     low, high = (written(value, figure.unit) for value in figure.span)

@@ -1,4 +1,4 @@
-"""``gpucheck`` as a page: the verdict of each part, then every check with what it saw."""
+"""Page of ``gpucheck``: verdict of each part, then every check with its result."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from experiment.gpucheck.result import FILE, PAGE, GpuCheck, PartResult, cleaned
 from experiment.report import Reports
 from experiment.report.facts.bench_tables import Cells
 from experiment.report.facts.data_key import KeyedText
-from experiment.report.pages.tables import Told, tables_html
+from experiment.report.pages.tables import PageText, tables_html
 from experiment.text import DASH, Translator, format_seconds
 
 _COLUMNS = ("part", "verdict", "seconds")
@@ -21,14 +21,14 @@ def gpucheck_reports(data: GpuCheck, lang: str) -> Reports:
 
 
 def gpucheck_html(data: GpuCheck, lang: str) -> str:
-    """The page of what ``gpucheck.json`` holds; ``data`` is cleaned."""
-    return tables_html(lambda t: gpucheck_told(t, data), lang, FILE, data.model_dump(mode="json"))
+    """Render the page from the data of ``gpucheck.json``, without private data."""
+    return tables_html(lambda t: gpucheck_text(t, data), lang, FILE, data.model_dump(mode="json"))
 
 
-def gpucheck_told(t: Translator, data: GpuCheck) -> Told:
-    """What the page says in one language."""
+def gpucheck_text(t: Translator, data: GpuCheck) -> PageText:
+    """Texts of the page in one language."""
     device = "gpucheck.about" if data.device_name else "gpucheck.about_unknown"
-    return Told(
+    return PageText(
         kicker=t("gpucheck.title"),
         headline=t.message(data.headline),
         facts=[
@@ -40,7 +40,7 @@ def gpucheck_told(t: Translator, data: GpuCheck) -> Told:
 
 
 def verdict_text(t: Translator, part: PartResult) -> str:
-    """A verdict in words; of kernels that ran in the interpreter, that they did."""
+    """Text of a verdict, with a note on kernels that ran in the interpreter."""
     verdict = t(f"gpucheck.verdict_{part.verdict}")
     return t("gpucheck.verdict_interpreted", verdict=verdict) if part.interpreted else verdict
 
@@ -51,7 +51,7 @@ def _parts(t: Translator, data: GpuCheck) -> Cells:
         seconds = DASH
         if part.seconds is not None:
             seconds = KeyedText(format_seconds(part.seconds), f"parts[{part.part}].seconds")
-        # The reason in the first cell, which alone is broken into lines.
+        # The reason is in the first cell, the only one with line breaks.
         name = t(f"gpucheck.part_{part.part}") + "\n" + t.message(part.reason)
         rows.append([name, verdict_text(t, part), seconds])
     return Cells(

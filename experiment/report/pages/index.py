@@ -1,8 +1,8 @@
-"""``reports/index.html``: the runs that lie beside each other, newest first, each with its verdict.
+"""``reports/index.html``: all reports of a directory, newest first, with their verdicts.
 
-It is made anew after each of them from the summaries alone: see
-:mod:`experiment.report.pages.index_entries`. Each entry names the file that it comes from in
-``data-file``; ``data-key`` is the path of a value in it.
+It is rewritten after each report from the summaries, see
+:mod:`experiment.report.pages.index_entries`. ``data-file`` is the source file of an entry,
+``data-key`` the path of a value in it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from experiment.report.pages.index_entries import Entry, entries
 from experiment.text import Translator
 
 INDEX_FILE = "index.html"
-# Only such a directory is ours to write into; a run may be told to lie anywhere.
+# The index is only written to a directory of this name, because a run may be anywhere.
 _NAME = "reports"
 _MARK = b'class="index-title"'  # in an index of any version
-# Below that nobody needs help to find a run.
+# Minimum number of entries for a search field.
 _FEW = 12
-_MOST_NAME = 160
+_MAX_NAME = 160
 _KINDS = (
     "run", "experiment", "simulation", "sweep", "compare", "claims", "paper", "bench",
     "gpucheck", "unfinished", "unreadable",
@@ -37,12 +37,12 @@ _WAIT_S = 10.0
 
 
 def write_index(directory: Path, lang: str) -> Path | None:
-    """Write the index beside a run's directory; None where that is no ``reports`` directory.
+    """Write the index of a run's parent directory; None if that is not named ``reports``.
 
-    A page of that name that is no index stays: a line on standard error says so.
+    Another page of that name is kept, with a line on standard error.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the index cannot be written.
     """
     if directory.resolve().parent.name != _NAME:
         return None
@@ -50,7 +50,7 @@ def write_index(directory: Path, lang: str) -> Path | None:
     path = reports / INDEX_FILE
     with try_directory_lock(
         reports, _WAIT_S
-    ):  # else one that began earlier could leave out what came later
+    ):  # otherwise an earlier writer could omit a later entry
         if not is_replaceable(path, lambda data: _MARK in data):
             print(Translator(lang)("note.index_kept", path=str(path)), file=sys.stderr)
             return None
@@ -58,20 +58,20 @@ def write_index(directory: Path, lang: str) -> Path | None:
     return path
 
 
-def index_html(found: Sequence[Entry], lang: str) -> str:
-    """The page; ``lang`` is what it shows until someone switches."""
+def index_html(listed: Sequence[Entry], lang: str) -> str:
+    """Render the page; ``lang`` is its initial language."""
     b = Bilingual(lang)
     env = templates(b)
     env.globals.update(
         place=_place,
     )
     env.filters.update(excerpt=_excerpt)
-    kinds = [kind for kind in _KINDS if any(one.kind == kind for one in found)]
+    kinds = [kind for kind in _KINDS if any(one.kind == kind for one in listed)]
     page: str = env.get_template("index.html.j2").render(
         lang=lang,
         **page_assets(),
-        entries=found,
-        kinds=kinds if len(kinds) > 1 and len(found) > _FEW else [],
+        entries=listed,
+        kinds=kinds if len(kinds) > 1 and len(listed) > _FEW else [],
         data="{}",
         patterns="",
     )
@@ -79,9 +79,9 @@ def index_html(found: Sequence[Entry], lang: str) -> str:
 
 
 def _place(*parts: str) -> str:
-    """A path as an address; a name may be of any bytes."""
+    """Convert a path to a URL; names may contain any bytes."""
     return "/".join(quote(os.fsencode(part), safe="") for part in parts)
 
 
 def _excerpt(name: str) -> str:
-    return excerpt(name, _MOST_NAME)
+    return excerpt(name, _MAX_NAME)

@@ -1,10 +1,10 @@
-"""What lies in a ``reports`` directory: an entry for each report, read from its summary alone.
+"""Entries of a ``reports`` directory, read from the summary of each report.
 
     reports/
       20260102-1504/        a run: report.html and run.json, which holds the headline
       sim-20260102-1604/    a simulation: report.html and sim.json
-      compare-20260102-…/   two runs side by side: compare.html and compare.json
-      claims-20260102-…/    the usual claims: claims.html and claims.json
+      compare-20260102-…/   a comparison: compare.html and compare.json
+      claims-20260102-…/    the claims: claims.html and claims.json
       paper-20260102-…/     the paper's numbers: paper.html and paper.json
       bench/                a benchmark: bench.html and engine.json
   gpucheck-20260102-…/  a check of the engine on a GPU: report.html and gpucheck.json
@@ -51,11 +51,11 @@ from experiment.text.errors import UserError
 from experiment.text.messages import Message, message
 
 _PAGE = "report.html"
-# The first line of a log: the command and the config.
-_MOST_LINE = 1 << 20
-# A headline is a sentence; what is longer was not written by this program.
-_MOST_WORDS = 2000
-# In the config of a run that has not ended: nothing that anybody would look for.
+# Maximum bytes of the first line of a log, with command and config.
+_MAX_LINE = 1 << 20
+# Maximum characters of a headline.
+_MAX_WORDS = 2000
+# A default value, which is not shown for unfinished runs.
 _ASKED = "auto"
 
 Kind = Literal[
@@ -66,13 +66,13 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A report: where it lies, when it was made and what it found.
+    """A report: directory, time and verdict.
 
     Attributes:
-        file: the summary that all this comes from.
-        key: path of the verdict in it; None of a verdict that is made of it.
-        when_key: path of the time in it; None where it is that of the file itself.
-        page: None where none was drawn.
+        file: the summary of the report.
+        key: path of the verdict in it; None if computed.
+        when_key: path of the time in it; None: time of the file.
+        page: file name of the page; None if there is none.
     """
 
     name: str
@@ -89,14 +89,14 @@ class Entry:
 
     @property
     def when(self) -> str:
-        """Date and time where it was made."""
+        """Local date and time of the report."""
         return date_text(self.wall_ns, self.offset_s)
 
 
 def entries(reports: Path) -> list[Entry]:
-    """All reports of a directory, newest first."""
-    found = (_entry(path) for path in sorted(reports.iterdir()) if path.is_dir())
-    return sorted((e for e in found if e is not None), key=lambda e: (-e.wall_ns, e.name))
+    """Entries of all reports of a directory, newest first."""
+    read = (_entry(path) for path in sorted(reports.iterdir()) if path.is_dir())
+    return sorted((e for e in read if e is not None), key=lambda e: (-e.wall_ns, e.name))
 
 
 def _entry(directory: Path) -> Entry | None:
@@ -109,14 +109,14 @@ def _entry(directory: Path) -> Entry | None:
 
 
 def _is_file(path: Path) -> bool:
-    """False of what cannot be asked for, too."""
+    """Whether a path is a file; False if it cannot be accessed."""
     try:
         return path.is_file()
     except OSError:
         return False
 
 
-# Of a file: the year 9000. Clocks and zones have none beyond 9999.
+# Latest time of a file, the year 9000; dates end at 9999.
 _LAST_NS = 7030 * 365 * 86_400 * 10**9
 Reader = Callable[[str, Mapping[str, Any]], Entry]
 
@@ -142,25 +142,25 @@ def _read(path: Path, page: str | None, read: Reader) -> Entry:
 
 def _first_line(path: Path) -> bytes:
     with path.open("rb") as file:
-        return file.readline(_MOST_LINE)
+        return file.readline(_MAX_LINE)
 
 
 def _check(entry: Entry) -> None:
-    """What cannot be written down is no better than what cannot be read.
+    """Check that an entry can be written.
 
     Raises:
-        ValueError: a text that no summary of ours holds.
+        ValueError: an invalid time or text.
     """
     b = Bilingual(LANGUAGES[0])
-    told = [b.plain(lang, entry.verdict) for lang in LANGUAGES]
-    if not entry.when or max(map(len, told)) > _MOST_WORDS:
+    verdicts = [b.plain(lang, entry.verdict) for lang in LANGUAGES]
+    if not entry.when or max(map(len, verdicts)) > _MAX_WORDS:
         raise ValueError(entry.name)
-    for text in (*told, str(entry.subject)):
+    for text in (*verdicts, str(entry.subject)):
         text.encode()
 
 
 def _offset(wall_ns: int) -> int:
-    """Seconds that this place is ahead of UTC at that time."""
+    """Local offset from UTC at a time, in seconds."""
     there = datetime.fromtimestamp(wall_ns / 1e9, UTC).astimezone().utcoffset()
     return int(there.total_seconds()) if there else 0
 
@@ -176,7 +176,7 @@ def _run(name: str, data: Mapping[str, Any]) -> Entry:
 
 
 def _unfinished(name: str, data: Mapping[str, Any]) -> Entry:
-    """Of the first line of a log."""
+    """Entry from the first line of a log."""
     if data["event"] != "run_started":
         raise ValueError(name)
     return Entry(
@@ -202,10 +202,10 @@ def _sweep(name: str, data: Mapping[str, Any]) -> Entry:
 
 
 def _compare(name: str, data: Mapping[str, Any]) -> Entry:
-    found = Comparison.model_validate(data)
+    comparison = Comparison.model_validate(data)
     return Entry(
-        name, "compare", 0, 0, compare_words.counted(found), None,
-        f"{found.left.name} → {found.right.name}",
+        name, "compare", 0, 0, compare_words.counted(comparison), None,
+        f"{comparison.left.name} → {comparison.right.name}",
     )  # fmt: skip
 
 
@@ -219,23 +219,23 @@ def _paper(name: str, data: Mapping[str, Any]) -> Entry:
 
 
 def _bench(name: str, data: Mapping[str, Any]) -> Entry:
-    found = BenchData.model_validate(data)
-    began = datetime.fromisoformat(found.started)
+    benchmark = BenchData.model_validate(data)
+    began = datetime.fromisoformat(benchmark.started)
     ahead = began.utcoffset()
     seconds = int(ahead.total_seconds()) if ahead else 0
-    model = found.model
+    model = benchmark.model
     subject = " · ".join(str(model[key]) for key in ("name", "dtype") if model.get(key))
     return Entry(
-        name, "bench", int(began.timestamp() * 1e9), seconds, bench_page.counted(found), None,
+        name, "bench", int(began.timestamp() * 1e9), seconds, bench_page.counted(benchmark), None,
         subject, when_key="started",
     )  # fmt: skip
 
 
 def _gpucheck(name: str, data: Mapping[str, Any]) -> Entry:
-    found = gpucheck.GpuCheck.model_validate(data)
+    check = gpucheck.GpuCheck.model_validate(data)
     return Entry(
-        name, "gpucheck", found.wall_ns, found.utc_offset_s, found.headline, None,
-        found.device_name,
+        name, "gpucheck", check.wall_ns, check.utc_offset_s, check.headline, None,
+        check.device_name,
     )  # fmt: skip
 
 

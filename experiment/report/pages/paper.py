@@ -1,4 +1,4 @@
-"""The paper's numbers beside ours as a page."""
+"""Page of the paper's numbers compared with ours."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from experiment.report.facts.paper import (
     paper_csv,
     place_in_paper,
 )
-from experiment.report.pages.tables import Told, tables_html
+from experiment.report.pages.tables import PageText, tables_html
 from experiment.text import Translator
 
 PAGE = "paper.html"
@@ -23,7 +23,7 @@ _COLUMNS = ("claim", "paper", "ours", "tolerance", "verdict")
 
 
 def paper_reports(data: Data, lang: str) -> Reports:
-    """The files of a check: the same data for the same seeds."""
+    """Files of a check; deterministic for the same seeds."""
     text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     return {
         "paper.json": text,
@@ -33,12 +33,12 @@ def paper_reports(data: Data, lang: str) -> Reports:
 
 
 def paper_html(data: Data, lang: str) -> str:
-    """The page of what ``paper.json`` holds."""
-    return tables_html(lambda t: paper_told(t, data), lang, "paper.json", data)
+    """Render the page from the data of ``paper.json``."""
+    return tables_html(lambda t: paper_text(t, data), lang, "paper.json", data)
 
 
-def paper_told(t: Translator, data: Data) -> Told:
-    """What the page says in one language."""
+def paper_text(t: Translator, data: Data) -> PageText:
+    """Texts of the page in one language."""
     tables = [
         Cells(
             place_in_paper(t, claims[0]),
@@ -48,7 +48,7 @@ def paper_told(t: Translator, data: Data) -> Told:
         )
         for claims in _by_source(data)
     ]
-    return Told(
+    return PageText(
         kicker=t("paper.title"),
         headline=t.message(counted(data)),
         facts=[t("paper.about", n=len(data["seeds"])), t("paper.marks")],
@@ -61,5 +61,5 @@ def paper_told(t: Translator, data: Data) -> Told:
 
 
 def _by_source(data: Data) -> list[list[Data]]:
-    found = groupby(data["claims"], lambda claim: claim["source"])
-    return [list(claims) for _, claims in found]
+    groups = groupby(data["claims"], lambda claim: claim["source"])
+    return [list(claims) for _, claims in groups]

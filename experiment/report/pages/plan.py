@@ -1,4 +1,4 @@
-"""A plan as a page: the answer, memory of a request against its length, from memory to blocks."""
+"""Page of a plan: the answer, memory of a request by length, computation of blocks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from experiment.report.facts.plan import Data, plan_tables, predicted, sentences
 from experiment.report.facts.simulation import memory_facts
 from experiment.report.html.lines import LineChart, line_chart
 from experiment.report.page.page import templates
-from experiment.report.pages.tables import Told, tables_html
+from experiment.report.pages.tables import PageText, tables_html
 from experiment.text import Translator
 from experiment.text.messages import message
 from kvsim.sizing.request_memory import WAYS
@@ -21,12 +21,12 @@ FILE = "plan.json"
 
 
 def plan_html(data: Data, lang: str) -> str:
-    """The page of what ``plan --out`` writes as JSON."""
+    """Render the page from the data of ``plan --out``."""
     draw = partial(_chart, plan=data["plan"]) if data["plan"]["memory"] else None
-    return tables_html(lambda t: _told(t, data), lang, FILE, data, draw=draw)
+    return tables_html(lambda t: _page_text(t, data), lang, FILE, data, draw=draw)
 
 
-def _told(t: Translator, data: Data) -> Told:
+def _page_text(t: Translator, data: Data) -> PageText:
     plan = data["plan"]
     answer, *rest = [t.message(each) for each in sentences(data)]
     memory = [
@@ -34,7 +34,7 @@ def _told(t: Translator, data: Data) -> Told:
         for label, value in memory_facts(data)
     ]
     command = [" ".join(serve_command(plan))] if plan["vllm_args"] else []
-    return Told(
+    return PageText(
         kicker=t("plan.page", model=plan["model"], gpus=plan["gpus"], gpu=plan["gpu"]),
         headline=answer,
         facts=rest,
@@ -47,7 +47,7 @@ def _told(t: Translator, data: Data) -> Told:
 
 
 def _chart(b: Bilingual, plan: Data) -> Markup:
-    """Lines of a request's memory against its length."""
+    """Line chart of a request's memory by length."""
     memory = plan["memory"]
     chart = LineChart(
         name="plan-memory",

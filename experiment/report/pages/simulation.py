@@ -1,4 +1,4 @@
-"""A simulation as one self-contained page in both languages, drawn as the report of a run is."""
+"""Page of a simulation: self-contained, in both languages."""
 
 from __future__ import annotations
 
@@ -19,13 +19,18 @@ from experiment.report.facts.simulation import (
     refusals,
     trace_facts,
 )
-from experiment.report.facts.simulation_cells import Cell, cells_of, dashes, spoken
-from experiment.report.facts.simulation_figures import GROUPS, Figure, policy_of, rounding_note
-from experiment.report.facts.simulation_headline import compared, headline, used_share
+from experiment.report.facts.simulation_cells import PolicyCell, cells_of, dashes, visible_figures
+from experiment.report.facts.simulation_figures import (
+    GROUPS,
+    SimulationFigure,
+    policy_of,
+    rounding_note,
+)
+from experiment.report.facts.simulation_headline import headline, headline_cells, used_share
 from experiment.report.facts.simulation_sweeps import Sweep, sweeps_of
 from experiment.report.facts.simulation_tables import tables_of
 from experiment.report.facts.texts import date_text
-from experiment.report.facts.values import shell_text, unseen, written
+from experiment.report.facts.values import has_invisible, shell_text, written
 from experiment.report.html import simulation_charts as charts
 from experiment.report.html.embed import packed, safe_json
 from experiment.report.html.lines import LineChart, line_chart, line_swatch
@@ -38,7 +43,7 @@ __all__ = ["line_swatch", "sweep_chart"]
 
 
 def sweep_chart(b: Bilingual, sweep: Sweep) -> Markup:
-    """All lines of a sweep in one drawing."""
+    """Line chart of a sweep."""
     texts = f"sim.sweep.{sweep.name}"
     return line_chart(
         b,
@@ -57,7 +62,7 @@ def sweep_chart(b: Bilingual, sweep: Sweep) -> Markup:
 
 
 Data = Mapping[str, Any]
-_MOST_TABLE = 400_000  # of a packed table, several of which stand in the page
+_MAX_TABLE = 400_000  # bytes of a packed table in the page
 _TERMS = (
     "slot", "block", "reserved", "allocated", "live", "wasted", "unwritten", "never_written",
     "padding", "finished", "rounding", "cached", "hole", "watermark", "free",
@@ -65,7 +70,7 @@ _TERMS = (
 
 
 def simulation_reports(data: Data, lang: str) -> Reports:
-    """The page, which holds both languages, and the tables of a simulation."""
+    """Page and tables of a simulation."""
     tables = tables_of(data)
     return {
         "report.html": simulation_html(data, tables, lang),
@@ -74,10 +79,10 @@ def simulation_reports(data: Data, lang: str) -> Reports:
 
 
 def simulation_html(data: Data, tables: Mapping[str, str], lang: str) -> str:
-    """The whole page; ``lang`` is what it shows until someone switches.
+    """Render the page; ``lang`` is its initial language.
 
     Args:
-        tables: CSV tables by the name of their file, to be downloaded from the page.
+        tables: CSV tables by file name, for downloading.
     """
     b = Bilingual(lang)
     cells = cells_of(data)
@@ -111,7 +116,7 @@ def simulation_html(data: Data, tables: Mapping[str, str], lang: str) -> str:
     return page
 
 
-def _first_screen(data: Data, cells: Sequence[Cell]) -> dict[str, Any]:
+def _first_screen(data: Data, cells: Sequence[PolicyCell]) -> dict[str, Any]:
     failed = [
         (cell.policy, Keyed(cell.error, f"cells.{place}.error"))
         for place, cell in enumerate(cells)
@@ -121,7 +126,7 @@ def _first_screen(data: Data, cells: Sequence[Cell]) -> dict[str, Any]:
     subject = {label.key.rpartition(".")[2]: (label, value) for label, value in facts}
     wanted = ("trace", "rows", "lengths", "arrivals", "model", "gpu", "budget", "max_length")
     return {
-        "figures": [_big(cell) for cell in reversed(compared(cells))],
+        "figures": [_big(cell) for cell in reversed(headline_cells(cells))],
         "alarms": [*failed, *refusals(data)],
         "notes": [
             Keyed(Message.model_validate(note), f"notes.{place}")
@@ -133,7 +138,7 @@ def _first_screen(data: Data, cells: Sequence[Cell]) -> dict[str, Any]:
     }
 
 
-def _big(cell: Cell) -> dict[str, Any]:
+def _big(cell: PolicyCell) -> dict[str, Any]:
     share = used_share(cell)
     return {
         "kind": "paged" if cell.policy.startswith("paged") else "contiguous",
@@ -144,7 +149,7 @@ def _big(cell: Cell) -> dict[str, Any]:
     }
 
 
-def _pictures(b: Bilingual, cells: Sequence[Cell]) -> dict[str, Any]:
+def _pictures(b: Bilingual, cells: Sequence[PolicyCell]) -> dict[str, Any]:
     results = [cell.result for cell in cells if cell.result is not None]
     shown = {name for each in results for name in charts.parts_of(each)}
     return {
@@ -159,7 +164,7 @@ def _pictures(b: Bilingual, cells: Sequence[Cell]) -> dict[str, Any]:
     }
 
 
-def _lists(b: Bilingual, data: Data, cells: list[Cell]) -> dict[str, Any]:
+def _lists(b: Bilingual, data: Data, cells: list[PolicyCell]) -> dict[str, Any]:
     sweeps = [_sweep(b, sweep) for sweep in sweeps_of(data)]
     sections = ["ledger", "means", "load", "figures", "sweeps", "trace", "memory", "words", "about"]
     if not sweeps:
@@ -167,26 +172,28 @@ def _lists(b: Bilingual, data: Data, cells: list[Cell]) -> dict[str, Any]:
     return {
         "sections": sections,
         "sweeps": sweeps,
-        "tables": {name: _rows(spoken(group, cells), cells) for name, group in GROUPS.items()},
+        "tables": {
+            name: _rows(visible_figures(group, cells), cells) for name, group in GROUPS.items()
+        },
         "dashes": {name: dashes(group, cells) for name, group in GROUPS.items()},
         "trace": trace_facts(data),
         "memory": memory_facts(data),
         "limits": limit_facts(data),
         "terms": _TERMS,
         "command": shell_text([*program(), *data["command"]]),
-        "numbered": unseen(data["command"]),
+        "numbered": has_invisible(data["command"]),
     }
 
 
 Row = tuple[Message, list[str | Keyed | None]]
 
 
-def _rows(figures: Sequence[Figure], cells: Sequence[Cell]) -> list[Row]:
-    """A label and the value of each policy."""
+def _rows(figures: Sequence[SimulationFigure], cells: Sequence[PolicyCell]) -> list[Row]:
+    """Rows with a label and the value of each policy."""
     return [(figure.about.label, [_value(cell, figure) for cell in cells]) for figure in figures]
 
 
-def _value(cell: Cell, figure: Figure) -> str | Keyed | None:
+def _value(cell: PolicyCell, figure: SimulationFigure) -> str | Keyed | None:
     value = cell.value(figure)
     if value is None:
         return None
@@ -217,11 +224,11 @@ def _sweep(b: Bilingual, sweep: Sweep) -> dict[str, Any]:
 
 
 def _embedded(data: Data, tables: Mapping[str, str]) -> Any:
-    """The record without its series, and the tables, for downloading."""
+    """The record without series, and the tables, for downloading."""
     cells = [dict(cell) for cell in data["cells"]]
     for cell in cells:
         if cell["result"]:
             cell["result"] = {k: v for k, v in cell["result"].items() if k != "series"}
     made = {name: packed(text) for name, text in tables.items()}
-    short = {name: table for name, table in made.items() if len(table) <= _MOST_TABLE}
+    short = {name: table for name, table in made.items() if len(table) <= _MAX_TABLE}
     return safe_json({"name": SIM_FILE, **data, "cells": cells, "tables": short})

@@ -1,8 +1,8 @@
-"""A sweep as a page, and what it is made of: a CSV of all cells, and the same as JSON.
+"""Page, CSV and JSON of a sweep.
 
-cells ─► summary.csv      every cell, every measure
-      ─► summary.json     what the page shows: the first cells, how many there are, and the lines
-      ─► sweep.html       charts of all cells; the settings that differ, and what came of them
+cells ─► summary.csv      all cells and measures
+      ─► summary.json     data of the page: the first cells, their number, and the lines
+      ─► sweep.html       charts of all cells; varied settings and results
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from experiment.report.facts.values import fixed
 from experiment.report.html.embed import packed
 from experiment.report.pages.sweep_chart import axis_name, setting, sweep_charts
 from experiment.report.pages.sweep_lines import sweep_lines
-from experiment.report.pages.tables import Told, tables_html
+from experiment.report.pages.tables import PageText, tables_html
 from experiment.simulate.names import policy_message
 from experiment.text import DASH, Translator
 from experiment.text.messages import Message, message
 from experiment.workload.kvsim_errors import cell_message
 
 TABLE, FILE, PAGE = "summary.csv", "summary.json", "sweep.html"
-# A grid may have a million cells: the page shows the first, the table has all.
-MOST_CELLS = 400
-# Of them the charts tell the most; the rest can be unfolded.
+# Maximum cells of the page; the table has all.
+MAX_CELLS = 400
+# Visible cells below the charts; the rest is folded.
 _OPEN_ROWS = 24
-_MOST_TABLE = 400_000  # of the packed table
-# Of each measure the column, digits behind the point, and what stands behind them.
+_MAX_TABLE = 400_000  # of the packed table
+# Column, decimals and suffix of each measure.
 MEASURES = {
     "live": ("live_percent", 1, " %"),
     "running": ("running_busy_mean", 2, ""),
@@ -57,25 +57,25 @@ def sweep_reports(rows: Sequence[Row], lang: str) -> Reports:
 
 
 def sweep_data(rows: Sequence[Row]) -> dict[str, Any]:
-    """What summary.json holds: how many cells there are, the first of them, and lines of all."""
+    """Data of summary.json: number of cells, the first cells, and lines of all cells."""
     return {
         "version": __version__,
         "count": len(rows),
         "refused": sum(row["error"] is not None for row in rows),
         "varied": varied(rows),
         "lines": sweep_lines(rows, varied(rows)),
-        "cells": [_cell(row) for row in rows[:MOST_CELLS]],
+        "cells": [_cell(row) for row in rows[:MAX_CELLS]],
     }
 
 
 def _cell(row: Row) -> dict[str, Any]:
-    """Of a cell that cannot be simulated, why."""
+    """Data of a cell, with the reason if it cannot be simulated."""
     why = None if row["error"] is None else refusal(row).model_dump()
     return {**{name: value for name, value in row.items() if name != _PARAMS}, "why": why}
 
 
 def refusal(row: Row) -> Message:
-    """Why a cell cannot be simulated."""
+    """Reason why a cell cannot be simulated."""
     return message("sweep.refused", why=_why(row).model_dump())
 
 
@@ -84,26 +84,26 @@ def _why(row: Row) -> Message:
 
 
 def sweep_csv(rows: Sequence[Row]) -> str:
-    """One line for each cell in the order of the grid; unknown is empty."""
+    """A row per cell in the order of the grid; empty if unknown."""
     columns = [name for name in rows[0] if name != _PARAMS]
     return csv_text(columns, ([row.get(name) for name in columns] for row in rows))
 
 
 def varied(rows: Sequence[Row]) -> list[str]:
-    """Axes of which the cells have more than one value."""
+    """Axes with more than one value."""
     from kvsim.sweep import AXES
 
     return [name for name in AXES if len({row[name] for row in rows}) > 1]
 
 
 def subject(data: Mapping[str, Any]) -> str:
-    """Model and GPU, where all cells share them."""
+    """Model and GPU, if common to all cells."""
     known = [name for name in ("model", "gpu") if name not in data["varied"]]
     return " · ".join(str(data["cells"][0][name]) for name in known)
 
 
 def counted(data: Mapping[str, Any]) -> Message:
-    """How many cells there are, and how many of them could not be simulated."""
+    """Number of cells, and of those that could not be simulated."""
     cells, refused = int(data["count"]), int(data["refused"])
     if not refused:
         return message("sweep.all_done", cells=cells)
@@ -111,17 +111,22 @@ def counted(data: Mapping[str, Any]) -> Message:
 
 
 def sweep_html(data: Mapping[str, Any], table: str, lang: str) -> str:
-    """The page of what ``summary.json`` holds; ``table`` is offered for download with it."""
+    """Render the page from the data of ``summary.json``; ``table`` is for downloading."""
     made = packed(table)
-    tables = {TABLE: made} if len(made) <= _MOST_TABLE else {}
+    tables = {TABLE: made} if len(made) <= _MAX_TABLE else {}
     forms = {name: (digits, unit) for name, (_, digits, unit) in MEASURES.items()}
     return tables_html(
-        lambda t: _told(t, data), lang, FILE, data, tables, lambda b: sweep_charts(b, data, forms)
+        lambda t: _page_text(t, data),
+        lang,
+        FILE,
+        data,
+        tables,
+        lambda b: sweep_charts(b, data, forms),
     )
 
 
 def same(data: Mapping[str, Any]) -> Message:
-    """Settings that all cells share."""
+    """Settings common to all cells."""
     from kvsim.sweep import AXES
 
     first = data["cells"][0]
@@ -141,7 +146,7 @@ def _shared(name: str, cell: Row) -> Message:
     )
 
 
-def _told(t: Translator, data: Mapping[str, Any]) -> Told:
+def _page_text(t: Translator, data: Mapping[str, Any]) -> PageText:
     axes = data["varied"] or ["policy"]
     cells, more = data["cells"], data["count"] - len(data["cells"])
     table = Cells(
@@ -156,7 +161,7 @@ def _told(t: Translator, data: Mapping[str, Any]) -> Told:
         printed=t("sweep.more", n=data["count"] - _OPEN_ROWS, path=TABLE),
     )
     policies = dict.fromkeys(row["policy"] for row in data["cells"])
-    return Told(
+    return PageText(
         kicker=t("sweep.name"),
         headline=t.message(counted(data)),
         facts=[t.message(same(data)), t("sweep.reading")],

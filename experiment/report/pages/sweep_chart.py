@@ -1,7 +1,7 @@
-"""The charts of a sweep's page: what :mod:`experiment.report.pages.sweep_lines` worked out, drawn.
+"""Charts of a sweep's page, from the lines of :mod:`experiment.report.pages.sweep_lines`.
 
-live ┌──────┐ running ┌──────┐      a chart a measure, the axis shared by all of them;
-     └──────┘         └──────┘      below them one table of all their points
+live ┌──────┐ running ┌──────┐      a chart per measure, with a common axis;
+     └──────┘         └──────┘      below, one table of all points
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from experiment.text.messages import Message, message
 
 _BYTES = "budget_bytes"
 _SEED = "seed"  # a name rather than a number
-# Two of them stand side by side.
+# Width of a chart: two are next to each other.
 _HALF = Width("wide", 450, 74, 68)
 _UNITS: Mapping[str, tuple[Unit, float]] = {
     "live": ("share", 0.01), "running": ("mean", 1), "latency": ("seconds", 1), "rate": ("rate", 1),
@@ -32,12 +32,12 @@ _UNITS: Mapping[str, tuple[Unit, float]] = {
 
 
 def axis_name(name: str) -> Message:
-    """What an axis is called."""
+    """Label of an axis."""
     return message(f"sweep.axis.{name}")
 
 
 def setting(name: str, value: Any) -> str:
-    """A value of an axis, as a person writes it; of one that a cell does not have a dash."""
+    """Format a value of an axis; a dash if the cell has none."""
     if value is None:
         return DASH
     if isinstance(value, float):
@@ -50,42 +50,42 @@ def setting(name: str, value: Any) -> str:
 def sweep_charts(
     b: Bilingual, data: Mapping[str, Any], forms: Mapping[str, tuple[int, str]]
 ) -> Markup:
-    """The section with the charts of ``lines`` in summary.json; nothing where there are none.
+    """Section with the charts of ``lines`` in summary.json; empty without lines.
 
     Args:
-        forms: of each measure, digits behind the point and what stands behind them.
+        forms: decimals and suffix of each measure.
     """
-    found = data.get("lines")
-    drawn = [name for name in _UNITS if found and _known(found, name)]
-    if not found or not drawn:
+    lines = data.get("lines")
+    drawn = [name for name in _UNITS if lines and _known(lines, name)]
+    if not lines or not drawn:
         return Markup("")
     env = templates(b)
     text = env.get_template("section_sweep.html.j2").render(
-        across=axis_name(found["across"]),
-        over=[axis_name(name) for name in found["over"]],
+        across=axis_name(lines["across"]),
+        over=[axis_name(name) for name in lines["over"]],
         rounding=rounding_note(dict.fromkeys(cell["policy"] for cell in data["cells"])),
-        flat=any(cell[found["across"]] is None for cell in data["cells"]),
-        labels=[_label(line["settings"]) for line in found["lines"]],
-        charts=[(name, _chart(b, found, name)) for name in drawn],
-        tables=[(name, _rows(found, name, forms[name])) for name in drawn],
+        flat=any(cell[lines["across"]] is None for cell in data["cells"]),
+        labels=[_label(line["settings"]) for line in lines["lines"]],
+        charts=[(name, _chart(b, lines, name)) for name in drawn],
+        tables=[(name, _rows(lines, name, forms[name])) for name in drawn],
     )
     return Markup(text)  # noqa: S704 - made by a template that escapes
 
 
-def _known(found: Mapping[str, Any], name: str) -> bool:
-    return any(one for line in found["lines"] for one in line["values"][name])
+def _known(lines: Mapping[str, Any], name: str) -> bool:
+    return any(one for line in lines["lines"] for one in line["values"][name])
 
 
 def _label(settings: Mapping[str, Any]) -> str:
-    """What a line is called: its settings."""
+    """Label of a line: its settings."""
     return " · ".join(setting(name, value) for name, value in settings.items())
 
 
-def _points(found: Mapping[str, Any]) -> list[Keyed]:
-    """The settings on the axis."""
+def _points(lines: Mapping[str, Any]) -> list[Keyed]:
+    """Labels of the axis."""
     return [
-        Keyed(setting(found["across"], value), f"lines.points.{place}")
-        for place, value in enumerate(found["points"])
+        Keyed(setting(lines["across"], value), f"lines.points.{place}")
+        for place, value in enumerate(lines["points"])
     ]
 
 
@@ -117,7 +117,7 @@ Row = tuple[Keyed, Sequence[tuple[Keyed | None, Message | None]]]
 
 
 def _rows(found: Mapping[str, Any], name: str, form: tuple[int, str]) -> list[Row]:
-    """A row a point: of each line its median, and how far the cells behind it lie apart."""
+    """A row per point: median of each line, with the range of its cells."""
     rows: list[Row] = []
     for place, label in enumerate(_points(found)):
         cells: list[tuple[Keyed | None, Message | None]] = []

@@ -1,11 +1,11 @@
-"""What the charts of a sweep draw, worked out of all cells: lines over one axis.
+"""Compute the lines of a sweep's charts over one axis from all cells.
 
     cells differ in      block_size 8 16 32 · policy max paged · trace a b · seed 0 1 2
-    ─► across            block_size: the numbers of which there are most values
-    ─► by                policy: a line for each; what would make too many lines is left out
-    ─► over              trace, seed: a point is the median over them, with the least and the most
+    ─► across            block_size: the numeric axis with most values
+    ─► by                policy: a line for each, up to a maximum number of lines
+    ─► over              trace, seed: a point is their median, with minimum and maximum
 
-A policy that does not know of the axis has one value, which holds at each of its points.
+A policy without the setting of the axis has the same value at all points.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 
 Row = Mapping[str, Any]
 
-# As many as can be told apart, see lines.py.
-_MOST_LINES = 7
-# More marks than that would touch each other.
-_MOST_POINTS = 40
-# A new seed is a repeat of the same settings.
+# Number of distinguishable lines, see lines.py.
+_MAX_LINES = 7
+# Maximum marks without overlap.
+_MAX_POINTS = 40
+# Seeds are repeats of the same settings.
 _REPEATS = "seed"
 # Columns of the cells.
 DRAWN = {
@@ -32,11 +32,11 @@ DRAWN = {
 
 
 def sweep_lines(rows: Sequence[Row], varied: Sequence[str]) -> dict[str, Any] | None:
-    """The lines as ``summary.json`` holds them; None where no axis has two values to draw.
+    """Lines for ``summary.json``; None if no axis has two values.
 
     Returns names of axes (``across``, ``by``, ``over``), ``points`` of the axis, whether they are
-    ``numbers``, and ``lines``: each with its ``settings`` and, of each of :data:`DRAWN`, an entry
-    a point: None, or ``median``, ``low`` and ``high`` of its ``cells``.
+    ``numbers``, and ``lines``. A line has its ``settings`` and, for each of :data:`DRAWN`, an entry
+    per point: None, or ``median``, ``low`` and ``high`` of its ``cells``.
     """
     axes = [name for name in varied if name != _REPEATS] or list(varied)
     across = _across(rows, axes)
@@ -58,23 +58,23 @@ def sweep_lines(rows: Sequence[Row], varied: Sequence[str]) -> dict[str, Any] | 
 
 
 def _across(rows: Sequence[Row], axes: Sequence[str]) -> str | None:
-    """Numbers before names, then what has most values; of equals the first."""
+    """The axis of the charts: numbers before names, then most values, then the first."""
     counts = {name: _values(rows, name) for name in axes}
-    found = [name for name in axes if 1 < len(counts[name]) <= _MOST_POINTS]
-    best = max(((_are_numbers(counts[n]), len(counts[n])) for n in found), default=None)
-    return next((n for n in found if (_are_numbers(counts[n]), len(counts[n])) == best), None)
+    candidates = [name for name in axes if 1 < len(counts[name]) <= _MAX_POINTS]
+    best = max(((_are_numbers(counts[n]), len(counts[n])) for n in candidates), default=None)
+    return next((n for n in candidates if (_are_numbers(counts[n]), len(counts[n])) == best), None)
 
 
 def _by(rows: Sequence[Row], axes: Sequence[str]) -> list[str]:
-    """Axes whose combinations are few enough; the policy stays longest."""
+    """Axes with few enough combinations; the policy is dropped last."""
     kept = sorted(axes, key=lambda name: name != "policy")
-    while len(_combined(rows, kept)) > _MOST_LINES:
+    while len(_combined(rows, kept)) > _MAX_LINES:
         kept.pop()
     return [name for name in axes if name in kept]
 
 
 def _combined(rows: Sequence[Row], axes: Sequence[str]) -> list[tuple[Any, ...]]:
-    """The combinations that there are, in the order of the grid; of no axis one."""
+    """Existing combinations in the order of the grid; one without axes."""
     return list(dict.fromkeys(tuple(row[name] for name in axes) for row in rows))
 
 
@@ -96,8 +96,8 @@ def _line(
     }
 
 
-def _spread(found: Iterable[float | None]) -> dict[str, float] | None:
-    known = [value for value in found if value is not None]
+def _spread(values: Iterable[float | None]) -> dict[str, float] | None:
+    known = [value for value in values if value is not None]
     if not known:
         return None
     return {
@@ -109,7 +109,7 @@ def _spread(found: Iterable[float | None]) -> dict[str, float] | None:
 
 
 def _values(rows: Sequence[Row], name: str) -> list[Any]:
-    """Those given, in the order of the grid."""
+    """Distinct values in the order of the grid."""
     return list(dict.fromkeys(row[name] for row in rows if row[name] is not None))
 
 

@@ -1,7 +1,6 @@
-"""A page of tables: the claims, the paper's numbers, a benchmark. Both languages, nothing loaded.
+"""Self-contained page of tables in both languages, for claims, paper and benchmark.
 
-What these commands print is made of text for one language at a time, so the page holds it twice,
-and shows the one that is chosen.
+Texts are rendered once per language; the page shows the selected one.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ _PLAIN, _IN_ONE = Markup("{}"), Markup("<span>{}</span>")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a page says in one language.
+class PageText:
+    """Texts of a page in one language.
 
     Attributes:
-        kicker: what it is about, in small letters above the headline.
-        facts: what the figures stand on, a sentence each.
-        lists: further sentences under a heading each.
+        kicker: subject, in small letters above the headline.
+        facts: conditions of the figures, a sentence each.
+        lists: further sentences by heading.
     """
 
     kicker: str
@@ -40,69 +39,69 @@ class Told:
 
 
 def tables_html(
-    tell: Callable[[Translator], Told],
+    tell: Callable[[Translator], PageText],
     lang: str,
     name: str,
     data: Mapping[str, Any],
     tables: Mapping[str, str] | None = None,
     draw: Callable[[Bilingual], Markup] | None = None,
 ) -> str:
-    """The whole page; ``lang`` is what it shows until someone switches.
+    """Render the page; ``lang`` is its initial language.
 
     Args:
-        tell: the page's texts in a language.
-        name: of the file that holds ``data``, offered for download.
-        tables: packed CSV files by name, offered too.
-        draw: what stands between the headline and the tables.
+        tell: returns the page's texts in a language.
+        name: file name of ``data``, for downloading.
+        tables: packed CSV files by name, for downloading.
+        draw: returns the charts between headline and tables.
     """
     b = Bilingual(lang)
     env = templates(b)
     env.filters.update(text=_text, lines=_lines, cell=_cell)
-    told = [(each, tell(Translator(each))) for each in b.order]
+    texts = [(each, tell(Translator(each))) for each in b.order]
     page: str = env.get_template("tables.html.j2").render(
         lang=lang,
         **page_assets(),
         patterns="",
         pictures=draw(b) if draw else "",
-        told=told,
+        texts=texts,
         file=name,
-        titles={each: page.kicker for each, page in told},
+        titles={each: page.kicker for each, page in texts},
         data=safe_json({"name": name, **data, "tables": tables or {}}),
     )
     return page
 
 
 def _cell(text: str) -> Markup:
-    """A cell: what stands in brackets behind its figure is small, and so are further lines."""
+    """A cell with text in brackets and further lines in small letters."""
     head, behind, tail = text.partition(" (")
     if "\n" in text or not (head and behind and text.endswith(")") and "(" not in tail):
         return _lines(text)
-    # One element: a cell may be a grid.
-    inside = Markup("{} {}").format(_in_one(head), _small(behind[1:] + tail))
+    # One element, because a cell may be a grid.
+    inside = Markup("{} {}").format(_unbroken(head), _small(behind[1:] + tail))
     return _keyed(text, inside, _IN_ONE)
 
 
 def _lines(text: str) -> Markup:
-    """The first line, and the others in small letters."""
+    """The first line, and further lines in small letters."""
     first, *others = text.split("\n")
-    return _keyed(text, _in_one(first)) + Markup("").join(map(_small, others))
+    return _keyed(text, _unbroken(first)) + Markup("").join(map(_small, others))
 
 
 def _text(text: str) -> Markup:
-    return _keyed(text, _in_one(text))
+    return _keyed(text, _unbroken(text))
 
 
 def _keyed(text: str, inside: Markup, other: Markup = _PLAIN) -> Markup:
-    """What is shown of a text, with its path; ``other`` is the form of what has none."""
+    """Markup of a text with its path; ``other`` is the form without path."""
     if isinstance(text, KeyedText):
         return Markup('<span data-key="{}">{}</span>').format(text.key, inside)
     return other.format(inside)
 
 
-def _in_one(text: str) -> Markup:
-    """Numbers stay with their units."""
+def _unbroken(text: str) -> Markup:
+    """Text without line breaks between numbers and units."""
     return unbroken(UNIT.sub("\u00a0", text))
 
 
 def _small(text: str) -> Markup:
-    return Markup("<small>{}</small>").format(_in_one(text))
+    return Markup("<small>{}</small>").format(_unbroken(text))

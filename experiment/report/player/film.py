@@ -1,14 +1,13 @@
-"""What the player plays: an arm's event log as whole pictures every so often and changes between.
+"""Encode an arm's event log for the player, as key frames and changes between them.
 
-    keys    [k0]                 [k64]                [k128]        whole pictures
+    keys    [k0]                 [k64]                [k128]        complete states
     frames   f0 f1 f2 … f63 f64   f65 …                              changes, one frame per step
-             └ after step 0                                          (or per so many steps)
+             └ after step 0                                          (or per several steps)
 
-A frame holds net changes, so several steps can be one frame and the player still shows the state
-after the last of them exactly. Which steps are one frame follows from their numbers alone, and all
-films of a page are thinned alike: at any position every side stands at the same step. Written
-positions are coded as rates: a request that decodes one token a step costs nothing until that
-changes. Runs of blocks ``a, a+1 … b`` are written ``a, -b``.
+A frame has the net changes of one or several steps, so that the state after it is exact. Steps are
+grouped by number, equally in all films of a page, so that both sides show the same step. Written
+positions are encoded as rates: a request that decodes one token per step needs no data until that
+changes. Runs of blocks ``a, a+1 … b`` are encoded as ``a, -b``.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from kvsim.accounting.ledger import Owner
 from kvsim.core.step import OpKind, StepPlan
 
 KEY_EVERY = 64
-MOST_BYTES = 420_000  # of one arm, unless the page has less room; it holds two or more
-_MOST_EVENTS = 24  # of a kind in a frame; the rest is counted
+MAX_BYTES = 420_000  # of one arm, unless the page has less space
+_MAX_EVENTS = 24  # of a kind in a frame; others are counted
 _COUNTED = {
     OpKind.ALLOCATE: "allocated",
     OpKind.COPY: "copied",
@@ -41,7 +40,7 @@ _COUNTED = {
 
 @dataclass(frozen=True, slots=True)
 class Film:
-    """One arm, ready to be embedded; ``every`` steps are one frame."""
+    """The film of one arm; ``every`` steps are one frame."""
 
     arm: str
     every: int
@@ -50,8 +49,8 @@ class Film:
 
 
 @dataclass(slots=True)
-class _Shown:
-    """What the player knows of a request: it adds ``rate`` to ``written`` at each frame."""
+class _PlayerState:
+    """State of a request in the player, which adds ``rate`` to ``written`` at each frame."""
 
     table: list[int] = field(default_factory=list)
     written: int = 0
@@ -60,12 +59,12 @@ class _Shown:
     rate: int = 0
 
 
-def films(arms: Sequence[tuple[ArmEvents, bool]], most_bytes: int = MOST_BYTES) -> list[Film]:
-    """The arms that have a replayable step, all thinned alike; see :func:`film`."""
+def films(arms: Sequence[tuple[ArmEvents, bool]], most_bytes: int = MAX_BYTES) -> list[Film]:
+    """Films of the arms with replayable steps, all with the same ``every``; see :func:`film`."""
 
     def made(every: int) -> list[Film]:
-        found = (film(events, slab, every, most_bytes) for events, slab in arms)
-        return [one for one in found if one is not None]
+        encoded = (film(events, slab, every, most_bytes) for events, slab in arms)
+        return [one for one in encoded if one is not None]
 
     reel = made(1)
     while reel and any(one.every != (most := max(each.every for each in reel)) for one in reel):
@@ -73,11 +72,16 @@ def films(arms: Sequence[tuple[ArmEvents, bool]], most_bytes: int = MOST_BYTES) 
     return reel
 
 
-def film(arm: ArmEvents, slab: bool, every: int = 1, most_bytes: int = MOST_BYTES) -> Film | None:
-    """Encode an arm, thinned until it is small enough; None where it has no replayable step.
+def film(arm: ArmEvents, slab: bool, every: int = 1, most_bytes: int = MAX_BYTES) -> Film | None:
+    """Encode an arm, with more steps per frame until it is small enough.
 
-    ``slab`` is whether its blocks are slabs, drawn as rows and not as cells; ``every`` how many
-    steps are one frame at least, a power of two.
+    Args:
+        slab: blocks are slabs, drawn as rows instead of cells.
+        every: minimum number of steps per frame, a power of two.
+        most_bytes: maximum size.
+
+    Returns:
+        The film; None without a replayable step.
     """
     if arm.pool is None:
         return None
@@ -102,10 +106,10 @@ def film(arm: ArmEvents, slab: bool, every: int = 1, most_bytes: int = MOST_BYTE
 
 
 def _encode(frames: Sequence[Frame], origin: int, every: int) -> dict[str, Any]:
-    """Frames of ``every`` steps each out of those that the replay made; ``origin``: nanoseconds."""
+    """Encode replayed frames in groups of ``every``; ``origin`` is in ns."""
     holders: dict[int, Owner] = {}
     kept: set[int] = set()
-    shown: dict[int, _Shown] = {}
+    shown: dict[int, _PlayerState] = {}
     cached: set[int] = set()
     drawn: list[dict[str, Any]] = []
     keys: dict[int, Any] = {}
@@ -129,9 +133,9 @@ def _encode(frames: Sequence[Frame], origin: int, every: int) -> dict[str, Any]:
 
 
 def _changes(
-    holders: Mapping[int, Owner], shown: dict[int, _Shown], changed: set[int]
+    holders: Mapping[int, Owner], shown: dict[int, _PlayerState], changed: set[int]
 ) -> dict[str, Any]:
-    """Net changes of the holders; ``shown`` becomes what the player will know."""
+    """Net changes of the owners; updates ``shown``, the state of the player."""
     gone = [request for request in shown if request not in holders]
     for request in gone:
         del shown[request]
@@ -142,26 +146,26 @@ def _changes(
     ]
     rates = []
     for request, holder in holders.items():
-        seen = shown[request]
-        rate = holder.written - seen.written
-        if rate != seen.rate:
+        state = shown[request]
+        rate = holder.written - state.written
+        if rate != state.rate:
             rates.append([request, rate])
-        seen.rate, seen.written = rate, holder.written
+        state.rate, state.written = rate, holder.written
     changes = {"g": gone, "h": tables, "w": rates}
     return {name: value for name, value in changes.items() if value}
 
 
-def _table_change(request: int, holder: Owner, shown: dict[int, _Shown]) -> list[Any] | None:
-    """[request, entries kept, new entries, fillers, ended], the last two where not 0."""
-    seen = shown.setdefault(request, _Shown())
-    new = not seen.table
-    keep = same_entries(seen.table, holder.table)
-    same = keep == len(seen.table) == len(holder.table)
-    if same and (holder.padding, holder.finished) == (seen.padding, seen.finished) and not new:
+def _table_change(request: int, holder: Owner, shown: dict[int, _PlayerState]) -> list[Any] | None:
+    """[request, kept entries, new entries, padding, finished]; the last two if not 0."""
+    state = shown.setdefault(request, _PlayerState())
+    new = not state.table
+    keep = same_entries(state.table, holder.table)
+    same = keep == len(state.table) == len(holder.table)
+    if same and (holder.padding, holder.finished) == (state.padding, state.finished) and not new:
         return None
     change: list[Any] = [request, keep, pack(holder.table[keep:])]
-    seen.table, seen.padding = list(holder.table), holder.padding
-    seen.finished = holder.finished
+    state.table, state.padding = list(holder.table), holder.padding
+    state.finished = holder.finished
     if holder.padding or holder.finished:
         change.append(holder.padding)
     if holder.finished:
@@ -175,7 +179,7 @@ def _cache_changes(now: set[int], before: set[int]) -> dict[str, Any]:
 
 
 def _events(plans: Sequence[StepPlan]) -> dict[str, Any]:
-    """What happened, for the player's marks and sentences: counts, and the first of each kind."""
+    """Events for marks and sentences: counts, and the first of each kind."""
     counts: dict[str, int] = {}
     copies: list[list[int]] = []
     evicted: list[int] = []
@@ -196,15 +200,15 @@ def _events(plans: Sequence[StepPlan]) -> dict[str, Any]:
             moved.append([name, op.request, len(op.blocks)])
     if preempted:
         counts["preempted"] = len(preempted)
-    found = {
-        "c": counts, "y": copies[:_MOST_EVENTS], "e": evicted[:_MOST_EVENTS],
-        "p": preempted[:_MOST_EVENTS], "f": finished[:_MOST_EVENTS], "m": moved[:_MOST_EVENTS],
+    events = {
+        "c": counts, "y": copies[:_MAX_EVENTS], "e": evicted[:_MAX_EVENTS],
+        "p": preempted[:_MAX_EVENTS], "f": finished[:_MAX_EVENTS], "m": moved[:_MAX_EVENTS],
     }  # fmt: skip
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in events.items() if value}
 
 
-def _picture(shown: dict[int, _Shown], cached: set[int]) -> dict[str, Any]:
-    """Everything at once: [request, table, written, fillers, ended, rate] and cached blocks."""
+def _picture(shown: dict[int, _PlayerState], cached: set[int]) -> dict[str, Any]:
+    """Complete state: [request, table, written, padding, finished, rate] and cached blocks."""
     holders = [
         [request, pack(s.table), s.written, s.padding, int(s.finished), s.rate]
         for request, s in shown.items()
@@ -213,7 +217,7 @@ def _picture(shown: dict[int, _Shown], cached: set[int]) -> dict[str, Any]:
 
 
 def pack(blocks: Sequence[int]) -> list[int]:
-    """Block ids with runs of three and more shortened: 4, 5, 6, 7 is 4, -7."""
+    """Shorten runs of three or more block ids: 4, 5, 6, 7 is 4, -7."""
     out: list[int] = []
     start = 0
     while start < len(blocks):

@@ -1,6 +1,6 @@
-"""What the template of the player needs: the films of the arms, which two to open, and the words.
+"""Data of the player's template: films of the arms, the two to open, and texts.
 
-Its script makes sentences while it plays, so it is given both catalogues' texts under ``player``.
+The script composes sentences, so it gets the texts under ``player`` in both languages.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from experiment.record.log import Record
 from experiment.replay.arm_events import ArmEvents, arms_of
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.html.embed import safe_json
-from experiment.report.player.film import MOST_BYTES as MOST_OF_ONE
+from experiment.report.player.film import MAX_BYTES as MAX_OF_ONE
 from experiment.report.player.film import Film, films
 from experiment.text import LANGUAGES, catalogue
 from experiment.text.messages import arm_message
@@ -24,16 +24,16 @@ from experiment.text.messages import arm_message
 _LEFT = ("contiguous.batch", "slabs", "contiguous.sequential", "contiguous.growing")
 _RIGHT = ("paged", "vllm", "transformers_paged")
 _PREFIX = "player."
-# All films of a page together; arms beyond it are left out, the two that open first stay.
-MOST_BYTES = 900_000
+# Bytes of all films of a page; further arms are omitted, except the two that open first.
+MAX_BYTES = 900_000
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """The player of a run: arms to choose from, those that open, and the embedded data.
+    """The player of a run: available arms, those that open first, and the embedded data.
 
-    ``size`` is what the films take of it, in bytes; the rest is words. ``engine``: whether any
-    keeps blocks for itself.
+    ``size`` is the size of the films in bytes. ``engine``: whether any engine reserves blocks for
+    itself.
     """
 
     arms: list[str]
@@ -45,12 +45,12 @@ class Stage:
     engine: bool
 
 
-def stage(b: Bilingual, record: Record, room: int = MOST_BYTES) -> Stage | None:
-    """The player's part of the page, in ``room`` bytes; None where no arm logged a step."""
+def stage(b: Bilingual, record: Record, room: int = MAX_BYTES) -> Stage | None:
+    """The player's part of the page, in ``room`` bytes; None without logged steps."""
     workload = record.first(WorkloadReady)
     longest = workload.max_length if workload else 0
     arms = [(events, _slab(events, longest)) for events in arms_of(record)]
-    made = {one.arm: one for one in films(arms, min(MOST_OF_ONE, room // 2))}
+    made = {one.arm: one for one in films(arms, min(MAX_OF_ONE, room // 2))}
     if not made:
         return None
     names = list(made)
@@ -68,7 +68,7 @@ def stage(b: Bilingual, record: Record, room: int = MOST_BYTES) -> Stage | None:
 
 
 def _slab(events: ArmEvents, longest: int) -> bool:
-    """Whether a block holds a whole request, so that it is drawn as a row."""
+    """Whether a block has space for a whole request, so that it is drawn as a row."""
     pool = events.pool
     return pool is not None and (pool.elastic or pool.block_size >= max(longest, 2))
 
@@ -78,7 +78,7 @@ def _first(wanted: tuple[str, ...], names: list[str]) -> str | None:
 
 
 def _within(made: dict[str, Film], first: tuple[str, str], room: int) -> list[str]:
-    """The arms whose films fit into ``room`` bytes, in their order."""
+    """Arms whose films fit into ``room`` bytes, in order."""
     chosen: set[str] = set()
     for name in sorted(made, key=lambda name: name not in first):
         size = _size(made[name])
@@ -93,7 +93,7 @@ def _size(film: Film) -> int:
 
 
 def _texts(b: Bilingual, lang: str, arms: list[str]) -> dict[str, Any]:
-    """The catalogue's texts for the script, and the names of the arms."""
+    """Texts of the script, and names of the arms."""
     texts = {
         key.removeprefix(_PREFIX): text
         for key, text in catalogue(lang).items()

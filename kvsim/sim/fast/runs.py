@@ -127,20 +127,20 @@ class RunRecords(BlockPool):
         if any(
             run not in self._runs.get(owner, ()) for run in self._all_runs() for owner in run.owners
         ):
-            raise PoolError("a run has an owner who does not know it")
+            raise PoolError("a run is missing from its owner")
 
     def _check_keys(self) -> None:
-        free, seen = set(self._free()), Counter[int]()
+        free, counts = set(self._free()), Counter[int]()
         queued: list[CachedSegment] = []
         for stem, runs in self._stems.items():
             ends = [end for run in runs if not run.duplicate for end in run.stems[stem]]
             if ends != sorted(ends):
                 raise PoolError(f"the runs of {stem} are out of order")
         for run in self._all_runs():
-            seen.update(run.blocks)
+            counts.update(run.blocks)
             queued += run.segments
             self._check_run(run)
-        if any(count > 1 or block in free for block, count in seen.items()):
+        if any(count > 1 or block in free for block, count in counts.items()):
             raise PoolError("a block without content, or with another's, has a key")
         if self._queue.keys() != set(queued) or len(self.cached) != self._cached:
             raise PoolError("the queue of cached blocks is not that of the runs")
@@ -161,4 +161,4 @@ class RunRecords(BlockPool):
                 raise PoolError("the cached pieces of a run are not its tail")
             end = segment.low
         if end != run.owned or sorted(run.segments, key=order.index) != run.segments:
-            raise PoolError("the cached pieces of a run are not what nobody owns")
+            raise PoolError("the cached pieces of a run are not its blocks without owner")

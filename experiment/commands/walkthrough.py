@@ -1,4 +1,4 @@
-"""Leads a person through a run, draws it, and holds it against what it is checked by."""
+"""The walkthrough: measure a run, render its reports, and check it against baseline and gate."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from experiment.text.messages import message
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How a run is shown and where it is written; nothing here changes what is measured.
+    """Display and output options of a run; they do not change what is measured.
 
-    ``nested``: by a command that has said already whether other programs keep cores busy.
+    ``nested``: run by a command that has already checked the background load.
     """
 
     lang: str
@@ -48,15 +48,17 @@ class RunOptions:
     details: bool = False
 
     def console(self) -> ConsoleReporter:
-        """A console that shows it so."""
+        """Create the console for these options."""
         return run_console(self.lang, self.ascii, self.quiet, self.details)
 
 
-def lead(config: Config, options: RunOptions, resumption: Resumption | None = None) -> int:
-    """Lead a person through a whole run, or what is missing of one; returns the exit code.
+def run_walkthrough(
+    config: Config, options: RunOptions, resumption: Resumption | None = None
+) -> int:
+    """Run a config, or the missing part of a run; return the exit code.
 
     Raises:
-        UserError: before anything was measured; afterwards errors are part of the record.
+        UserError: before anything was measured; later errors are recorded.
     """
     prompts = check(config)
     directory = resumption.directory if resumption else make_run_directory(options.out)
@@ -71,10 +73,10 @@ def lead(config: Config, options: RunOptions, resumption: Resumption | None = No
             if measured is None:
                 return interrupts.exit_code or ExitCode.OK
             code = measured
-        except KeyboardInterrupt:  # between what is measured and the end of the log
+        except KeyboardInterrupt:  # outside of measuring
             if not is_begun(directory, resumption):
                 with contextlib.suppress(OSError):
-                    directory.rmdir()  # that of a run to go on with holds its log
+                    directory.rmdir()  # not empty for a resumed run
                 raise
             code = interrupts.exit_code or ExitCode.INTERRUPTED
         try:
@@ -84,13 +86,13 @@ def lead(config: Config, options: RunOptions, resumption: Resumption | None = No
                 raise unwritable(directory, gone)
             results = render_ended(directory, options.lang, console.show_results)
         except KeyboardInterrupt:
-            # Another one: a signal in the middle of a print leaves a console that prints no more.
+            # A new console: one that was interrupted while printing cannot be used.
             options.console().warn(message("note.not_drawn", path=str(directory)))
             return interrupts.exit_code or ExitCode.INTERRUPTED
         except UserError as error:
             if interrupts.exit_code is None:
                 raise
-            console.warn(error.text)  # whoever runs this has to end, whatever drawing says
+            console.warn(error.text)  # the interruption takes precedence
             return interrupts.exit_code
     if code == ExitCode.OK and results.experiment and results.experiment.problems:
         code = ExitCode.INCOMPLETE
@@ -103,17 +105,17 @@ def lead(config: Config, options: RunOptions, resumption: Resumption | None = No
 def resume(
     directory: Path, given: Config | None, overrides: Mapping[str, Any], options: RunOptions
 ) -> int:
-    """Run what is missing of a run that broke off; returns the exit code.
+    """Run the missing part of an interrupted run; return the exit code.
 
-    Where nothing is, that is the one with which the run ended. ``given`` and ``overrides`` are as
-    :func:`read_resumption` takes them.
+    For a complete run this is its own exit code. ``given`` and ``overrides`` are as in
+    :func:`read_resumption`.
 
     Raises:
-        UserError: there is no such run, it contradicts itself, or it cannot go on here.
+        UserError: no such run, a contradictory record, or a run that cannot be resumed here.
     """
     resumption = read_resumption(directory, given, overrides)
     if not resumption.complete:
-        return lead(resumption.config, options, resumption)
+        return run_walkthrough(resumption.config, options, resumption)
     console = ConsoleReporter(options.lang, options.ascii)
     console.warn(message("note.resume_complete", path=str(directory)))
     _, results = picture(resumption.record)
