@@ -9,20 +9,24 @@ from typing import Any
 
 from experiment.commands import simulation_options as words
 from experiment.commands.parser import attribute, make_parser, parse
-from experiment.commands.values import number, whole
+from experiment.commands.values import number, size, whole
 from experiment.files.bounded_reading import check_replaceable, is_replaceable
 from experiment.files.os_errors import writing
 from experiment.record.log import write_atomic
+from experiment.simulate.names import check_given
 from experiment.simulate.plan import plan as make_plan
 from experiment.simulate.trace import TraceOptions
 from experiment.text import Translator
 from experiment.text.errors import ExitCode, user_error
+from kvsim.sizing.gpus import GPUFacts, custom_gpu
 
 OPTIONS = {
-    **words.MODEL, "--prompt-tokens": "N", "--new-tokens": "N", **words.TRACE,
+    **words.MODEL, "--gpu-memory": "SIZE", "--bandwidth": "GB/S", "--tflops": "N",
+    "--users": "N", "--context": "N", "--shared-prefix": "N",
+    "--prompt-tokens": "N", "--new-tokens": "N", **words.TRACE,
     "--skip-bad-rows": None, "--max-num-batched-tokens": "N", "--max-num-seqs": "N",
     "--enforce-eager": None, "--no-async-scheduling": None,
-    "--no-enable-prefix-caching": None, "--out": "FILE",
+    "--no-enable-prefix-caching": None, "--details": None, "--json": None, "--out": "FILE",
 }  # fmt: skip
 
 
@@ -36,23 +40,53 @@ def plan(arguments: list[str], t: Translator) -> int:
     if words.shows_list(options, t):
         return ExitCode.OK
     _check_out(options.out)
-    words.check_needed(options, *(() if options.trace else ("--prompt-tokens", "--new-tokens")))
+    gpu = _custom(options)
+    words.check_needed(options, gpu_needed=gpu is None)
     rate = number("--rate", options.rate, above=0) if options.trace is None else None
     data = make_plan(
-        options.model, options.gpu, _requests(options), words.memory_of(options), rate=rate,
+        options.model, gpu or options.gpu, _requests(options), words.memory_of(options), rate=rate,
+        context=whole("--context", options.context, least=2),
+        users=whole("--users", options.users),
+        shared_prefix=whole("--shared-prefix", options.shared_prefix, least=0) or 0,
         async_scheduling=not options.no_async_scheduling,
         prefix_caching=not options.no_enable_prefix_caching,
         **words.sizes_of(options),
     )  # fmt: skip
-    from experiment.report.console.plan import show_plan
+    if options.json:
+        print(_json(data), end="")
+    else:
+        from experiment.report.console.plan import show_plan
 
-    show_plan(data, t.lang, options.ascii)
+        show_plan(data, t.lang, options.ascii, options.details)
     if options.out:
         _write(Path(options.out), data, t.lang)
     return ExitCode.OK
 
 
-def _requests(options: argparse.Namespace) -> TraceOptions | list[tuple[int, int]]:
+def _custom(options: argparse.Namespace) -> GPUFacts | None:
+    """A GPU that is not in the catalogue.
+
+    Raises:
+        UserError: one of its three figures is missing, or does not fit.
+    """
+    flags = ("--gpu-memory", "--bandwidth", "--tflops")
+    given = {flag: getattr(options, attribute(flag)) for flag in flags}
+    if not any(given.values()):
+        return None
+    if options.gpu:
+        raise user_error("error.sim.unused_beside", flag="--gpu-memory", other="--gpu")
+    check_given(given)
+    memory = size("--gpu-memory", options.gpu_memory) or 0
+    bandwidth = number("--bandwidth", options.bandwidth, above=1, most=1e6) or 0
+    tflops = number("--tflops", options.tflops, above=0.1, most=1e6) or 0
+    return custom_gpu(memory, bandwidth * 1e9, tflops * 1e12)
+
+
+def _json(data: dict[str, Any]) -> str:
+    return json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+
+
+def _requests(options: argparse.Namespace) -> TraceOptions | list[tuple[int, int]] | None:
     prompt, new = options.prompt_tokens, options.new_tokens
     if options.trace:
         if prompt is not None or new is not None:
@@ -61,6 +95,12 @@ def _requests(options: argparse.Namespace) -> TraceOptions | list[tuple[int, int
     for flag in (*words.TRACE, "--skip-bad-rows"):
         if flag != "--rate" and getattr(options, attribute(flag)):
             raise user_error("error.sim.unused", flag=flag, other="--trace")
+    if (prompt is None) != (new is None):
+        raise user_error("error.sim.needs", flags=f"--{'new' if new is None else 'prompt'}-tokens")
+    if prompt is None or new is None:
+        return None
+    if options.context is not None:
+        raise user_error("error.sim.unused_beside", flag="--context", other="--prompt-tokens")
     return [(whole("--prompt-tokens", prompt) or 1, whole("--new-tokens", new) or 1)]
 
 
@@ -83,6 +123,6 @@ def _write(path: Path, data: dict[str, Any], lang: str) -> None:
 
         text = plan_html(data, lang)
     else:
-        text = json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+        text = _json(data)
     with writing(path):
         write_atomic(path, text)

@@ -91,7 +91,7 @@ def shows_list(options: argparse.Namespace, t: Translator) -> bool:
     return True
 
 
-def check_needed(options: argparse.Namespace, *needed: str) -> None:
+def check_needed(options: argparse.Namespace, *needed: str, gpu_needed: bool = True) -> None:
     """Check that model, GPU and all options in ``needed`` were given.
 
     Raises:
@@ -101,7 +101,7 @@ def check_needed(options: argparse.Namespace, *needed: str) -> None:
         model_of(options.model, size("--weights", options.weights))
     if options.gpu:
         gpu_of(options.gpu)
-    flags = ("--model", "--gpu", *needed)
+    flags = ("--model", *(("--gpu",) if gpu_needed else ()), *needed)
     check_given({flag: getattr(options, attribute(flag)) for flag in flags})
 
 

@@ -65,8 +65,7 @@ def check_given(values: Mapping[str, object]) -> None:
         flags = [
             f"{flag} (--list {_LISTED[flag]})" if flag in _LISTED else flag for flag in missing
         ]
-        either = "_lengths" if {"--prompt-tokens", "--new-tokens"} <= {*missing} else ""
-        raise user_error(f"error.sim.needs{either}", flags=", ".join(flags))
+        raise user_error("error.sim.needs", flags=", ".join(flags))
 
 
 def policies_of(text: str | None) -> tuple[PolicyName, ...]:

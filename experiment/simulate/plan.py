@@ -8,24 +8,31 @@ from pathlib import Path
 from typing import Any
 
 from experiment.simulate.names import gpu_of, model_of
-from experiment.simulate.setup import Memory, head_of, make_setup
+from experiment.simulate.setup import Memory, Setup, head_of, make_setup
 from experiment.simulate.trace import Loaded, TraceOptions, lengths, load
 from experiment.text.errors import user_error
 from experiment.text.messages import message
 from experiment.workload.kvsim_errors import translate_errors
 from kvsim.latency.roofline import Latency
+from kvsim.planning.capacity import capacities, longest
 from kvsim.planning.plan import Plan, PlanQuestion, full_rate, make_plan
-from kvsim.sizing.layout import LayoutError
+from kvsim.sizing.gpus import GPUFacts
+from kvsim.sizing.layout import LayoutError, Service, lay_out
+from kvsim.sizing.models import ModelFacts
 
 SCHEMA_VERSION = 1
+_MOST_LENGTH = 1 << 17  # of a model whose config has no positions
 
 
 def plan(
     model: str,
-    gpu: str,
-    requests: Sequence[tuple[int, int]] | TraceOptions,
+    gpu: str | GPUFacts,
+    requests: Sequence[tuple[int, int]] | TraceOptions | None = None,
     memory: Memory = Memory(),  # noqa: B008
     *,
+    context: int | None = None,
+    users: int | None = None,
+    shared_prefix: int = 0,
     max_length: int | None = None,
     block_size: int | None = None,
     latency: Path | None = None,
@@ -36,8 +43,12 @@ def plan(
     """Plan for a model on a GPU; plain values, as ``plan --out`` writes them.
 
     Args:
-        model: a name of the catalogue, a config.json or its directory; ``gpu``: a name.
-        requests: (prompt, new) tokens of each kind of request, or a trace.
+        model: a name of the catalogue, a config.json or its directory; ``gpu``: a name, or facts.
+        requests: (prompt, new) tokens of each kind of request, or a trace; None: all of ``context``
+            tokens.
+        context: tokens of a request; None: the maximum length, or else the model's positions.
+        users: concurrent requests that are asked for.
+        shared_prefix: tokens that all requests begin with.
         max_length: tokens; None: what the longest request needs.
         block_size: tokens; None: vLLM's default for the model.
         latency: a file that ``calibrate`` wrote; None: the bound of model and GPU.
@@ -49,9 +60,19 @@ def plan(
     """
     named = model_of(model, memory.weights)
     setup = make_setup(
-        named, gpu_of(gpu), memory, max_length=max_length, block_size=block_size, latency=latency
-    )
+        named, gpu if isinstance(gpu, GPUFacts) else gpu_of(gpu), memory,
+        max_length=max_length, block_size=block_size, latency=latency,
+    )  # fmt: skip
     stream: Loaded | None = None
+    shortened = None
+    if requests is None:
+        max_length = max_length or context
+        if max_length is None:
+            max_length = shortened = _longest(setup, named, memory, async_scheduling)
+        requests = [(max(1, (context or max_length) - 1), 1)]
+        setup = make_setup(
+            named, setup.gpu, memory, max_length=max_length, block_size=block_size, latency=latency
+        )
     if isinstance(requests, TraceOptions):
         stream = load(replace(requests, max_length=max_length or named.max_positions))
         requests = lengths(stream)
@@ -75,6 +96,15 @@ def plan(
         max_length=found.max_length, max_length_source="declared" if max_length else "longest",
     )  # fmt: skip
     answer = _answer(found)
+    length = context or max(map(sum, requests)) if len(set(requests)) == 1 else found.max_length
+    answer["capacity"] = _capacity(question, found, length, shared_prefix) | {
+        "users": users,
+        "positions": named.max_positions if shortened != named.max_positions else None,
+        "shortened": shortened is not None and shortened != named.max_positions,
+    }
+    if shared_prefix and found.vllm_args:
+        at = answer["vllm_args"].index("--max-num-seqs") + 1
+        answer["vllm_args"][at] = str(max(1, answer["capacity"]["middle"]["requests"]))
     if memory.dtype is not None and found.vllm_args:
         answer["vllm_args"] += ["--dtype", memory.dtype]
     head = head_of("plan", SCHEMA_VERSION, setup, stream)
@@ -89,6 +119,44 @@ def plan(
         block_bytes = found.layout.block_bytes * setup.gpus
         head["setup"] |= {"slots": None, "blocks": found.blocks, "block_bytes": block_bytes}
     return head | {"plan": answer} | _load(question, found, rate)
+
+
+def _longest(setup: Setup, model: ModelFacts, memory: Memory, async_scheduling: bool) -> int:
+    """The model's positions, or the longest maximum length with which vLLM starts.
+
+    Raises:
+        UserError: not even a block fits.
+    """
+    most = model.max_positions or _MOST_LENGTH
+    layout = lay_out(setup.caches)
+
+    def service(length: int) -> Service:
+        batched = memory.server.batched_tokens(setup.gpu, length)
+        return Service(length, batched, 2 if async_scheduling else 1)
+
+    kv = setup.budget.kv if setup.budget.low is None else setup.budget.low  # to start surely
+    found = longest(layout, kv, setup.gpus, service, most)
+    if not found:
+        size = setup.block_size
+        raise user_error("error.plan.no_block", slots=0, max_length=size)
+    return found if found == most else max(1, found // setup.block_size) * setup.block_size
+
+
+def _capacity(
+    question: PlanQuestion, found: Plan, length: int, shared_prefix: int
+) -> dict[str, Any]:
+    """Requests of one length that fit, and what vLLM prints: least, expected, most."""
+    service = question.service(found.max_length)
+    sizes = capacities(found.layout, found.budget, found.gpus, service, length, shared_prefix)
+    seqs = question.options.sequences(question.gpu, found.max_length)
+    return {
+        "length": length,
+        "shared_prefix": shared_prefix,
+        "max_num_seqs": seqs,
+        "limit": "sequences" if sizes["middle"].requests > seqs else "memory",
+        "version": ".".join(map(str, question.options.version)),
+        **{name: asdict(each) for name, each in sizes.items()},
+    }
 
 
 def _answer(found: Plan) -> dict[str, Any]:

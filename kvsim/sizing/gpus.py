@@ -167,6 +167,12 @@ _MAKERS = frozenset(("nvidia", "amd", "geforce", "tesla", "instinct"))
 _LISTED = re.compile(r"GPU \d+: | \(UUID: .*", re.IGNORECASE)  # a line of nvidia-smi -L
 
 
+def custom_gpu(memory: int, bandwidth: float, flops: float) -> GPUFacts:
+    """Return a GPU of ``memory`` bytes that is not in the catalogue; rates are per second."""
+    name = f"{memory / (1 << 30):g}GiB"
+    return GPUFacts(name, memory, bandwidth, flops, _PCIE4, "", max(1, memory - _HIDDEN))
+
+
 def _parts(name: str) -> list[str]:
     parts = re.split(r"[\s_-]+", _LISTED.sub("", name).strip().lower())
     return [part for part in parts if part not in _MAKERS]

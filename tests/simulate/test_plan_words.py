@@ -30,7 +30,7 @@ WORDS = ("--model", "llama-3.1-8b", "--gpu", "rtx-4090", "--prompt-tokens", "500
 
 def planned(tmp_path: Path, *words: str) -> dict[str, Any]:
     out = tmp_path / "plan.json"
-    assert main(["plan", *words, "--out", str(out), "--lang", "en"]) == ExitCode.OK
+    assert main(["plan", *words, "--details", "--out", str(out), "--lang", "en"]) == ExitCode.OK
     return dict(json.loads(out.read_text(encoding="utf-8")))
 
 
@@ -44,10 +44,10 @@ def test_the_answer_is_kvsim_s(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert plan["blocks"] == blocks
     assert plan["policies"]["paged"]["guaranteed"] == blocks // -(-final_tokens(500, 300) // 16)
     printed = vllm_capacity(blocks, 16, 800)
-    text = " ".join(capsys.readouterr().out.split())
+    text = " ".join(capsys.readouterr().out.replace("\\\n", "").split())
     assert f"GPU KV cache size: {printed.tokens:,} tokens" in text
     assert f"{printed.max_concurrency:.2f}x" in text
-    assert "vllm serve meta-llama/Llama-3.1-8B \\ --max-model-len 800 \\ --block-size 16" in text
+    assert "vllm serve meta-llama/Llama-3.1-8B --max-model-len 800 --block-size 16" in text
     assert f"--kv-cache-memory-bytes {budget.kv}" in text
 
 

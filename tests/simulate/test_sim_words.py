@@ -101,7 +101,13 @@ WRONG = {
     "no number": (("simulate", *MODEL, *DRAWN, "--head", "few"), "--head"),
     "no latency": (("simulate", *MODEL, *DRAWN, "--latency", "timed.jsonl"), "timed.jsonl"),
     "unknown flag": (("simulate", "--blok-size", "16"), "--block-size"),
-    "plan of nothing": (("plan", *MODEL), "--prompt-tokens"),
+    "plan of half a request": (("plan", *MODEL, "--prompt-tokens", "9"), "--new-tokens"),
+    "plan of a context and lengths": (
+        ("plan", *MODEL, "--context", "99", "--prompt-tokens", "9", "--new-tokens", "9"),
+        "--context"),
+    "plan on a GPU with one figure": (
+        ("plan", *MODEL[:2], "--gpu-memory", "24GiB"), "--bandwidth, --tflops"),
+    "plan of no version": (("plan", *MODEL, "--vllm-version", "latest"), "latest"),
     "plan of both": (("plan", *MODEL, *DRAWN, "--new-tokens", "5"), "--trace"),
     "no room": (
         ("plan", "--model", "opt-66b", "--gpu", "a10", "--prompt-tokens", "5",
@@ -149,9 +155,8 @@ def test_wrong_words_end_in_one_line_of_the_language(
     assert {path.name for path in here.rglob("*")} <= {*FILES, "reports"}
 
 
-LENGTHS = {"--prompt-tokens": "9", "--new-tokens": "9"}
 NEEDED = {
-    "plan": {"--model": "opt-13b", "--gpu": "h100", **LENGTHS},
+    "plan": {"--model": "opt-13b", "--gpu": "h100"},
     "simulate": {"--model": "opt-13b", "--gpu": "h100", "--trace": "alpaca-like"},
 }
 

@@ -2,15 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from experiment.report.console.simulation import SimulationConsole
-from experiment.report.facts.plan import Data, plan_tables, predicted, sentences, serve_command
+from experiment.report.facts.plan import (
+    Data,
+    answer,
+    plan_tables,
+    predicted,
+    sentences,
+    serve_command,
+)
 from experiment.report.facts.simulation import memory_facts, trace_facts
 
+_WIDTH = 78
 
-def show_plan(data: Data, lang: str, ascii_only: bool) -> None:
-    """Print the whole plan."""
+
+def _broken(command: Sequence[str]) -> str:
+    """A command on lines that fit, as a shell reads them."""
+    lines = [command[0]]
+    for word in command[1:]:
+        if len(lines[-1]) + len(word) < _WIDTH:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(f"  {word}")
+    return " \\\n".join(lines)
+
+
+def show_plan(data: Data, lang: str, ascii_only: bool, details: bool = False) -> None:
+    """Print the answer; with ``details`` also how it came about."""
     out = SimulationConsole(lang, ascii_only)
     plan = data["plan"]
+    title, *lines = answer(data)
+    out.line(out.t.message(title), "bold")
+    for line in lines:
+        out.paragraph(out.t.message(line))
+    if command := serve_command(plan):  # ready to be pasted: no line is broken by us
+        out.console.print(_broken(command), soft_wrap=True, highlight=False)
+    if not details:
+        return
     if data["trace"] is not None:
         out.section("section.sim_trace")
         out.facts(trace_facts(data))
@@ -25,7 +55,5 @@ def show_plan(data: Data, lang: str, ascii_only: bool) -> None:
         for note in table.notes:
             out.line(note, "dim")
     out.section("section.plan_vllm")
-    if command := serve_command(plan):  # without line breaks, so that it can be pasted
-        out.console.print(" \\\n  ".join(command), soft_wrap=True)
     for sentence in predicted(plan):
         out.paragraph(out.t.message(sentence))

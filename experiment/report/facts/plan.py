@@ -22,6 +22,66 @@ Data = Mapping[str, Any]
 _NOTABLE = 0.95
 
 
+def answer(data: Data) -> list[Message]:
+    """The answer in some ten lines: a title, then what fits, why, and what vLLM will print."""
+    plan, found = data["plan"], data["plan"]["capacity"]
+    low, middle, high = (found[name] for name in ("low", "middle", "high"))
+    budget, shape = plan["budget"], {"length": found["length"]}
+    is_range = low["requests"] != high["requests"]
+    lines = [
+        message("plan.page", model=plan["model"], gpus=plan["gpus"], gpu=plan["gpu"]),
+        message("plan.answer.range", **shape, **_of("requests", low, middle, high))
+        if is_range
+        else message("plan.answer.exact", **shape, middle=middle["requests"]),
+    ]
+    if found["users"] is not None:
+        lines.append(_users(found))
+    if found["shortened"]:
+        lines.append(message("plan.answer.shortened", positions=found["positions"], **shape))
+    if found["shared_prefix"]:
+        lines.append(message("plan.answer.prefix", tokens=found["shared_prefix"]))
+    paged, slabs = (plan["policies"][name]["running"] for name in ("paged", "slabs"))
+    if data["trace"] is not None and slabs:
+        lines.append(message("plan.answer.trace", running=paged, factor=paged / slabs))
+    elif paged and not found["shared_prefix"] and paged > middle["requests"] + 2:
+        lines.append(message("plan.answer.growing", running=paged))
+    if budget["usable"] is None:
+        lines.append(message("plan.answer.given", kv=budget["kv"]))
+    else:
+        lines.append(
+            message(
+                "plan.answer.memory", low=budget["low"], middle=budget["kv"], high=budget["high"],
+                **{name: budget[name] for name in ("usable", "weights", "overhead")},
+            )
+        )  # fmt: skip
+    lines.append(message(f"plan.answer.limit_{found['limit']}", seqs=found["max_num_seqs"]))
+    if plan["vllm_args"]:
+        key = "printed" if low["tokens"] != high["tokens"] else "printed_exactly"
+        lines.append(
+            message(
+                f"plan.answer.{key}", version=found["version"], length=plan["max_length"],
+                concurrency=middle["concurrency"], **_of("tokens", low, middle, high),
+            )
+            if middle["starts"]
+            else message("plan.answer.never_starts", length=plan["max_length"])
+        )  # fmt: skip
+    lines.append(message(f"plan.answer.rests_{'range' if is_range else 'exact'}"))
+    return lines
+
+
+def _of(name: str, low: Data, middle: Data, high: Data) -> dict[str, Any]:
+    return {"low": low[name], "middle": middle[name], "high": high[name]}
+
+
+def _users(found: Data) -> Message:
+    """Whether so many users fit: surely, perhaps or not."""
+    users = found["users"]
+    most = {name: found[name]["requests"] for name in ("low", "middle", "high")}
+    key = "fit" if users <= most["low"] else "perhaps" if users <= most["high"] else "too_many"
+    share = users / most["middle"] if most["middle"] else None
+    return message(f"plan.answer.users_{key}", users=users, share=share, high=most["high"])
+
+
 def sentences(data: Data) -> list[Message]:
     """The answer in sentences."""
     plan = data["plan"]

@@ -1,0 +1,86 @@
+"""Requests of one length that a KV cache holds, for a range of its size.
+
+bytes of the cache      least        expected      most        of one rank
+  ÷ bytes of a block    blocks, one of them the null block
+  ÷ blocks of a request requests of that length at once; blocks of a shared prefix count once
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kvsim.sizing.budget import KVBudget
+from kvsim.sizing.layout import Layout, Service
+from kvsim.sizing.vllm_capacity import NULL_BLOCKS
+
+_GROWING = ("full", "latent")
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What a KV cache of some size holds.
+
+    Attributes:
+        kv: bytes on all GPUs.
+        tokens, concurrency: as vLLM prints them.
+        requests: of the length in question, at once.
+        starts: whether vLLM starts with the maximum length.
+    """
+
+    kv: int
+    tokens: int
+    concurrency: float
+    requests: int
+    starts: bool
+
+
+def capacity(
+    layout: Layout, kv: int, gpus: int, service: Service, length: int, shared_prefix: int = 0
+) -> Capacity:
+    """Return what ``kv`` bytes on all ``gpus`` hold.
+
+    Args:
+        length: tokens of a request.
+        shared_prefix: tokens at the beginning that all requests have in common, whose full blocks
+            they share (prefix caching); of no effect where layers keep less than every token.
+    """
+    printed = layout.capacity(kv // gpus, service)
+    blocks = max(0, printed.blocks - NULL_BLOCKS)
+    decoding = Service(service.max_length, max_num_batched_tokens=1, concurrent_batches=1)
+    each, shared = layout.request_blocks(decoding, length), 0
+    if len(layout.groups) == 1 and layout.groups[0].cache[0].kind in _GROWING:
+        shared = min(shared_prefix, length - 1) // layout.groups[0].cache[0].block_size
+    own = max(1, each - shared)
+    requests = max(0, blocks - shared) // own if blocks >= each else 0
+    return Capacity(kv, printed.tokens, printed.max_concurrency, requests, printed.starts)
+
+
+def capacities(
+    layout: Layout, budget: KVBudget, gpus: int, service: Service, length: int, prefix: int = 0
+) -> dict[str, Capacity]:
+    """Return the capacity at the least, the expected and the most bytes of a budget."""
+    sizes = {"low": budget.low, "middle": budget.kv, "high": budget.high}
+    return {
+        name: capacity(layout, budget.kv if size is None else size, gpus, service, length, prefix)
+        for name, size in sizes.items()
+    }
+
+
+def longest(
+    layout: Layout, kv: int, gpus: int, service: Callable[[int], Service], most: int
+) -> int:
+    """Return the largest maximum length with which vLLM starts; 0: none.
+
+    Args:
+        service: of a maximum length.
+        most: the model's positions.
+    """
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        if layout.capacity(kv // gpus, service(middle)).starts:
+            low = middle
+        else:
+            high = middle - 1
+    return low
