@@ -15,6 +15,7 @@ from experiment.files.os_errors import writing
 from experiment.record.log import write_atomic
 from experiment.simulate.names import check_given
 from experiment.simulate.plan import plan as make_plan
+from experiment.simulate.start_log import plan_from_log
 from experiment.simulate.trace import TraceOptions
 from experiment.text import Translator
 from experiment.text.errors import ExitCode, user_error
@@ -22,7 +23,7 @@ from kvsim.sizing.gpus import GPUFacts, custom_gpu
 
 OPTIONS = {
     **words.MODEL, "--gpu-memory": "SIZE", "--bandwidth": "GB/S", "--tflops": "N",
-    "--users": "N", "--context": "N", "--shared-prefix": "N",
+    "--from-log": "FILE", "--users": "N", "--context": "N", "--shared-prefix": "N",
     "--prompt-tokens": "N", "--new-tokens": "N", **words.TRACE,
     "--skip-bad-rows": None, "--max-num-batched-tokens": "N", "--max-num-seqs": "N",
     "--enforce-eager": None, "--no-async-scheduling": None,
@@ -41,17 +42,29 @@ def plan(arguments: list[str], t: Translator) -> int:
         return ExitCode.OK
     _check_out(options.out)
     gpu = _custom(options)
-    words.check_needed(options, gpu_needed=gpu is None)
+    if options.from_log is None:
+        words.check_needed(options, gpu_needed=gpu is None)
     rate = number("--rate", options.rate, above=0) if options.trace is None else None
-    data = make_plan(
-        options.model, gpu or options.gpu, _requests(options), words.memory_of(options), rate=rate,
-        context=whole("--context", options.context, least=2),
-        users=whole("--users", options.users),
-        shared_prefix=whole("--shared-prefix", options.shared_prefix, least=0) or 0,
-        async_scheduling=not options.no_async_scheduling,
-        prefix_caching=not options.no_enable_prefix_caching,
+    asked: dict[str, Any] = {
+        "context": whole("--context", options.context, least=2),
+        "users": whole("--users", options.users),
+        "shared_prefix": whole("--shared-prefix", options.shared_prefix, least=0) or 0,
+        "async_scheduling": not options.no_async_scheduling,
+        "prefix_caching": not options.no_enable_prefix_caching,
+        "rate": rate,
         **words.sizes_of(options),
-    )  # fmt: skip
+    }
+    memory, requests = words.memory_of(options), _requests(options)
+    if options.from_log is not None:
+        for flag in ("--kv-budget", "--gpu-memory-utilization", "--overhead"):
+            if getattr(options, attribute(flag)) is not None:
+                raise user_error("error.sim.unused_beside", flag=flag, other="--from-log")
+        where = gpu or options.gpu
+        data = plan_from_log(
+            options.from_log, options.model, where, memory, requests=requests, **asked
+        )
+    else:
+        data = make_plan(options.model, gpu or options.gpu, requests, memory, **asked)
     if options.json:
         print(_json(data), end="")
     else:

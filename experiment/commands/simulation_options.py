@@ -21,6 +21,7 @@ from experiment.simulate.setup import Limits, Memory
 from experiment.simulate.trace import TraceOptions, read_options
 from experiment.text import Translator
 from experiment.text.errors import user_error
+from kvsim.sizing.models import QUANTISED
 from kvsim.sizing.overhead import TESTED, ServerOptions, Version
 from kvsim.sweep.grid import MAX_REQUESTS
 from kvsim.traces.parse import UNITS
@@ -44,7 +45,7 @@ MODEL = {
     "--gpu": "NAME",
     "--gpus": "N",
     "--dtype": "TYPE",
-    "--weights": "SIZE",
+    "--weights": "SIZE|fp8|int8|w4|nvfp4",
     "--kv-dtype": "auto|fp8",
     "--kv-budget": "SIZE|auto",
     "--gpu-memory-utilization": "X",
@@ -98,11 +99,16 @@ def check_needed(options: argparse.Namespace, *needed: str, gpu_needed: bool = T
         UserError: unknown name, or missing options, which are all listed.
     """
     if options.model:
-        model_of(options.model, size("--weights", options.weights))
+        model_of(options.model, _weights(options.weights))
     if options.gpu:
         gpu_of(options.gpu)
     flags = ("--model", *(("--gpu",) if gpu_needed else ()), *needed)
     check_given({flag: getattr(options, attribute(flag)) for flag in flags})
+
+
+def _weights(text: str | None) -> int | str | None:
+    """Bytes, or a kind of quantisation."""
+    return text if text in QUANTISED else size("--weights", text)
 
 
 def sizes_of(options: argparse.Namespace) -> dict[str, Any]:
@@ -165,7 +171,7 @@ def memory_of(options: argparse.Namespace) -> Memory:
             raise user_error("error.sim.unused_beside", flag=flag, other="--kv-budget")
     return Memory(
         budget=budget,
-        weights=size("--weights", options.weights),
+        weights=_weights(options.weights),
         gpus=whole("--gpus", options.gpus) or 1,
         utilisation=utilisation,
         server=server_of(options),

@@ -23,22 +23,26 @@ _LISTED = {"--model": "models", "--gpu": "gpus", "--trace": "presets"}
 DEFAULT_POLICIES: tuple[PolicyName, ...] = ("slabs", "max", "pow2", "oracle", "paged")
 
 
-def model_of(name: str, weights: int | None = None) -> ModelFacts:
+def model_of(name: str, weights: int | str | None = None) -> ModelFacts:
     """A model of the catalogue, or of a config.json, whose cache can be counted.
 
     Args:
-        weights: bytes of the weights; None: as published.
+        weights: bytes of the weights, or what they are quantised to; None: as published.
 
     Raises:
         UserError: there is none of that name, or its cache is of another kind.
     """
     try:
         found = find_model(name)
+        if isinstance(weights, str):
+            return found.quantised(weights)
         return replace(found, weights=weights) if weights else found
     except UnknownModelError as error:
         path = model_file(name)
         if path is None:
             raise unknown_model(error) from error
+        if isinstance(weights, str):  # of how many weights nothing is known
+            raise user_error("error.sim.no_weights", model=name) from error
         return read_model(path, name, weights)
 
 

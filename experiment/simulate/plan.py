@@ -81,7 +81,7 @@ def plan(
     question = PlanQuestion(
         named, setup.gpu, requests, gpus=setup.gpus, block_size=block_size, max_length=max_length,
         budget=setup.budget, kv_dtype=setup.kv_dtype, dtype=memory.dtype,
-        latency=setup.latency,
+        latency=setup.latency if setup.gpu.source else None,
         options=memory.server, async_scheduling=async_scheduling, prefix_caching=prefix_caching,
     )  # fmt: skip
     try:

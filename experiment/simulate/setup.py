@@ -167,10 +167,13 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Words about memory: a budget, or what it is worked out from; ``weights``: their bytes."""
+    """Words about memory: a budget, or what it is worked out from.
+
+    ``weights``: their bytes, or what they are quantised to.
+    """
 
     budget: int | None = None
-    weights: int | None = None
+    weights: int | str | None = None
     gpus: int = 1
     utilisation: float | None = None
     overhead: int | None = None

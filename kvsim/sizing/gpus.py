@@ -170,7 +170,8 @@ _LISTED = re.compile(r"GPU \d+: | \(UUID: .*", re.IGNORECASE)  # a line of nvidi
 def custom_gpu(memory: int, bandwidth: float, flops: float) -> GPUFacts:
     """Return a GPU of ``memory`` bytes that is not in the catalogue; rates are per second."""
     name = f"{memory / (1 << 30):g}GiB"
-    return GPUFacts(name, memory, bandwidth, flops, _PCIE4, "", max(1, memory - _HIDDEN))
+    hidden = max(1, memory - _HIDDEN)
+    return GPUFacts(name, memory, bandwidth, flops, _PCIE4, "given", hidden)
 
 
 def _parts(name: str) -> list[str]:

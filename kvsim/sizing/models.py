@@ -203,17 +203,41 @@ def _from_line(line: str) -> ModelFacts:
 MODELS: Mapping[str, ModelFacts] = MappingProxyType(_catalogue())
 
 
+def _variant(facts: ModelFacts, name: str, kinds: list[str]) -> ModelFacts:
+    """A model under a published name, quantised where the name says so."""
+    found = facts.quantised(min(kinds, key=QUANTISED.__getitem__)) if kinds else facts
+    return replace(found, hub=name) if "/" in name else found
+
+
+# Words that published names have more than the catalogue's: the same architecture and size.
+_VARIANTS = frozenset(("instruct", "chat", "it", "base", "hf", "bf16", "dynamic", "thinking"))
+_KINDS = {"fp8": "fp8", "int8": "int8", "w8a8": "int8", "awq": "w4", "gptq": "w4", "int4": "w4",
+          "w4a16": "w4", "4bit": "w4", "nvfp4": "nvfp4"}  # fmt: skip
+
+
 def find_model(name: str) -> ModelFacts:
     """Find a model by catalogue or repository name; ignores case.
+
+    Variants such as ``-Instruct`` are the same model, quantised ones such as ``-AWQ`` the same with
+    other weights.
 
     Raises:
         UnknownModelError: with similar names, or the reason why it is unsupported.
     """
-    wanted = name.lower()
-    for facts in MODELS.values():
-        if wanted in (facts.name, facts.hub.lower(), facts.hub.lower().rpartition("/")[2]):
-            return facts
-    short = wanted.rpartition("/")[2]
+    wanted, kinds = name.lower(), list[str]()
+    while True:
+        for facts in MODELS.values():
+            hub = facts.hub.lower()
+            if wanted in (facts.name, hub, hub.rpartition("/")[2]):
+                return _variant(facts, name, kinds) if wanted != name.lower() else facts
+        rest, _, last = wanted.rpartition("-")
+        if not rest or not (last in _VARIANTS or last in _KINDS):
+            break
+        kinds += [_KINDS[last]] if last in _KINDS else []
+        wanted = rest
+        if wanted.rpartition("/")[2] in MODELS:
+            wanted = wanted.rpartition("/")[2]
+    short = name.lower().rpartition("/")[2]
     for refused, reason in REFUSED.items():
         if short == refused or short.startswith(f"{refused}-"):
             raise UnknownModelError(name, (), reason)

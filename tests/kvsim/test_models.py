@@ -322,6 +322,24 @@ OTHER = {
 }
 
 
+@pytest.mark.parametrize(
+    ("published", "name", "gib"),
+    [
+        # What vLLM printed for weights, or for an unquantised model the catalogue's.
+        ("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b", 14.96),
+        ("Qwen/Qwen2.5-7B-Instruct-AWQ", "qwen2.5-7b", 5.29),
+        ("kaitchup/phi-4-gptq-4bit", "phi-4", 8.51),
+        ("Qwen/Qwen3-235B-A22B-FP8", "qwen3-235b-a22b", 4 * 55.19),
+    ],
+)
+def test_published_variants_are_models_of_the_catalogue(
+    published: str, name: str, gib: float
+) -> None:
+    found = find_model(published)
+    assert (found.name, found.hub) == (name, published)
+    assert found.weight_bytes() / 1024**3 == pytest.approx(gib, rel=0.025)
+
+
 @pytest.mark.parametrize("printed", PRINTED)
 def test_a_gpu_is_found_by_the_name_that_its_driver_prints(printed: str) -> None:
     assert find_gpu(printed) is GPUS[PRINTED[printed]]

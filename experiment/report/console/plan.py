@@ -8,6 +8,7 @@ from experiment.report.console.simulation import SimulationConsole
 from experiment.report.facts.plan import (
     Data,
     answer,
+    log_lines,
     plan_tables,
     predicted,
     sentences,
@@ -32,6 +33,11 @@ def _broken(command: Sequence[str]) -> str:
 def show_plan(data: Data, lang: str, ascii_only: bool, details: bool = False) -> None:
     """Print the answer; with ``details`` also how it came about."""
     out = SimulationConsole(lang, ascii_only)
+    if "log" in data:
+        for line in log_lines(data["log"]):
+            out.paragraph(out.t.message(line))
+        if data["log"]["failure"]:
+            return
     plan = data["plan"]
     title, *lines = answer(data)
     out.line(out.t.message(title), "bold")

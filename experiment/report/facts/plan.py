@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiment.analysis.metrics import METRICS
+from experiment.experiments.found import listed
 from experiment.report.facts.bench_tables import Cells
 from experiment.report.facts.simulation_figures import rounding_note
 from experiment.report.facts.values import written
@@ -69,6 +70,40 @@ def answer(data: Data) -> list[Message]:
     return lines
 
 
+_WHERE = ("weights", "activations", "non_torch", "graphs", "kv")
+
+
+def log_lines(log: Data) -> list[Message]:
+    """Where each GiB went by a start-up log; if the start failed, why and what to change."""
+    lines = []
+    if log["total"] and log["utilisation"]:
+        share = {name: log[name] for name in ("total", "utilisation")}
+        lines.append(message("plan.log.share", **share, usable=log["total"] * log["utilisation"]))
+    parts = [
+        message("plan.log.part", name=message(f"plan.log.{name}").model_dump(), size=log[name])
+        for name in _WHERE
+        if log[name] is not None
+    ]
+    if parts:
+        lines.append(message("plan.log.where", parts=listed([each.model_dump() for each in parts])))
+    if log["failure"]:
+        lines.append(message(f"plan.log.failed_{log['failure']}", needed=log["needed"]))
+        lines += [
+            message("plan.log.remedy", place=place, text=_remedy(remedy).model_dump())
+            for place, remedy in enumerate(log["remedies"], 1)
+        ]
+    elif log["tokens"]:
+        lines.append(message("plan.log.printed", tokens=log["tokens"]))
+    return lines
+
+
+def _remedy(remedy: Data) -> Message:
+    text = message(f"plan.log.do_{remedy['name']}", value=remedy["value"])
+    if remedy["tokens"] is None:
+        return text
+    return message("plan.log.gives", text=text.model_dump(), tokens=remedy["tokens"])
+
+
 def _of(name: str, low: Data, middle: Data, high: Data) -> dict[str, Any]:
     return {"low": low[name], "middle": middle[name], "high": high[name]}
 
@@ -115,6 +150,8 @@ def sentences(data: Data) -> list[Message]:
 
 def _preemption(data: Data) -> list[Message]:
     plan, load = data["plan"], data["load"]
+    if not data["setup"]["gpu"].get("source", True):  # only its memory is known
+        return []
     if not plan["full_at"]:
         return [message("plan.no_bound" if plan["memory"] else "plan.no_rate")]
     source = message(f"plan.latency_{data['setup']['latency']['source']}").model_dump()
