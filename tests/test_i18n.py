@@ -38,7 +38,6 @@ SAME = {
     "experiments.kvsim",
     "claims.figure_share",
     "claims.figure_fine",
-    "experiments.headline",
     "experiments.value.int8",
     "experiments.value.fp8",
     "reconcile.off",

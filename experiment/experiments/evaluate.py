@@ -143,7 +143,7 @@ def _headline(result: ExperimentResult) -> Message:
     """What was asked, and the first finding."""
     if not result.findings:
         return message("headline.none")
-    title = message(f"experiments.{result.name.replace('-', '_')}.title").model_dump()
+    title = message(f"experiments.{result.name.replace('-', '_')}.question").model_dump()
     text = answer(result.findings[0]).model_dump()
     return message("experiments.headline", title=title, text=text)
 
@@ -177,7 +177,7 @@ def evaluate_experiment(record: Record, cells: Sequence[CellEvents]) -> Experime
             *busy_note(cells),
             *time_notes(found, config, within=spec.within, apart_cells=spec.spared is not None),
             *spec.terms(config),
-            *_other_machines(spec.name, cells),
+            *_other_machines(cells),
         ],
         without=_without(spec, config, found),
     )
@@ -432,14 +432,10 @@ def _missed(experiment: str, arm: CellArm) -> list[Message]:
     ]
 
 
-def _other_machines(name: str, cells: Sequence[CellEvents]) -> list[Message]:
-    """What of a run on a CPU holds on a GPU, and what one would change in this experiment."""
+def _other_machines(cells: Sequence[CellEvents]) -> list[Message]:
+    """What of a run on a CPU holds on a GPU."""
     models = (e for cell in cells for e in cell.events if isinstance(e, ModelPrepared))
     if all(model.device != "cpu" for model in models):
         return []
-    text = message(f"experiments.{name.replace('-', '_')}.gpu").model_dump()
     scores = any(decided_by_scores(cell.config) is not None for cell in cells)
-    first = "cpu_scores" if scores else "cpu"
-    if any(FIGURES[each].about.kind == "measured" for each in find_experiment(name).figures):
-        first = "cpu_scores_errors" if scores else "cpu_errors"
-    return [message(f"experiments.note.{first}"), message("experiments.note.gpu", text=text)]
+    return [message("experiments.note.cpu_scores" if scores else "experiments.note.cpu")]

@@ -261,7 +261,7 @@ def test_every_file_is_written_and_holds_the_experiment(capacity: Ran) -> None:
     assert len(table) == 1 + cells * arms * len(capacity.result.figures)
     page = (directory / "report.html").read_text(encoding="utf-8")
     for lang in LANGUAGES:
-        assert Translator(lang)("experiments.capacity.title") in page
+        assert Translator(lang)("experiments.capacity.question") in page
         assert Translator(lang).message(figure_label("running_peak")) in page
     assert 'id="experiment-running-mean-wide"' in page
 
@@ -325,7 +325,7 @@ def test_every_experiment_is_shipped_and_has_its_texts(name: str) -> None:
     table = f"experiments.{name.replace('-', '_')}"
     for lang in LANGUAGES:
         texts = catalogue(lang)
-        for part in ("title", "about", "reading"):
+        for part in ("question", "about"):
             assert f"{table}.{part}" in texts
         for figure in EXPERIMENTS[name].figures:
             assert Translator(lang).message(figure_label(figure))

@@ -22,8 +22,8 @@ from experiment.report.facts.experiment import (
     groups,
     left_out,
     missing,
+    question,
     table_note,
-    title,
     unforetold,
 )
 from experiment.report.facts.texts import arm_name
@@ -37,7 +37,7 @@ def show_experiment(
     out: Console, results: Results, result: ExperimentResult, files: list[str]
 ) -> None:
     """Everything that follows the last arm."""
-    out.section("section.experiment_result", title=out.t.message(title(result.name)))
+    out.section("section.experiment_result", title=out.t.message(question(result.name)))
     _show_table(out, result)
     _show_missing(out, result)
     show_checked(out, result)

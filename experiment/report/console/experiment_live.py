@@ -31,8 +31,6 @@ from experiment.report.facts.experiment import (
     cell_label,
     cell_name,
     question,
-    reading,
-    title,
     value_label,
 )
 from experiment.report.facts.texts import Words, arm_name
@@ -95,9 +93,8 @@ class ExperimentConsole(CellsWatcher):
         if out.brief:
             out.line(t.message(question(name)), "bold")
             return
-        out.section("section.experiment", title=t.message(title(name)))
+        out.section("section.experiment", title=t.message(question(name)))
         out.line(t.message(about(name)))
-        out.line(t.message(reading(name)), "dim")
         for axis in cells[0]:
             shown = dict.fromkeys(self.text(value_label(axis, cell[axis])) for cell in cells)
             listed = t("console.listed").join(shown)

@@ -60,19 +60,9 @@ def question(name: str) -> Message:
     return message(f"experiments.{table(name)}.question")
 
 
-def title(name: str) -> Message:
-    """Title of an experiment."""
-    return message(f"experiments.{table(name)}.title")
-
-
 def about(name: str) -> Message:
-    """What an experiment asks, in a line."""
+    """What is run, and what its figures mean."""
     return message(f"experiments.{table(name)}.about")
-
-
-def reading(name: str) -> Message:
-    """How to read an experiment."""
-    return message(f"experiments.{table(name)}.reading")
 
 
 def varied(result: ExperimentResult) -> dict[str, Message]:

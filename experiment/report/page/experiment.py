@@ -49,9 +49,7 @@ def experiment_context(b: Bilingual, result: ExperimentResult | None) -> dict[st
     exact, foretold = result.foretold
     return {
         "experiment": result,
-        "experiment_title": words.title(result.name),
         "experiment_about": words.about(result.name),
-        "experiment_reading": words.reading(result.name),
         "experiment_varied": words.varied(result),
         "experiment_titles": [words.finding_title(result.name, one) for one in result.findings],
         "experiment_texts": [(answer(one), below(one)) for one in result.findings],
