@@ -32,4 +32,4 @@ def no_more_run(found: Found, cells: Iterable[CellResult], axis: str) -> Message
     """A note on the cells in which paging lets no more run; None: there are none."""
     places = [cell_place(cell, [axis]) for cell in cells if no_more(found, cell)]
     said = listed(place for place in places if place is not None)
-    return message("experiments.alike", cells=said.model_dump()) if said else None
+    return message("experiments.alike", cells=said) if said else None

@@ -70,7 +70,7 @@ def _together(found: Found) -> Finding:
     if row is None or not slabs or not paged:
         ran = all(any(found.with_arms(arm)) for arm in _ARMS)
         never = listed(arm_label(arm) for arm, most in longest.items() if not most)
-        named = why("never_together", arms=never.model_dump()) if ran and never else None
+        named = why("never_together", arms=never) if ran and never else None
         return untested("together", named)
     end, notes = _foretold(found, slabs, paged)
     shown = paged > slabs * _LONGER

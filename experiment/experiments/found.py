@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
@@ -190,16 +190,3 @@ def took_longer(found: Found, cell: CellResult, faster: Faster | None) -> bool:
         return faster.slower
     blocks, slabs = (found.value(cell, arm, "steps") for arm in ("paged", "slabs"))
     return blocks is not None and slabs is not None and blocks > slabs
-
-
-def param(label: Message | str) -> object:
-    """A name as a text takes it for a part of its own."""
-    return label.model_dump() if isinstance(label, Message) else label
-
-
-def listed(items: Iterable[object]) -> object:
-    """Names or numbers as one, for a text; what stands between them is the language's."""
-    said, *others = [*items] or [""]
-    for other in others:
-        said = message("experiments.and", one=said, other=other).model_dump()
-    return said

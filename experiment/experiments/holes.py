@@ -108,5 +108,5 @@ HOLES = Experiment(
     charts=("first_fit_refused_steps", "running_mean"),
     findings=_findings,
     options=("every", "lengths"),
-    without={**contiguous("arena_instead"), "slabs": "arena_instead", **other_engines("no_holes")},
+    without={**contiguous("no_holes"), "slabs": "no_holes", **other_engines("no_holes")},
 )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from experiment.analysis.experiment_results import CellResult
-from experiment.analysis.finding_text import listed
+from experiment.analysis.finding_text import joined, param
 from experiment.experiments.figures import FIGURES
 from experiment.text.messages import Message, arm_message, message
 
@@ -47,8 +47,7 @@ def saturation_title(arm: str) -> Message:
 
 def labelled(name: Message | str) -> Message:
     """A name before its value, where it is no word of the sentence."""
-    said = name.model_dump() if isinstance(name, Message) else name
-    return message("experiments.found.label", name=said)
+    return message("experiments.found.label", name=param(name))
 
 
 def side_label(axis: str, value: int | float | str) -> Message:
@@ -65,14 +64,16 @@ def arm_in_cell(arm: str, cell: CellResult) -> Message:
 
 def cell_place(cell: CellResult, axes: Iterable[str]) -> Message | None:
     """Where a comparison was made: each axis with its value."""
-    return listed(
-        message(
-            "experiments.found.where",
-            axis=axis_label(axis).model_dump(),
-            value=said.model_dump() if isinstance(said, Message) else said,
-        )
-        for axis in axes
-        if (said := value_label(axis, cell.values[axis]))
+    return joined(
+        "experiments.and",
+        (
+            message(
+                "experiments.found.where",
+                axis=axis_label(axis).model_dump(),
+                value=param(value_label(axis, cell.values[axis])),
+            )
+            for axis in axes
+        ),
     )
 
 

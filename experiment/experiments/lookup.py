@@ -162,6 +162,6 @@ LOOKUP = Experiment(
     charts=("lookup_of_step", "lookup_share", "lookup_contiguous_s", "lookup_scattered_s"),
     findings=_findings,
     options=("requests", "new"),
-    without={**contiguous("no_table"), "slabs": "contiguous_side", **other_engines("own_kernels")},
+    without={**contiguous("one_kernel"), "slabs": "one_kernel", **other_engines("one_kernel")},
     within=True,
 )  # fmt: skip

@@ -107,5 +107,5 @@ PARALLEL_SAMPLING = Experiment(
     options=DRAW,
     within=True,
     terms=draw_terms,
-    without={**contiguous("whole_copies"), "vllm": "samples_apart"},
+    without={**contiguous("no_blocks"), "vllm": "samples_apart"},
 )  # fmt: skip

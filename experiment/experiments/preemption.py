@@ -122,8 +122,5 @@ PREEMPTION = Experiment(
     ),
     charts=("generate_s", "preemptions"),
     findings=_findings,
-    without={
-        **contiguous("no_preemption"),
-        "slabs": "never_short",
-    },
+    without={**contiguous("no_preemption"), "slabs": "no_preemption"},
 )  # fmt: skip

@@ -208,5 +208,5 @@ PREFIX = Experiment(
     findings=_findings,
     values="paired",
     options=("models", "max_lengths", "questions"),
-    without={**contiguous("no_prefix"), "slabs": "no_full_blocks"},
+    without={**contiguous("no_prefix"), "slabs": "no_prefix"},
 )  # fmt: skip

@@ -100,8 +100,5 @@ QUANTISED = Experiment(
     charts=("running_mean", "tokens_per_s"),
     findings=_findings,
     values="names",
-    without={
-        **contiguous("own_precision"),
-        **other_engines("own_precision"),
-    },
+    without={**contiguous("own_precision"), **other_engines("own_precision")},
 )  # fmt: skip

@@ -147,7 +147,7 @@ def _first(seen: dict[str, list[_Rate]]) -> Finding:
 
 def _about(key: str, arms: list[str]) -> Message | None:
     names = listed(map(arm_label, arms))
-    return note(_NAME, key, arms=names.model_dump()) if names else None
+    return note(_NAME, key, arms=names) if names else None
 
 
 def _limit(arm: str, rates: list[_Rate]) -> Finding:
@@ -169,4 +169,4 @@ def _limit(arm: str, rates: list[_Rate]) -> Finding:
 def _disturbed(rates: list[_Rate], at: _Rate) -> Message | None:
     """At which rates, of those that tell the limit, others kept cores busy."""
     told = listed(f"{each.rate:g}" for each in rates if each.busy and each.rate <= at.rate)
-    return note(_NAME, "limit_busy", rates=told.model_dump()) if told else None
+    return note(_NAME, "limit_busy", rates=told) if told else None

@@ -102,7 +102,7 @@ def test_findings_that_come_again_have_places_of_their_own() -> None:
 def test_an_arm_is_named_once_where_nothing_is_foretold_of_it(ran: Ran) -> None:
     result = ran.results.experiment
     assert result is not None
-    why = message("experiments.unforetold.stops")
+    why = message("experiments.unforetold.scores")
     figures = {
         "steps": FigureValue(value=3, unforetold=why),
         "usable_blocks": FigureValue(value=31, unforetold=why),
@@ -119,7 +119,7 @@ def test_a_reason_is_told_once_and_its_rows_are_left_out(ran: Ran) -> None:
     """Of two cells on other clocks each lacks what the other has, in many figures alike."""
     result = ran.results.experiment
     assert result is not None
-    why = message("experiments.reason.wall")
+    why = message("experiments.reason.clock")
     none = FigureValue(value=None, reason=why)
     first, other = result.cells
     arm = first.arms[0].model_copy(update={"figures": {"waste": none, "step_s": none}})

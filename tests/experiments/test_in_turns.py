@@ -169,7 +169,7 @@ def test_a_page_says_who_took_turns(
     assert result is not None
     assert not result.problems
     keys = {note.key.removeprefix("experiments.note.") for note in result.notes}
-    assert keys & {"margin", "turns", "turns_few"} == {"turns_few" if together else "margin"}
+    assert keys & {"margin", "turns"} == {"turns" if together else "margin"}
 
 
 @pytest.mark.parametrize(
@@ -184,9 +184,9 @@ def test_a_margin_of_nothing_is_not_told(
     told = margin_notes([here], asked)
     assert [note.key.removeprefix("experiments.note.") for note in told] == notes
     two = [here, one_cell(1, SLABS, PAGED, (8, 8))]
-    groups = ["groups"] if margin else []
+    apart = ["margin"] if margin else []
     assert [note.key.removeprefix("experiments.note.") for note in margin_notes(two, asked)] == [
-        *notes, *groups
+        *notes, *apart
     ]  # fmt: skip
 
 

@@ -19,12 +19,10 @@ from experiment.report.facts.experiment import (
     cell_label,
     ended_badly,
     finding_title,
+    gaps,
     groups,
     left_out,
-    missing,
     question,
-    table_note,
-    unforetold,
 )
 from experiment.report.facts.texts import arm_name
 from experiment.text import DASH
@@ -71,7 +69,7 @@ def _show_table(out: Console, result: ExperimentResult) -> None:
             rows.append((Text(shown, justify="right"), cells))
     names = [arm_name(t, arm) for arm in result.arms]
     out.figures(t.message(cell_axis(result.cells[0].values)), names, rows)
-    out.line(t.message(table_note(result)), "dim")
+    out.line(t("experiments.table_note"), "dim")
 
 
 def _entry(out: Console, one: Entry) -> Text:
@@ -87,20 +85,8 @@ def _show_missing(out: Console, result: ExperimentResult) -> None:
     What explains a dash of the table is printed where only results are.
     """
     show_ended_badly(out, result)
-    t = out.t
-    for arms, reason in left_out(result):
-        text = t("experiments.left_out", arms=_arms(out, arms), reason=t.message(reason))
-        out.paragraph(text, "dim")
-    for arms, figures, reason in missing(result):
-        labels, names = _figures(out, result.name, figures), _arms(out, arms)
-        text = t("experiments.missing", figures=labels, arms=names, reason=t.message(reason))
-        out.paragraph(text, "dim")
-    for arms, figures, reason in unforetold(result):
-        labels, names = _figures(out, result.name, figures), _arms(out, arms)
-        out.line(
-            t("experiments.not_foretold", figures=labels, arms=names, reason=t.message(reason)),
-            "dim",
-        )
+    for text in (*left_out(result), *gaps(result)):
+        out.paragraph(out.t.message(text), "dim")
 
 
 def show_checked(out: Console, result: ExperimentResult) -> None:
@@ -124,14 +110,6 @@ def show_ended_badly(out: Console, result: ExperimentResult) -> None:
         where = {"axis": t.message(cell_axis(result.cells[0].values)),
                  "cells": t("console.listed").join(said)}  # fmt: skip
         out.paragraph(t("experiments.in_cells", text=text, **where), "yellow")
-
-
-def _arms(out: Console, arms: list[str]) -> str:
-    return out.t("console.listed").join(arm_name(out.t, arm) for arm in arms)
-
-
-def _figures(out: Console, name: str, figures: list[str]) -> str:
-    return out.t("console.listed").join(out.t.message(figure_name(name, one)) for one in figures)
 
 
 def _show_finding(out: Console, result: ExperimentResult, finding: Finding) -> None:

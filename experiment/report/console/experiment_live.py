@@ -35,7 +35,7 @@ from experiment.report.facts.experiment import (
 )
 from experiment.report.facts.texts import Words, arm_name
 from experiment.text import format_seconds
-from experiment.text.messages import Message, message
+from experiment.text.messages import Message
 
 if TYPE_CHECKING:
     from experiment.config.schema import Config
@@ -45,19 +45,6 @@ if TYPE_CHECKING:
 # What a single run tells in many lines; the report has it for one cell.
 _SILENT = (ArmStarted, PoolReserved, Reading, RequestFinished, StageEntered, TokenMapping,
            WorkloadReady)  # fmt: skip
-
-
-def _repeated(repeats: Sequence[int]) -> Message:
-    """How often every cell is measured; those that only count are measured once."""
-    most = max(repeats)
-    once = repeats.count(1)
-    if most > 1 and once:
-        return message("experiments.repeats_fewer", n=most, cells=once, of=len(repeats))
-    return (
-        message("experiments.repeats_single")
-        if most == 1
-        else message("experiments.repeats", n=most)
-    )
 
 
 class ExperimentConsole(CellsWatcher):
@@ -99,7 +86,7 @@ class ExperimentConsole(CellsWatcher):
             shown = dict.fromkeys(self.text(value_label(axis, cell[axis])) for cell in cells)
             listed = t("console.listed").join(shown)
             out.line(t("experiments.varies", name=t.message(axis_label(axis)), values=listed))
-        out.line(t.message(_repeated(repeats)))
+        out.line(t("experiments.repeats", n=", ".join(map(str, sorted({*repeats})))))
 
     def begin(self, started: CellStarted, arm: str) -> None:
         """An arm is about to start."""

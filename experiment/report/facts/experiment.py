@@ -15,18 +15,20 @@ from experiment.analysis.experiment_results import (
     FigureValue,
     Finding,
 )
-from experiment.experiments.found import listed, param
+from experiment.analysis.finding_text import listed, param
+from experiment.config.arms import ARMS
 from experiment.experiments.labels import axis_label as axis_label
 from experiment.experiments.labels import value_label as value_label
+from experiment.experiments.registry import figure_name
 from experiment.report.facts.texts import Words
 from experiment.report.facts.values import written
-from experiment.text.messages import Message, message
+from experiment.text.messages import Message, arm_message, message
 
 Values = Mapping[str, int | float | str]
 # What names of figures begin with that are of an arena beside the paged arm.
 ARENAS = ("first_fit", "buddy")
-# Counts that are not the same in every repeat.
-_APART = frozenset(f"experiments.problem.{name}" for name in ("repeats", "step", "moved", "prefix"))
+# Between names that may hold a comma.
+_BETWEEN = "experiments.found.then"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ def varied(result: ExperimentResult) -> dict[str, Message]:
     found = {}
     for axis in result.cells[0].values if result.cells else ():
         values = dict.fromkeys(cell.values[axis] for cell in result.cells)
-        said = listed(param(value_label(axis, value)) for value in values)
+        said = listed(value_label(axis, value) for value in values)
         name = axis_label(axis).model_dump()
         found[axis] = message("experiments.varies", name=name, values=said)
     return found
@@ -105,13 +107,6 @@ def arena_of(figure: str) -> str | None:
 def arena_name(arena: str) -> Message:
     """Name of an arena, where an arm's would stand."""
     return message(f"experiments.arena.{arena}")
-
-
-def table_note(result: ExperimentResult) -> Message:
-    """What stands on the table of all figures; where a run contradicts itself, that it does."""
-    arms = (arm for cell in result.cells for arm in cell.arms)
-    apart = any(problem.key in _APART for arm in arms for problem in arm.problems)
-    return message(f"experiments.table_note{'_apart' if apart else ''}")
 
 
 def counted_once(result: ExperimentResult) -> bool:
@@ -176,7 +171,7 @@ def _group(result: ExperimentResult, info: FigureInfo) -> Group:
 def _of_arm(cell: CellResult, name: str, info: FigureInfo) -> Entry:
     arm = next((arm for arm in cell.arms if arm.arm == name), None)
     if arm is None:
-        return Entry(None, reason=message("experiments.reason.not_here"))
+        return Entry(None)
     return entry(info, arm.figures.get(info.figure))
 
 
@@ -208,12 +203,34 @@ def ended_badly(result: ExperimentResult) -> list[tuple[list[int], CellArm, Mess
     return list(found.values())
 
 
-def left_out(result: ExperimentResult) -> list[tuple[list[str], Message]]:
-    """Arms that no cell has, by the reason."""
+def left_out(result: ExperimentResult) -> list[Message]:
+    """Arms that no cell has, and why."""
     found: dict[str, tuple[list[str], Message]] = {}
     for each in result.without:
         found.setdefault(each.reason.key, ([], each.reason))[0].append(each.arm)
-    return list(found.values())
+    return [
+        message("experiments.left_out", arms=_arms(arms), reason=reason.model_dump())
+        for arms, reason in found.values()
+    ]
+
+
+def gaps(result: ExperimentResult) -> list[Message]:
+    """Figures that arms lack, and counts that kvsim does not predict, each with the reason."""
+    found = [("experiments.missing", each) for each in missing(result)]
+    found += [("experiments.not_foretold", each) for each in unforetold(result)]
+    return [
+        message(
+            key,
+            arms=_arms(arms),
+            figures=listed((figure_name(result.name, one) for one in figures), _BETWEEN),
+            reason=reason.model_dump(),
+        )
+        for key, (arms, figures, reason) in found
+    ]
+
+
+def _arms(arms: Sequence[str]) -> object:
+    return listed((arm_message(arm) if arm in ARMS else arm for arm in arms), _BETWEEN)
 
 
 def missing(result: ExperimentResult) -> list[tuple[list[str], list[str], Message]]:

@@ -69,10 +69,7 @@ def _entry(t: Translator, one: words.Entry) -> str:
 
 def _not_run(t: Translator, result: ExperimentResult) -> list[str]:
     """Arms that were left out, skipped or failed, and why."""
-    lines = []
-    for arms, reason in words.left_out(result):
-        names = t("console.listed").join(arm_name(t, arm) for arm in arms)
-        lines.append(t("experiments.left_out", arms=names, reason=t.message(reason)))
+    lines = [*map(t.message, words.left_out(result))]
     for cells, arm, reason in words.ended_badly(result):
         named = [words.cell_label(result.cells[place].values) for place in cells]
         where = t("console.listed").join(_said(t, one) for one in named)

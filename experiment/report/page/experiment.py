@@ -16,8 +16,7 @@ from experiment.analysis.experiment_results import (
     FigureInfo,
     Number,
 )
-from experiment.analysis.finding_text import answer, below
-from experiment.experiments.found import param
+from experiment.analysis.finding_text import answer, below, param
 from experiment.experiments.registry import figure_name
 from experiment.report.facts import experiment as words
 from experiment.report.facts.arm_series import arm_series
@@ -60,14 +59,11 @@ def experiment_context(b: Bilingual, result: ExperimentResult | None) -> dict[st
             _drawn(b, result, infos[name]) for name in result.charts if name in infos
         ],
         "experiment_ended_badly": words.ended_badly(result),
-        "experiment_left_out": words.left_out(result),
-        "experiment_missing": words.missing(result),
-        "experiment_unforetold": words.unforetold(result),
+        "experiment_gaps": [*words.left_out(result), *words.gaps(result)],
         "experiment_exact": exact,
         "experiment_foretold": foretold,
         "experiment_counts": foretold_message(result),
         "experiment_focus": focus_message(result),
-        "experiment_note": words.table_note(result),
         "experiment_counted_once": words.counted_once(result),
         "figure_label": partial(figure_name, result.name),
         "cell_label": words.cell_label,
