@@ -1,6 +1,6 @@
 """Sentences of a finding, from its data.
 
-Tokens/s (requests = 24): blocks 312.4, slabs 151.2; 2.07 times (2.01 to 2.11, 5 rounds)
+Tokens/s (requests = 24): blocks 312.4, slabs 151.2; 2.07 times (2.01 to 2.11, 5 repeats)
 └─ figure          └─ cell         └─ sides                   └─ estimate, its interval
 """
 
@@ -71,11 +71,7 @@ def _side(side: Side) -> Message:
 def _estimate(row: Compared) -> Message | None:
     if row.estimate is None or row.kind in (None, "value"):
         return None
-    if row.kind != "ratio" or row.n is None:
-        return _told(str(row.kind), value=row.estimate, n=row.n)
-    if row.n < 2:
-        return _told("once", value=row.estimate)
-    key = "rounds" if row.rounds else "repeats"
+    key = "repeats" if row.kind == "ratio" and (row.n or 0) > 1 else row.kind
     return _told(key, value=row.estimate, low=row.low, high=row.high, n=row.n)
 
 

@@ -50,12 +50,12 @@ def _waste(found: Found) -> Finding:
     if len(known) < 2:
         return untested("waste", _one_size(found))
     rises = all(a <= b for a, b in pairwise(known)) and known[0] < known[-1]
-    return judged("waste", row, rises, against=why("falls"))
+    return judged("waste", row, rises, against=why("sizes"))
 
 
 def _one_size(found: Found) -> Message | None:
     few = len(found.config.experiment.values) < 2
-    return why("needs_more", option="experiment.values", n=2) if few else None
+    return why("needs", option="experiment.values", values=2) if few else None
 
 
 def _table(found: Found) -> Finding:
@@ -90,7 +90,7 @@ def _speed(found: Found) -> Finding:
     )  # fmt: skip
     notes = [note(_NAME, "speed_rule")]
     shown = all(clear) and len(clear) * 2 > len(told)
-    return judged("speed", each, shown, row, _usual(found), against=why("mostly"), notes=notes)
+    return judged("speed", each, shown, row, _usual(found), against=why("sizes"), notes=notes)
 
 
 def _step(cell: CellResult) -> Place:

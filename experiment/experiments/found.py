@@ -66,13 +66,10 @@ class Faster:
         return self.enough and self.meet is None
 
     @property
-    def meet(self) -> Literal["overlap", "rounds", "margin"] | None:
-        """What keeps them from being apart; None: nothing.
-
-        Repeats that overlap, rounds of which one says the opposite of another, or the margin.
-        """
+    def meet(self) -> Literal["overlap", "margin"] | None:
+        """What keeps them from being apart: repeats that disagree, or the margin; None: nothing."""
         if self.low <= 1 <= self.high:
-            return "rounds" if self.turns else "overlap"
+            return "overlap"
         return "margin" if is_within_margin(self.factor, 1, self.margin) else None
 
     @property

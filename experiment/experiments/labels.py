@@ -79,8 +79,8 @@ def cell_place(cell: CellResult, axes: Iterable[str]) -> Message | None:
 
 def arm_figure(arm: str, figure: str) -> Message:
     """A figure of one arm."""
-    of = {"arm": arm_label(arm).model_dump(), "figure": figure_label(figure).model_dump()}
-    return message("experiments.found.arm_figure", **of)
+    of = {"one": figure_label(figure).model_dump(), "other": arm_label(arm).model_dump()}
+    return message("experiments.pair", **of)
 
 
 def rate_label(rate: float) -> Message:

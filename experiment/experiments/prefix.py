@@ -131,7 +131,7 @@ def _beside(found: Found, pair: Pair, arm: str, figure: str) -> Compared | None:
 def _alone(found: Found) -> Message | None:
     """Where one question was asked, none of them is a later one."""
     asked: Any = found.config.experiment.options["questions"]
-    return why("needs_more", option="experiment.options.questions", n=2) if asked < 2 else None
+    return why("needs", option="experiment.options.questions", values=2) if asked < 2 else None
 
 
 def _tokens(found: Found, pairs: Pairs) -> Finding:
@@ -141,7 +141,7 @@ def _tokens(found: Found, pairs: Pairs) -> Finding:
     hits = tally(found, on, "paged", "prefix_hits")
     if hits is None or row is None:
         return untested("tokens")
-    return judged("tokens", row, (row.estimate or 0) > 1, hits, against=why("equal"))
+    return judged("tokens", row, (row.estimate or 0) > 1, hits, against=why("small"))
 
 
 def _whole(found: Found, pairs: Pairs) -> Finding:

@@ -121,7 +121,7 @@ def _in_steps(
     row = _steps(found, arm, which)
     before, after = (each.value or 0 for each in row.sides) if row else (0, 0)
     gains = before > after if which == "urgent" else after > before
-    against = why("equal" if before == after else "opposite")
+    against = why("small" if before == after else "opposite")
     return judged(name, row, gains, *beside, against=against, **more)
 
 

@@ -72,7 +72,7 @@ def _tokens(own: CellResult, other: CellResult) -> Finding:
     """How many requests generate the same text; one other token, and all behind it may differ."""
     one, two = own.arm("paged"), other.arm("paged")
     same = same_outputs([(two.outputs, one.outputs)]) if one and two else None
-    return judged("tokens", same, same is not None and same.reason is None, against=why("follows"))
+    return judged("tokens", same, same is not None and same.reason is None)
 
 
 def _speed(found: Found, own: CellResult, other: CellResult) -> Finding:

@@ -149,7 +149,7 @@ def test_a_busy_number_before_saturation_leaves_it_open(busy: int, told: bool) -
     ]
     cells[busy] = begun_busy(cells[busy], "paged")
     seen = findings("concurrency", *cells)["saturation_paged"]
-    assert (why(seen), seen.estimate, "busy" in notes(seen)) == ("flat", 2, told)
+    assert (why(seen), seen.estimate, "busy" in notes(seen)) == ("growth", 2, told)
 
 
 def test_latency_and_saturation_say_that_the_machine_was_busy() -> None:

@@ -76,7 +76,7 @@ def test_rounds_tell_what_repeats_that_overlap_do_not() -> None:
 @pytest.mark.parametrize(
     ("paged", "meet"),
     [
-        ([125, 40, 126, 64, 127], "rounds"),  # one of them says the opposite
+        ([125, 40, 126, 64, 127], "overlap"),  # one of them says the opposite
         ([108, 54, 108, 56, 109], "margin"),
         ([112, 56, 113, 59, 114], None),
         ([80, 40, 81, 41, 80], None),
@@ -144,7 +144,7 @@ def test_findings_say_that_they_are_of_rounds() -> None:
         if each.id == "throughput"
     )  # fmt: skip
     assert (finding.verdict, finding.rounds, finding.n) == ("shown", True, 5)
-    assert "1.23 to 1.26, 5 rounds" in Translator("en").message(answer(finding))
+    assert "1.23 to 1.26, 5 repeats" in Translator("en").message(answer(finding))
 
 
 @pytest.mark.parametrize(
