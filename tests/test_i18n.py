@@ -38,8 +38,6 @@ SAME = {
     "experiments.kvsim",
     "claims.figure_share",
     "claims.figure_fine",
-    "experiments.value.int8",
-    "experiments.value.fp8",
     "reconcile.off",
     "reconcile.colon",
     "trace_reason.other",

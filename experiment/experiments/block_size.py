@@ -21,7 +21,7 @@ from experiment.experiments.findings import (
     why,
 )
 from experiment.experiments.found import Found, Place
-from experiment.experiments.labels import arm_label, axis_label, side_label
+from experiment.experiments.labels import axis_label, same_in, side_label
 from experiment.text.messages import Message
 
 _NAME, _AXIS = "block-size", "block_size"
@@ -122,7 +122,7 @@ def _other(found: Found, arm: str) -> Finding | None:
     if len(cells) < 2:
         return None
     rows = (series(found, cells, "waste", name, _AXIS) for name in names)
-    return fact(arm, *rows, title=note(_NAME, "other", arm=arm_label(arm).model_dump()))
+    return fact(arm, *rows, title=same_in(arm))
 
 
 BLOCK_SIZE = Experiment(

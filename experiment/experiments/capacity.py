@@ -116,7 +116,7 @@ def _foretold(found: Found, cell: CellResult, count: int, below: int | None) -> 
 
     last = last_that(calm, below or 0, cell.requests)
     if last is None or said[cell.requests] != count:
-        return note(_NAME, "preempting_apart")
+        return None
     return note(_NAME, "preempting_foretold", requests=last + 1)
 
 

@@ -72,9 +72,8 @@ def _together(found: Found) -> Finding:
         never = listed(arm_label(arm) for arm, most in longest.items() if not most)
         named = why("never_together", arms=never) if ran and never else None
         return untested("together", named)
-    end, notes = _foretold(found, slabs, paged)
-    shown = paged > slabs * _LONGER
-    return judged("together", row, shown, end, against=why("small"), notes=notes)
+    shown, end = paged > slabs * _LONGER, _foretold(found, slabs, paged)
+    return judged("together", row, shown, end, against=why("small"))
 
 
 def _lengths(longest: Mapping[str, int | None], figure: Message | None = None) -> Compared | None:
@@ -87,22 +86,18 @@ def _lengths(longest: Mapping[str, int | None], figure: Message | None = None) -
     return Compared(figure=figure, sides=sides, kind="ratio", estimate=paged / slabs)
 
 
-def _foretold(found: Found, slabs: int, paged: int) -> tuple[Compared | None, list[Message]]:
+def _foretold(found: Found, slabs: int, paged: int) -> Compared | None:
     """The longest of all lengths by kvsim, where it bears out both that ran and next ones tried.
 
     None: it is not asked, or none longer was tried, so that nothing brackets an end.
     """
     if found.simulate is None:
-        return None, []
+        return None
     ends: dict[str, int | None] = {}
     for arm, most in (("slabs", slabs), ("paged", paged)):
         longer = [n for cell in found.cells if (n := int(cell.values["context"])) > most]
-        if not longer:
-            return None, []
-        ends[arm] = last_that(partial(_fit, found, arm), most, min(longer))
-        if ends[arm] is None:
-            return None, [note(_NAME, "together_apart", arm=arm_label(arm).model_dump())]
-    return _lengths(ends, note(_NAME, "longest_foretold")), []
+        ends[arm] = last_that(partial(_fit, found, arm), most, min(longer)) if longer else None
+    return _lengths(ends, note(_NAME, "longest_foretold"))
 
 
 def _fit(found: Found, arm: str, tokens: int) -> bool | None:

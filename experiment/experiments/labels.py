@@ -11,6 +11,8 @@ from experiment.text.messages import Message, arm_message, message
 
 # Shapes of ``lengths`` that have a name in the catalogues.
 SHAPES = ("short", "mixed", "long")
+# Words that are the same in every language.
+_NAMED = ("int8", "fp8")
 _SHORT = ("slabs", "paged", "contiguous.batch", "contiguous.sequential", "contiguous.growing")
 
 
@@ -19,17 +21,11 @@ def axis_label(name: str) -> Message:
     return message(f"experiments.axis.{name}")
 
 
-def shape_label(shape: str) -> Message | str:
-    """Name of a shape: one's own is called what its user called it."""
-    return message(f"experiments.value.{shape}") if shape in SHAPES else shape
-
-
 def value_label(axis: str, value: int | float | str) -> Message | str:
     """A value that a cell is called by: a number, a word, or a name of its user's."""
-    if axis == "shape":
-        return shape_label(str(value))
     if isinstance(value, str):
-        return message(f"experiments.value.{value.replace('-', '_')}")
+        named = value not in _NAMED and (axis != "shape" or value in SHAPES)
+        return message(f"experiments.value.{value.replace('-', '_')}") if named else value
     return f"{value:,g}" if isinstance(value, float) else f"{value:,}"
 
 
@@ -43,6 +39,11 @@ def arm_label(arm: str) -> Message:
 def saturation_title(arm: str) -> Message:
     """Title of what is found of an arm under more and more load."""
     return message("experiments.found.saturation", arm=arm_label(arm).model_dump())
+
+
+def same_in(arm: str) -> Message:
+    """Title of what the finding before it found, in another arm."""
+    return message("experiments.found.other", arm=arm_label(arm).model_dump())
 
 
 def labelled(name: Message | str) -> Message:

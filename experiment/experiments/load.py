@@ -147,7 +147,7 @@ def _arrivals(m: Measured) -> dict[int, float]:
 def terms(config: Config) -> list[Message]:
     """What a step stands for, how often it was counted, and until when an answer is in time."""
     options = config.experiment.options
-    limit = options.get("time_limit_s")
-    key = "terms_unlimited" if limit is None else "terms_limit"
-    late = message(f"experiments.serving.{key}", limit=limit).model_dump()
-    return [message("experiments.serving.terms", step=options.get("step_s"), late=late)]
+    told = [message("experiments.serving.terms", step=options.get("step_s"))]
+    if (limit := options.get("time_limit_s")) is not None:
+        told.append(message("experiments.serving.terms_limit", limit=limit))
+    return told

@@ -71,5 +71,7 @@ def beside_slabs(found: Found, axis: str) -> list[Finding]:
     )
     over = factors(rates, "tokens_per_s", "paged", "slabs", axis, least=1)
     notes = [no_more_run(found, cells, axis)]
-    beside = (paged, *copied, over, same)
-    return [judged("slabs", slabs, less, *beside, against=why("opposite"), notes=notes)]
+    beside, title = (paged, *copied, over, same), message("experiments.found.shares")
+    return [
+        judged("slabs", slabs, less, *beside, against=why("opposite"), notes=notes, title=title)
+    ]

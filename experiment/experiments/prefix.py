@@ -18,7 +18,6 @@ from experiment.experiments.cells import Cell
 from experiment.experiments.findings import (
     fact,
     judged,
-    note,
     same_outputs,
     tally,
     timed,
@@ -28,7 +27,7 @@ from experiment.experiments.findings import (
     why,
 )
 from experiment.experiments.found import Found
-from experiment.experiments.labels import arm_label
+from experiment.experiments.labels import same_in
 from experiment.text.messages import Message
 from experiment.workload.requests import check_size
 
@@ -172,8 +171,7 @@ def _other(found: Found, arm: str) -> Finding | None:
     if row is None or hits is None:
         return None
     sooner = _beside(found, pairs[-1], arm, "later_ttft_s")
-    title = note(_NAME, "other", arm=arm_label(arm).model_dump())
-    return fact(arm, row, hits, sooner, _outputs(pairs, arm), title=title)
+    return fact(arm, row, hits, sooner, _outputs(pairs, arm), title=same_in(arm))
 
 
 def _first(found: Found, pairs: Pairs) -> Finding:

@@ -27,6 +27,7 @@ from experiment.experiments.findings import (
     why,
 )
 from experiment.experiments.found import Found
+from experiment.experiments.labels import same_in
 from experiment.text.errors import shown, user_error
 from experiment.text.messages import Message
 
@@ -105,7 +106,7 @@ def _other(found: Found, arm: str) -> list[Finding]:
         over = factors(seen, "urgent_first_s", "paged", arm, "policy", least=1)
         beside += [over] if over else []
         notes = [no_more_run(found, cells, "policy")]
-    return [_in_steps(found, arm, arm, "urgent", *beside, notes=notes)]
+    return [_in_steps(found, arm, arm, "urgent", *beside, notes=notes, title=same_in(arm))]
 
 
 def _steps(found: Found, arm: str, which: str) -> Compared | None:

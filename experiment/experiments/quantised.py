@@ -15,6 +15,7 @@ from experiment.experiments.findings import (
     why,
 )
 from experiment.experiments.found import Found
+from experiment.experiments.labels import same_in
 from experiment.text.messages import Message
 
 _OWN = "auto"
@@ -87,7 +88,8 @@ def _slabs(found: Found, own: CellResult, other: CellResult) -> list[Finding]:
     slabs, paged = (
         _rows(found, own, other, "running_mean", arm=arm)[0] for arm in ("slabs", "paged")
     )
-    return [] if slabs is None or paged is None else [fact("slabs", slabs, paged)]
+    found_both = slabs is not None and paged is not None
+    return [fact("slabs", slabs, paged, title=same_in("slabs"))] if found_both else []
 
 
 QUANTISED = Experiment(

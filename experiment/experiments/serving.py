@@ -252,7 +252,7 @@ def _notices(config: Config) -> list[Message]:
     cut = sum(max(one.prompt_tokens, one.output_tokens) > longest for one in requests)
     notices = []
     if more:
-        notices.append(message("experiments.serving.trace_first", n=len(requests)))
+        notices.append(_first(len(requests)))
     if cut:
         told = {"n": cut, "of": len(requests), "longest": longest}
         notices.append(message("experiments.serving.trace_cut", **told))
@@ -266,9 +266,12 @@ def _terms(config: Config) -> list[Message]:
 
 
 def _prompts_left(config: Config) -> list[Message]:
-    taken, given = len(_prompts(config)), len(choose_prompts(config))
-    told = {"n": taken, "of": given}
-    return [message("experiments.serving.prompts_first", **told)] if taken < given else []
+    taken = len(_prompts(config))
+    return [_first(taken)] if taken < len(choose_prompts(config)) else []
+
+
+def _first(count: int) -> Message:
+    return message("experiments.serving.first_requests", n=count)
 
 
 def _findings(found: Found) -> list[Finding]:

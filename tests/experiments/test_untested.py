@@ -128,4 +128,4 @@ def test_a_shape_of_ones_own_that_did_not_run_is_named() -> None:
     assert [own.verdict, short.verdict] == ["untested"] * 2
     assert own.title is not None
     assert own.title.params == {"shape": "chat"}
-    assert (why(short), short.title) == ("missing", None)
+    assert why(short) == "missing"

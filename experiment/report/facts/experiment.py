@@ -27,6 +27,8 @@ from experiment.text.messages import Message, arm_message, message
 Values = Mapping[str, int | float | str]
 # What names of figures begin with that are of an arena beside the paged arm.
 ARENAS = ("first_fit", "buddy")
+# Findings of several experiments.
+_SHARED = ("outputs", "paper")
 # Between names that may hold a comma.
 _BETWEEN = "experiments.found.then"
 
@@ -80,7 +82,8 @@ def varied(result: ExperimentResult) -> dict[str, Message]:
 
 def finding_title(name: str, finding: Finding) -> Message:
     """What a finding is called."""
-    return finding.title or message(f"experiments.{table(name)}.{finding.id}")
+    named = "found" if finding.id in _SHARED else table(name)
+    return finding.title or message(f"experiments.{named}.{finding.id}")
 
 
 def anchors(findings: Sequence[Finding]) -> list[str]:
