@@ -16,7 +16,6 @@ from typing import Any
 from experiment.analysis.experiment_results import CellResult, Compared, Finding, Side
 from experiment.analysis.finding_text import listed
 from experiment.config.schema import Config
-from experiment.experiments.alike import no_more_run
 from experiment.experiments.base import Experiment
 from experiment.experiments.cells import Cell
 from experiment.experiments.findings import (
@@ -125,10 +124,9 @@ def _time(found: Found) -> Finding:
     row = factors(seen, "generate_s", *_ARMS, "context", least=1)
     if row is None:
         return untested("time")
-    notes = [no_more_run(found, (cell for cell, _ in seen), "context")]
     if all(factor.lacking for _, factor in seen) and row.reason is not None:
-        return undecided("time", row, reason=row.reason, notes=notes)
-    return fact("time", row, notes=notes)
+        return undecided("time", row, reason=row.reason)
+    return fact("time", row)
 
 
 def _longest(found: Found, arm: str, together: bool) -> int | None:

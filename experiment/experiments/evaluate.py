@@ -29,6 +29,7 @@ from experiment.experiments.base import Experiment, ascending
 from experiment.experiments.busy import busy_note, cell_others
 from experiment.experiments.cells import Cell, CellEvents
 from experiment.experiments.figures import ENGINE_ARMS, FIGURES, Figure
+from experiment.experiments.findings import note
 from experiment.experiments.found import Found
 from experiment.experiments.measured import ArmMeasured, Measured, cells_of, measure
 from experiment.experiments.prediction import (
@@ -143,7 +144,7 @@ def _headline(result: ExperimentResult) -> Message:
     """What was asked, and the first finding."""
     if not result.findings:
         return message("headline.none")
-    title = message(f"experiments.{result.name.replace('-', '_')}.question").model_dump()
+    title = note(result.name, "question").model_dump()
     text = answer(result.findings[0]).model_dump()
     return message("experiments.headline", title=title, text=text)
 
@@ -175,7 +176,7 @@ def evaluate_experiment(record: Record, cells: Sequence[CellEvents]) -> Experime
         problems=_problems(spec.name, found),
         notes=[
             *busy_note(cells),
-            *time_notes(found, config, within=spec.within, apart_cells=spec.spared is not None),
+            *time_notes(found, config),
             *spec.terms(config),
             *_other_machines(cells),
         ],

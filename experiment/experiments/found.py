@@ -116,6 +116,10 @@ class Found:
         """Cells in which all of these ended well."""
         return (cell for cell in self.cells if all(cell.arm(arm) for arm in arms))
 
+    def last(self, *arms: str) -> CellResult | None:
+        """The last cell in which all of these ended well."""
+        return next(reversed(list(self.with_arms(*arms))), None)
+
     def ratio(self, cell: CellResult, figure: str, arm: str, base: str) -> Faster | None:
         """A figure of ``arm`` over that of ``base``."""
         return self.compared((cell, arm, figure), (cell, base, figure))

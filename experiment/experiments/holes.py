@@ -45,7 +45,7 @@ def _cells(config: Config) -> list[Cell]:
 
 
 def _findings(found: Found) -> list[Finding]:
-    cell = next(reversed(list(found.with_arms("paged"))), None)
+    cell = found.last("paged")
     if cell is None:
         return [untested("refused"), untested("buddy"), untested("paged")]
     return [_refused(found, cell), _buddy(found, cell), _paged(found, cell)]

@@ -33,7 +33,6 @@ from experiment.experiments.findings import (
 )
 from experiment.experiments.found import Found, took_longer
 from experiment.experiments.labels import SHAPES, value_label
-from experiment.text.messages import Message
 from experiment.workload.requests import check_size
 
 _NAME = "lengths"
@@ -83,17 +82,7 @@ def _shapes(found: Found) -> Finding:
     """Every shape in one line, so that none of them speaks for all."""
     seen = ratios(found, found.cells, "running_mean", *_ARMS)
     row = factors(seen, "running_mean", *_ARMS, "shape", least=1)
-    return fact("shapes", row, notes=[_uneven(found)])
-
-
-def _uneven(found: Found) -> Message | None:
-    """Where whole requests do not fill the total alike: from how many tokens to how many."""
-    options: dict[str, Any] = found.config.experiment.options
-    total = options["total"]
-    sums = [sum(map(sum, fill(options[str(cell.values["shape"])], total))) for cell in found.cells]
-    if min(sums) == max(sums):
-        return None
-    return note(_NAME, "shapes_uneven", least=min(sums), most=max(sums), total=total)
+    return fact("shapes", row)
 
 
 def _gain(found: Found, cell: CellResult) -> Finding:

@@ -129,7 +129,7 @@ def _of_attention(found: Found) -> Finding:
 
 def _scattered(found: Found) -> Finding:
     """Whether it matters where blocks lie."""
-    cell = next(reversed(list(found.with_arms("paged"))), None)
+    cell = found.last("paged")
     if cell is None:
         return untested("scattered")
     one, base = ((cell, "paged", f"lookup_{name}_s") for name in ("scattered", "ordered"))
@@ -152,5 +152,4 @@ LOOKUP = Experiment(
     findings=_findings,
     options=("requests", "new"),
     without={**contiguous("one_kernel"), "slabs": "one_kernel", **other_engines("one_kernel")},
-    within=True,
 )  # fmt: skip

@@ -106,7 +106,6 @@ PARALLEL_SAMPLING = Experiment(
     charts=("saved", "copied_slots"),
     findings=_findings,
     options=DRAW,
-    within=True,
     terms=draw_terms,
     without={**contiguous("no_blocks"), "vllm": "samples_apart"},
 )  # fmt: skip

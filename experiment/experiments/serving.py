@@ -29,6 +29,7 @@ from experiment.config.schema import Config
 from experiment.experiments.base import DRAW, Experiment, cell_of, draw_terms, drawn_lengths
 from experiment.experiments.busy import cell_others
 from experiment.experiments.cells import Cell, CellEvents
+from experiment.experiments.figures import ONE_BY_ONE
 from experiment.experiments.found import Found
 from experiment.experiments.load import (
     LoadOutcome,
@@ -51,7 +52,6 @@ from kvsim.traces import ReadOptions, TraceFile
 from kvsim.traces.types import TraceRequest
 
 _NAME = "serving"
-_ONE_BY_ONE = ("contiguous.sequential", "contiguous.growing")
 _ARMS = (
     "contiguous.sequential", "contiguous.batch", "contiguous.growing", "slabs", "paged",
     "transformers_paged", "vllm",
@@ -72,7 +72,7 @@ def _cells(config: Config) -> list[Cell]:
     _check_limit(options.get("time_limit_s"))
     load = _load(config)
     # One after another counts the same at every rate, so its steps are counted at the first one.
-    counted = dict.fromkeys(_ONE_BY_ONE, message("skip.counted_once"))
+    counted = dict.fromkeys(ONE_BY_ONE, message("skip.counted_once"))
     cells: list[Cell] = []
     for rate in config.experiment.values:
         seconds = [arrival / float(rate) for arrival in load.arrivals]

@@ -204,7 +204,7 @@ def test_an_arm_without_room_is_left_out_of_its_cells_alone(
         assert cell.arm("paged") is not None
     assert ran.results.status == "complete"
     # Said once, with all the cells, and where only results are printed, too.
-    assert len(words.ended_badly(ran.result)) == 1
+    assert len(words.ended(ran.result)) == 1
     ConsoleReporter("en", quiet=True).show_results(ran.results, [])
     printed = " ".join(capsys.readouterr().out.split())
     t = Translator("en")

@@ -24,8 +24,8 @@ from experiment.events import (
 )
 from experiment.experiments.evaluate import picture
 from experiment.experiments.found import Faster, Found
-from experiment.experiments.registry import EXPERIMENTS, find_experiment
-from experiment.experiments.time_notes import margin_notes, time_notes
+from experiment.experiments.registry import find_experiment
+from experiment.experiments.time_notes import margin_notes
 from experiment.files.shipped import CONFIGS
 from experiment.record.log import EVENTS_FILE, read_record
 from experiment.report.console.experiment_live import ExperimentConsole
@@ -187,18 +187,6 @@ def test_a_margin_of_nothing_is_not_told(
     apart = ["margin"] if margin else []
     assert [note.key.removeprefix("experiments.note.") for note in margin_notes(two, asked)] == [
         *notes, *apart
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("within", [False, True])
-def test_where_no_two_processes_are_compared_nothing_is_said_of_them(within: bool) -> None:
-    cells = [one_cell(index, SLABS, PAGED, (7, 7)) for index in (0, 1)]
-    config = load_config(CONFIGS / "capacity.toml", {})
-    keys = {note.key.rpartition(".")[2] for note in time_notes(cells, config, within=within)}
-    assert ("turns" in keys) is not within
-    assert "noisy" in keys
-    assert [name for name, spec in EXPERIMENTS.items() if spec.within] == [
-        "parallel-sampling", "lookup"
     ]  # fmt: skip
 
 

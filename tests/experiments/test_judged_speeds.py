@@ -8,7 +8,6 @@ import pytest
 from made_up import (
     SLABS,
     Figures,
-    assert_told,
     beside,
     budget,
     cell,
@@ -109,22 +108,6 @@ def test_fewer_than_three_numbers_say_nothing_of_saturation() -> None:
     told = {name: seen[f"saturation_{name}"] for name in ("slabs", "paged")}
     assert {one.verdict for one in told.values()} == {"untested"}
     assert [why(told[name]) for name in ("slabs", "paged")] == ["missing", "needs"]
-
-
-@pytest.mark.parametrize(("total", "said"), [(2048, None), (1000, (512, 992))])
-def test_shapes_that_whole_requests_do_not_fill_alike_are_said(
-    total: int, said: tuple[int, int] | None
-) -> None:
-    """Of 1,000 tokens: 31 requests of 32, seven of the mixed ones, one of 512."""
-    config = load_config(CONFIGS / "lengths.toml", {"experiment.options.total": total})
-    cells = [
-        cell(n, {"shape": shape}, slabs={"running_mean": 4}, paged={"running_mean": 8})
-        for n, shape in enumerate(("short", "mixed", "long"))
-    ]
-    shapes = find_experiment("lengths").findings(Found(config, cells))[0]
-    assert_told(shapes)
-    told = notes(shapes).get("shapes_uneven")
-    assert (told and (told["least"], told["most"], told["total"])) == (said and (*said, total))
 
 
 @pytest.mark.parametrize(

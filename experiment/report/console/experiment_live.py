@@ -23,14 +23,13 @@ from experiment.events import (
     TurnStarted,
     WorkloadReady,
 )
+from experiment.experiments.findings import note
 from experiment.measure.watcher import CellsWatcher
 from experiment.report.facts.experiment import (
     Values,
-    about,
     axis_label,
     cell_label,
     cell_name,
-    question,
     value_label,
 )
 from experiment.report.facts.texts import Words, arm_name
@@ -78,10 +77,10 @@ class ExperimentConsole(CellsWatcher):
         """What the experiment asks, what varies in it and how often it repeats each cell."""
         out, t = self.console, self.t
         if out.brief:
-            out.line(t.message(question(name)), "bold")
+            out.line(t.message(note(name, "question")), "bold")
             return
-        out.section("section.experiment", title=t.message(question(name)))
-        out.line(t.message(about(name)))
+        out.section("section.experiment", title=t.message(note(name, "question")))
+        out.line(t.message(note(name, "about")))
         for axis in cells[0]:
             shown = dict.fromkeys(self.text(value_label(axis, cell[axis])) for cell in cells)
             listed = t("console.listed").join(shown)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from experiment.analysis.experiment_results import (
     GIVEN,
-    CellArm,
     CellResult,
     ExperimentResult,
     FigureInfo,
@@ -17,6 +16,7 @@ from experiment.analysis.experiment_results import (
 )
 from experiment.analysis.finding_text import listed, param
 from experiment.config.arms import ARMS
+from experiment.experiments.findings import note
 from experiment.experiments.labels import axis_label as axis_label
 from experiment.experiments.labels import value_label as value_label
 from experiment.experiments.registry import figure_name
@@ -35,14 +35,13 @@ _BETWEEN = "experiments.found.then"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A figure as it is written: the value, what stands below it, or why there is none.
+    """A figure as it is written: the value, if there is one, and what stands below it.
 
     ``wrong``: it is a count, and not the one that was foretold.
     """
 
     main: str | None
     below: Message | None = None
-    reason: Message | None = None
     wrong: bool = False
 
 
@@ -50,23 +49,13 @@ class Entry:
 class Group:
     """A figure over all cells: a row for each cell, an entry for each arm of ``result.arms``.
 
-    ``cells``: places of the rows' cells. A cell has no row where none of its arms has a value and
-    why is said elsewhere (:func:`missing`; of arms that did not end well :func:`ended_badly`).
+    ``cells``: places of the rows' cells. A cell in which no arm has a value has no row; why is said
+    elsewhere (:func:`missing`, :func:`ended`).
     """
 
     info: FigureInfo
     rows: list[tuple[Words, list[Entry]]]
     cells: list[int]
-
-
-def question(name: str) -> Message:
-    """What an experiment asks, in a line."""
-    return message(f"experiments.{table(name)}.question")
-
-
-def about(name: str) -> Message:
-    """What is run, and what its figures mean."""
-    return message(f"experiments.{table(name)}.about")
 
 
 def varied(result: ExperimentResult) -> dict[str, Message]:
@@ -82,8 +71,7 @@ def varied(result: ExperimentResult) -> dict[str, Message]:
 
 def finding_title(name: str, finding: Finding) -> Message:
     """What a finding is called."""
-    named = "found" if finding.id in _SHARED else table(name)
-    return finding.title or message(f"experiments.{named}.{finding.id}")
+    return finding.title or note("found" if finding.id in _SHARED else name, finding.id)
 
 
 def anchors(findings: Sequence[Finding]) -> list[str]:
@@ -95,11 +83,6 @@ def anchors(findings: Sequence[Finding]) -> list[str]:
         again = seen[each.id]
         names.append(f"finding-{each.id}" + (f"-{again}" if again > 1 else ""))
     return names
-
-
-def table(name: str) -> str:
-    """The table of an experiment's texts: TOML wants no hyphen to be quoted."""
-    return name.replace("-", "_")
 
 
 def arena_of(figure: str) -> str | None:
@@ -153,35 +136,27 @@ def cell_name(values: Values) -> Message:
 def groups(result: ExperimentResult) -> list[Group]:
     """Every figure that any arm has."""
     made = [_group(result, info) for info in result.figures]
-    return [group for group in made if any(e.main for _, row in group.rows for e in row)]
+    return [group for group in made if group.rows]
 
 
 def _group(result: ExperimentResult, info: FigureInfo) -> Group:
-    told = {one.key for _, _, one in missing(result)}
     rows = {
         place: (cell_label(cell.values), [_of_arm(cell, arm, info) for arm in result.arms])
         for place, cell in enumerate(result.cells)
     }
-    kept = {
-        place: row
-        for place, row in rows.items()
-        if any(e.main for e in row[1])
-        or not any(e.reason is not None and e.reason.key in told for e in row[1])
-    }
+    kept = {place: row for place, row in rows.items() if any(e.main for e in row[1])}
     return Group(info, list(kept.values()), list(kept))
 
 
 def _of_arm(cell: CellResult, name: str, info: FigureInfo) -> Entry:
     arm = next((arm for arm in cell.arms if arm.arm == name), None)
-    if arm is None:
-        return Entry(None)
-    return entry(info, arm.figures.get(info.figure))
+    return entry(info, arm.figures.get(info.figure) if arm else None)
 
 
 def entry(info: FigureInfo, value: FigureValue | None) -> Entry:
     """A figure as it is written."""
     if value is None or value.value is None:
-        return Entry(None, reason=value.reason if value else None)
+        return Entry(None)
     main = written(value.value, info.unit)
     if info.kind == "time":
         if value.low is None or value.high is None:
@@ -194,16 +169,24 @@ def entry(info: FigureInfo, value: FigureValue | None) -> Entry:
     return Entry(main, said, wrong=value.exact is False)
 
 
-def ended_badly(result: ExperimentResult) -> list[tuple[list[int], CellArm, Message]]:
-    """Arms that were skipped or failed: at which places of ``cells``, and why; a reason once."""
-    found: dict[tuple[str, str], tuple[list[int], CellArm, Message]] = {}
-    for place, cell in enumerate(result.cells):
+def ended(result: ExperimentResult) -> list[Message]:
+    """Arms that were skipped or failed: in which cells, and why; a reason once."""
+    found: dict[str, list[Words]] = {}
+    for cell in result.cells:
         for arm in cell.arms:
             if arm.reason is not None:
-                same = (arm.arm, arm.reason.model_dump_json())
-                cells, _, _ = found.setdefault(same, ([], arm, arm.reason))
-                cells.append(place)
-    return list(found.values())
+                key = "console.arm_skipped" if arm.status == "skipped" else "console.arm_failed"
+                text = message(key, arm=_arms([arm.arm]), reason=arm.reason.model_dump())
+                found.setdefault(text.model_dump_json(), []).append(cell_label(cell.values))
+    return [
+        message(
+            "experiments.in_cells",
+            axis=cell_axis(result.cells[0].values).model_dump(),
+            cells=listed(cells, _BETWEEN),
+            text=Message.model_validate_json(text).model_dump(),
+        )
+        for text, cells in found.items()
+    ]
 
 
 def left_out(result: ExperimentResult) -> list[Message]:

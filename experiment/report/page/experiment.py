@@ -17,6 +17,7 @@ from experiment.analysis.experiment_results import (
     Number,
 )
 from experiment.analysis.finding_text import answer, below, param
+from experiment.experiments.findings import note
 from experiment.experiments.registry import figure_name
 from experiment.report.facts import experiment as words
 from experiment.report.facts.arm_series import arm_series
@@ -48,7 +49,7 @@ def experiment_context(b: Bilingual, result: ExperimentResult | None) -> dict[st
     exact, foretold = result.foretold
     return {
         "experiment": result,
-        "experiment_about": words.about(result.name),
+        "experiment_about": note(result.name, "about"),
         "experiment_varied": words.varied(result),
         "experiment_titles": [words.finding_title(result.name, one) for one in result.findings],
         "experiment_texts": [(answer(one), below(one)) for one in result.findings],
@@ -58,15 +59,13 @@ def experiment_context(b: Bilingual, result: ExperimentResult | None) -> dict[st
         "experiment_charts": [
             _drawn(b, result, infos[name]) for name in result.charts if name in infos
         ],
-        "experiment_ended_badly": words.ended_badly(result),
-        "experiment_gaps": [*words.left_out(result), *words.gaps(result)],
+        "experiment_gaps": [*words.ended(result), *words.left_out(result), *words.gaps(result)],
         "experiment_exact": exact,
         "experiment_foretold": foretold,
         "experiment_counts": foretold_message(result),
         "experiment_focus": focus_message(result),
         "experiment_counted_once": words.counted_once(result),
         "figure_label": partial(figure_name, result.name),
-        "cell_label": words.cell_label,
     }
 
 
