@@ -22,7 +22,6 @@ from experiment.events import RequestFinished
 from experiment.experiments.arenas import (
     ForetellArena,
     Measure,
-    arena,
     arena_bytes,
     arena_mean,
     hole,
@@ -332,14 +331,14 @@ FIGURES: dict[str, Figure] = {
                  arms=("paged",)) for name in ("contiguous", "ordered", "scattered")),
         Figure("lookup_share", _table_share, arms=("paged",)),
         Figure("lookup_of_step", _table_of_step, arms=("paged",)),
-        *(Figure(f"{kind}_{name}", hole(kind, name), arena(name),
+        *(Figure(f"{kind}_{name}", hole(kind, name), attrgetter(name),
                  arms=("paged",), absent="no_hole", arena=kind)
           for kind in FITS for name in ("refused_steps", "steps", "running_peak")),
-        *(Figure(f"{kind}_running_mean", arena_mean(kind), arena("running_mean"),
+        *(Figure(f"{kind}_running_mean", arena_mean(kind), attrgetter("running_mean"),
                  arms=("paged",), absent="no_hole", arena=kind,
                  metric=f"{kind}_running_over_steps") for kind in FITS),
         Figure("first_fit_first_step", hole("first_fit", "first_step"),
-               arena("first_step"), arms=("paged",), absent="no_hole", arena="first_fit"),
+               attrgetter("first_step"), arms=("paged",), absent="no_hole", arena="first_fit"),
         *(Figure(f"first_fit_{name}", hole("first_fit", name, bytes_each=True),
                  arena_bytes(name), arms=("paged",), absent="no_hole", arena="first_fit")
           for name in ("free", "largest", "needed")),

@@ -27,10 +27,9 @@ from experiment.experiments.findings import note
 from experiment.measure.watcher import CellsWatcher
 from experiment.report.facts.experiment import (
     Values,
-    axis_label,
     cell_label,
     cell_name,
-    value_label,
+    varied,
 )
 from experiment.report.facts.texts import Words, arm_name
 from experiment.text import format_seconds
@@ -81,10 +80,8 @@ class ExperimentConsole(CellsWatcher):
             return
         out.section("section.experiment", title=t.message(note(name, "question")))
         out.line(t.message(note(name, "about")))
-        for axis in cells[0]:
-            shown = dict.fromkeys(self.text(value_label(axis, cell[axis])) for cell in cells)
-            listed = t("console.listed").join(shown)
-            out.line(t("experiments.varies", name=t.message(axis_label(axis)), values=listed))
+        for line in varied(cells):
+            out.line(t.message(line))
         out.line(t("experiments.repeats", n=", ".join(map(str, sorted({*repeats})))))
 
     def begin(self, started: CellStarted, arm: str) -> None:

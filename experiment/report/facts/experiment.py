@@ -50,7 +50,7 @@ class Group:
     """A figure over all cells: a row for each cell, an entry for each arm of ``result.arms``.
 
     ``cells``: places of the rows' cells. A cell in which no arm has a value has no row; why is said
-    elsewhere (:func:`missing`, :func:`ended`).
+    elsewhere (:func:`gaps`, :func:`ended`).
     """
 
     info: FigureInfo
@@ -58,15 +58,16 @@ class Group:
     cells: list[int]
 
 
-def varied(result: ExperimentResult) -> dict[str, Message]:
-    """What the cells that were run are called by, by the axis: each value once."""
-    found = {}
-    for axis in result.cells[0].values if result.cells else ():
-        values = dict.fromkeys(cell.values[axis] for cell in result.cells)
-        said = listed(value_label(axis, value) for value in values)
-        name = axis_label(axis).model_dump()
-        found[axis] = message("experiments.varies", name=name, values=said)
-    return found
+def varied(cells: Sequence[Values]) -> list[Message]:
+    """What cells are called by, a line for each axis: each value once."""
+    return [
+        message(
+            "experiments.varies",
+            name=axis_label(axis).model_dump(),
+            values=listed(value_label(axis, one) for one in dict.fromkeys(c[axis] for c in cells)),
+        )
+        for axis in (cells[0] if cells else ())
+    ]
 
 
 def finding_title(name: str, finding: Finding) -> Message:
@@ -93,16 +94,6 @@ def arena_of(figure: str) -> str | None:
 def arena_name(arena: str) -> Message:
     """Name of an arena, where an arm's would stand."""
     return message(f"experiments.arena.{arena}")
-
-
-def counted_once(result: ExperimentResult) -> bool:
-    """Whether cells on a clock of steps were measured less often than the others."""
-    steps = (cell for cell in result.cells if cell.values.get("clock") == "steps")
-    return any(
-        arm.status == "finished" and arm.repeats < result.repeats
-        for cell in steps
-        for arm in cell.arms
-    )
 
 
 def cell_label(values: Values) -> Words:
@@ -202,8 +193,8 @@ def left_out(result: ExperimentResult) -> list[Message]:
 
 def gaps(result: ExperimentResult) -> list[Message]:
     """Figures that arms lack, and counts that kvsim does not predict, each with the reason."""
-    found = [("experiments.missing", each) for each in missing(result)]
-    found += [("experiments.not_foretold", each) for each in unforetold(result)]
+    found = [("experiments.missing", each) for each in lacking(result, forecasts=False)]
+    found += [("experiments.not_foretold", each) for each in lacking(result, forecasts=True)]
     return [
         message(
             key,
@@ -219,40 +210,25 @@ def _arms(arms: Sequence[str]) -> object:
     return listed((arm_message(arm) if arm in ARMS else arm for arm in arms), _BETWEEN)
 
 
-def missing(result: ExperimentResult) -> list[tuple[list[str], list[str], Message]]:
-    """Why figures of arms that ended well are missing: (arms, figures, reason), a reason once."""
-    found: dict[tuple[str, ...], tuple[list[str], list[str], Message]] = {}
-    for (figure, key), (arms, reason) in _by_reason(result, forecasts=False).items():
-        found.setdefault((key, *arms), (arms, [], reason))[1].append(figure)
-    return list(found.values())
-
-
-def unforetold(result: ExperimentResult) -> list[tuple[list[str], list[str], Message]]:
-    """Why kvsim says nothing of counts: (arms, figures, reason).
+def lacking(
+    result: ExperimentResult, *, forecasts: bool
+) -> list[tuple[list[str], list[str], Message]]:
+    """Figures that arms which ended well lack, or predictions of counts: (arms, figures, reason).
 
     Of what restates the config nothing is to be foretold, so it is not named.
     """
-    found: dict[str, tuple[list[str], list[str], Message]] = {}
-    for (figure, key), (arms, reason) in _by_reason(result, forecasts=True).items():
-        names, figures, _ = found.setdefault(key, ([], [], reason))
-        names += [arm for arm in arms if arm not in names]
-        figures.append(figure)
-    return list(found.values())
-
-
-def _by_reason(
-    result: ExperimentResult, forecasts: bool
-) -> dict[tuple[str, str], tuple[list[str], Message]]:
-    found: dict[tuple[str, str], tuple[list[str], Message]] = {}
+    by_figure: dict[tuple[str, str], tuple[list[str], Message]] = {}
     for arm in (arm for cell in result.cells for arm in cell.arms if arm.status == "finished"):
         for name, value in arm.figures.items():
             if forecasts:
-                said = value.value is None or name in GIVEN
-                why = None if said else value.unforetold
+                why = None if value.value is None or name in GIVEN else value.unforetold
             else:
                 why = value.reason if value.value is None else None
             if why is not None:
-                arms, _ = found.setdefault((name, why.key), ([], why))
+                arms, _ = by_figure.setdefault((name, why.key), ([], why))
                 if arm.arm not in arms:
                     arms.append(arm.arm)
-    return found
+    found: dict[tuple[str, ...], tuple[list[str], list[str], Message]] = {}
+    for (figure, key), (arms, reason) in by_figure.items():
+        found.setdefault((key, *arms), (arms, [], reason))[1].append(figure)
+    return list(found.values())

@@ -24,7 +24,7 @@ def experiment_markdown(t: Translator, result: ExperimentResult) -> list[str]:
     ]
     return [
         plain(t.message(note(result.name, "about"))),
-        items(map(t.message, words.varied(result).values())),
+        items(map(t.message, words.varied([cell.values for cell in result.cells]))),
         _findings(t, result),
         told,
         _counts(t, result),
