@@ -116,10 +116,9 @@ def test_an_arm_is_named_once_where_nothing_is_foretold_of_it(ran: Ran) -> None:
 
 
 def test_a_reason_is_told_once_and_its_rows_are_left_out(ran: Ran) -> None:
-    """Of two cells on other clocks each lacks what the other has, in many figures alike."""
     result = ran.results.experiment
     assert result is not None
-    why = message("experiments.reason.clock")
+    why = message("experiments.reason.no_loop")
     none = FigureValue(value=None, reason=why)
     first, other = result.cells
     arm = first.arms[0].model_copy(update={"figures": {"waste": none, "step_s": none}})
@@ -134,6 +133,10 @@ def test_a_reason_is_told_once_and_its_rows_are_left_out(ran: Ran) -> None:
 
     assert words.lacking(told(arm), forecasts=False) == [([arm.arm], ["waste", "step_s"], why)]
     assert {tuple(group.cells) for group in words.groups(told(arm))} == {(1,)}
+    # That a cell is on the other clock, its introduction says.
+    clock = FigureValue(value=None, reason=message("experiments.reason.clock"))
+    other = arm.model_copy(update={"figures": {"waste": clock, "steps": clock}})
+    assert [figures for _, figures, _ in words.lacking(told(other), forecasts=False)] == [["steps"]]
 
 
 @needs_axe

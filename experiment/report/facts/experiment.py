@@ -29,6 +29,7 @@ Values = Mapping[str, int | float | str]
 ARENAS = ("first_fit", "buddy")
 # Findings of several experiments.
 _SHARED = ("outputs", "paper")
+_CLOCK = message("experiments.reason.clock")
 # Between names that may hold a comma.
 _BETWEEN = "experiments.found.then"
 
@@ -215,15 +216,19 @@ def lacking(
 ) -> list[tuple[list[str], list[str], Message]]:
     """Figures that arms which ended well lack, or predictions of counts: (arms, figures, reason).
 
-    Of what restates the config nothing is to be foretold, so it is not named.
+    Of what restates the config nothing is to be foretold, so it is not named; nor is a figure that
+    cells on the other clock have.
     """
+    finished = [arm for cell in result.cells for arm in cell.arms if arm.status == "finished"]
+    seen = {name for arm in finished for name, one in arm.figures.items() if one.value is not None}
     by_figure: dict[tuple[str, str], tuple[list[str], Message]] = {}
-    for arm in (arm for cell in result.cells for arm in cell.arms if arm.status == "finished"):
+    for arm in finished:
         for name, value in arm.figures.items():
             if forecasts:
                 why = None if value.value is None or name in GIVEN else value.unforetold
             else:
                 why = value.reason if value.value is None else None
+                why = None if why == _CLOCK and name in seen else why
             if why is not None:
                 arms, _ = by_figure.setdefault((name, why.key), ([], why))
                 if arm.arm not in arms:
