@@ -88,8 +88,9 @@ def _slabs(found: Found, own: CellResult, other: CellResult) -> list[Finding]:
     slabs, paged = (
         _rows(found, own, other, "running_mean", arm=arm)[0] for arm in ("slabs", "paged")
     )
-    found_both = slabs is not None and paged is not None
-    return [fact("slabs", slabs, paged, title=same_in("slabs"))] if found_both else []
+    if slabs is None or paged is None:
+        return []
+    return [fact("slabs", slabs, paged, title=same_in("slabs"))]
 
 
 QUANTISED = Experiment(
