@@ -1,12 +1,12 @@
 """Sentences of a finding, from its data.
 
-Tokens/s (requests = 24): blocks 312.4, slabs 151.2; 2.07 times (2.01 to 2.11, 5 rounds)
+Tokens/s (requests = 24): blocks 312.4, slabs 151.2; 2.07 times (2.01 to 2.11, 5 repeats)
 └─ figure          └─ cell         └─ sides                   └─ estimate, its interval
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import reduce
 from typing import Any
 
@@ -27,7 +27,7 @@ def below(finding: Finding) -> list[Message]:
 
 def whole(finding: Finding) -> Message:
     """Both as one text."""
-    return _joined("experiments.sentences", [answer(finding), *below(finding)]) or answer(finding)
+    return joined("experiments.sentences", [answer(finding), *below(finding)]) or answer(finding)
 
 
 def sentence(row: Compared) -> Message | None:
@@ -36,7 +36,7 @@ def sentence(row: Compared) -> Message | None:
     estimate, reason = _estimate(row), row.reason
     if not parts and estimate is None:
         return None if reason is None else _told("reason", reason=reason)
-    values = listed(parts) if row.figure else _joined("experiments.found.then", parts)
+    values = joined("experiments.and" if row.figure else "experiments.found.then", parts)
     for part in (estimate, reason):
         if part is not None:
             values = part if values is None else _told("then", one=values, other=part)
@@ -45,17 +45,21 @@ def sentence(row: Compared) -> Message | None:
     return _told("line", name=name, values=values)
 
 
-def listed(items: Iterable[Message | str]) -> Message | None:
-    """Names or values as one text; None: there are none."""
-    return _joined("experiments.and", list(items))
+def joined(key: str, items: Iterable[Message]) -> Message | None:
+    """Texts as one, by the text that joins two of them; None: there are none."""
+    known = list(items)
+    return reduce(lambda one, other: _message(key, one=one, other=other), known) if known else None
 
 
-def _joined(key: str, items: Sequence[Message | str]) -> Message | None:
-    if not items:
-        return None
-    first, *others = items
-    start = first if isinstance(first, Message) else _told("name", name=first)
-    return reduce(lambda one, other: _message(key, one=one, other=other), others, start)
+def listed(items: Iterable[Message | str], key: str = "experiments.and") -> object:
+    """Names or numbers as one part of a text."""
+    known = [*map(param, items)] or [""]
+    return reduce(lambda one, other: param(_message(key, one=one, other=other)), known)
+
+
+def param(label: Message | str) -> object:
+    """A name as a text takes it for a part of its own."""
+    return label.model_dump() if isinstance(label, Message) else label
 
 
 def _side(side: Side) -> Message:
@@ -67,11 +71,7 @@ def _side(side: Side) -> Message:
 def _estimate(row: Compared) -> Message | None:
     if row.estimate is None or row.kind in (None, "value"):
         return None
-    if row.kind != "ratio" or row.n is None:
-        return _told(str(row.kind), value=row.estimate, n=row.n)
-    if row.n < 2:
-        return _told("once", value=row.estimate)
-    key = "rounds" if row.rounds else "repeats"
+    key = "repeats" if row.kind == "ratio" and (row.n or 0) > 1 else row.kind
     return _told(key, value=row.estimate, low=row.low, high=row.high, n=row.n)
 
 
@@ -81,8 +81,4 @@ def _told(key: str, **params: Any) -> Message:
 
 def _message(key: str, **params: Any) -> Message:
     """A message whose values that are messages are stored as a record stores them."""
-    plain = {
-        name: value.model_dump() if isinstance(value, Message) else value
-        for name, value in params.items()
-    }
-    return message(key, **plain)
+    return message(key, **{name: param(value) for name, value in params.items()})

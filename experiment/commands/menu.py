@@ -8,6 +8,7 @@ from pathlib import Path
 from shutil import get_terminal_size
 
 from experiment.commands.values import whole
+from experiment.experiments.findings import note
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.files.shipped import CONFIGS, program
 from experiment.model.families import counted, described, families
@@ -49,7 +50,7 @@ def shipped() -> list[tuple[str, Path]]:
 def list_experiments(t: Translator) -> None:
     """Print the name and question of each experiment."""
     for name, _ in shipped():
-        print(f"{name:<{_width()}}{t(_key(name))}")
+        print(f"{name:<{_width()}}{t.message(note(name, 'question'))}")
     print(t("experiments.command", program=" ".join(program())))
 
 
@@ -71,7 +72,7 @@ def choose(t: Translator) -> tuple[str, ...] | None:
     print(t("menu.head"))
     print(f"  0  {t('menu.walkthrough')}")
     for number, name in enumerate(names, 1):
-        print(f" {number:>2}  {name:<{_width()}}{t(_key(name))}")
+        print(f" {number:>2}  {name:<{_width()}}{t.message(note(name, 'question'))}")
     for letter, key in (("f", "menu.plan"), ("t", "menu.simulate"), ("r", "menu.report")):
         print(f"  {letter}  {t(key)}")
     while True:
@@ -156,10 +157,6 @@ def _ask(question: str, as_typed: bool = False) -> str:
     print(question, end=" ", flush=True)
     answer = unicodedata.normalize("NFKC", read_answer(read)).strip()
     return answer if as_typed else answer.lower()
-
-
-def _key(name: str) -> str:
-    return f"experiments.{name.replace('-', '_')}.question"
 
 
 def _width() -> int:

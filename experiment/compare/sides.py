@@ -133,12 +133,11 @@ def _decided_by_scores(side: Side) -> bool:
     asked = side.config
     if asked.get("experiment.name") == "beam":
         return True  # its cells set the width
-    decided = scores_decide(
+    return scores_decide(
         ignore_eos=asked.get("workload.ignore_eos") is not False,
         stops=asked.get("sampling.stop_token_ids") or (),
         beams=asked.get("sampling.beam_width") or 1,
     )
-    return decided is not None
 
 
 def _row(name: str, left: Side, right: Side, margin: float) -> Row | None:

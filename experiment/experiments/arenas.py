@@ -34,13 +34,8 @@ def arena_mean(allocator: str) -> Measure:
     return measure
 
 
-def arena(name: str) -> ForetellArena:
-    """What kvsim's arithmetic says of it: :class:`kvsim.sim.arena.ArenaCounts`."""
-    return lambda said: getattr(said, name)
-
-
 def arena_bytes(name: str) -> ForetellArena:
-    """The same of slots, as bytes."""
+    """What kvsim's arithmetic says of slots, as bytes: :class:`kvsim.sim.arena.ArenaCounts`."""
 
     def predict(said: ArenaPrediction) -> int | None:
         slots: int | None = getattr(said, name)

@@ -50,8 +50,6 @@ class Experiment:
         spared: arms that a cell need not run after what the cells before it have shown, and why;
             it is asked before each cell. None: every cell runs all of its arms.
         renamed: figures that have a name of their own among the experiment's texts.
-        within: whether no finding holds times of two processes against each other, so that it does
-            not matter how far apart these may lie.
     """
 
     name: str
@@ -67,7 +65,6 @@ class Experiment:
     terms: Callable[[Config], list[Message]] = field(default=lambda _: [])
     spared: Callable[[Cell, Sequence[CellEvents]], dict[str, Message]] | None = None
     renamed: frozenset[str] = frozenset()
-    within: bool = False
 
 
 def planned_cells(experiment: Experiment, config: Config, device: str = "cpu") -> list[Cell]:

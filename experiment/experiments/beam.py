@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from experiment.analysis.experiment_results import Finding
 from experiment.config.schema import Config
-from experiment.experiments.base import DRAW, Experiment, contiguous, draw_terms, drawn_lengths
+from experiment.experiments.base import (
+    DRAW,
+    Experiment,
+    contiguous,
+    draw_terms,
+    drawn_lengths,
+    other_engines,
+)
 from experiment.experiments.cells import Cell
 from experiment.experiments.findings import counted, judged, untested
 from experiment.experiments.found import Found
@@ -57,9 +64,5 @@ BEAM = Experiment(
     options=DRAW,
     terms=draw_terms,
     renamed=frozenset(("running_peak",)),  # what runs are the beams of requests
-    without={
-        **contiguous("beam_copies"),
-        "transformers_paged": "no_beams",
-        "vllm": "beams_outside",
-    },
+    without={**contiguous("no_blocks"), **other_engines("no_beams")},
 )  # fmt: skip

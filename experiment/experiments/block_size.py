@@ -21,7 +21,7 @@ from experiment.experiments.findings import (
     why,
 )
 from experiment.experiments.found import Found, Place
-from experiment.experiments.labels import arm_label, axis_label, side_label
+from experiment.experiments.labels import axis_label, same_in, side_label
 from experiment.text.messages import Message
 
 _NAME, _AXIS = "block-size", "block_size"
@@ -50,12 +50,12 @@ def _waste(found: Found) -> Finding:
     if len(known) < 2:
         return untested("waste", _one_size(found))
     rises = all(a <= b for a, b in pairwise(known)) and known[0] < known[-1]
-    return judged("waste", row, rises, against=why("falls"))
+    return judged("waste", row, rises, against=why("sizes"))
 
 
 def _one_size(found: Found) -> Message | None:
     few = len(found.config.experiment.values) < 2
-    return why("needs_more", option="experiment.values", n=2) if few else None
+    return why("needs", option="experiment.values", values=2) if few else None
 
 
 def _table(found: Found) -> Finding:
@@ -90,7 +90,7 @@ def _speed(found: Found) -> Finding:
     )  # fmt: skip
     notes = [note(_NAME, "speed_rule")]
     shown = all(clear) and len(clear) * 2 > len(told)
-    return judged("speed", each, shown, row, _usual(found), against=why("mostly"), notes=notes)
+    return judged("speed", each, shown, row, _usual(found), against=why("sizes"), notes=notes)
 
 
 def _step(cell: CellResult) -> Place:
@@ -122,7 +122,7 @@ def _other(found: Found, arm: str) -> Finding | None:
     if len(cells) < 2:
         return None
     rows = (series(found, cells, "waste", name, _AXIS) for name in names)
-    return fact(arm, *rows, title=note(_NAME, "other", arm=arm_label(arm).model_dump()))
+    return fact(arm, *rows, title=same_in(arm))
 
 
 BLOCK_SIZE = Experiment(
@@ -131,5 +131,5 @@ BLOCK_SIZE = Experiment(
     figures=("waste", "table_entries", "allocated_mean", "running_peak", "step_s", "tokens_per_s"),
     charts=("waste", "table_entries", "step_s"),
     findings=_findings,
-    without={**contiguous("no_blocks"), "slabs": "one_size"},
+    without={**contiguous("no_blocks"), "slabs": "no_blocks"},
 )

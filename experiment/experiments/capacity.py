@@ -13,7 +13,6 @@ from typing import Any
 
 from experiment.analysis.experiment_results import CellResult, Finding
 from experiment.config.schema import Config
-from experiment.experiments.alike import no_more_run
 from experiment.experiments.base import Experiment, in_turn
 from experiment.experiments.cells import Cell
 from experiment.experiments.findings import (
@@ -57,7 +56,7 @@ def _findings(found: Found) -> list[Finding]:
 
 def _at_once(found: Found) -> Finding:
     """At the most requests: how many ran at once, in blocks and in slabs of the same engine."""
-    cell = _last(found)
+    cell = found.last("slabs", "paged")
     row = between(found, cell, "running_mean", *_ARMS) if cell else None
     if cell is None or row is None or row.estimate is None:
         return untested("at_once")
@@ -76,14 +75,13 @@ def _at_once(found: Found) -> Finding:
 
 def _throughput(found: Found) -> Finding:
     """Paging alone: the same engine with slabs and with blocks, and where it gains nothing."""
-    cell = _last(found)
+    cell = found.last("slabs", "paged")
     if cell is None:
         return untested("throughput")
     paged, slabs = ((cell, arm, "tokens_per_s") for arm in _ARMS)
     seen = ratios(found, found.cells, "tokens_per_s", *_ARMS)
     over = factors(seen, "tokens_per_s", *_ARMS, _AXIS)
-    notes = [no_more_run(found, found.cells, _AXIS)]
-    return timed(found, "throughput", paged, slabs, over, least=_FASTER, notes=notes)
+    return timed(found, "throughput", paged, slabs, over, least=_FASTER)
 
 
 def _preempting(found: Found) -> Finding:
@@ -116,7 +114,7 @@ def _foretold(found: Found, cell: CellResult, count: int, below: int | None) -> 
 
     last = last_that(calm, below or 0, cell.requests)
     if last is None or said[cell.requests] != count:
-        return note(_NAME, "preempting_apart")
+        return None
     return note(_NAME, "preempting_foretold", requests=last + 1)
 
 
@@ -127,10 +125,6 @@ def _simulated(found: Found, cell: CellResult, requests: int) -> int | None:
         return None
     said = found.simulate(cell, "paged", {"workload.lengths": in_turn(lengths, requests)})
     return None if isinstance(said, Message) else said.preemptions.total
-
-
-def _last(found: Found) -> CellResult | None:
-    return next(reversed(list(found.with_arms("slabs", "paged"))), None)
 
 
 CAPACITY = Experiment(

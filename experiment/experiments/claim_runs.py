@@ -16,11 +16,12 @@ from typing import Any, TypeVar
 
 from experiment import __version__
 from experiment.analysis.experiment_results import ExperimentResult
+from experiment.analysis.finding_text import listed
 from experiment.config.schema import Config, make_config
 from experiment.events import SCHEMA_VERSION, ModelPrepared, RunFinished
 from experiment.experiments.claims import Judged, judge
 from experiment.experiments.evaluate import evaluate_experiment
-from experiment.experiments.found import Found, listed
+from experiment.experiments.found import Found
 from experiment.experiments.measured import cells_of
 from experiment.files.bounded_reading import check_inside, evaluating
 from experiment.files.os_errors import os_reason, writing

@@ -162,13 +162,9 @@ def _reached(claim: Claim, seen: Seen) -> bool:
     return (seen.value if seen.low is None else seen.low) >= claim.least
 
 
-def _last(found: Found, *arms: str) -> CellResult | None:
-    return next(reversed(list(found.with_arms(*arms))), None)
-
-
 def _waste(found: Found, arm: str) -> float | None:
     """Waste of an arm where the most requests are offered."""
-    cell = _last(found, "slabs", "paged")
+    cell = found.last("slabs", "paged")
     return found.value(cell, arm, "waste") if cell else None
 
 
@@ -179,7 +175,7 @@ def _used(found: Found) -> Seen | None:
 
 def _wasted(found: Found) -> Seen | None:
     waste = _waste(found, "slabs")
-    return None if waste is None else Seen(waste, note=_long(found, _last(found, "slabs", "paged")))
+    return None if waste is None else Seen(waste, note=_long(found, found.last("slabs", "paged")))
 
 
 def _saved(found: Found) -> Seen | Message | None:
@@ -198,7 +194,7 @@ def _saved(found: Found) -> Seen | Message | None:
 
 def _at_once(found: Found) -> Seen | None:
     seen = _finding("at_once")(found)
-    cell = _last(found, "slabs", "paged")
+    cell = found.last("slabs", "paged")
     return None if seen is None else replace(seen, note=_long(found, cell))
 
 
@@ -337,7 +333,7 @@ def _like_paper(name: str, axis: str, paper: Mapping[int, float]) -> Figure:
 
 def _refused(found: Found) -> Seen | None:
     """Steps in which the arena refused for its holes; what the paged arm did stands beside it."""
-    cell = _last(found, "paged")
+    cell = found.last("paged")
     steps = found.value(cell, "paged", "first_fit_refused_steps") if cell else None
     if cell is None or steps is None:
         return None
@@ -352,7 +348,7 @@ def _steadier(found: Found) -> Seen | None:
 
     And slabs: where they swing no more, it is not paging that steadies memory.
     """
-    cell = _last(found, "contiguous.growing", "slabs", "paged")
+    cell = found.last("contiguous.growing", "slabs", "paged")
     if cell is None:
         return None
     arms = {"growing": "contiguous.growing", "slabs": "slabs", "paged": "paged"}

@@ -152,10 +152,10 @@ def _saturation(found: Found, arm: str) -> Finding:
     step = flat or min(steps, key=lambda each: each.growth.factor)
     # An arm that still grew did so with every number; one that did not, with every one before.
     looked_at = steps if flat is None else steps[: steps.index(flat) + 1]
-    told = {"at": step.at, "more": step.more, "factor": step.growth.factor}
+    told = {"at": step.at, "more": step.more, "factor": step.growth.factor, "limit": _MORE}
     found_at = {} if flat is None else {"kind": "from", "estimate": flat.at}
     row = series(found, cells, "tokens_per_s", arm, _AXIS).model_copy(
-        update={"reason": why("flat" if flat else "grows", **told), **found_at}
+        update={"reason": why("growth", **told), **found_at}
     )
     return fact(name, row, notes=[_open(looked_at)], title=title)
 
@@ -163,7 +163,7 @@ def _saturation(found: Found, arm: str) -> Finding:
 def _too_few(found: Found, ran: int) -> Message | None:
     """Why so few numbers tell nothing; None: the arm did not end well at the others."""
     few = len(found.config.experiment.values) < 2 or ran == 2
-    return why("needs_more", option="experiment.values", n=_NUMBERS) if few else None
+    return why("needs", option="experiment.values", values=_NUMBERS) if few else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from typing import Any
 from experiment.analysis.experiment_results import CellResult, Compared, Finding, Side
 from experiment.analysis.finding_text import listed
 from experiment.config.schema import Config
-from experiment.experiments.alike import no_more_run
 from experiment.experiments.base import Experiment
 from experiment.experiments.cells import Cell
 from experiment.experiments.findings import (
@@ -70,11 +69,10 @@ def _together(found: Found) -> Finding:
     if row is None or not slabs or not paged:
         ran = all(any(found.with_arms(arm)) for arm in _ARMS)
         never = listed(arm_label(arm) for arm, most in longest.items() if not most)
-        named = why("never_together", arms=never.model_dump()) if ran and never else None
+        named = why("never_together", arms=never) if ran and never else None
         return untested("together", named)
-    end, notes = _foretold(found, slabs, paged)
-    shown = paged > slabs * _LONGER
-    return judged("together", row, shown, end, against=why("small"), notes=notes)
+    shown, end = paged > slabs * _LONGER, _foretold(found, slabs, paged)
+    return judged("together", row, shown, end, against=why("small"))
 
 
 def _lengths(longest: Mapping[str, int | None], figure: Message | None = None) -> Compared | None:
@@ -87,22 +85,18 @@ def _lengths(longest: Mapping[str, int | None], figure: Message | None = None) -
     return Compared(figure=figure, sides=sides, kind="ratio", estimate=paged / slabs)
 
 
-def _foretold(found: Found, slabs: int, paged: int) -> tuple[Compared | None, list[Message]]:
+def _foretold(found: Found, slabs: int, paged: int) -> Compared | None:
     """The longest of all lengths by kvsim, where it bears out both that ran and next ones tried.
 
     None: it is not asked, or none longer was tried, so that nothing brackets an end.
     """
     if found.simulate is None:
-        return None, []
+        return None
     ends: dict[str, int | None] = {}
     for arm, most in (("slabs", slabs), ("paged", paged)):
         longer = [n for cell in found.cells if (n := int(cell.values["context"])) > most]
-        if not longer:
-            return None, []
-        ends[arm] = last_that(partial(_fit, found, arm), most, min(longer))
-        if ends[arm] is None:
-            return None, [note(_NAME, "together_apart", arm=arm_label(arm).model_dump())]
-    return _lengths(ends, note(_NAME, "longest_foretold")), []
+        ends[arm] = last_that(partial(_fit, found, arm), most, min(longer)) if longer else None
+    return _lengths(ends, note(_NAME, "longest_foretold"))
 
 
 def _fit(found: Found, arm: str, tokens: int) -> bool | None:
@@ -130,10 +124,9 @@ def _time(found: Found) -> Finding:
     row = factors(seen, "generate_s", *_ARMS, "context", least=1)
     if row is None:
         return untested("time")
-    notes = [no_more_run(found, (cell for cell, _ in seen), "context")]
     if all(factor.lacking for _, factor in seen) and row.reason is not None:
-        return undecided("time", row, reason=row.reason, notes=notes)
-    return fact("time", row, notes=notes)
+        return undecided("time", row, reason=row.reason)
+    return fact("time", row)
 
 
 def _longest(found: Found, arm: str, together: bool) -> int | None:

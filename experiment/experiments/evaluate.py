@@ -18,7 +18,7 @@ from experiment.analysis.experiment_results import (
     Number,
     Without,
 )
-from experiment.analysis.finding_text import answer
+from experiment.analysis.finding_text import answer, listed
 from experiment.analysis.gains import BUSY, gains
 from experiment.analysis.results import Gain, Results
 from experiment.config.arms import ARM_GROUPS
@@ -29,7 +29,8 @@ from experiment.experiments.base import Experiment, ascending
 from experiment.experiments.busy import busy_note, cell_others
 from experiment.experiments.cells import Cell, CellEvents
 from experiment.experiments.figures import ENGINE_ARMS, FIGURES, Figure
-from experiment.experiments.found import Found, listed
+from experiment.experiments.findings import note
+from experiment.experiments.found import Found
 from experiment.experiments.measured import ArmMeasured, Measured, cells_of, measure
 from experiment.experiments.prediction import (
     OTHER_ENGINES,
@@ -143,7 +144,7 @@ def _headline(result: ExperimentResult) -> Message:
     """What was asked, and the first finding."""
     if not result.findings:
         return message("headline.none")
-    title = message(f"experiments.{result.name.replace('-', '_')}.title").model_dump()
+    title = note(result.name, "question").model_dump()
     text = answer(result.findings[0]).model_dump()
     return message("experiments.headline", title=title, text=text)
 
@@ -175,11 +176,11 @@ def evaluate_experiment(record: Record, cells: Sequence[CellEvents]) -> Experime
         problems=_problems(spec.name, found),
         notes=[
             *busy_note(cells),
-            *time_notes(found, config, within=spec.within, apart_cells=spec.spared is not None),
+            *time_notes(found, config),
             *spec.terms(config),
-            *_other_machines(spec.name, cells),
+            *_other_machines(cells),
         ],
-        without=_without(spec, config, found),
+        without=_without(spec, found),
     )
 
 
@@ -203,14 +204,12 @@ def _there(cell: CellResult) -> int:
     return ended + same if ended else 0
 
 
-def _without(spec: Experiment, config: Config, cells: Sequence[CellResult]) -> list[Without]:
+def _without(spec: Experiment, cells: Sequence[CellResult]) -> list[Without]:
     """Every arm that there is and no cell has, with the reason."""
     there = {arm.arm for cell in cells for arm in cell.arms}
-    run = config.experiment.quick.get("run")
-    fewer = config.experiment.size == "quick" and isinstance(run, dict) and "arms" in run
-    other = "quick" if fewer else "not_asked"
+    why = spec.without
     return [
-        Without(arm=arm, reason=message(f"experiments.without.{spec.without.get(arm, other)}"))
+        Without(arm=arm, reason=message(f"experiments.without.{why.get(arm, 'not_asked')}"))
         for arm in expand_arms(ARM_GROUPS)
         if arm not in there
     ]
@@ -232,7 +231,7 @@ def _cell(spec: Experiment, cell: CellEvents) -> CellResult:
 
 def _arm(spec: Experiment, cell: CellEvents, arm: ArmMeasured) -> CellArm:
     first = arm.warm_up
-    said: Said = message("experiments.unforetold.nothing_ran")
+    said: Said = message("experiments.unforetold.not_said")
     arenas: dict[Fit, Said] = dict.fromkeys(FITS, said)
     model = next((e for e in cell.events if isinstance(e, ModelPrepared)), None)
     figures = [FIGURES[name] for name in spec.figures]
@@ -258,8 +257,7 @@ def _value(figure: Figure, arm: ArmMeasured, said: Said) -> FigureValue:
     if figure.arms is not None and arm.result.arm not in figure.arms:
         return FigureValue(value=None, reason=message("experiments.reason.other_arm"))
     if arm.repeats and not counted(figure, arm.repeats[0]):
-        clock = "wall" if figure.about.kind == "count" else "steps"
-        return FigureValue(value=None, reason=message(f"experiments.reason.{clock}"))
+        return FigureValue(value=None, reason=message("experiments.reason.clock"))
     values = [v for one in arm.repeats if (v := figure.measure(one)) is not None]
     value: Number | None = None
     if values:
@@ -344,16 +342,19 @@ def _arm_problems(figures: Sequence[Figure], arm: ArmMeasured) -> list[Message]:
         if len(values) > 1:
             label = figure_name(experiment, figure.name).model_dump()
             several = listed(str(value) for value in sorted(values, key=str))
-            problems.append(message("experiments.problem.repeats", figure=label, values=several))
+            problems.append(_uneven(message("experiments.found.at", figure=label, at=several)))
     if arm.warm_up.config.workload.timed:
         return problems
     apart = first_step_apart(runs, theirs=arm.result.arm in OTHER_ENGINES)
     if apart is not None:
         problems.append(message("experiments.problem.step", step=apart))
-    problems += [message(f"experiments.problem.{name}") for name in _uneven(runs)]
-    if len({tuple(_outputs(one)) for one in runs}) > 1:
-        problems.append(message("experiments.problem.tokens"))
-    return problems
+    first, *others = runs
+    differ = (key for key, of in _EVEN.items() if any(of(one) != of(first) for one in others))
+    return [*problems, *(_uneven(message(key)) for key in differ)]
+
+
+def _uneven(figure: Message) -> Message:
+    return message("experiments.problem.uneven", figure=figure.model_dump())
 
 
 # Of a step: its clock, its number, and what the warm-up alone counts from the tensors.
@@ -384,17 +385,6 @@ def _counts(row: StepRow, theirs: bool) -> dict[str, object]:
     return row.model_dump(exclude=set(_NO_COUNT))
 
 
-def _uneven(runs: Sequence[Measured]) -> list[str]:
-    """What is counted beside the steps and is not the same in all repeats, by its problem."""
-    first, *others = runs
-    found = []
-    if any(one.moved != first.moved for one in others):
-        found.append("moved")
-    if any(_asked_prefix(one) != _asked_prefix(first) for one in others):
-        found.append("prefix")
-    return found
-
-
 def _asked_prefix(one: Measured) -> object:
     """What the prefix cache was asked for and found, by whoever counts it."""
     if one.prefix is not None:
@@ -404,6 +394,14 @@ def _asked_prefix(one: Measured) -> object:
         for name in ("prefix_queries", "prefix_hits")
     )
     return asked, found
+
+
+# What is counted beside the steps and must be the same in all repeats, by its name.
+_EVEN: dict[str, Callable[[Measured], object]] = {
+    "metric.moved_bytes": lambda one: one.moved,
+    "experiments.axis.prefix_cache": _asked_prefix,
+    "metric.new_tokens": _outputs,
+}
 
 
 def _problems(name: str, cells: Sequence[CellResult]) -> list[Message]:
@@ -432,14 +430,10 @@ def _missed(experiment: str, arm: CellArm) -> list[Message]:
     ]
 
 
-def _other_machines(name: str, cells: Sequence[CellEvents]) -> list[Message]:
-    """What of a run on a CPU holds on a GPU, and what one would change in this experiment."""
+def _other_machines(cells: Sequence[CellEvents]) -> list[Message]:
+    """What of a run on a CPU holds on a GPU."""
     models = (e for cell in cells for e in cell.events if isinstance(e, ModelPrepared))
     if all(model.device != "cpu" for model in models):
         return []
-    text = message(f"experiments.{name.replace('-', '_')}.gpu").model_dump()
-    scores = any(decided_by_scores(cell.config) is not None for cell in cells)
-    first = "cpu_scores" if scores else "cpu"
-    if any(FIGURES[each].about.kind == "measured" for each in find_experiment(name).figures):
-        first = "cpu_scores_errors" if scores else "cpu_errors"
-    return [message(f"experiments.note.{first}"), message("experiments.note.gpu", text=text)]
+    scores = any(decided_by_scores(cell.config) for cell in cells)
+    return [message("experiments.note.cpu_scores" if scores else "experiments.note.cpu")]

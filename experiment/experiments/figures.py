@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 from statistics import fmean, median
 
 from experiment.analysis.experiment_results import FigureInfo, Number
@@ -21,7 +22,6 @@ from experiment.events import RequestFinished
 from experiment.experiments.arenas import (
     ForetellArena,
     Measure,
-    arena,
     arena_bytes,
     arena_mean,
     hole,
@@ -42,6 +42,7 @@ ONE_BY_ONE = ("contiguous.sequential", "contiguous.growing")
 ENGINE_ARMS = ("slabs", "paged")
 # Those that hand out blocks and may take them back.
 PAGED_ARMS = (*ENGINE_ARMS, "transformers_paged", "vllm")
+_FIRST_TOKEN: Callable[[RequestFinished], float | None] = attrgetter("first_token_s")
 _ALLOCATED = ("live", "padding", "finished", "unwritten", "rounding")
 
 
@@ -151,9 +152,9 @@ def _saved(m: Measured) -> float | None:
     return 1 - sum(row.held_blocks for row in m.rows) / entries if entries else None
 
 
-def _error(name: str) -> Measure:
-    """An error of a quantised cache; None where the cache holds the model's own precision."""
-    return lambda m: getattr(m.quantized, name) if m.quantized else None
+def _part(part: str, name: str) -> Measure:
+    """A value of what was measured beside the steps; None where it was not."""
+    return lambda m: getattr(getattr(m, part), name, None)
 
 
 def _logit_error(m: Measured) -> float | None:
@@ -222,10 +223,6 @@ def _foretold_hits(s: SimResult) -> int | None:
     return s.prefix.hit_other_requests + s.prefix.hit_same_step if s.prefix else None
 
 
-def _lookup(name: str) -> Measure:
-    return lambda m: getattr(m.lookup, name) if m.lookup else None
-
-
 def _decode_step(m: Measured) -> float | None:
     """Seconds of a step in which every request computes one token, on average."""
     steps = [row.t_ns - row.started_ns for row in m.rows if row.tokens == row.running]
@@ -243,14 +240,6 @@ def _table_of_step(m: Measured) -> float | None:
     if not m.lookup or not step:
         return None
     return (m.lookup.scattered_s - m.lookup.contiguous_s) * m.model.layers / step
-
-
-def _latency(request: RequestFinished) -> float:
-    return request.latency_s
-
-
-def _first_token(request: RequestFinished) -> float | None:
-    return request.first_token_s
 
 
 FIGURES: dict[str, Figure] = {
@@ -303,11 +292,13 @@ FIGURES: dict[str, Figure] = {
                arms=ENGINE_ARMS),
         Figure("computed", _total(lambda r: r.tokens), lambda s: s.tokens.computed - s.tokens.pads),
         Figure("block_bytes", lambda m: m.pool.block_bytes, arms=ENGINE_ARMS),
-        Figure("attention_error", _error("attention"), arms=ENGINE_ARMS, absent="own_precision"),
+        Figure("attention_error", _part("quantized", "attention"),
+               arms=ENGINE_ARMS, absent="own_precision"),
         Figure("logit_error", _logit_error,
                arms=ENGINE_ARMS, absent="own_precision", metric="logit_error_share"),
         Figure("same_token", _same_token, arms=ENGINE_ARMS, absent="own_precision"),
-        Figure("error_positions", _error("positions"), arms=ENGINE_ARMS, absent="own_precision"),
+        Figure("error_positions", _part("quantized", "positions"),
+               arms=ENGINE_ARMS, absent="own_precision"),
         Figure("generate_s", lambda m: m.generate_s),
         Figure("tokens_per_s", _rate),
         Figure("step_s", lambda m: m.generate_s / len(m.rows) if m.rows else None),
@@ -316,7 +307,8 @@ FIGURES: dict[str, Figure] = {
         Figure("latency_s", _of_requests(lambda m: (r.latency_s for r in m.requests))),
         *(Figure(f"{name}_p{percent}_s", _percentile(seconds, percent), absent="few_requests")
           for name, seconds in (
-              ("latency", _latency), ("first_token", _first_token), ("per_token", _per_token)
+              ("latency", attrgetter("latency_s")), ("first_token", _FIRST_TOKEN),
+              ("per_token", _per_token),
           )
           for percent in PERCENTILES),
         Figure("loop_latency_s", loop_latency(at_a_time), absent="no_loop"),
@@ -335,18 +327,18 @@ FIGURES: dict[str, Figure] = {
         Figure("later_ttft_s", _later_ttft),
         Figure("prefix_hits", _prefix_hits, _foretold_hits,
                arms=PAGED_ARMS, absent="no_cache", metric="prefix_found"),
-        *(Figure(f"lookup_{name}_s", _lookup(f"{name}_s"),
+        *(Figure(f"lookup_{name}_s", _part("lookup", f"{name}_s"),
                  arms=("paged",)) for name in ("contiguous", "ordered", "scattered")),
         Figure("lookup_share", _table_share, arms=("paged",)),
         Figure("lookup_of_step", _table_of_step, arms=("paged",)),
-        *(Figure(f"{kind}_{name}", hole(kind, name), arena(name),
+        *(Figure(f"{kind}_{name}", hole(kind, name), attrgetter(name),
                  arms=("paged",), absent="no_hole", arena=kind)
           for kind in FITS for name in ("refused_steps", "steps", "running_peak")),
-        *(Figure(f"{kind}_running_mean", arena_mean(kind), arena("running_mean"),
+        *(Figure(f"{kind}_running_mean", arena_mean(kind), attrgetter("running_mean"),
                  arms=("paged",), absent="no_hole", arena=kind,
                  metric=f"{kind}_running_over_steps") for kind in FITS),
         Figure("first_fit_first_step", hole("first_fit", "first_step"),
-               arena("first_step"), arms=("paged",), absent="no_hole", arena="first_fit"),
+               attrgetter("first_step"), arms=("paged",), absent="no_hole", arena="first_fit"),
         *(Figure(f"first_fit_{name}", hole("first_fit", name, bytes_each=True),
                  arena_bytes(name), arms=("paged",), absent="no_hole", arena="first_fit")
           for name in ("free", "largest", "needed")),
@@ -354,7 +346,7 @@ FIGURES: dict[str, Figure] = {
                foretold_steps(True), arms=(*ENGINE_ARMS, "vllm")),
         Figure("patient_first_steps", of_class(False, steps_to_first),
                foretold_steps(False), arms=(*ENGINE_ARMS, "vllm")),
-        Figure("urgent_first_s", of_class(True, _first_token), on_steps=True),
-        Figure("patient_first_s", of_class(False, _first_token), on_steps=True),
+        Figure("urgent_first_s", of_class(True, _FIRST_TOKEN), on_steps=True),
+        Figure("patient_first_s", of_class(False, _FIRST_TOKEN), on_steps=True),
     )
 }  # fmt: skip

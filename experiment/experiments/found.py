@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
@@ -66,13 +66,10 @@ class Faster:
         return self.enough and self.meet is None
 
     @property
-    def meet(self) -> Literal["overlap", "rounds", "margin"] | None:
-        """What keeps them from being apart; None: nothing.
-
-        Repeats that overlap, rounds of which one says the opposite of another, or the margin.
-        """
+    def meet(self) -> Literal["overlap", "margin"] | None:
+        """What keeps them from being apart: repeats that disagree, or the margin; None: nothing."""
         if self.low <= 1 <= self.high:
-            return "rounds" if self.turns else "overlap"
+            return "overlap"
         return "margin" if is_within_margin(self.factor, 1, self.margin) else None
 
     @property
@@ -118,6 +115,10 @@ class Found:
     def with_arms(self, *arms: str) -> Iterator[CellResult]:
         """Cells in which all of these ended well."""
         return (cell for cell in self.cells if all(cell.arm(arm) for arm in arms))
+
+    def last(self, *arms: str) -> CellResult | None:
+        """The last cell in which all of these ended well."""
+        return next(reversed(list(self.with_arms(*arms))), None)
 
     def ratio(self, cell: CellResult, figure: str, arm: str, base: str) -> Faster | None:
         """A figure of ``arm`` over that of ``base``."""
@@ -190,16 +191,3 @@ def took_longer(found: Found, cell: CellResult, faster: Faster | None) -> bool:
         return faster.slower
     blocks, slabs = (found.value(cell, arm, "steps") for arm in ("paged", "slabs"))
     return blocks is not None and slabs is not None and blocks > slabs
-
-
-def param(label: Message | str) -> object:
-    """A name as a text takes it for a part of its own."""
-    return label.model_dump() if isinstance(label, Message) else label
-
-
-def listed(items: Iterable[object]) -> object:
-    """Names or numbers as one, for a text; what stands between them is the language's."""
-    said, *others = [*items] or [""]
-    for other in others:
-        said = message("experiments.and", one=said, other=other).model_dump()
-    return said

@@ -45,7 +45,7 @@ def _cells(config: Config) -> list[Cell]:
 
 
 def _findings(found: Found) -> list[Finding]:
-    cell = next(reversed(list(found.with_arms("paged"))), None)
+    cell = found.last("paged")
     if cell is None:
         return [untested("refused"), untested("buddy"), untested("paged")]
     return [_refused(found, cell), _buddy(found, cell), _paged(found, cell)]
@@ -108,5 +108,5 @@ HOLES = Experiment(
     charts=("first_fit_refused_steps", "running_mean"),
     findings=_findings,
     options=("every", "lengths"),
-    without={**contiguous("arena_instead"), "slabs": "arena_instead", **other_engines("no_holes")},
+    without={**contiguous("no_holes"), "slabs": "no_holes", **other_engines("no_holes")},
 )  # fmt: skip

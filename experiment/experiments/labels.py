@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from experiment.analysis.experiment_results import CellResult
-from experiment.analysis.finding_text import listed
+from experiment.analysis.finding_text import joined, param
 from experiment.experiments.figures import FIGURES
 from experiment.text.messages import Message, arm_message, message
 
 # Shapes of ``lengths`` that have a name in the catalogues.
 SHAPES = ("short", "mixed", "long")
+# Words that are the same in every language.
+_NAMED = ("int8", "fp8")
 _SHORT = ("slabs", "paged", "contiguous.batch", "contiguous.sequential", "contiguous.growing")
 
 
@@ -19,17 +21,11 @@ def axis_label(name: str) -> Message:
     return message(f"experiments.axis.{name}")
 
 
-def shape_label(shape: str) -> Message | str:
-    """Name of a shape: one's own is called what its user called it."""
-    return message(f"experiments.value.{shape}") if shape in SHAPES else shape
-
-
 def value_label(axis: str, value: int | float | str) -> Message | str:
     """A value that a cell is called by: a number, a word, or a name of its user's."""
-    if axis == "shape":
-        return shape_label(str(value))
     if isinstance(value, str):
-        return message(f"experiments.value.{value.replace('-', '_')}")
+        named = value not in _NAMED and (axis != "shape" or value in SHAPES)
+        return message(f"experiments.value.{value.replace('-', '_')}") if named else value
     return f"{value:,g}" if isinstance(value, float) else f"{value:,}"
 
 
@@ -45,10 +41,14 @@ def saturation_title(arm: str) -> Message:
     return message("experiments.found.saturation", arm=arm_label(arm).model_dump())
 
 
+def same_in(arm: str) -> Message:
+    """Title of what the finding before it found, in another arm."""
+    return message("experiments.found.other", arm=arm_label(arm).model_dump())
+
+
 def labelled(name: Message | str) -> Message:
     """A name before its value, where it is no word of the sentence."""
-    said = name.model_dump() if isinstance(name, Message) else name
-    return message("experiments.found.label", name=said)
+    return message("experiments.found.label", name=param(name))
 
 
 def side_label(axis: str, value: int | float | str) -> Message:
@@ -65,21 +65,23 @@ def arm_in_cell(arm: str, cell: CellResult) -> Message:
 
 def cell_place(cell: CellResult, axes: Iterable[str]) -> Message | None:
     """Where a comparison was made: each axis with its value."""
-    return listed(
-        message(
-            "experiments.found.where",
-            axis=axis_label(axis).model_dump(),
-            value=said.model_dump() if isinstance(said, Message) else said,
-        )
-        for axis in axes
-        if (said := value_label(axis, cell.values[axis]))
+    return joined(
+        "experiments.and",
+        (
+            message(
+                "experiments.found.where",
+                axis=axis_label(axis).model_dump(),
+                value=param(value_label(axis, cell.values[axis])),
+            )
+            for axis in axes
+        ),
     )
 
 
 def arm_figure(arm: str, figure: str) -> Message:
     """A figure of one arm."""
-    of = {"arm": arm_label(arm).model_dump(), "figure": figure_label(figure).model_dump()}
-    return message("experiments.found.arm_figure", **of)
+    of = {"one": figure_label(figure).model_dump(), "other": arm_label(arm).model_dump()}
+    return message("experiments.pair", **of)
 
 
 def rate_label(rate: float) -> Message:

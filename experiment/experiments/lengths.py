@@ -15,6 +15,7 @@ from itertools import cycle
 from typing import Any
 
 from experiment.analysis.experiment_results import CellResult, Finding
+from experiment.analysis.finding_text import param
 from experiment.config.schema import Config
 from experiment.experiments.base import Experiment
 from experiment.experiments.cells import Cell
@@ -31,8 +32,7 @@ from experiment.experiments.findings import (
     why,
 )
 from experiment.experiments.found import Found, took_longer
-from experiment.experiments.labels import SHAPES
-from experiment.text.messages import Message
+from experiment.experiments.labels import SHAPES, value_label
 from experiment.workload.requests import check_size
 
 _NAME = "lengths"
@@ -82,28 +82,18 @@ def _shapes(found: Found) -> Finding:
     """Every shape in one line, so that none of them speaks for all."""
     seen = ratios(found, found.cells, "running_mean", *_ARMS)
     row = factors(seen, "running_mean", *_ARMS, "shape", least=1)
-    return fact("shapes", row, notes=[_uneven(found)])
-
-
-def _uneven(found: Found) -> Message | None:
-    """Where whole requests do not fill the total alike: from how many tokens to how many."""
-    options: dict[str, Any] = found.config.experiment.options
-    total = options["total"]
-    sums = [sum(map(sum, fill(options[str(cell.values["shape"])], total))) for cell in found.cells]
-    if min(sums) == max(sums):
-        return None
-    return note(_NAME, "shapes_uneven", least=min(sums), most=max(sums), total=total)
+    return fact("shapes", row)
 
 
 def _gain(found: Found, cell: CellResult) -> Finding:
     """What blocks change for one shape: requests at once, and what time makes of it; waste."""
     shape = str(cell.values["shape"])
-    own = None if shape in SHAPES else note(_NAME, "own", shape=shape)
+    title = note(_NAME, "gain", shape=param(value_label("shape", shape)))
     row, waste = (between(found, cell, name, *_ARMS) for name in ("running_mean", "waste"))
     preemptions = tally(found, cell, "paged", "preemptions")
-    name = "own" if own else shape
+    name = shape if shape in SHAPES else "own"
     if row is None or waste is None or preemptions is None or row.estimate is None:
-        return untested(name, title=own)
+        return untested(name, title=title)
     faster, more = found.ratio(cell, "tokens_per_s", *_ARMS), row.estimate > _MORE
     return judged(
         name, row, more and not took_longer(found, cell, faster),
@@ -112,7 +102,7 @@ def _gain(found: Found, cell: CellResult) -> Finding:
         steps_instead(found, cell, faster),
         preemptions,
         against=why("later" if more else "small"),
-        title=own,
+        title=title,
     )  # fmt: skip
 
 

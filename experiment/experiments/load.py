@@ -94,9 +94,8 @@ def in_time(m: Measured) -> float | None:
 
 def kept_up(m: Measured) -> float | None:
     """Requests that ended in the second half of the arrivals, over those that came in it."""
-    arrivals = _arrivals(m)
-    last = max(arrivals.values(), default=0.0)
-    if not m.config.workload.timed or not last:
+    arrivals, last = _arrivals(m), _last_arrival(m)
+    if last is None:
         return None
     came = sum(last / 2 < moment for moment in arrivals.values())
     ends = (arrivals[r.request] + r.latency_s for r in m.requests)
@@ -105,9 +104,8 @@ def kept_up(m: Measured) -> float | None:
 
 def later_tokens(m: Measured) -> float | None:
     """Seconds per token of the requests that came in the second half, over those of the first."""
-    arrivals = _arrivals(m)
-    last = max(arrivals.values(), default=0.0)
-    if not m.config.workload.timed or not last:
+    arrivals, last = _arrivals(m), _last_arrival(m)
+    if last is None:
         return None
     late = [r for r in m.requests if arrivals[r.request] > last / 2]
     early = [r for r in m.requests if arrivals[r.request] <= last / 2]
@@ -147,7 +145,7 @@ def _arrivals(m: Measured) -> dict[int, float]:
 def terms(config: Config) -> list[Message]:
     """What a step stands for, how often it was counted, and until when an answer is in time."""
     options = config.experiment.options
-    limit = options.get("time_limit_s")
-    key = "terms_unlimited" if limit is None else "terms_limit"
-    late = message(f"experiments.serving.{key}", limit=limit).model_dump()
-    return [message("experiments.serving.terms", step=options.get("step_s"), late=late)]
+    told = [message("experiments.serving.terms", step=options.get("step_s"))]
+    if (limit := options.get("time_limit_s")) is not None:
+        told.append(message("experiments.serving.terms_limit", limit=limit))
+    return told

@@ -70,29 +70,18 @@ def _of_step(found: Found) -> Finding:
     clearly = [each for each in over if min(each.values) > 0 and not each.busy]
     at = max(clearly or over or seen, key=lambda each: median(each.values))
     row = at.row("lookup_of_step")
-    beside = [each.row("lookup_of_step", _within(each)) for each in seen if each is not at]
+    beside = [each.row("lookup_of_step") for each in seen if each is not at]
     how = [note(_NAME, "of_step_how")]
-    repeats = min(len(each.values) for each in seen)
+    repeats, reason = min(len(each.values) for each in seen), None
     if repeats < FEWEST:
         reason = why("few", n=repeats, least=FEWEST)
+    elif not clearly and any(each.busy for each in seen):
+        reason = why("busy")
+    elif over and not clearly:
+        reason = why("both_sides", limit=UNDER)
+    if reason is not None:
         return undecided("of_step", row, *beside, reason=reason, notes=how)
-    if not clearly and any(each.busy for each in seen):
-        return undecided("of_step", row, *beside, reason=why("busy"), notes=how)
-    if over and not clearly:
-        unclear = why("both_sides", limit=UNDER)
-        return undecided("of_step", row, *beside, reason=unclear, notes=how)
-    row = row.model_copy(update={"reason": _within(at)})
     return judged("of_step", row, not over, *beside, notes=how)
-
-
-def _within(seen: _Seen) -> Message:
-    """On which side of the limit its repeats lie."""
-    least, most = min(seen.values), max(seen.values)
-    if seen.busy:
-        return why("busy")
-    if most < UNDER:
-        return why("zero" if least <= 0 else "below", limit=UNDER)
-    return why("reached_all" if least >= UNDER else "reached", limit=UNDER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +92,24 @@ class _Seen:
     values: list[Number]
     busy: bool
 
-    def row(self, figure: str, reason: Message | None = None) -> Compared:
+    def row(self, figure: str) -> Compared:
         """Its median, with the smallest and the largest repeat."""
         value = FigureValue(value=median(self.values), values=self.values)
         label = side_label("context", self.cell.values["context"])
         return Compared(
             figure=figure_label(figure), at=axis_label("context"),
             sides=[side(label, figure, value)], kind="value", estimate=value.value,
-            low=value.low, high=value.high, n=len(self.values), reason=reason,
+            low=value.low, high=value.high, n=len(self.values), reason=self.doubt,
         )  # fmt: skip
+
+    @property
+    def doubt(self) -> Message | None:
+        """Why it cannot be told from nothing; None: it can."""
+        if len(self.values) < FEWEST:
+            return why("few", n=len(self.values), least=FEWEST)
+        if self.busy:
+            return why("busy")
+        return why("overlap") if min(self.values) <= 0 <= max(self.values) else None
 
 
 def _repeats(found: Found, name: str) -> list[_Seen]:
@@ -125,22 +123,13 @@ def _repeats(found: Found, name: str) -> list[_Seen]:
 
 def _of_attention(found: Found) -> Finding:
     """How much longer attention alone takes, at each context as far as repeats allow."""
-    rows = [each.row("lookup_share", _doubt(each)) for each in _repeats(found, "lookup_share")]
+    rows = [each.row("lookup_share") for each in _repeats(found, "lookup_share")]
     return fact("of_attention", *rows) if rows else untested("of_attention")
-
-
-def _doubt(seen: _Seen) -> Message | None:
-    """Why it cannot be told from nothing; None: it can."""
-    if len(seen.values) < FEWEST:
-        return why("few", n=len(seen.values), least=FEWEST)
-    if seen.busy:
-        return why("busy")
-    return why("nothing") if min(seen.values) <= 0 <= max(seen.values) else None
 
 
 def _scattered(found: Found) -> Finding:
     """Whether it matters where blocks lie."""
-    cell = next(reversed(list(found.with_arms("paged"))), None)
+    cell = found.last("paged")
     if cell is None:
         return untested("scattered")
     one, base = ((cell, "paged", f"lookup_{name}_s") for name in ("scattered", "ordered"))
@@ -162,6 +151,5 @@ LOOKUP = Experiment(
     charts=("lookup_of_step", "lookup_share", "lookup_contiguous_s", "lookup_scattered_s"),
     findings=_findings,
     options=("requests", "new"),
-    without={**contiguous("no_table"), "slabs": "contiguous_side", **other_engines("own_kernels")},
-    within=True,
+    without={**contiguous("one_kernel"), "slabs": "one_kernel", **other_engines("one_kernel")},
 )  # fmt: skip

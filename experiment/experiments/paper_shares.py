@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from experiment.analysis.experiment_results import CellResult, Compared, Finding
-from experiment.experiments.alike import no_more_run
 from experiment.experiments.findings import (
     fact,
     factors,
@@ -54,7 +53,6 @@ def beside_slabs(found: Found, axis: str) -> list[Finding]:
     """What slabs save where their requests share as blocks do; nothing where none ran.
 
     Of a slab all of it is shared or, from the first write on, nothing, and it is copied whole.
-    Where blocks let no more run all the same, sharing bought nothing.
     """
     cells = [cell for cell, _ in saved_shares(found) if found.figure(cell, "slabs", "saved")]
     if not cells:
@@ -70,6 +68,5 @@ def beside_slabs(found: Found, axis: str) -> list[Finding]:
         if (one := cell.arm("slabs")) and (other := cell.arm("paged"))
     )
     over = factors(rates, "tokens_per_s", "paged", "slabs", axis, least=1)
-    notes = [no_more_run(found, cells, axis)]
-    beside = (paged, *copied, over, same)
-    return [judged("slabs", slabs, less, *beside, against=why("opposite"), notes=notes)]
+    beside, title = (paged, *copied, over, same), message("experiments.found.shares")
+    return [judged("slabs", slabs, less, *beside, against=why("opposite"), title=title)]

@@ -17,6 +17,7 @@ from experiment.experiments.base import DRAW, Experiment, contiguous, draw_terms
 from experiment.experiments.cells import Cell
 from experiment.experiments.findings import fact, judged, note, series, untested, why
 from experiment.experiments.found import Found
+from experiment.experiments.labels import same_in
 from experiment.experiments.paper_shares import (
     beside_slabs,
     beside_the_paper,
@@ -78,7 +79,7 @@ def _forked(found: Found) -> list[Finding]:
         for figure in ("saved", "copied_slots")
         for arm in (_FORKS, "paged")
     ]
-    return [fact(_FORKS, *rows, notes=[note(_NAME, "forked_why")])]
+    return [fact(_FORKS, *rows, notes=[note(_NAME, "forked_why")], title=same_in(_FORKS))]
 
 
 def closed_sums(config: Config, sizes: Mapping[int, int]) -> dict[int, float]:
@@ -105,7 +106,6 @@ PARALLEL_SAMPLING = Experiment(
     charts=("saved", "copied_slots"),
     findings=_findings,
     options=DRAW,
-    within=True,
     terms=draw_terms,
-    without={**contiguous("whole_copies"), "vllm": "samples_apart"},
+    without={**contiguous("no_blocks"), "vllm": "samples_apart"},
 )  # fmt: skip

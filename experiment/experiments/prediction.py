@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from experiment.analysis.experiment_results import CellResult
 from experiment.config.arms import ARMS
@@ -40,33 +40,27 @@ REFUSED = "experiments.unforetold.refused"
 OTHER_ENGINES = tuple(name for name, arm in ARMS.items() if arm.simulated is None)
 
 
-def decided_by_scores(config: Config) -> Literal["stops", "beams"] | None:
-    """What the model's scores decide, so that counts do not follow from lengths alone."""
+def decided_by_scores(config: Config) -> bool:
+    """Whether the model's scores decide counts, which then do not follow from lengths alone."""
     asked, sampling = config.workload, config.sampling
     return scores_decide(
         ignore_eos=asked.ignore_eos, stops=sampling.stop_token_ids, beams=sampling.beam_width
     )
 
 
-def scores_decide(
-    *, ignore_eos: bool, stops: Collection[int], beams: int
-) -> Literal["stops", "beams"] | None:
+def scores_decide(*, ignore_eos: bool, stops: Collection[int], beams: int) -> bool:
     """The same of single settings: where requests end, or which beams go on."""
-    if not ignore_eos or stops:
-        return "stops"
-    return "beams" if beams > 1 else None
+    return not ignore_eos or bool(stops) or beams > 1
 
 
 def predict(
     arm: str, config: Config, model: ModelPrepared, workload: WorkloadReady
 ) -> SimResult | Message:
     """The simulation of an arm's requests, or why there is none."""
-    if arm not in ARMS:
-        return message("experiments.unforetold.unknown_arm")
-    if arm in OTHER_ENGINES:
+    if arm not in ARMS or arm in OTHER_ENGINES:
         return message("experiments.unforetold.other_engine")
-    if (scores := decided_by_scores(config)) is not None:
-        return message(f"experiments.unforetold.{scores}")
+    if decided_by_scores(config):
+        return message("experiments.unforetold.scores")
     if config.workload.timed:
         return message("experiments.unforetold.wall")
     kind = ARMS[arm].simulated
@@ -85,7 +79,7 @@ def simulator(cells: Sequence[CellEvents]) -> Simulate:
         model = next((e for e in mine.events if isinstance(e, ModelPrepared)), None)
         workload = next((e for e in mine.events if isinstance(e, WorkloadReady)), None)
         if model is None or workload is None:
-            return message("experiments.unforetold.nothing_ran")
+            return message("experiments.unforetold.not_said")
         try:
             config = cell_config(mine.config, Cell({}, overrides))
             requests = random_requests(config, model.vocab_size, lambda _: "")

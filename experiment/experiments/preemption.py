@@ -12,6 +12,7 @@ these vLLM has both ways of admission.
 from __future__ import annotations
 
 from experiment.analysis.experiment_results import CellResult, Compared, Finding
+from experiment.analysis.finding_text import param
 from experiment.config.schema import Config
 from experiment.experiments.base import Experiment, cell_of, contiguous, without_blocks_of
 from experiment.experiments.cells import Cell
@@ -27,7 +28,7 @@ from experiment.experiments.findings import (
     why,
 )
 from experiment.experiments.found import Found
-from experiment.experiments.labels import arm_label, figure_label, labelled
+from experiment.experiments.labels import arm_label, figure_label, labelled, value_label
 from experiment.text.messages import message
 
 _NAME = "preemption"
@@ -100,8 +101,9 @@ def _cost(found: Found, name: str, arm: str, way: str | None = None) -> Finding:
             time = versus(found, (cell, arm, "generate_s"), (ample, arm, "generate_s"))
             rows += [tally(found, cell, arm, *names), steps, time]
     same = _same(found, arm) if way is None else None
-    title = None if way else note(_NAME, "other", arm=arm_label(arm).model_dump())
-    return fact(name, rows[0], *rows[1:], same, title=title) if rows else untested(name)
+    of = value_label("preemption", way) if way else arm_label(arm)
+    title = note(_NAME, "cost", of=param(of))
+    return fact(name, rows[0] if rows else None, *rows[1:], same, title=title)
 
 
 def _pairs(found: Found, arm: str) -> list[tuple[CellResult, CellResult]]:
@@ -122,8 +124,5 @@ PREEMPTION = Experiment(
     ),
     charts=("generate_s", "preemptions"),
     findings=_findings,
-    without={
-        **contiguous("no_preemption"),
-        "slabs": "never_short",
-    },
+    without={**contiguous("no_preemption"), "slabs": "no_preemption"},
 )  # fmt: skip

@@ -18,7 +18,6 @@ from experiment.experiments.cells import Cell
 from experiment.experiments.findings import (
     fact,
     judged,
-    note,
     same_outputs,
     tally,
     timed,
@@ -28,7 +27,7 @@ from experiment.experiments.findings import (
     why,
 )
 from experiment.experiments.found import Found
-from experiment.experiments.labels import arm_label
+from experiment.experiments.labels import same_in
 from experiment.text.messages import Message
 from experiment.workload.requests import check_size
 
@@ -131,7 +130,7 @@ def _beside(found: Found, pair: Pair, arm: str, figure: str) -> Compared | None:
 def _alone(found: Found) -> Message | None:
     """Where one question was asked, none of them is a later one."""
     asked: Any = found.config.experiment.options["questions"]
-    return why("needs_more", option="experiment.options.questions", n=2) if asked < 2 else None
+    return why("needs", option="experiment.options.questions", values=2) if asked < 2 else None
 
 
 def _tokens(found: Found, pairs: Pairs) -> Finding:
@@ -141,7 +140,7 @@ def _tokens(found: Found, pairs: Pairs) -> Finding:
     hits = tally(found, on, "paged", "prefix_hits")
     if hits is None or row is None:
         return untested("tokens")
-    return judged("tokens", row, (row.estimate or 0) > 1, hits, against=why("equal"))
+    return judged("tokens", row, (row.estimate or 0) > 1, hits, against=why("small"))
 
 
 def _whole(found: Found, pairs: Pairs) -> Finding:
@@ -172,8 +171,7 @@ def _other(found: Found, arm: str) -> Finding | None:
     if row is None or hits is None:
         return None
     sooner = _beside(found, pairs[-1], arm, "later_ttft_s")
-    title = note(_NAME, "other", arm=arm_label(arm).model_dump())
-    return fact(arm, row, hits, sooner, _outputs(pairs, arm), title=title)
+    return fact(arm, row, hits, sooner, _outputs(pairs, arm), title=same_in(arm))
 
 
 def _first(found: Found, pairs: Pairs) -> Finding:
@@ -208,5 +206,5 @@ PREFIX = Experiment(
     findings=_findings,
     values="paired",
     options=("models", "max_lengths", "questions"),
-    without={**contiguous("no_prefix"), "slabs": "no_full_blocks"},
+    without={**contiguous("no_prefix"), "slabs": "no_prefix"},
 )  # fmt: skip

@@ -11,7 +11,6 @@ from typing import Any
 
 from experiment.analysis.experiment_results import CellResult, Compared, Finding
 from experiment.config.schema import Config
-from experiment.experiments.alike import no_more_run
 from experiment.experiments.base import Experiment, contiguous, in_turn
 from experiment.experiments.cells import Cell
 from experiment.experiments.classes import PATIENT, URGENT
@@ -27,6 +26,7 @@ from experiment.experiments.findings import (
     why,
 )
 from experiment.experiments.found import Found
+from experiment.experiments.labels import same_in
 from experiment.text.errors import shown, user_error
 from experiment.text.messages import Message
 
@@ -92,20 +92,16 @@ def _by_policy(found: Found, arm: str) -> list[CellResult]:
 def _other(found: Found, arm: str) -> list[Finding]:
     """What the same priorities do in another arm, where it ran; why it did not is said of the arm.
 
-    In slabs they do without paging what they do in blocks; where as many run in as many steps, it
-    is said, and what blocks do to the time.
+    In slabs they do without paging what they do in blocks, whose time stands beside it.
     """
     patient = _steps(found, arm, "patient")
     if patient is None or _steps(found, arm, "urgent") is None:
         return []
-    beside, notes = [patient], []
+    over = None
     if arm == "slabs":
-        cells = _by_policy(found, arm)
-        seen = ratios(found, cells, "urgent_first_s", "paged", arm)
+        seen = ratios(found, _by_policy(found, arm), "urgent_first_s", "paged", arm)
         over = factors(seen, "urgent_first_s", "paged", arm, "policy", least=1)
-        beside += [over] if over else []
-        notes = [no_more_run(found, cells, "policy")]
-    return [_in_steps(found, arm, arm, "urgent", *beside, notes=notes)]
+    return [_in_steps(found, arm, arm, "urgent", patient, over, title=same_in(arm))]
 
 
 def _steps(found: Found, arm: str, which: str) -> Compared | None:
@@ -115,13 +111,13 @@ def _steps(found: Found, arm: str, which: str) -> Compared | None:
 
 
 def _in_steps(
-    found: Found, name: str, arm: str, which: str, *beside: Compared, **more: Any
+    found: Found, name: str, arm: str, which: str, *beside: Compared | None, **more: Any
 ) -> Finding:
     """Urgent requests gain by priority, the others pay."""
     row = _steps(found, arm, which)
     before, after = (each.value or 0 for each in row.sides) if row else (0, 0)
     gains = before > after if which == "urgent" else after > before
-    against = why("equal" if before == after else "opposite")
+    against = why("small" if before == after else "opposite")
     return judged(name, row, gains, *beside, against=against, **more)
 
 

@@ -15,6 +15,7 @@ from experiment.experiments.findings import (
     why,
 )
 from experiment.experiments.found import Found
+from experiment.experiments.labels import same_in
 from experiment.text.messages import Message
 
 _OWN = "auto"
@@ -72,7 +73,7 @@ def _tokens(own: CellResult, other: CellResult) -> Finding:
     """How many requests generate the same text; one other token, and all behind it may differ."""
     one, two = own.arm("paged"), other.arm("paged")
     same = same_outputs([(two.outputs, one.outputs)]) if one and two else None
-    return judged("tokens", same, same is not None and same.reason is None, against=why("follows"))
+    return judged("tokens", same, same is not None and same.reason is None)
 
 
 def _speed(found: Found, own: CellResult, other: CellResult) -> Finding:
@@ -87,7 +88,9 @@ def _slabs(found: Found, own: CellResult, other: CellResult) -> list[Finding]:
     slabs, paged = (
         _rows(found, own, other, "running_mean", arm=arm)[0] for arm in ("slabs", "paged")
     )
-    return [] if slabs is None or paged is None else [fact("slabs", slabs, paged)]
+    if slabs is None or paged is None:
+        return []
+    return [fact("slabs", slabs, paged, title=same_in("slabs"))]
 
 
 QUANTISED = Experiment(
@@ -100,8 +103,5 @@ QUANTISED = Experiment(
     charts=("running_mean", "tokens_per_s"),
     findings=_findings,
     values="names",
-    without={
-        **contiguous("own_precision"),
-        **other_engines("own_precision"),
-    },
+    without={**contiguous("own_precision"), **other_engines("own_precision")},
 )  # fmt: skip

@@ -29,6 +29,7 @@ from experiment.config.schema import Config
 from experiment.experiments.base import DRAW, Experiment, cell_of, draw_terms, drawn_lengths
 from experiment.experiments.busy import cell_others
 from experiment.experiments.cells import Cell, CellEvents
+from experiment.experiments.figures import ONE_BY_ONE
 from experiment.experiments.found import Found
 from experiment.experiments.load import (
     LoadOutcome,
@@ -51,7 +52,6 @@ from kvsim.traces import ReadOptions, TraceFile
 from kvsim.traces.types import TraceRequest
 
 _NAME = "serving"
-_ONE_BY_ONE = ("contiguous.sequential", "contiguous.growing")
 _ARMS = (
     "contiguous.sequential", "contiguous.batch", "contiguous.growing", "slabs", "paged",
     "transformers_paged", "vllm",
@@ -72,7 +72,7 @@ def _cells(config: Config) -> list[Cell]:
     _check_limit(options.get("time_limit_s"))
     load = _load(config)
     # One after another counts the same at every rate, so its steps are counted at the first one.
-    counted = dict.fromkeys(_ONE_BY_ONE, message("skip.counted_once"))
+    counted = dict.fromkeys(ONE_BY_ONE, message("skip.counted_once"))
     cells: list[Cell] = []
     for rate in config.experiment.values:
         seconds = [arrival / float(rate) for arrival in load.arrivals]
@@ -252,7 +252,7 @@ def _notices(config: Config) -> list[Message]:
     cut = sum(max(one.prompt_tokens, one.output_tokens) > longest for one in requests)
     notices = []
     if more:
-        notices.append(message("experiments.serving.trace_first", n=len(requests)))
+        notices.append(_first(len(requests)))
     if cut:
         told = {"n": cut, "of": len(requests), "longest": longest}
         notices.append(message("experiments.serving.trace_cut", **told))
@@ -266,9 +266,12 @@ def _terms(config: Config) -> list[Message]:
 
 
 def _prompts_left(config: Config) -> list[Message]:
-    taken, given = len(_prompts(config)), len(choose_prompts(config))
-    told = {"n": taken, "of": given}
-    return [message("experiments.serving.prompts_first", **told)] if taken < given else []
+    taken = len(_prompts(config))
+    return [_first(taken)] if taken < len(choose_prompts(config)) else []
+
+
+def _first(count: int) -> Message:
+    return message("experiments.serving.first_requests", n=count)
 
 
 def _findings(found: Found) -> list[Finding]:
@@ -293,7 +296,7 @@ SERVING = Experiment(
     findings=_findings,
     values="numbers",
     options=("step_s", "trace", "requests", "time_limit_s", *DRAW),
-    without={"contiguous.growing": "like_sequential"},
+    without={"contiguous.growing": "one_at_a_time"},
     notices=_notices,
     terms=_terms,
     spared=_spared,

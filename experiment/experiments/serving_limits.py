@@ -16,7 +16,7 @@ from experiment.analysis.experiment_results import (
 )
 from experiment.analysis.finding_text import listed
 from experiment.experiments.findings import fact, note, side, undecided, untested, why
-from experiment.experiments.found import FEWEST, Found
+from experiment.experiments.found import Found
 from experiment.experiments.labels import (
     arm_label,
     figure_label,
@@ -25,7 +25,7 @@ from experiment.experiments.labels import (
     saturation_title,
 )
 from experiment.experiments.load import KEEPS_UP, LATER, LoadOutcome, all_saturated, alone_at
-from experiment.text.messages import Message
+from experiment.text.messages import Message, message
 
 _NAME = "serving"
 
@@ -88,12 +88,6 @@ class _Rate:
                 "repeats": len(self._outcomes)}  # fmt: skip
 
     @property
-    def few(self) -> Message | None:
-        """That it is seen in too few repeats to be more than chance, where it is."""
-        seen = len(self._outcomes)
-        return note(_NAME, "few", n=seen, least=FEWEST) if seen < FEWEST else None
-
-    @property
     def _outcomes(self) -> list[LoadOutcome]:
         pairs = list(zip(self.kept_up.values, self.later.values, strict=False))
         rests = self.rest.values if self.rest is not None else []
@@ -134,20 +128,14 @@ def _first(seen: dict[str, list[_Rate]]) -> Finding:
         row = row.model_copy(update={"kind": "from", "estimate": lowest})
     else:
         row = row.model_copy(update={"reason": why("sustained")})
-    disturbed = [arm for arm, rates in seen.items() if _disturbed(rates, at[arm] or rates[-1])]
+    busy = (_disturbed(rates, at[arm] or rates[-1]) for arm, rates in seen.items())
     unclear = [arm for arm, rates in seen.items() if at[arm] is None and rates[-1].open]
     notes = [
-        next((rate.few for rate in known if rate.few), None),
-        _about("first_open", unclear),
-        _about("first_busy", disturbed),
+        note(_NAME, "first_open", arms=listed(map(arm_label, unclear))) if unclear else None,
+        next((text for text in busy if text), None),
         note(_NAME, "first_rule", keeps_up=KEEPS_UP, later=LATER),
     ]
     return fact("first", row, notes=notes)
-
-
-def _about(key: str, arms: list[str]) -> Message | None:
-    names = listed(map(arm_label, arms))
-    return note(_NAME, key, arms=names.model_dump()) if names else None
 
 
 def _limit(arm: str, rates: list[_Rate]) -> Finding:
@@ -161,12 +149,12 @@ def _limit(arm: str, rates: list[_Rate]) -> Finding:
     )  # fmt: skip
     lower = [each.rate for each in rates if not each.open and not each.saturated]
     below = note(_NAME, "below", rate=max(lower)) if lower and key != "sustained" else None
-    notes = [at.few, _disturbed(rates, at), below]
+    notes = [_disturbed(rates, at), below]
     name = f"limit_{arm.replace('.', '_')}"
     return fact(name, row, notes=notes, title=saturation_title(arm))
 
 
 def _disturbed(rates: list[_Rate], at: _Rate) -> Message | None:
-    """At which rates, of those that tell the limit, others kept cores busy."""
-    told = listed(f"{each.rate:g}" for each in rates if each.busy and each.rate <= at.rate)
-    return note(_NAME, "limit_busy", rates=told.model_dump()) if told else None
+    """That others kept cores busy at a rate that tells the limit."""
+    busy = any(each.busy and each.rate <= at.rate for each in rates)
+    return message("experiments.busy") if busy else None

@@ -52,14 +52,6 @@ def _sooner(
 
 
 def _queue(found: Found, cells: list[CellResult], cell: CellResult) -> Message | None:
-    """Where slabs are saturated, how far they are behind is a matter of how many requests came.
-
-    Where blocks bear the rate their latency stays, while that of slabs grows with every request;
-    where they are saturated as well both grow alike, and nobody knows where it is open.
-    """
-    rate = float(cell.values["rate"])
-    slabs, paged = (sustains(found, cells, arm, rate) for arm in ("slabs", "paged"))
-    if slabs is not False:
-        return None
-    key = {None: "queue_grows", True: "queue_larger", False: "queue_both"}[paged]
-    return note(_NAME, key, requests=cell.requests)
+    """Where slabs are saturated, how far they are behind is a matter of how many requests came."""
+    kept_up = sustains(found, cells, "slabs", float(cell.values["rate"]))
+    return note(_NAME, "queue", requests=cell.requests) if kept_up is False else None

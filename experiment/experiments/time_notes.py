@@ -41,30 +41,23 @@ def _tells(name: str, value: FigureValue) -> bool:
     return FIGURES[name].about.kind == "time" and min(value.values) > 0
 
 
-def margin_notes(
-    cells: Sequence[CellResult], asked: ExperimentConfig, *, apart_cells: bool = False
-) -> list[Message]:
-    """One note where all arms took turns, or none did; two where some did and others did not.
+def margin_notes(cells: Sequence[CellResult], asked: ExperimentConfig) -> list[Message]:
+    """A note on those that took turns, and one on those that did not.
 
     None where there are no two times to be held against each other, or where no margin is asked.
-    ``apart_cells``: each cell is run and looked at by itself.
     """
     groups = [arm.turns for cell in cells for arm in cell.arms if arm.status == "finished"]
     enough = asked.repeats >= ROUNDS_ENOUGH
-    apart, within = (
-        asked.process_margin,
-        asked.interleaved_margin if enough else asked.process_margin,
-    )
+    apart = asked.process_margin
+    within, option = (asked.interleaved_margin, "turns_margin") if enough else (apart, "margin")
     together = {group for group in groups if group is not None and groups.count(group) > 1}
     notes = []
     if together and within:
-        name, told = "turns" if enough else "turns_few", {"percent": percent_of(within)}
-        notes.append(message(f"experiments.note.{name}", **told, least=ROUNDS_ENOUGH))
-    if len(groups) > 1 and apart and set(groups) != together:
-        name = "groups" if together else "margin"
-        notes.append(message(f"experiments.note.{name}", percent=percent_of(apart)))
-    elif len(together) > 1 and apart and not apart_cells:
-        notes.append(message("experiments.note.groups", percent=percent_of(apart)))
+        told = {"percent": percent_of(within), "option": f"experiment.{option}"}
+        notes.append(message("experiments.note.turns", **told))
+    alone = len(groups) > 1 and set(groups) != together
+    if apart and (alone or len(together) > 1):
+        notes.append(message("experiments.note.margin", percent=percent_of(apart)))
     return notes
 
 
@@ -75,24 +68,15 @@ def _times(cells: Sequence[CellResult]) -> bool:
     )
 
 
-def time_notes(
-    cells: Sequence[CellResult],
-    config: Config,
-    *,
-    within: bool = False,
-    apart_cells: bool = False,
-) -> list[Message]:
-    """What to know before believing a time.
-
-    ``within``: no two processes are compared by it; ``apart_cells``: no two cells are.
-    """
+def time_notes(cells: Sequence[CellResult], config: Config) -> list[Message]:
+    """What to know before believing a time."""
     noise = noise_note(cells)
     notes = [noise] if noise else []
     if config.experiment.repeats < FEWEST:
         told = {"n": config.experiment.repeats, "least": FEWEST}
         notes.append(message("experiments.note.few_repeats", **told))
-    elif _times(cells) and not within:
-        notes += margin_notes(cells, config.experiment, apart_cells=apart_cells)
+    elif _times(cells):
+        notes += margin_notes(cells, config.experiment)
     if config.experiment.size == "quick":
         notes.append(message("experiments.note.quick", repeats=config.experiment.repeats))
     return notes

@@ -115,7 +115,7 @@ def plain_arm(found: Found) -> Plain | None:
 
 def whole_gain(found: Found) -> Whole | None:
     """The gain as a whole; of its steps the last one alone is paging's."""
-    cell, plain = next(reversed(list(found.with_arms("paged"))), None), plain_arm(found)
+    cell, plain = found.last("paged"), plain_arm(found)
     if cell is None or plain is None:
         return None
     paged, base = (cell, "paged", _RATE), (plain.cell, plain.arm, _RATE)

@@ -101,7 +101,8 @@ def beside(finding: Finding) -> dict[str, Compared]:
 def name_of(row: Compared) -> str:
     """Of counts of an arm the arm; of a ratio the figure."""
     names = codes(row.figure) if row.figure else codes(row.at)[1:2]
-    return names[-1] if row.kind == "ratio" else " ".join(names)
+    figure = next((name for name in names if name in FIGURES), names[-1])
+    return figure if row.kind == "ratio" else " ".join(names)
 
 
 def sides(row: Compared) -> dict[str, Number | None]:

@@ -48,7 +48,7 @@ def test_what_slabs_share_is_told_where_they_ran(
 
     seen = findings(name, one(0, 2, 0.01), one(1, 4, least))["slabs"]
     assert (seen.verdict, sides(seen)) == (verdict, {"2": 0.01, "4": least})
-    copied = [sides(beside(seen)[f"arm_figure {arm} copied_slots"]) for arm in ("slabs", "paged")]
+    copied = [sides(beside(seen)[f"pair copied_slots {arm}"]) for arm in ("slabs", "paged")]
     assert copied == [{"2": 192, "4": 192}, {"2": 20, "4": 20}]
     paged = cell(0, {axis: 2}, paged={"saved": 0.3})
     assert "slabs" not in findings(name, paged)

@@ -42,10 +42,10 @@ def test_the_smallest_blocks_are_held_against_each_size(
     times: Mapping[int, Sequence[float]], verdict: str
 ) -> None:
     seen = findings("block-size", *cells(times))["speed"]
-    assert (seen.verdict, why(seen)) == (verdict, None if verdict == "shown" else "mostly")
+    assert (seen.verdict, why(seen)) == (verdict, None if verdict == "shown" else "sizes")
     (_, first), *others = times.items()
     assert sides(seen) == {str(size): pytest.approx(first[1] / s[1]) for size, s in others}
-    steps = beside(seen)["arm_figure paged step_s"]
+    steps = beside(seen)["pair step_s paged"]
     assert sides(steps) == {str(size): each[1] / 1000 for size, each in times.items()}
 
 
@@ -69,5 +69,5 @@ def test_waste_that_stays_from_one_size_to_the_next_is_not_said_to_grow_there(
     """Few requests may leave as much in blocks of either size."""
     made = [cell(n, {"block_size": 2**n}, paged={"waste": share}) for n, share in enumerate(shares)]
     seen = findings("block-size", *made)["waste"]
-    assert (seen.verdict, why(seen)) == (verdict, None if verdict == "shown" else "falls")
+    assert (seen.verdict, why(seen)) == (verdict, None if verdict == "shown" else "sizes")
     assert list(sides(seen).values()) == shares

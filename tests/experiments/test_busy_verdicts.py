@@ -12,7 +12,6 @@ from made_up import (
     beside,
     budget,
     cell,
-    codes,
     findings,
     found_of,
     notes,
@@ -149,7 +148,7 @@ def test_a_busy_number_before_saturation_leaves_it_open(busy: int, told: bool) -
     ]
     cells[busy] = begun_busy(cells[busy], "paged")
     seen = findings("concurrency", *cells)["saturation_paged"]
-    assert (why(seen), seen.estimate, "busy" in notes(seen)) == ("flat", 2, told)
+    assert (why(seen), seen.estimate, "busy" in notes(seen)) == ("growth", 2, told)
 
 
 def test_latency_and_saturation_say_that_the_machine_was_busy() -> None:
@@ -254,13 +253,13 @@ def test_a_queue_on_a_busy_machine_may_be_that_of_others() -> None:
     bore, queued, more = rate(0, 1.0, 1.0, 1.0), rate(1, 2.0, 0.5, 2.0), rate(2, 4.0, 0.4, 3.0)
     seen = findings("serving", bore, begun_busy(queued, "slabs"), more)
     assert is_untested(seen["first"])
-    assert "limit_busy" in notes(seen["limit_slabs"])
-    assert "limit_busy" not in notes(seen["limit_paged"])
+    assert "busy" in notes(seen["limit_slabs"])
+    assert "busy" not in notes(seen["limit_paged"])
     # What is beyond the limit decides nothing.
     seen = findings("serving", bore, queued, begun_busy(more, "slabs", "paged"))
     assert seen["first"].estimate == 2.0
-    assert "first_busy" not in notes(seen["first"])
-    assert "limit_busy" not in notes(seen["limit_slabs"])
+    assert "busy" not in notes(seen["first"])
+    assert "busy" not in notes(seen["limit_slabs"])
     assert is_untested(seen["paging"])
 
 
@@ -269,14 +268,14 @@ def test_that_no_queue_was_seen_on_a_busy_machine_is_not_said_without_it() -> No
     bore, queued = rate(0, 1.0, 1.0, 1.0), rate(1, 2.0, 0.5, 2.0)
     seen = findings("serving", begun_busy(bore, "slabs"), queued)
     assert seen["first"].estimate == 2.0
-    assert codes(notes(seen["first"])["first_busy"]["arms"]) == ["slabs"]
-    assert "limit_busy" in notes(seen["limit_slabs"])
-    assert "limit_busy" not in notes(seen["limit_paged"])
+    assert "busy" in notes(seen["first"])
+    assert "busy" in notes(seen["limit_slabs"])
+    assert "busy" not in notes(seen["limit_paged"])
     falls_behind = rate(1, 2.0, 0.05, 1.0)
     for cells, key in (((), "sustained"), ((begun_busy(falls_behind, "slabs"),), "queue")):
         seen = findings("serving", begun_busy(bore, "slabs"), *cells)
         assert seen["first"].estimate is None
-        assert "first_busy" in notes(seen["first"])
+        assert "busy" in notes(seen["first"])
         assert why(seen["limit_slabs"]) == key
-        assert "limit_busy" in notes(seen["limit_slabs"])
-        assert "limit_busy" not in notes(seen["limit_paged"])
+        assert "busy" in notes(seen["limit_slabs"])
+        assert "busy" not in notes(seen["limit_paged"])

@@ -80,7 +80,7 @@ def test_the_sections_keep_their_order_and_the_verdict_holds_the_finding_and_its
     assert "256" not in Translator("en")("experiments.block_size.about")
     # What a single run is asked is not asked of one repeat of one cell.
     assert Translator("en")("report.claims.title") not in whole
-    assert "every cell was measured 2 times" in whole
+    assert "every cell was measured up to 2 times" in whole
 
 
 def test_the_panels_show_the_repeat_without_the_readings_of_its_warm_up(ran: Ran) -> None:
@@ -102,7 +102,7 @@ def test_findings_that_come_again_have_places_of_their_own() -> None:
 def test_an_arm_is_named_once_where_nothing_is_foretold_of_it(ran: Ran) -> None:
     result = ran.results.experiment
     assert result is not None
-    why = message("experiments.unforetold.stops")
+    why = message("experiments.unforetold.scores")
     figures = {
         "steps": FigureValue(value=3, unforetold=why),
         "usable_blocks": FigureValue(value=31, unforetold=why),
@@ -111,15 +111,14 @@ def test_an_arm_is_named_once_where_nothing_is_foretold_of_it(ran: Ran) -> None:
     arm = result.cells[0].arms[0].model_copy(update={"figures": figures})
     cells = [cell.model_copy(update={"arms": [arm]}) for cell in result.cells]
     told = result.model_copy(update={"cells": cells})
-    assert words.unforetold(told) == [([arm.arm], ["steps"], why)]
-    assert words.missing(told) == [([arm.arm], ["waste"], why)]
+    assert words.lacking(told, forecasts=True) == [([arm.arm], ["steps"], why)]
+    assert words.lacking(told, forecasts=False) == [([arm.arm], ["waste"], why)]
 
 
 def test_a_reason_is_told_once_and_its_rows_are_left_out(ran: Ran) -> None:
-    """Of two cells on other clocks each lacks what the other has, in many figures alike."""
     result = ran.results.experiment
     assert result is not None
-    why = message("experiments.reason.wall")
+    why = message("experiments.reason.no_loop")
     none = FigureValue(value=None, reason=why)
     first, other = result.cells
     arm = first.arms[0].model_copy(update={"figures": {"waste": none, "step_s": none}})
@@ -132,11 +131,12 @@ def test_a_reason_is_told_once_and_its_rows_are_left_out(ran: Ran) -> None:
         ]
         return result.model_copy(update={"cells": cells})
 
-    assert words.missing(told(arm)) == [([arm.arm], ["waste", "step_s"], why)]
+    assert words.lacking(told(arm), forecasts=False) == [([arm.arm], ["waste", "step_s"], why)]
     assert {tuple(group.cells) for group in words.groups(told(arm))} == {(1,)}
-    failed = arm.model_copy(update={"figures": {}, "reason": message("failure.exit", code=1)})
-    # An arm that broke off leaves its row.
-    assert {tuple(group.cells) for group in words.groups(told(failed))} == {(0, 1)}
+    # That a cell is on the other clock, its introduction says.
+    clock = FigureValue(value=None, reason=message("experiments.reason.clock"))
+    other = arm.model_copy(update={"figures": {"waste": clock, "steps": clock}})
+    assert [figures for _, figures, _ in words.lacking(told(other), forecasts=False)] == [["steps"]]
 
 
 @needs_axe

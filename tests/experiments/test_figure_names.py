@@ -8,7 +8,7 @@ from experiment.analysis.metrics import METRICS
 from experiment.compare.results import Figure
 from experiment.experiments.registry import EXPERIMENTS, figure_name
 from experiment.report.facts.compare import title
-from experiment.text import LANGUAGES, Translator, catalogue
+from experiment.text import LANGUAGES, Translator
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
@@ -23,10 +23,3 @@ def test_what_runs_in_beam_search_are_sequences_and_elsewhere_requests(lang: str
         figure = Figure(id=f"{name}/a=1/paged/running_peak", arm="paged", metric="running_peak",
                         unit="count", kind="count", better=None)  # fmt: skip
         assert t.message(title(figure)) == told
-
-
-def test_every_name_of_an_experiment_s_own_has_its_text() -> None:
-    for name, spec in EXPERIMENTS.items():
-        for figure in spec.renamed:
-            for lang in LANGUAGES:
-                assert figure_name(name, figure).key in catalogue(lang)

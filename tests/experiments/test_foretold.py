@@ -51,7 +51,7 @@ def test_a_compiled_batch_is_foretold_as_a_batch_and_not_as_a_growing_cache(ran:
 
 def test_an_arm_that_nobody_knows_is_not_foretold_as_another(ran: Ran) -> None:
     """Somebody may add one; what it counts is still shown."""
-    assert said(ran, "another") == message("experiments.unforetold.unknown_arm")
+    assert said(ran, "another") == message("experiments.unforetold.other_engine")
 
 
 def test_a_growing_cache_is_not_foretold_beyond_the_budget(ran: Ran) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from in_process import Ran, run, tiny_config
-from made_up import beside, budget, cell, codes, found_of, notes, sides
+from made_up import beside, budget, cell, found_of, notes, sides
 
 from experiment.analysis.experiment_results import Finding
 from experiment.experiments.capacity import CAPACITY
@@ -81,7 +81,7 @@ def test_a_simulator_that_does_not_count_what_was_measured_foretells_nothing(
         made[0] = made[0].model_copy(update={"requests": 15})
     found = Found(tried.config, made, simulate=asked)
     told = notes({one.id: one for one in CAPACITY.findings(found)}["preempting"])
-    assert told.keys() == {"preempting_apart"}
+    assert not told
 
 
 def test_without_a_simulator_nothing_is_foretold() -> None:
@@ -129,5 +129,4 @@ def test_a_longest_context_that_nothing_brackets_is_not_foretold(tmp_path: Path)
     longer = made[1].model_copy(update={"values": {"context": 90}, "arms": []})
     asked = simulator(cells_of(ran.record))
     found = Found(ran.config, [*made, longer], simulate=asked)
-    told = notes(find_experiment("context").findings(found)[0])
-    assert codes(told["together_apart"]["arm"]) == ["paged"]
+    assert not find_experiment("context").findings(found)[0].beside

@@ -20,14 +20,12 @@ from experiment.experiments.labels import figure_label
 from experiment.experiments.measured import cells_of
 from experiment.experiments.registry import EXPERIMENTS, find_experiment
 from experiment.record.log import EVENTS_FILE, Record, read_record
-from experiment.report.console.experiment import show_experiment
 from experiment.report.console.reporter import ConsoleReporter
 from experiment.report.facts import experiment as words
 from experiment.report.files.markdown import markdown
 from experiment.report.files.write import run_reports, write_files
 from experiment.text import LANGUAGES, Translator, catalogue
 from experiment.text.errors import UserError
-from experiment.text.messages import message
 
 ALL_ARMS = ["contiguous.sequential", "contiguous.batch", "contiguous.growing", "slabs", "paged"]
 SHIPPED = sorted(path.stem for path in CONFIGS.glob("*.toml") if path.stem in EXPERIMENTS)
@@ -140,7 +138,7 @@ def test_a_repeat_that_counts_otherwise_fails_the_run(capacity: Ran, tmp_path: P
     result = picture(record)[1]
     assert result.status == "incomplete"
     keys = {p.params["text"]["key"] for p in result.experiment.problems}  # type: ignore[union-attr]
-    assert "experiments.problem.repeats" in keys
+    assert "experiments.problem.uneven" in keys
 
 
 def test_a_step_that_no_figure_tells_apart_fails_the_run(capacity: Ran, tmp_path: Path) -> None:
@@ -164,8 +162,8 @@ def test_other_tokens_in_a_repeat_fail_the_run(capacity: Ran, tmp_path: Path) ->
         return events
 
     record = with_events(capacity.record, other_token, tmp_path)
-    problems = picture(record)[1].experiment.problems  # type: ignore[union-attr]
-    assert [p.params["text"]["key"] for p in problems] == ["experiments.problem.tokens"]
+    (problem,) = picture(record)[1].experiment.problems  # type: ignore[union-attr]
+    assert problem.params["text"]["params"]["figure"]["key"] == "metric.new_tokens"
 
 
 def test_a_count_that_kvsim_did_not_foretell_fails_the_run(capacity: Ran, tmp_path: Path) -> None:
@@ -206,29 +204,12 @@ def test_an_arm_without_room_is_left_out_of_its_cells_alone(
         assert cell.arm("paged") is not None
     assert ran.results.status == "complete"
     # Said once, with all the cells, and where only results are printed, too.
-    assert len(words.ended_badly(ran.result)) == 1
+    assert len(words.ended(ran.result)) == 1
     ConsoleReporter("en", quiet=True).show_results(ran.results, [])
     printed = " ".join(capsys.readouterr().out.split())
     t = Translator("en")
     skipped = t("console.arm_skipped", arm=t("arm_name.slabs"), reason=t.message(slabs.reason))
     assert t("experiments.in_cells", axis="block size", cells="4; 16", text=skipped) in printed
-
-
-def test_a_table_does_not_call_counts_the_same_that_are_not(
-    two_arms: Ran, capsys: pytest.CaptureFixture[str]
-) -> None:
-    problem = message("experiments.problem.moved")
-    cells = [
-        one.model_copy(
-            update={"arms": [arm.model_copy(update={"problems": [problem]}) for arm in one.arms]}
-        )
-        for one in two_arms.result.cells
-    ]
-    apart = two_arms.result.model_copy(update={"cells": cells})
-    for result, key in ((two_arms.result, "table_note"), (apart, "table_note_apart")):
-        show_experiment(ConsoleReporter("en"), two_arms.results, result, [])
-        printed = " ".join(capsys.readouterr().out.split())
-        assert Translator("en")(f"experiments.{key}") in printed
 
 
 def test_means_of_the_same_counts_are_equal_however_they_were_divided() -> None:
@@ -261,7 +242,7 @@ def test_every_file_is_written_and_holds_the_experiment(capacity: Ran) -> None:
     assert len(table) == 1 + cells * arms * len(capacity.result.figures)
     page = (directory / "report.html").read_text(encoding="utf-8")
     for lang in LANGUAGES:
-        assert Translator(lang)("experiments.capacity.title") in page
+        assert Translator(lang)("experiments.capacity.question") in page
         assert Translator(lang).message(figure_label("running_peak")) in page
     assert 'id="experiment-running-mean-wide"' in page
 
@@ -300,7 +281,7 @@ def test_a_report_says_of_every_arm_that_it_ran_or_why_not(
     ConsoleReporter("en").show_results(capacity.results, [])
     t = Translator("en")
     line = " ".join(capsys.readouterr().out.split())
-    assert t("experiments.without.quick") in line
+    assert t("experiments.without.not_asked") in line
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
@@ -320,15 +301,8 @@ def test_the_summary_of_a_job_has_a_section_of_the_experiment(capacity: Ran, lan
 
 
 @pytest.mark.parametrize("name", list(EXPERIMENTS))
-def test_every_experiment_is_shipped_and_has_its_texts(name: str) -> None:
+def test_every_experiment_is_shipped(name: str) -> None:
     assert name in SHIPPED
-    table = f"experiments.{name.replace('-', '_')}"
-    for lang in LANGUAGES:
-        texts = catalogue(lang)
-        for part in ("title", "about", "reading"):
-            assert f"{table}.{part}" in texts
-        for figure in EXPERIMENTS[name].figures:
-            assert Translator(lang).message(figure_label(figure))
 
 
 def test_an_unknown_experiment_is_refused_by_name() -> None:

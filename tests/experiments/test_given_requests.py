@@ -13,6 +13,7 @@ from experiment.events import WorkloadRequest
 from experiment.experiments.base import cell_config
 from experiment.experiments.serving import SERVING
 from experiment.text.errors import UserError
+from experiment.text.messages import message
 from experiment.workload.requests import choose_prompts, with_arrivals
 
 
@@ -28,7 +29,10 @@ def test_what_of_a_trace_is_left_out_is_said(tmp_path: Path) -> None:
         return {notice.key.rpartition(".")[2]: notice.params for notice in SERVING.notices(config)}
 
     longest = tiny_config("serving").cache.max_length // 2
-    assert told(2) == {"trace_first": {"n": 2}, "trace_cut": {"n": 1, "of": 2, "longest": longest}}
+    assert told(2) == {
+        "first_requests": {"n": 2},
+        "trace_cut": {"n": 1, "of": 2, "longest": longest},
+    }
     assert told(3) == {"trace_cut": {"n": 2, "of": 3, "longest": longest}}
     # Nothing but the trace is set: as many as the file would draw.
     alone = tiny_config("serving", **{"experiment__options.trace": str(trace)})
@@ -85,9 +89,7 @@ def test_of_prompts_the_first_so_many_are_taken_and_that_is_said(tmp_path: Path)
     assert len(one.workload.arrivals) == 10
     assert choose_prompts(one) == choose_prompts(ten)[:10]
     (told,) = SERVING.notices(ten)
-    assert (told.key, told.params) == (
-        "experiments.serving.prompts_first", {"n": 10, "of": 30},
-    )  # fmt: skip
+    assert told == message("experiments.serving.first_requests", n=10)
     for config in (asked(), asked(requests=30), asked(requests=99)):
         assert len(SERVING.cells(config)[0].overrides["workload.arrivals"]) == 30
         assert SERVING.notices(config) == []

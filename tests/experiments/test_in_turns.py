@@ -24,8 +24,8 @@ from experiment.events import (
 )
 from experiment.experiments.evaluate import picture
 from experiment.experiments.found import Faster, Found
-from experiment.experiments.registry import EXPERIMENTS, find_experiment
-from experiment.experiments.time_notes import margin_notes, time_notes
+from experiment.experiments.registry import find_experiment
+from experiment.experiments.time_notes import margin_notes
 from experiment.files.shipped import CONFIGS
 from experiment.record.log import EVENTS_FILE, read_record
 from experiment.report.console.experiment_live import ExperimentConsole
@@ -76,7 +76,7 @@ def test_rounds_tell_what_repeats_that_overlap_do_not() -> None:
 @pytest.mark.parametrize(
     ("paged", "meet"),
     [
-        ([125, 40, 126, 64, 127], "rounds"),  # one of them says the opposite
+        ([125, 40, 126, 64, 127], "overlap"),  # one of them says the opposite
         ([108, 54, 108, 56, 109], "margin"),
         ([112, 56, 113, 59, 114], None),
         ([80, 40, 81, 41, 80], None),
@@ -144,7 +144,7 @@ def test_findings_say_that_they_are_of_rounds() -> None:
         if each.id == "throughput"
     )  # fmt: skip
     assert (finding.verdict, finding.rounds, finding.n) == ("shown", True, 5)
-    assert "1.23 to 1.26, 5 rounds" in Translator("en").message(answer(finding))
+    assert "1.23 to 1.26, 5 repeats" in Translator("en").message(answer(finding))
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_page_says_who_took_turns(
     assert result is not None
     assert not result.problems
     keys = {note.key.removeprefix("experiments.note.") for note in result.notes}
-    assert keys & {"margin", "turns", "turns_few"} == {"turns_few" if together else "margin"}
+    assert keys & {"margin", "turns"} == {"turns" if together else "margin"}
 
 
 @pytest.mark.parametrize(
@@ -184,21 +184,9 @@ def test_a_margin_of_nothing_is_not_told(
     told = margin_notes([here], asked)
     assert [note.key.removeprefix("experiments.note.") for note in told] == notes
     two = [here, one_cell(1, SLABS, PAGED, (8, 8))]
-    groups = ["groups"] if margin else []
+    apart = ["margin"] if margin else []
     assert [note.key.removeprefix("experiments.note.") for note in margin_notes(two, asked)] == [
-        *notes, *groups
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("within", [False, True])
-def test_where_no_two_processes_are_compared_nothing_is_said_of_them(within: bool) -> None:
-    cells = [one_cell(index, SLABS, PAGED, (7, 7)) for index in (0, 1)]
-    config = load_config(CONFIGS / "capacity.toml", {})
-    keys = {note.key.rpartition(".")[2] for note in time_notes(cells, config, within=within)}
-    assert ("turns" in keys) is not within
-    assert "noisy" in keys
-    assert [name for name, spec in EXPERIMENTS.items() if spec.within] == [
-        "parallel-sampling", "lookup"
+        *notes, *apart
     ]  # fmt: skip
 
 

@@ -10,7 +10,6 @@ from experiment.config.reading import load_config
 from experiment.experiments.labels import figure_label
 from experiment.experiments.registry import find_experiment
 from experiment.files.shipped import CONFIGS
-from experiment.report.facts import experiment as words
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.page.experiment import _chart, experiment_context
 from experiment.text import Translator
@@ -71,16 +70,6 @@ def test_what_an_arena_has_is_not_drawn_as_the_paged_arm_s() -> None:
     assert [each for each in means.lines if each != [None]] == [[4], [3]]
     for name in figures[:2]:
         assert arena in t.message(figure_label(name))
-
-
-def test_cells_of_steps_that_ran_once_are_told_from_the_others() -> None:
-    def one(index: int, clock: str, repeats: int) -> CellResult:
-        made = cell(index, {"rate": 8.0, "clock": clock}, paged={"steps": 9})
-        arms = [arm.model_copy(update={"repeats": repeats}) for arm in made.arms]
-        return made.model_copy(update={"arms": arms})
-
-    assert words.counted_once(result_of("serving", [], one(0, "steps", 1), one(1, "wall", 3)))
-    assert not words.counted_once(result_of("serving", [], one(0, "steps", 3), one(1, "wall", 3)))
 
 
 @pytest.mark.parametrize("name", ["preemption", "parallel-sampling", "beam", "prefix", "lookup"])

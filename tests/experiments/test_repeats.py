@@ -45,7 +45,7 @@ def changed(ran: Ran, arm: str, change: Callable[[Measured], Measured]) -> list[
     problems = _arm_problems([FIGURES["steps"]], other)
     for problem in problems:
         assert all("{" not in Translator(lang).message(problem) for lang in LANGUAGES)
-    return [problem.key.removeprefix("experiments.problem.") for problem in problems]
+    return [problem.params.get("figure", {"key": "step"})["key"] for problem in problems]
 
 
 def test_bytes_that_a_growing_cache_copied_are_the_same_in_every_repeat(ran: Ran) -> None:
@@ -56,7 +56,7 @@ def test_bytes_that_a_growing_cache_copied_are_the_same_in_every_repeat(ran: Ran
         moved = {**one.moved, first: one.moved[first] + 1, second: one.moved[second] - 1}
         return replace(one, moved=moved)
 
-    assert changed(ran, "contiguous.growing", more) == ["moved"]
+    assert changed(ran, "contiguous.growing", more) == ["metric.moved_bytes"]
 
 
 @pytest.mark.parametrize("name", ["queried", "hit_own"])
@@ -68,7 +68,7 @@ def test_what_a_prefix_cache_was_asked_for_is_the_same_in_every_repeat(ran: Ran,
         assert isinstance(used, PrefixCacheUsed)
         return replace(one, prefix=used.model_copy(update={name: getattr(used, name) + 1}))
 
-    assert changed(ran, "paged", more) == ["prefix"]
+    assert changed(ran, "paged", more) == ["experiments.axis.prefix_cache"]
 
 
 def test_another_engines_own_statistics_are_the_same_in_every_repeat(ran: Ran) -> None:
@@ -78,7 +78,7 @@ def test_another_engines_own_statistics_are_the_same_in_every_repeat(ran: Ran) -
     def more(one: Measured) -> Measured:
         return replace(one, prefix=None, engine_steps=[step])
 
-    assert changed(ran, "contiguous.growing", more) == ["prefix"]
+    assert changed(ran, "contiguous.growing", more) == ["experiments.axis.prefix_cache"]
 
 
 @pytest.mark.parametrize(

@@ -87,27 +87,18 @@ GAVE, OPEN, BORE = [0.5, 0.6, 0.7], [0.5, 0.6, 1.0], [1.0, 1.0, 1.0]
 
 @pytest.mark.parametrize(
     ("slabs", "paged", "told"),
-    [
-        (GAVE, BORE, {"queue_larger"}),
-        (GAVE, GAVE, {"queue_both"}),
-        (GAVE, OPEN, {"queue_grows"}),
-        (GAVE, None, {"queue_grows"}),
-        (BORE, BORE, set()),
-    ],
+    [(GAVE, BORE, True), (GAVE, None, True), (OPEN, BORE, False), (BORE, BORE, False)],
 )
-def test_the_factor_of_a_queue_would_be_larger_only_where_blocks_have_none(
-    slabs: list[float], paged: list[float] | None, told: set[str]
+def test_the_factor_of_a_queue_is_one_of_so_many_requests(
+    slabs: list[float], paged: list[float] | None, told: bool
 ) -> None:
-    """Two queues that both grow are so many times as long as one another."""
-    assert notes(findings("serving", bearing(0, 40.0, slabs, paged))["paging"]).keys() == told
+    seen = notes(findings("serving", bearing(0, 40.0, slabs, paged))["paging"])
+    assert ("queue" in seen) is told
 
 
 def test_who_was_saturated_at_a_lower_rate_bears_no_higher_one() -> None:
-    low, high = bearing(0, 20.0, GAVE, GAVE), bearing(1, 40.0, BORE, BORE)
-    assert "queue_both" in notes(findings("serving", low, high)["paging"])
-    calm = bearing(0, 20.0, BORE, BORE)
-    for cells in ((calm, bearing(1, 40.0, GAVE, BORE)), (bearing(0, 20.0, GAVE, BORE), high)):
-        assert "queue_larger" in notes(findings("serving", *cells)["paging"])
+    low, high = bearing(0, 20.0, GAVE, BORE), bearing(1, 40.0, BORE, BORE)
+    assert "queue" in notes(findings("serving", low, high)["paging"])
 
 
 def test_a_higher_rate_that_saturates_tells_nothing_of_a_lower_one() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from made_up import Figures, beside, budget, cell, findings, notes, sides, why
+from made_up import Figures, beside, budget, cell, findings, sides, why
 
 FEW = ([100], [100, 101])
 
@@ -35,11 +35,3 @@ def test_where_times_decide_nothing_steps_do(
     assert (sides(told) if told else None) == (
         None if len(rates) > 2 else {"paged": steps, "slabs": 100}
     )
-
-
-@pytest.mark.parametrize("repeats", [1, 2, 3])
-def test_a_limit_that_was_seen_a_few_times_may_be_chance(repeats: int) -> None:
-    figures: Figures = {"kept_up": [0.5] * repeats, "later_tokens": [2.0] * repeats}
-    seen = findings("serving", cell(0, {"rate": 4, "clock": "wall"}, slabs=figures))
-    for name in ("first", "limit_slabs"):
-        assert ("few" in notes(seen[name])) is (repeats < 3)

@@ -245,7 +245,9 @@ def test_a_whole_experiment_through_the_door(
     cell, workload = record.of(CellStarted)[0], record.of(WorkloadReady)[0]
     assert cell.t_ns <= workload.t_ns
     assert main(["render", str(out), "--lang", "zh"]) == ExitCode.OK
-    assert Translator("zh")("experiments.lengths.short") in capsys.readouterr().out
+    t = Translator("zh")
+    named = t("experiments.lengths.gain", shape=t("experiments.value.short"))
+    assert named in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

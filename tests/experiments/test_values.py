@@ -50,7 +50,7 @@ def test_shapes_of_ones_own_are_shown_by_their_names(
         show_experiment(ConsoleReporter(lang), ran.results, ran.result, [])
         printed, listed = capsys.readouterr().out, markdown(ran.results, lang)
         for shape in ("chat", "steps"):
-            title = t("experiments.lengths.own", shape=shape)
+            title = t("experiments.lengths.gain", shape=shape)
             assert title in printed
             assert title in listed
             # In the overview, and where it is told.

@@ -101,6 +101,15 @@ def test_each_entry_names_its_file_and_its_place_there(reports: Path) -> None:
     assert spans > {Translator(lang)("index.keys") for lang in LANGUAGES}
 
 
+def test_of_an_experiment_whose_texts_are_no_more_the_question_stands(tmp_path: Path) -> None:
+    reports = tmp_path / "reports"
+    gone = message("experiments.headline", title=message("experiments.capacity.title").model_dump())
+    results = {"experiment": {"name": "block-size"}, "headline": gone.model_dump(), "status": "x"}
+    put(reports, "old", 1_800_000_000 * 10**9, results=results)
+    (entry,) = entries(reports)
+    assert (entry.verdict, entry.key) == (message("experiments.block_size.question"), None)
+
+
 def test_a_run_without_a_report_is_named_and_leads_nowhere(reports: Path) -> None:
     directory = reports / "killed"
     record = make_record(directory)

@@ -20,12 +20,11 @@ class ClaimsConsole(Console):
 
     def begin(self, name: str, number: int, of: int) -> None:
         """Print that an experiment begins."""
-        title = self._title(name)
-        self.paragraph(self.t("claims.running", title=title, n=number, of=of), "dim")
+        self.paragraph(self.t("claims.running", name=name, n=number, of=of), "dim")
 
     def used(self, name: str, path: Path, number: int, of: int) -> None:
         """Print that an existing run is reused."""
-        text = self.t("claims.reused", title=self._title(name), path=str(path), n=number, of=of)
+        text = self.t("claims.reused", name=name, path=str(path), n=number, of=of)
         self.paragraph(text, "dim")
 
     def not_used(self, path: Path, why: Message) -> None:
@@ -58,6 +57,3 @@ class ClaimsConsole(Console):
         """Print the paths of page and data."""
         for path in paths:
             self.paragraph(str(path), indent=2)
-
-    def _title(self, name: str) -> str:
-        return self.t(f"experiments.{name.replace('-', '_')}.title")

@@ -10,21 +10,18 @@ from experiment.analysis.experiment_results import BUSY_NOTE, ExperimentResult, 
 from experiment.analysis.finding_text import answer, below
 from experiment.analysis.gains import cores_before
 from experiment.analysis.results import Results
+from experiment.experiments.findings import note
 from experiment.experiments.registry import figure_name
 from experiment.machine.background_load import is_busy
 from experiment.report.console.lines import Console
 from experiment.report.facts.experiment import (
     Entry,
     cell_axis,
-    cell_label,
-    ended_badly,
+    ended,
     finding_title,
+    gaps,
     groups,
     left_out,
-    missing,
-    table_note,
-    title,
-    unforetold,
 )
 from experiment.report.facts.texts import arm_name
 from experiment.text import DASH
@@ -37,15 +34,14 @@ def show_experiment(
     out: Console, results: Results, result: ExperimentResult, files: list[str]
 ) -> None:
     """Everything that follows the last arm."""
-    out.section("section.experiment_result", title=out.t.message(title(result.name)))
+    out.section("section.experiment_result", title=out.t.message(note(result.name, "question")))
     _show_table(out, result)
     _show_missing(out, result)
     show_checked(out, result)
     said = is_busy(cores_before(results.environment))  # as the command began
-    for note in result.notes:
-        if said and note.key == BUSY_NOTE:
-            continue
-        out.paragraph(out.t("console.note", text=out.t.message(note)), "yellow")
+    for each in result.notes:
+        if not (said and each.key == BUSY_NOTE):
+            out.paragraph(out.t("console.note", text=out.t.message(each)), "yellow")
     for text in results.differences:
         out.paragraph(out.t.message(text), "dim")
     out.section("section.seen")
@@ -71,7 +67,7 @@ def _show_table(out: Console, result: ExperimentResult) -> None:
             rows.append((Text(shown, justify="right"), cells))
     names = [arm_name(t, arm) for arm in result.arms]
     out.figures(t.message(cell_axis(result.cells[0].values)), names, rows)
-    out.line(t.message(table_note(result)), "dim")
+    out.line(t("experiments.table_note"), "dim")
 
 
 def _entry(out: Console, one: Entry) -> Text:
@@ -87,20 +83,8 @@ def _show_missing(out: Console, result: ExperimentResult) -> None:
     What explains a dash of the table is printed where only results are.
     """
     show_ended_badly(out, result)
-    t = out.t
-    for arms, reason in left_out(result):
-        text = t("experiments.left_out", arms=_arms(out, arms), reason=t.message(reason))
-        out.paragraph(text, "dim")
-    for arms, figures, reason in missing(result):
-        labels, names = _figures(out, result.name, figures), _arms(out, arms)
-        text = t("experiments.missing", figures=labels, arms=names, reason=t.message(reason))
-        out.paragraph(text, "dim")
-    for arms, figures, reason in unforetold(result):
-        labels, names = _figures(out, result.name, figures), _arms(out, arms)
-        out.line(
-            t("experiments.not_foretold", figures=labels, arms=names, reason=t.message(reason)),
-            "dim",
-        )
+    for text in (*left_out(result), *gaps(result)):
+        out.paragraph(out.t.message(text), "dim")
 
 
 def show_checked(out: Console, result: ExperimentResult) -> None:
@@ -115,23 +99,8 @@ def show_checked(out: Console, result: ExperimentResult) -> None:
 
 def show_ended_badly(out: Console, result: ExperimentResult) -> None:
     """Arms that did not end well, in which cells and why."""
-    t = out.t
-    for cells, arm, reason in ended_badly(result):
-        key = "console.arm_skipped" if arm.status == "skipped" else "console.arm_failed"
-        text = t(key, arm=arm_name(t, arm.arm), reason=t.message(reason))
-        named = [cell_label(result.cells[place].values) for place in cells]
-        said = [t.message(one) if isinstance(one, Message) else one for one in named]
-        where = {"axis": t.message(cell_axis(result.cells[0].values)),
-                 "cells": t("console.listed").join(said)}  # fmt: skip
-        out.paragraph(t("experiments.in_cells", text=text, **where), "yellow")
-
-
-def _arms(out: Console, arms: list[str]) -> str:
-    return out.t("console.listed").join(arm_name(out.t, arm) for arm in arms)
-
-
-def _figures(out: Console, name: str, figures: list[str]) -> str:
-    return out.t("console.listed").join(out.t.message(figure_name(name, one)) for one in figures)
+    for text in ended(result):
+        out.paragraph(out.t.message(text), "yellow")
 
 
 def _show_finding(out: Console, result: ExperimentResult, finding: Finding) -> None:

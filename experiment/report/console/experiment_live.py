@@ -23,21 +23,17 @@ from experiment.events import (
     TurnStarted,
     WorkloadReady,
 )
+from experiment.experiments.findings import note
 from experiment.measure.watcher import CellsWatcher
 from experiment.report.facts.experiment import (
     Values,
-    about,
-    axis_label,
     cell_label,
     cell_name,
-    question,
-    reading,
-    title,
-    value_label,
+    varied,
 )
 from experiment.report.facts.texts import Words, arm_name
 from experiment.text import format_seconds
-from experiment.text.messages import Message, message
+from experiment.text.messages import Message
 
 if TYPE_CHECKING:
     from experiment.config.schema import Config
@@ -47,19 +43,6 @@ if TYPE_CHECKING:
 # What a single run tells in many lines; the report has it for one cell.
 _SILENT = (ArmStarted, PoolReserved, Reading, RequestFinished, StageEntered, TokenMapping,
            WorkloadReady)  # fmt: skip
-
-
-def _repeated(repeats: Sequence[int]) -> Message:
-    """How often every cell is measured; those that only count are measured once."""
-    most = max(repeats)
-    once = repeats.count(1)
-    if most > 1 and once:
-        return message("experiments.repeats_fewer", n=most, cells=once, of=len(repeats))
-    return (
-        message("experiments.repeats_single")
-        if most == 1
-        else message("experiments.repeats", n=most)
-    )
 
 
 class ExperimentConsole(CellsWatcher):
@@ -93,16 +76,13 @@ class ExperimentConsole(CellsWatcher):
         """What the experiment asks, what varies in it and how often it repeats each cell."""
         out, t = self.console, self.t
         if out.brief:
-            out.line(t.message(question(name)), "bold")
+            out.line(t.message(note(name, "question")), "bold")
             return
-        out.section("section.experiment", title=t.message(title(name)))
-        out.line(t.message(about(name)))
-        out.line(t.message(reading(name)), "dim")
-        for axis in cells[0]:
-            shown = dict.fromkeys(self.text(value_label(axis, cell[axis])) for cell in cells)
-            listed = t("console.listed").join(shown)
-            out.line(t("experiments.varies", name=t.message(axis_label(axis)), values=listed))
-        out.line(t.message(_repeated(repeats)))
+        out.section("section.experiment", title=t.message(note(name, "question")))
+        out.line(t.message(note(name, "about")))
+        for line in varied(cells):
+            out.line(t.message(line))
+        out.line(t("experiments.repeats", n=", ".join(map(str, sorted({*repeats})))))
 
     def begin(self, started: CellStarted, arm: str) -> None:
         """An arm is about to start."""

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import get_args
 
 from experiment.analysis.experiment_results import Number, Unit
+from experiment.analysis.finding_text import param
 from experiment.analysis.metrics import METRICS
 from experiment.compare.gate import GateResult, tally
 from experiment.compare.results import Comparison, Figure, Row, Side, Verdict
-from experiment.experiments.found import param
 from experiment.experiments.registry import figure_name
 from experiment.report.facts.experiment import cell_label, cell_name
 from experiment.report.facts.texts import Words, date_text

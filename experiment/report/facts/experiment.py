@@ -8,37 +8,41 @@ from dataclasses import dataclass
 
 from experiment.analysis.experiment_results import (
     GIVEN,
-    CellArm,
     CellResult,
     ExperimentResult,
     FigureInfo,
     FigureValue,
     Finding,
 )
-from experiment.experiments.found import listed, param
+from experiment.analysis.finding_text import listed, param
+from experiment.config.arms import ARMS
+from experiment.experiments.findings import note
 from experiment.experiments.labels import axis_label as axis_label
 from experiment.experiments.labels import value_label as value_label
+from experiment.experiments.registry import figure_name
 from experiment.report.facts.texts import Words
 from experiment.report.facts.values import written
-from experiment.text.messages import Message, message
+from experiment.text.messages import Message, arm_message, message
 
 Values = Mapping[str, int | float | str]
 # What names of figures begin with that are of an arena beside the paged arm.
 ARENAS = ("first_fit", "buddy")
-# Counts that are not the same in every repeat.
-_APART = frozenset(f"experiments.problem.{name}" for name in ("repeats", "step", "moved", "prefix"))
+# Findings of several experiments.
+_SHARED = ("outputs", "paper")
+_CLOCK = message("experiments.reason.clock")
+# Between names that may hold a comma.
+_BETWEEN = "experiments.found.then"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A figure as it is written: the value, what stands below it, or why there is none.
+    """A figure as it is written: the value, if there is one, and what stands below it.
 
     ``wrong``: it is a count, and not the one that was foretold.
     """
 
     main: str | None
     below: Message | None = None
-    reason: Message | None = None
     wrong: bool = False
 
 
@@ -46,8 +50,8 @@ class Entry:
 class Group:
     """A figure over all cells: a row for each cell, an entry for each arm of ``result.arms``.
 
-    ``cells``: places of the rows' cells. A cell has no row where none of its arms has a value and
-    why is said elsewhere (:func:`missing`; of arms that did not end well :func:`ended_badly`).
+    ``cells``: places of the rows' cells. A cell in which no arm has a value has no row; why is said
+    elsewhere (:func:`gaps`, :func:`ended`).
     """
 
     info: FigureInfo
@@ -55,40 +59,21 @@ class Group:
     cells: list[int]
 
 
-def question(name: str) -> Message:
-    """What an experiment asks, in a line."""
-    return message(f"experiments.{table(name)}.question")
-
-
-def title(name: str) -> Message:
-    """Title of an experiment."""
-    return message(f"experiments.{table(name)}.title")
-
-
-def about(name: str) -> Message:
-    """What an experiment asks, in a line."""
-    return message(f"experiments.{table(name)}.about")
-
-
-def reading(name: str) -> Message:
-    """How to read an experiment."""
-    return message(f"experiments.{table(name)}.reading")
-
-
-def varied(result: ExperimentResult) -> dict[str, Message]:
-    """What the cells that were run are called by, by the axis: each value once."""
-    found = {}
-    for axis in result.cells[0].values if result.cells else ():
-        values = dict.fromkeys(cell.values[axis] for cell in result.cells)
-        said = listed(param(value_label(axis, value)) for value in values)
-        name = axis_label(axis).model_dump()
-        found[axis] = message("experiments.varies", name=name, values=said)
-    return found
+def varied(cells: Sequence[Values]) -> list[Message]:
+    """What cells are called by, a line for each axis: each value once."""
+    return [
+        message(
+            "experiments.varies",
+            name=axis_label(axis).model_dump(),
+            values=listed(value_label(axis, one) for one in dict.fromkeys(c[axis] for c in cells)),
+        )
+        for axis in (cells[0] if cells else ())
+    ]
 
 
 def finding_title(name: str, finding: Finding) -> Message:
     """What a finding is called."""
-    return finding.title or message(f"experiments.{table(name)}.{finding.id}")
+    return finding.title or note("found" if finding.id in _SHARED else name, finding.id)
 
 
 def anchors(findings: Sequence[Finding]) -> list[str]:
@@ -102,11 +87,6 @@ def anchors(findings: Sequence[Finding]) -> list[str]:
     return names
 
 
-def table(name: str) -> str:
-    """The table of an experiment's texts: TOML wants no hyphen to be quoted."""
-    return name.replace("-", "_")
-
-
 def arena_of(figure: str) -> str | None:
     """Of a figure of an arena that was tried beside an arm: the arena; None of any other."""
     return next((arena for arena in ARENAS if figure.startswith(f"{arena}_")), None)
@@ -115,23 +95,6 @@ def arena_of(figure: str) -> str | None:
 def arena_name(arena: str) -> Message:
     """Name of an arena, where an arm's would stand."""
     return message(f"experiments.arena.{arena}")
-
-
-def table_note(result: ExperimentResult) -> Message:
-    """What stands on the table of all figures; where a run contradicts itself, that it does."""
-    arms = (arm for cell in result.cells for arm in cell.arms)
-    apart = any(problem.key in _APART for arm in arms for problem in arm.problems)
-    return message(f"experiments.table_note{'_apart' if apart else ''}")
-
-
-def counted_once(result: ExperimentResult) -> bool:
-    """Whether cells on a clock of steps were measured less often than the others."""
-    steps = (cell for cell in result.cells if cell.values.get("clock") == "steps")
-    return any(
-        arm.status == "finished" and arm.repeats < result.repeats
-        for cell in steps
-        for arm in cell.arms
-    )
 
 
 def cell_label(values: Values) -> Words:
@@ -165,35 +128,27 @@ def cell_name(values: Values) -> Message:
 def groups(result: ExperimentResult) -> list[Group]:
     """Every figure that any arm has."""
     made = [_group(result, info) for info in result.figures]
-    return [group for group in made if any(e.main for _, row in group.rows for e in row)]
+    return [group for group in made if group.rows]
 
 
 def _group(result: ExperimentResult, info: FigureInfo) -> Group:
-    told = {one.key for _, _, one in missing(result)}
     rows = {
         place: (cell_label(cell.values), [_of_arm(cell, arm, info) for arm in result.arms])
         for place, cell in enumerate(result.cells)
     }
-    kept = {
-        place: row
-        for place, row in rows.items()
-        if any(e.main for e in row[1])
-        or not any(e.reason is not None and e.reason.key in told for e in row[1])
-    }
+    kept = {place: row for place, row in rows.items() if any(e.main for e in row[1])}
     return Group(info, list(kept.values()), list(kept))
 
 
 def _of_arm(cell: CellResult, name: str, info: FigureInfo) -> Entry:
     arm = next((arm for arm in cell.arms if arm.arm == name), None)
-    if arm is None:
-        return Entry(None, reason=message("experiments.reason.not_here"))
-    return entry(info, arm.figures.get(info.figure))
+    return entry(info, arm.figures.get(info.figure) if arm else None)
 
 
 def entry(info: FigureInfo, value: FigureValue | None) -> Entry:
     """A figure as it is written."""
     if value is None or value.value is None:
-        return Entry(None, reason=value.reason if value else None)
+        return Entry(None)
     main = written(value.value, info.unit)
     if info.kind == "time":
         if value.low is None or value.high is None:
@@ -206,60 +161,79 @@ def entry(info: FigureInfo, value: FigureValue | None) -> Entry:
     return Entry(main, said, wrong=value.exact is False)
 
 
-def ended_badly(result: ExperimentResult) -> list[tuple[list[int], CellArm, Message]]:
-    """Arms that were skipped or failed: at which places of ``cells``, and why; a reason once."""
-    found: dict[tuple[str, str], tuple[list[int], CellArm, Message]] = {}
-    for place, cell in enumerate(result.cells):
+def ended(result: ExperimentResult) -> list[Message]:
+    """Arms that were skipped or failed: in which cells, and why; a reason once."""
+    found: dict[str, list[Words]] = {}
+    for cell in result.cells:
         for arm in cell.arms:
             if arm.reason is not None:
-                same = (arm.arm, arm.reason.model_dump_json())
-                cells, _, _ = found.setdefault(same, ([], arm, arm.reason))
-                cells.append(place)
-    return list(found.values())
+                key = "console.arm_skipped" if arm.status == "skipped" else "console.arm_failed"
+                text = message(key, arm=_arms([arm.arm]), reason=arm.reason.model_dump())
+                found.setdefault(text.model_dump_json(), []).append(cell_label(cell.values))
+    return [
+        message(
+            "experiments.in_cells",
+            axis=cell_axis(result.cells[0].values).model_dump(),
+            cells=listed(cells, _BETWEEN),
+            text=Message.model_validate_json(text).model_dump(),
+        )
+        for text, cells in found.items()
+    ]
 
 
-def left_out(result: ExperimentResult) -> list[tuple[list[str], Message]]:
-    """Arms that no cell has, by the reason."""
+def left_out(result: ExperimentResult) -> list[Message]:
+    """Arms that no cell has, and why."""
     found: dict[str, tuple[list[str], Message]] = {}
     for each in result.without:
         found.setdefault(each.reason.key, ([], each.reason))[0].append(each.arm)
-    return list(found.values())
+    return [
+        message("experiments.left_out", arms=_arms(arms), reason=reason.model_dump())
+        for arms, reason in found.values()
+    ]
 
 
-def missing(result: ExperimentResult) -> list[tuple[list[str], list[str], Message]]:
-    """Why figures of arms that ended well are missing: (arms, figures, reason), a reason once."""
-    found: dict[tuple[str, ...], tuple[list[str], list[str], Message]] = {}
-    for (figure, key), (arms, reason) in _by_reason(result, forecasts=False).items():
-        found.setdefault((key, *arms), (arms, [], reason))[1].append(figure)
-    return list(found.values())
+def gaps(result: ExperimentResult) -> list[Message]:
+    """Figures that arms lack, and counts that kvsim does not predict, each with the reason."""
+    found = [("experiments.missing", each) for each in lacking(result, forecasts=False)]
+    found += [("experiments.not_foretold", each) for each in lacking(result, forecasts=True)]
+    return [
+        message(
+            key,
+            arms=_arms(arms),
+            figures=listed((figure_name(result.name, one) for one in figures), _BETWEEN),
+            reason=reason.model_dump(),
+        )
+        for key, (arms, figures, reason) in found
+    ]
 
 
-def unforetold(result: ExperimentResult) -> list[tuple[list[str], list[str], Message]]:
-    """Why kvsim says nothing of counts: (arms, figures, reason).
+def _arms(arms: Sequence[str]) -> object:
+    return listed((arm_message(arm) if arm in ARMS else arm for arm in arms), _BETWEEN)
 
-    Of what restates the config nothing is to be foretold, so it is not named.
+
+def lacking(
+    result: ExperimentResult, *, forecasts: bool
+) -> list[tuple[list[str], list[str], Message]]:
+    """Figures that arms which ended well lack, or predictions of counts: (arms, figures, reason).
+
+    Of what restates the config nothing is to be foretold, so it is not named; nor is a figure that
+    cells on the other clock have.
     """
-    found: dict[str, tuple[list[str], list[str], Message]] = {}
-    for (figure, key), (arms, reason) in _by_reason(result, forecasts=True).items():
-        names, figures, _ = found.setdefault(key, ([], [], reason))
-        names += [arm for arm in arms if arm not in names]
-        figures.append(figure)
-    return list(found.values())
-
-
-def _by_reason(
-    result: ExperimentResult, forecasts: bool
-) -> dict[tuple[str, str], tuple[list[str], Message]]:
-    found: dict[tuple[str, str], tuple[list[str], Message]] = {}
-    for arm in (arm for cell in result.cells for arm in cell.arms if arm.status == "finished"):
+    finished = [arm for cell in result.cells for arm in cell.arms if arm.status == "finished"]
+    seen = {name for arm in finished for name, one in arm.figures.items() if one.value is not None}
+    by_figure: dict[tuple[str, str], tuple[list[str], Message]] = {}
+    for arm in finished:
         for name, value in arm.figures.items():
             if forecasts:
-                said = value.value is None or name in GIVEN
-                why = None if said else value.unforetold
+                why = None if value.value is None or name in GIVEN else value.unforetold
             else:
                 why = value.reason if value.value is None else None
+                why = None if why == _CLOCK and name in seen else why
             if why is not None:
-                arms, _ = found.setdefault((name, why.key), ([], why))
+                arms, _ = by_figure.setdefault((name, why.key), ([], why))
                 if arm.arm not in arms:
                     arms.append(arm.arm)
-    return found
+    found: dict[tuple[str, ...], tuple[list[str], list[str], Message]] = {}
+    for (figure, key), (arms, reason) in by_figure.items():
+        found.setdefault((key, *arms), (arms, [], reason))[1].append(figure)
+    return list(found.values())

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiment.analysis.metrics import METRICS
-from experiment.experiments.found import listed
+from experiment.analysis.finding_text import listed
 from experiment.report.facts.bench_tables import Cells
 from experiment.report.facts.simulation_figures import rounding_note
 from experiment.report.facts.values import written
@@ -85,7 +85,7 @@ def log_lines(log: Data) -> list[Message]:
         if log[name] is not None
     ]
     if parts:
-        lines.append(message("plan.log.where", parts=listed([each.model_dump() for each in parts])))
+        lines.append(message("plan.log.where", parts=listed(parts)))
     if log["failure"]:
         lines.append(message(f"plan.log.failed_{log['failure']}", needed=log["needed"]))
         lines += [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from experiment.analysis.experiment_results import ExperimentResult
 from experiment.analysis.finding_text import whole
+from experiment.experiments.findings import note
 from experiment.experiments.registry import figure_name
 from experiment.report.facts import experiment as words
 from experiment.report.facts.texts import arm_name
@@ -22,8 +23,8 @@ def experiment_markdown(t: Translator, result: ExperimentResult) -> list[str]:
         _not_run(t, result),
     ]
     return [
-        plain(t.message(words.about(result.name))),
-        items(map(t.message, words.varied(result).values())),
+        plain(t.message(note(result.name, "about"))),
+        items(map(t.message, words.varied([cell.values for cell in result.cells]))),
         _findings(t, result),
         told,
         _counts(t, result),
@@ -69,16 +70,7 @@ def _entry(t: Translator, one: words.Entry) -> str:
 
 def _not_run(t: Translator, result: ExperimentResult) -> list[str]:
     """Arms that were left out, skipped or failed, and why."""
-    lines = []
-    for arms, reason in words.left_out(result):
-        names = t("console.listed").join(arm_name(t, arm) for arm in arms)
-        lines.append(t("experiments.left_out", arms=names, reason=t.message(reason)))
-    for cells, arm, reason in words.ended_badly(result):
-        named = [words.cell_label(result.cells[place].values) for place in cells]
-        where = t("console.listed").join(_said(t, one) for one in named)
-        place = f"{where}, {arm_name(t, arm.arm)}"
-        lines.append(place + t("reconcile.colon") + t.message(reason))
-    return lines
+    return [*map(t.message, (*words.left_out(result), *words.ended(result)))]
 
 
 def _said(t: Translator, label: str | Message) -> str:

@@ -16,8 +16,8 @@ from experiment.analysis.experiment_results import (
     FigureInfo,
     Number,
 )
-from experiment.analysis.finding_text import answer, below
-from experiment.experiments.found import param
+from experiment.analysis.finding_text import answer, below, param
+from experiment.experiments.findings import note
 from experiment.experiments.registry import figure_name
 from experiment.report.facts import experiment as words
 from experiment.report.facts.arm_series import arm_series
@@ -49,10 +49,8 @@ def experiment_context(b: Bilingual, result: ExperimentResult | None) -> dict[st
     exact, foretold = result.foretold
     return {
         "experiment": result,
-        "experiment_title": words.title(result.name),
-        "experiment_about": words.about(result.name),
-        "experiment_reading": words.reading(result.name),
-        "experiment_varied": words.varied(result),
+        "experiment_about": note(result.name, "about"),
+        "experiment_varied": words.varied([cell.values for cell in result.cells]),
         "experiment_titles": [words.finding_title(result.name, one) for one in result.findings],
         "experiment_texts": [(answer(one), below(one)) for one in result.findings],
         "experiment_anchors": words.anchors(result.findings),
@@ -61,43 +59,26 @@ def experiment_context(b: Bilingual, result: ExperimentResult | None) -> dict[st
         "experiment_charts": [
             _drawn(b, result, infos[name]) for name in result.charts if name in infos
         ],
-        "experiment_ended_badly": words.ended_badly(result),
-        "experiment_left_out": words.left_out(result),
-        "experiment_missing": words.missing(result),
-        "experiment_unforetold": words.unforetold(result),
+        "experiment_gaps": [*words.ended(result), *words.left_out(result), *words.gaps(result)],
         "experiment_exact": exact,
         "experiment_foretold": foretold,
-        "experiment_counts": foretold_message(result),
         "experiment_focus": focus_message(result),
-        "experiment_note": words.table_note(result),
-        "experiment_counted_once": words.counted_once(result),
         "figure_label": partial(figure_name, result.name),
-        "cell_label": words.cell_label,
     }
-
-
-def foretold_message(result: ExperimentResult) -> Message:
-    """How many counts are what kvsim foretold."""
-    exact, foretold = result.foretold
-    return message("experiments.foretold", exact=exact, of=foretold)
 
 
 def focus_message(result: ExperimentResult) -> Message | None:
     """Which cell the other sections look at."""
-    about = _focus(result)
-    return None if about is None else message("experiments.focus", **about)
-
-
-def _focus(result: ExperimentResult) -> dict[str, Any] | None:
     if not result.cells:
         return None
     cell = result.cells[min(result.focus, len(result.cells) - 1)]
-    return {
-        "n": cell.index + 1,
-        "of": result.cells_planned,
-        "name": words.cell_name(cell.values).model_dump(),
-        "value": param(words.cell_label(cell.values)),
-    }
+    return message(
+        "experiments.focus",
+        n=cell.index + 1,
+        of=result.cells_planned,
+        name=words.cell_name(cell.values).model_dump(),
+        value=param(words.cell_label(cell.values)),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from typing import Any, Literal
 
 from experiment.bench.data import FILE, BenchData
 from experiment.compare.results import Comparison
+from experiment.experiments.findings import note
 from experiment.files.bounded_reading import MAX_JSON_BYTES, parse_json, read_bounded
 from experiment.gpucheck import result as gpucheck
 from experiment.record.log import EVENTS_FILE, RUN_FILE
@@ -46,7 +47,7 @@ from experiment.report.pages import (
 from experiment.report.pages import (
     sweep as sweep_page,
 )
-from experiment.text import LANGUAGES
+from experiment.text import LANGUAGES, Translator
 from experiment.text.errors import UserError
 from experiment.text.messages import Message, message
 
@@ -167,12 +168,23 @@ def _offset(wall_ns: int) -> int:
 
 def _run(name: str, data: Mapping[str, Any]) -> Entry:
     results = data["results"]
-    kind: Kind = "experiment" if results.get("experiment") else "run"
+    found, verdict = results.get("experiment"), Message.model_validate(results["headline"])
+    kind: Kind = "experiment" if found else "run"
+    old = bool(found) and not _has_texts(verdict)
     return Entry(
         name, kind, int(data["wall_ns"]), int(data.get("utc_offset_s") or 0),
-        Message.model_validate(results["headline"]), str(results["status"]),
-        _subject(data["config"]), key="results.headline",
+        note(str(found["name"]), "question") if old else verdict, str(results["status"]),
+        _subject(data["config"]), key=None if old else "results.headline",
     )  # fmt: skip
+
+
+def _has_texts(verdict: Message) -> bool:
+    """Whether the catalogues hold all of its texts, as they may not those of an older version."""
+    try:
+        Translator("en").message(verdict)
+    except KeyError:
+        return False
+    return True
 
 
 def _unfinished(name: str, data: Mapping[str, Any]) -> Entry:
