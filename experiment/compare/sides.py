@@ -84,6 +84,7 @@ def check_config(side: Side) -> None:
     """
     _margin(side)
     _decided_by_scores(side)
+    _has_few_repeats(side)
     json.dumps(side.config, allow_nan=False)
 
 
@@ -191,6 +192,11 @@ def _margin(side: Side) -> float:
     ).process_margin
 
 
+def _has_few_repeats(side: Side) -> bool:
+    """Whether the config asked for fewer repeats than a verdict takes."""
+    return (side.config.get(_REPEATS) or 0) < FEWEST
+
+
 def _judged(one: Figure, other: Figure, margin: float) -> dict[str, Verdict]:
     before, after = one.value, other.value
     assert before is not None
@@ -291,7 +297,7 @@ def _few(left: Side, right: Side) -> Iterator[Message]:
     if any(not figure.place for _, figure in few):
         yield message("compare.note.single")
     # More repeats are of no use where enough were asked for.
-    asked = {(side.config.get(_REPEATS) or 0) < FEWEST for side, figure in few if figure.place}
+    asked = {_has_few_repeats(side) for side, figure in few if figure.place}
     if True in asked:
         yield message("compare.note.few_repeats", least=FEWEST)
     if False in asked:

@@ -144,8 +144,8 @@ def log_lines(path: Path, *, own: bool = False) -> Iterator[bytes]:
 
 
 @contextmanager
-def evaluating(path: Path) -> Iterator[None]:
-    """Evaluate data read from ``path``; report contradictions as a user error.
+def evaluating(path: Path | str) -> Iterator[None]:
+    """Evaluate data read from ``path``, or several names; report contradictions as a user error.
 
     Raises:
         UserError: the data contradicts itself (the message names the place), or evaluating it

@@ -63,7 +63,7 @@ def memory_budget() -> int:
 
 
 @contextmanager
-def memory_limit(path: Path) -> Iterator[None]:
+def memory_limit(path: Path | str) -> Iterator[None]:
     """Limit allocations in the block to what reading ``path`` may take.
 
     Without effect on systems without RLIMIT_DATA. Child processes inherit the limit.

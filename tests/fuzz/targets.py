@@ -195,7 +195,11 @@ def _log(data: bytes, place: Path) -> None:
 
 def _record(data: bytes, place: Path) -> None:
     _file(place, data, "events.jsonl")
-    assert read_side(place).figures is not None
+    side, limits = read_side(place), read_gate(_file(place, seeds.gates()[1], "gate.toml"))
+    with contextlib.redirect_stdout(io.StringIO()):
+        for pair in ((side, seeds.side()), (seeds.side(), side)):
+            CompareConsole("en", True).show(compare_sides(*pair))
+            judge(limits, *pair)
 
 
 def _summary(data: bytes, place: Path) -> None:
