@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -27,13 +28,15 @@ from experiment.compare.sides import compare_sides
 from experiment.config.reading import load_config, parse_assignment
 from experiment.files.parse_memory import memory_limit
 from experiment.report.console.compare import CompareConsole
-from experiment.simulate.latency_file import read_latency
+from experiment.simulate.latency_file import latency_to_json, read_latency
 from experiment.simulate.sweep import make_cells, read_grid
 from experiment.text import LANGUAGES, Translator
 from experiment.text.errors import ExitCode, UserError
 from experiment.workload.kvsim_errors import translate_errors
 from experiment.workload.requests import check_prompts, choose_prompts, read_prompts
+from kvsim.latency.clock import step_clock
 from kvsim.latency.roofline import StepWork
+from kvsim.planning.plan import full_rate
 from kvsim.traces import ReadOptions, TraceFile
 from kvsim.traces.parse import UNITS
 
@@ -238,7 +241,15 @@ def _bench(data: bytes, place: Path) -> None:
 
 def _latency(data: bytes, place: Path) -> None:
     latency = read_latency(_file(place, data))
-    assert latency.seconds(StepWork.of([(5, 1, True)])) >= 0
+    clock = step_clock(latency)
+    for tokens in (1, 300, 1 << 40):  # as plan and simulate price it
+        rate = full_rate(latency, [(tokens, tokens)], 3.0)
+        assert rate is not None
+        assert 0 < rate < math.inf
+        chunks = [(0, tokens, False), (tokens, 1, True)]
+        assert clock.step(StepWork.of(chunks)) > 0
+        assert clock.decode_run(3, tokens, 300).duration >= 0
+    assert json.dumps(latency_to_json(latency), allow_nan=False)
 
 
 def _sweep(data: bytes, place: Path) -> None:
