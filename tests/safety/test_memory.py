@@ -68,6 +68,8 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, lis
     turns = prompts(at / "turns.json", "[", "[[],[]],", 24 * MIB)
     texts = prompts(at / "texts.jsonl", "", '{"prompt":"ab"}\n', 24 * MIB)
     blank = prompts(at / "blank.jsonl", "", "\n", 24 * MIB)
+    begin = '{"timestamp":1,"input_length":5,"output_length":5,"pad":['
+    rows = prompts(at / "rows.jsonl", "", begin + "[]," * 5_000_000 + "[]]}\n", 80 * MIB)
     run = ["--yes", "--out", str(at / "none"), "--prompts"]
     much = "Too many requests for one run: 100,000"
     return {
@@ -76,6 +78,11 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, lis
         "many conversations": ("", [*run, str(turns)], much),
         "many prompts": ("", [*run, str(texts)], much),
         "blank lines": ("", [*run, str(blank)], much),
+        "rows of brackets": (
+            "",
+            ["plan", "--trace", str(rows), "--model", "gpt2", "--gpu", "h100"],
+            "more than 1,048,576 values",
+        ),
         "no size": ("much", ["render", str(steps)], "PAGEDKV_MEMORY: much"),
     }
 
@@ -100,7 +107,7 @@ def read(inputs: dict[str, tuple[str, list[str], str]]) -> dict[str, tuple[int, 
 @pytest.mark.parametrize(
     "name",
     ["a line of brackets", "many steps", "many conversations", "many prompts", "blank lines",
-     "no size"],
+     "rows of brackets", "no size"],
 )  # fmt: skip
 def test_it_is_refused_in_one_line_within_a_gibibyte(
     name: str,
