@@ -32,6 +32,7 @@ from experiment.config.schema import ExperimentConfig, is_within_margin
 from experiment.experiments.figures import FIGURES
 from experiment.experiments.found import FEWEST
 from experiment.experiments.prediction import scores_decide
+from experiment.text.errors import user_error
 from experiment.text.messages import Message, message
 
 # What of the machine and of the model a time depends on.
@@ -46,12 +47,21 @@ _TIMED = ("seconds", "rate")
 _LIMIT = "experiment.options.time_limit_s"
 _REPEATS = "experiment.repeats"
 _TOKENS = ("equal_requests", "equal_tokens")
+# These make a page of 18 MB in 10 s.
+MAX_FIGURES = 10_000
 _CLOSE = 1e-9  # means are the same ratio of whole numbers, divided in another order
 
 
 def compare_sides(left: Side, right: Side) -> Comparison:
-    """Everything that can be said of two sides; ``left`` is the one before."""
+    """Everything that can be said of two sides; ``left`` is the one before.
+
+    Raises:
+        UserError: they have more figures than a page can show.
+    """
     ids = list(dict.fromkeys((*left.figures, *right.figures)))
+    if len(ids) > MAX_FIGURES:
+        names = f"{left.name}, {right.name}"
+        raise user_error("error.compare.figures", names=names, count=len(ids), most=MAX_FIGURES)
     margin = max(map(_margin, (left, right)))
     rows = [_row(name, left, right, margin) for name in ids]
     return Comparison(
