@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from experiment.commands.parser import make_parser, parse
 from experiment.commands.values import number
 from experiment.machine.packages import check_installed
+from experiment.process.environment import check_addresses
 from experiment.process.interrupts import rendering_started, shielded
 from experiment.record.directories import run_directory
 from experiment.text import Translator
@@ -37,6 +38,7 @@ def gpucheck(words: list[str], t: Translator) -> int:
         return _list_gpu(options, console)
     minutes = number("--minutes", options.minutes, above=0, most=_MOST_MINUTES)
     check_installed()
+    check_addresses()
     with run_directory(Path(options.out) if options.out else None, "gpucheck-") as directory:
         return _check(directory, minutes or MINUTES, console)
 
