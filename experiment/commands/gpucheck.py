@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from experiment.commands.parser import make_parser, parse
 from experiment.commands.values import number
+from experiment.files.bounded_reading import evaluating
 from experiment.machine.packages import check_installed
 from experiment.process.environment import check_addresses
 from experiment.process.interrupts import rendering_started, shielded
@@ -67,7 +68,8 @@ def _list_gpu(options: argparse.Namespace, console: GpuCheckConsole) -> int:
 
     if options.out is None:
         raise user_error("gpucheck.needs_out")
-    page = Path(options.markdown)
-    write_gpus(page, read_result(Path(options.out)))
+    page, found = Path(options.markdown), Path(options.out)
+    with evaluating(found):
+        write_gpus(page, read_result(found))
     console.written(page)
     return ExitCode.OK

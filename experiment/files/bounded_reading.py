@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from experiment.files.os_errors import FilesError
 from experiment.files.parse_memory import PLAIN_COSTS, ParseBudget, memory_limit
 from experiment.text.errors import UserError, cut, user_error
 from experiment.text.personal_names import expand_names
@@ -148,17 +149,25 @@ def evaluating(path: Path | str) -> Iterator[None]:
     """Evaluate data read from ``path``, or several names; report contradictions as a user error.
 
     Raises:
-        UserError: the data contradicts itself (the message names the place), or evaluating it
-            exceeds the memory limit.
+        UserError: the data contradicts itself (the message names the place), also where a file
+            could not be made of it, or evaluating it exceeds the memory limit.
     """
     try:
         with memory_limit(path):
             yield
     except _CONTRADICTIONS as error:
-        detail = cut(f"{type(error).__name__}: {error}", 160)
-        text = " ".join(detail.split())
-        place = _place(error)
-        raise user_error("error.contradicts", path=str(path), detail=text, place=place) from error
+        raise _contradicts(path, error) from error
+    except UserError as error:
+        files = error.__cause__
+        found = files.of_kind(*_CONTRADICTIONS) if isinstance(files, FilesError) else None
+        if found is None:
+            raise
+        raise _contradicts(path, found) from found
+
+
+def _contradicts(path: Path | str, error: Exception) -> UserError:
+    detail = " ".join(cut(f"{type(error).__name__}: {error}", 160).split())
+    return user_error("error.contradicts", path=str(path), detail=detail, place=_place(error))
 
 
 def check_inside(root: Path, path: Path, *, opened: bool = False) -> Path:

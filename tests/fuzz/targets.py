@@ -27,7 +27,11 @@ from experiment.compare.gate import judge, read_gate
 from experiment.compare.sides import compare_sides
 from experiment.config.reading import load_config, parse_assignment
 from experiment.files.parse_memory import memory_limit
+from experiment.gpucheck.result import read_result
 from experiment.report.console.compare import CompareConsole
+from experiment.report.files.markup import marks
+from experiment.report.files.page_markdown import GPUS
+from experiment.report.pages.gpucheck import gpucheck_html
 from experiment.simulate.latency_file import latency_to_json, read_latency
 from experiment.simulate.sweep import make_cells, read_grid
 from experiment.text import LANGUAGES, Translator
@@ -104,6 +108,8 @@ def _program(*words: str) -> None:
     printed = err.getvalue().strip()
     if "Traceback" in printed or code not in DOCUMENTED:
         raise FindingError(f"code {code}: {printed[-300:]}")
+    if code == ExitCode.UNWRITABLE and words[0] == "render":
+        raise FindingError(f"a file that cannot be made of it: {printed[-300:]}")
     if code == ExitCode.USAGE and len(printed.splitlines()) != 1:
         raise FindingError(f"not one line: {printed[-300:]!r}")
 
@@ -239,6 +245,13 @@ def _bench(data: bytes, place: Path) -> None:
     _program("bench", "--show", str(path), "--markdown", str(place / "page.md"))
 
 
+def _gpucheck(data: bytes, place: Path) -> None:
+    _file(place, data, "gpucheck.json")
+    page = _file(place, "\n".join(marks(GPUS)).encode(), "page.md")
+    _program("gpucheck", "--out", str(place), "--markdown", str(page))
+    gpucheck_html(read_result(place), "zh")
+
+
 def _latency(data: bytes, place: Path) -> None:
     latency = read_latency(_file(place, data))
     clock = step_clock(latency)
@@ -327,6 +340,7 @@ TARGETS: dict[str, Target] = {
     "calibrate-log": Target(_calibrate_log, seeds.logs, "rows"),
     "simulation": Target(_simulation, seeds.simulations, "json"),
     "bench": Target(_bench, seeds.benches, "json"),
+    "gpucheck": Target(_gpucheck, seeds.gpu_checks, "json"),
     "latency": Target(_latency, seeds.latencies, "json"),
     "sweep": Target(_sweep, seeds.sweeps, "toml"),
     "prompts": Target(_prompts, seeds.prompts, "rows"),
