@@ -17,7 +17,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from experiment.files.os_errors import FilesError
-from experiment.files.parse_memory import PLAIN_COSTS, ParseBudget, memory_limit
+from experiment.files.parse_memory import PLAIN_COSTS, ParseBudget, memory_budget, memory_limit
 from experiment.text.errors import UserError, cut, user_error
 from experiment.text.personal_names import expand_names
 
@@ -37,6 +37,7 @@ _CONTRADICTIONS = (
     TypeError,
     ValueError,
 )
+_TEMPLATES = "jinja2.exceptions"  # a template met something else than it expects
 
 
 def expand_path(text: str) -> Path:
@@ -155,14 +156,18 @@ def evaluating(path: Path | str) -> Iterator[None]:
     try:
         with memory_limit(path):
             yield
-    except _CONTRADICTIONS as error:
-        raise _contradicts(path, error) from error
     except UserError as error:
         files = error.__cause__
-        found = files.of_kind(*_CONTRADICTIONS) if isinstance(files, FilesError) else None
-        if found is None:
+        flaw = files.flaw if isinstance(files, FilesError) else None
+        if flaw is None:
             raise
-        raise _contradicts(path, found) from found
+        if isinstance(flaw, MemoryError):
+            raise user_error("error.memory", path=str(path), limit=memory_budget()) from flaw
+        raise _contradicts(path, flaw) from flaw
+    except Exception as error:
+        if not isinstance(error, _CONTRADICTIONS) and type(error).__module__ != _TEMPLATES:
+            raise
+        raise _contradicts(path, error) from error
 
 
 def _contradicts(path: Path | str, error: Exception) -> UserError:

@@ -47,10 +47,11 @@ class FilesError(OSError):
         self.written = written
         self.failures = failures
 
-    def of_kind(self, *kinds: type[Exception]) -> Exception | None:
-        """The first failure that is an error of one of these kinds."""
+    @property
+    def flaw(self) -> Exception | None:
+        """The first failure to make a file, as opposed to writing it."""
         errors = (error for _, error in self.failures)
-        return next((error for error in errors if isinstance(error, kinds)), None)
+        return next((error for error in errors if not isinstance(error, OSError)), None)
 
     def reason(self) -> Message:
         """Which files, and why; files with one reason are named together."""

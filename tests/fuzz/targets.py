@@ -31,7 +31,6 @@ from experiment.gpucheck.result import read_result
 from experiment.report.console.compare import CompareConsole
 from experiment.report.files.markup import marks
 from experiment.report.files.page_markdown import GPUS
-from experiment.report.pages.gpucheck import gpucheck_html
 from experiment.simulate.latency_file import latency_to_json, read_latency
 from experiment.simulate.sweep import make_cells, read_grid
 from experiment.text import LANGUAGES, Translator
@@ -249,7 +248,7 @@ def _gpucheck(data: bytes, place: Path) -> None:
     _file(place, data, "gpucheck.json")
     page = _file(place, "\n".join(marks(GPUS)).encode(), "page.md")
     _program("gpucheck", "--out", str(place), "--markdown", str(page))
-    gpucheck_html(read_result(place), "zh")
+    read_result(place)
 
 
 def _latency(data: bytes, place: Path) -> None:
