@@ -119,7 +119,7 @@ VERSIONS_lowest := $(shell sed -n '/^dependencies/,/^]/s/.*"\(.*\)>=\([0-9.]*\).
 .PHONY: test-lowest
 .PHONY: test-newest
 test-lowest test-newest: test-%:
-	test -x $(VENV)-$*/bin/python || $(PYTHON) -m venv $(VENV)-$*
+	test -x $(VENV)-$*/bin/pip || $(PYTHON) -m venv $(VENV)-$*
 	$(VENV)-$*/bin/python -m pip install -q $(TORCH_ARGS) $(TORCH)
 	$(VENV)-$*/bin/python -m pip install -q $(VERSIONS_$*) $(TORCH) -e . hypothesis pytest pyyaml
 	out=$$(mktemp -d) && PYTHONWARNINGS=error::FutureWarning $(VENV)-$*/bin/python run_experiment.py \

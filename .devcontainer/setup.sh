@@ -10,7 +10,7 @@ step=$1 venv=$2
 shift 2
 case $step in
   install)
-    test -x "$venv/bin/python" || python3 -m venv "$venv"
+    test -x "$venv/bin/pip" || python3 -m venv "$venv"  # which makes pip last
     if ! "$venv/bin/python" -c 'import torch' 2>/dev/null; then
       "$venv/bin/pip" install --no-cache-dir --require-hashes -r .github/requirements.txt
       "$venv/bin/uv" pip install --no-cache --python "$venv/bin/python" --torch-backend "$1" \

@@ -1,3 +1,6 @@
 """Measures a contiguous and a paged KV cache side by side; see README.md."""
 
+from experiment.library_settings import ignore_working_directory
+
+ignore_working_directory()
 __version__ = "0.1.0"

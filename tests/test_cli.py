@@ -245,7 +245,13 @@ def test_before_anything_is_installed_one_line_says_what_to_do() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [DOOR.name, "experiment/__init__.py", "experiment/machine/packages.py"]
+    "name",
+    [
+        DOOR.name,
+        "experiment/__init__.py",
+        "experiment/library_settings.py",
+        "experiment/machine/packages.py",
+    ],
 )
 def test_an_old_python_can_read_the_front_door(name: str) -> None:
     ast.parse((ROOT / name).read_text(encoding="utf-8"), feature_version=(3, 4))

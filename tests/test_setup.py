@@ -60,6 +60,17 @@ def test_a_python_without_ensurepip_leaves_no_environment(clone: Path) -> None:
     assert not (clone / ".venv").exists()
 
 
+@pytest.mark.parametrize("kind", ["lowest", "newest"])
+def test_a_half_made_environment_of_a_test_is_made_again(kind: str, clone: Path) -> None:
+    python = clone / f".venv-{kind}" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(BASE)  # what venv leaves where ensurepip fails
+    found = make(clone, f"test-{kind}", "PYTHON=false")
+    assert found.returncode != 0
+    assert f"false -m venv .venv-{kind}" in found.stdout
+    assert "pip install" not in found.stdout
+
+
 def test_the_torch_of_an_active_environment_is_used(clone: Path) -> None:
     if sys.prefix == sys.base_prefix or not has_torch(sys.executable):
         pytest.skip("the tests do not run in an environment of its own with torch")

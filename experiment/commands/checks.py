@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from experiment.compare.checks import Checks
 from experiment.compare.gate import GateResult
-from experiment.compare.results import Comparison, Side
+from experiment.compare.results import Side
 from experiment.compare.sides import compare_sides
+from experiment.files.bounded_reading import evaluating
 from experiment.text.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -26,23 +27,25 @@ def check_run(
 
     console = CompareConsole(lang, ascii_only)
     if checks.baseline is not None:
-        show_comparison(directory, compare_sides(checks.baseline, side), console)
+        show_comparison(directory, checks.baseline, side, console)
     gate = judge_gate(checks, side, console)
     return code if code != ExitCode.OK else gate
 
 
-def show_comparison(directory: Path, comparison: Comparison, console: CompareConsole) -> None:
-    """Print a comparison and write its reports.
+def show_comparison(directory: Path, left: Side, right: Side, console: CompareConsole) -> None:
+    """Compare two sides, print the comparison and write its reports.
 
     Raises:
-        UserError: files cannot be written.
+        UserError: a side contradicts itself, or the reports cannot be written.
     """
     from experiment.report.files.write import write_listed
     from experiment.report.pages.compare import compare_reports
 
     lang = console.t.lang
-    console.show(comparison)
-    console.written(*write_listed(directory, compare_reports(comparison, lang), lang))
+    with evaluating(f"{left.name}, {right.name}"):
+        comparison = compare_sides(left, right)
+        console.show(comparison)
+        console.written(*write_listed(directory, compare_reports(comparison, lang), lang))
 
 
 def judge_gate(checks: Checks, side: Side, console: CompareConsole) -> int:
@@ -56,9 +59,10 @@ def judge_gate(checks: Checks, side: Side, console: CompareConsole) -> int:
 
     if checks.limits is None:
         return ExitCode.OK
-    judged = checks.judge(side)
-    console.gate(judged)
-    summarise_job(gate_markdown(console.t, judged))
+    with evaluating(side.name):
+        judged = checks.judge(side)
+        console.gate(judged)
+        summarise_job(gate_markdown(console.t, judged))
     return gate_code(judged)
 
 

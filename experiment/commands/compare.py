@@ -10,7 +10,6 @@ from experiment.commands.parser import make_parser, parse
 from experiment.compare.baseline import KIND, read_any, read_baseline, write_baseline
 from experiment.compare.checks import Checks, read_checks
 from experiment.compare.results import Side
-from experiment.compare.sides import compare_sides
 from experiment.files.bounded_reading import check_replaceable
 from experiment.record.directories import make_run_directory
 from experiment.report.console.compare import CompareConsole
@@ -41,9 +40,8 @@ def compare(words: list[str], t: Translator) -> int:
     console = CompareConsole(t.lang, options.ascii, details=options.details)
     left = _left(paths, checks, new, console)
     if left is not None:
-        comparison = compare_sides(left, right)
         out = Path(options.out) if options.out else make_run_directory(None, "compare-")
-        show_comparison(out, comparison, console)
+        show_comparison(out, left, right, console)
     code = judge_gate(Checks(checks.baseline or left, checks.limits), right, console)
     if new is not None:
         _replace_baseline(new, right, code, console)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from experiment.commands.parser import make_parser, parse
 from experiment.commands.values import number
+from experiment.files.bounded_reading import evaluating
 from experiment.machine.packages import check_installed
+from experiment.process.environment import check_addresses
 from experiment.process.interrupts import rendering_started, shielded
 from experiment.record.directories import run_directory
 from experiment.text import Translator
@@ -37,6 +39,7 @@ def gpucheck(words: list[str], t: Translator) -> int:
         return _list_gpu(options, console)
     minutes = number("--minutes", options.minutes, above=0, most=_MAX_MINUTES)
     check_installed()
+    check_addresses()
     with run_directory(Path(options.out) if options.out else None, "gpucheck-") as directory:
         return _check(directory, minutes or MINUTES, console)
 
@@ -65,7 +68,8 @@ def _list_gpu(options: argparse.Namespace, console: GpuCheckConsole) -> int:
 
     if options.out is None:
         raise user_error("gpucheck.needs_out")
-    page = Path(options.markdown)
-    write_gpus(page, read_result(Path(options.out)))
+    page, found = Path(options.markdown), Path(options.out)
+    with evaluating(found):
+        write_gpus(page, read_result(found))
     console.written(page)
     return ExitCode.OK

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from experiment.commands.parser import make_parser, parse
 from experiment.machine.packages import check_installed
+from experiment.process.environment import check_addresses
 from experiment.text import Translator
 from experiment.text.errors import ExitCode
 
@@ -16,6 +17,7 @@ def selfcheck(words: list[str], t: Translator) -> int:
     """
     options = parse(make_parser(t, "selfcheck"), words)
     check_installed()
+    check_addresses()
     from experiment.report.console.lines import Console
     from experiment.report.console.selfcheck import show_checks
     from experiment.selfcheck.checks import check_instrument

@@ -16,6 +16,7 @@ from experiment.compare.checks import NO_CHECKS, Checks
 from experiment.compare.facts import read_side, side_of
 from experiment.config.schema import Config
 from experiment.experiments.evaluate import picture
+from experiment.files.bounded_reading import evaluating
 from experiment.files.os_errors import unwritable
 from experiment.measure.resume import Resumption, read_resumption
 from experiment.measure.run import Showing, check, is_begun, is_there, measure
@@ -124,5 +125,6 @@ def resume(
     code = ExitCode.OK if results.status == "complete" else ExitCode.INCOMPLETE
     if not options.checks.any:
         return code
-    side = side_of(resumption.record, results)
+    with evaluating(directory):
+        side = side_of(resumption.record, results)
     return check_run(directory, side, options.checks, code, options.lang, options.ascii)

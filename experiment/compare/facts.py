@@ -12,6 +12,7 @@ from experiment.analysis.resolved_config import resolved_config
 from experiment.analysis.results import Results
 from experiment.compare.figures import figures_of, place_of
 from experiment.compare.results import Side
+from experiment.compare.sides import check_config
 from experiment.events import EnvironmentProbed, Event, ModelPrepared, WorkloadReady
 from experiment.experiments.evaluate import picture
 from experiment.experiments.measured import cells_of
@@ -41,13 +42,17 @@ def read_side(directory: Path, *, own: bool = False) -> Side:
 
 
 def side_of(record: Record, results: Results) -> Side:
-    """One side of a comparison, from a record and its results."""
+    """One side, of a record and what was found in it.
+
+    Raises:
+        ValueError, TypeError: a comparison cannot use its config.
+    """
     started = record.started
     config = flatten(resolved_config(record))
     timed = config.get("workload.clock") == "wall" and bool(config.get("workload.arrivals"))
     probed = record.first(EnvironmentProbed)
     environment = probed.environment if probed else {}
-    return Side(
+    side = Side(
         name=file_name(record.directory.resolve()),
         kind="run",
         schema_version=started.schema_version,
@@ -67,6 +72,8 @@ def side_of(record: Record, results: Results) -> Side:
         damaged_lines=record.damaged_lines - record.cut_lines,
         changed_files=list(record.changed_files),
     )
+    check_config(side)
+    return side
 
 
 def request_digests(record: Record) -> dict[str, str]:

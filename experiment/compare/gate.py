@@ -29,6 +29,10 @@ from kvsim.spelling import nearest
 Bound = Literal["max", "min", "equal"]
 BOUNDS: tuple[Bound, ...] = ("max", "min", "equal")
 GateVerdict = Literal["passed", "failed", "unknown"]
+# A gate is read by people. These bound the work where someone else's run has thousands of figures.
+MAX_LIMITS = 200
+MAX_PATTERN = 300
+_MOST_NEAR, _MOST_NAMES = 5, 1000  # limits that get a suggestion, and the figures looked at
 _RELATIVE = re.compile(r"baseline(?:\s*([+-])\s*(\d+(?:\.\d+)?)\s*(%?))?")
 
 
@@ -71,17 +75,22 @@ def read_gate(path: Path) -> tuple[Limit, ...]:
     """Read a gate's file.
 
     Raises:
-        UserError: no limits, an unknown metric, a metric that is no count, or an invalid limit.
+        UserError: no limits in it or too many, an unknown metric, one that is no count, or no limit
+            that could be meant.
     """
     limits = read_toml(path).get("limits")
     if not isinstance(limits, dict) or not limits:
         raise user_error("error.gate.no_limits", path=str(path))
-    parsed = tuple(each for pattern, table in limits.items() for each in _limits(pattern, table))
-    for limit in parsed:
+    if len(limits) > MAX_LIMITS:
+        raise user_error("error.gate.too_many", path=str(path), count=len(limits), most=MAX_LIMITS)
+    if (longest := max(map(len, limits))) > MAX_PATTERN:
+        raise user_error("error.gate.too_long", path=str(path), count=longest, most=MAX_PATTERN)
+    found = tuple(each for pattern, table in limits.items() for each in _limits(pattern, table))
+    for limit in found:
         about = parse_id(limit.pattern)
         if about.kind != "count":
             raise user_error(f"error.gate.{about.kind}", id=limit.pattern)
-    return parsed
+    return found
 
 
 def needs_baseline(limits: Sequence[Limit]) -> bool:
@@ -90,9 +99,19 @@ def needs_baseline(limits: Sequence[Limit]) -> bool:
 
 
 def judge(limits: Sequence[Limit], side: Side, baseline: Side | None) -> list[GateResult]:
-    """Apply each limit to all matching figures; a limit that matches none is unknown."""
-    results = (result for limit in limits for result in _judge(limit, side, baseline))
-    return [_require_whole_runs(result, side, baseline) for result in results]
+    """Every limit against every figure that it fits, or once as unknown where it fits none."""
+    ids = list(dict.fromkeys((*side.figures, *(baseline.figures if baseline else ()))))
+    by_metric: dict[str, list[str]] = {}
+    for name in ids:
+        by_metric.setdefault(_metric(name), []).append(name)
+    found, near = list[GateResult](), ids[:_MOST_NAMES]
+    for limit in limits:
+        fitting = [n for n in by_metric.get(_metric(limit.pattern), ()) if _fits(limit.pattern, n)]
+        if not fitting:
+            several = sum(one.figure is None for one in found) >= _MOST_NEAR
+            found.append(_nothing(limit, () if several else near))
+        found += [_judge_one(limit, name, side, baseline) for name in fitting]
+    return [_require_whole_runs(judged, side, baseline) for judged in found]
 
 
 def tally(judged: Sequence[GateResult]) -> tuple[int, int]:
@@ -133,16 +152,16 @@ def _limit(pattern: str, bound: Bound, value: Any) -> Limit:
     raise user_error("error.gate.value", id=pattern, bound=bound, value=shown(value))
 
 
-def _judge(limit: Limit, side: Side, baseline: Side | None) -> Iterator[GateResult]:
-    ids = list(dict.fromkeys((*side.figures, *(baseline.figures if baseline else ()))))
-    fitting = [name for name in ids if _fits(limit.pattern, name)]
-    if not fitting:
-        near = nearest(limit.pattern, ids)
-        key = "compare.gate.reason.nothing_near" if near else "compare.gate.reason.nothing"
-        why = message(key, near=near[0]) if near else message(key)
-        yield GateResult(limit, limit.pattern, None, None, "unknown", why)
-    for name in fitting:
-        yield _judge_one(limit, name, side, baseline)
+def _metric(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _nothing(limit: Limit, ids: Sequence[str]) -> GateResult:
+    """A limit that fits no figure, and the nearest name among ``ids``."""
+    near = nearest(limit.pattern, ids)
+    key = "compare.gate.reason.nothing_near" if near else "compare.gate.reason.nothing"
+    why = message(key, near=near[0]) if near else message(key)
+    return GateResult(limit, limit.pattern, None, None, "unknown", why)
 
 
 def _judge_one(limit: Limit, name: str, side: Side, baseline: Side | None) -> GateResult:

@@ -32,6 +32,7 @@ from experiment.config.schema import ExperimentConfig, is_within_margin
 from experiment.experiments.figures import FIGURES
 from experiment.experiments.found import FEWEST
 from experiment.experiments.prediction import scores_decide
+from experiment.text.errors import user_error
 from experiment.text.messages import Message, message
 
 # Properties of machine and model that times depend on.
@@ -46,12 +47,21 @@ _TIMED = ("seconds", "rate")
 _LIMIT = "experiment.options.time_limit_s"
 _REPEATS = "experiment.repeats"
 _TOKENS = ("equal_requests", "equal_tokens")
-_CLOSE = 1e-9  # means of integers may be rounded differently
+# These make a page of 18 MB in 10 s.
+MAX_FIGURES = 10_000
+_CLOSE = 1e-9  # means are the same ratio of whole numbers, divided in another order
 
 
 def compare_sides(left: Side, right: Side) -> Comparison:
-    """Compare two sides; ``left`` is the earlier one."""
+    """Everything that can be said of two sides; ``left`` is the one before.
+
+    Raises:
+        UserError: they have more figures than a page can show.
+    """
     ids = list(dict.fromkeys((*left.figures, *right.figures)))
+    if len(ids) > MAX_FIGURES:
+        names = f"{left.name}, {right.name}"
+        raise user_error("error.compare.figures", names=names, count=len(ids), most=MAX_FIGURES)
     margin = max(map(_margin, (left, right)))
     rows = [_row(name, left, right, margin) for name in ids]
     return Comparison(
@@ -84,6 +94,7 @@ def check_config(side: Side) -> None:
     """
     _margin(side)
     _decided_by_scores(side)
+    _has_few_repeats(side)
     json.dumps(side.config, allow_nan=False)
 
 
@@ -192,6 +203,11 @@ def _margin(side: Side) -> float:
     ).process_margin
 
 
+def _has_few_repeats(side: Side) -> bool:
+    """Whether the config asked for fewer repeats than a verdict takes."""
+    return (side.config.get(_REPEATS) or 0) < FEWEST
+
+
 def _judged(one: Figure, other: Figure, margin: float) -> dict[str, Verdict]:
     before, after = one.value, other.value
     assert before is not None
@@ -288,8 +304,8 @@ def _repeat_notes(left: Side, right: Side) -> Iterator[Message]:
     ]
     if any(not figure.place for _, figure in few):
         yield message("compare.note.single")
-    # More repeats do not help if enough were configured.
-    asked = {(side.config.get(_REPEATS) or 0) < FEWEST for side, figure in few if figure.place}
+    # More repeats are of no use where enough were asked for.
+    asked = {_has_few_repeats(side) for side, figure in few if figure.place}
     if True in asked:
         yield message("compare.note.few_repeats", least=FEWEST)
     if False in asked:

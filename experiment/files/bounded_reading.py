@@ -16,7 +16,8 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from experiment.files.parse_memory import PLAIN_COSTS, ParseBudget, memory_limit
+from experiment.files.os_errors import FilesError
+from experiment.files.parse_memory import PLAIN_COSTS, ParseBudget, memory_budget, memory_limit
 from experiment.text.errors import UserError, cut, user_error
 from experiment.text.personal_names import expand_names
 
@@ -36,6 +37,7 @@ _CONTRADICTIONS = (
     TypeError,
     ValueError,
 )
+_TEMPLATES = "jinja2.exceptions"  # a template met something else than it expects
 
 
 def expand_path(text: str) -> Path:
@@ -144,21 +146,33 @@ def log_lines(path: Path, *, own: bool = False) -> Iterator[bytes]:
 
 
 @contextmanager
-def evaluating(path: Path) -> Iterator[None]:
-    """Evaluate data read from ``path``; report contradictions as a user error.
+def evaluating(path: Path | str) -> Iterator[None]:
+    """Evaluate data read from ``path``, or several names; report contradictions as a user error.
 
     Raises:
-        UserError: the data contradicts itself (the message names the place), or evaluating it
-            exceeds the memory limit.
+        UserError: the data contradicts itself (the message names the place), also where a file
+            could not be made of it, or evaluating it exceeds the memory limit.
     """
     try:
         with memory_limit(path):
             yield
-    except _CONTRADICTIONS as error:
-        detail = cut(f"{type(error).__name__}: {error}", 160)
-        text = " ".join(detail.split())
-        place = _place(error)
-        raise user_error("error.contradicts", path=str(path), detail=text, place=place) from error
+    except UserError as error:
+        files = error.__cause__
+        flaw = files.flaw if isinstance(files, FilesError) else None
+        if flaw is None:
+            raise
+        if isinstance(flaw, MemoryError):
+            raise user_error("error.memory", path=str(path), limit=memory_budget()) from flaw
+        raise _contradicts(path, flaw) from flaw
+    except Exception as error:
+        if not isinstance(error, _CONTRADICTIONS) and type(error).__module__ != _TEMPLATES:
+            raise
+        raise _contradicts(path, error) from error
+
+
+def _contradicts(path: Path | str, error: Exception) -> UserError:
+    detail = " ".join(cut(f"{type(error).__name__}: {error}", 160).split())
+    return user_error("error.contradicts", path=str(path), detail=detail, place=_place(error))
 
 
 def check_inside(root: Path, path: Path, *, opened: bool = False) -> Path:

@@ -47,6 +47,12 @@ class FilesError(OSError):
         self.written = written
         self.failures = failures
 
+    @property
+    def flaw(self) -> Exception | None:
+        """The first failure to make a file, as opposed to writing it."""
+        errors = (error for _, error in self.failures)
+        return next((error for error in errors if not isinstance(error, OSError)), None)
+
     def reason(self) -> Message:
         """Which files, and why; files with one reason are named together."""
         groups: dict[str, tuple[list[str], Message]] = {}

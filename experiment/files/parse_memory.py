@@ -30,7 +30,9 @@ _CHECK_BYTES = 1 << 20  # bytes read between two checks
 EVENT_COSTS = {b"{": 770, b"[": 240, b",": 140, b":": 140, b'"': 35}
 PLAIN_COSTS = {b"{": 240, b"[": 64, b",": 48, b'"': 36}
 _BYTE = 13  # of a text with 4-byte characters
-_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
+# Possessive, as backtracking would keep 50 bytes for each of a text's.
+_TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
+_MOST_QUOTES = 1 << 20  # beyond that it is not the texts that are large
 
 
 class _Command:
@@ -63,7 +65,7 @@ def memory_budget() -> int:
 
 
 @contextmanager
-def memory_limit(path: Path) -> Iterator[None]:
+def memory_limit(path: Path | str) -> Iterator[None]:
     """Limit allocations in the block to what reading ``path`` may take.
 
     Without effect on systems without RLIMIT_DATA. Child processes inherit the limit.
@@ -128,7 +130,8 @@ class ParseBudget:
         self._read = 0
         left = self._limit // _SHARE - (_resident_bytes() - self._base)
         most = parse_cost(text, costs)
-        if most > left:  # characters within strings create no objects
+        if most > left and text.count(b'"') < _MOST_QUOTES:
+            # Characters within strings create no objects.
             most -= _objects(text, costs) - _objects(_TEXT.sub(b'""', text), costs)
         if most > left:
             raise user_error("error.memory", path=str(self._path), limit=self._limit)

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from experiment.events import UtcOffset, WallNs
 from experiment.files.bounded_reading import MAX_JSON_BYTES, read_bounded
 from experiment.machine.environment import DeviceKind, Environment
 from experiment.text.errors import user_error
@@ -68,8 +69,8 @@ class GpuCheck(_Data):
 
     schema_version: Literal[1] = SCHEMA
     program: str
-    wall_ns: int
-    utc_offset_s: int
+    wall_ns: WallNs
+    utc_offset_s: UtcOffset
     minutes: float
     device: DeviceKind | None
     device_name: str | None

@@ -36,6 +36,7 @@ from experiment.files.locks import is_locked
 from experiment.files.os_errors import os_reason
 from experiment.files.scratch import PACKAGES
 from experiment.machine.environment import Environment
+from experiment.model.source import is_fetched
 from experiment.record.checksums import LOGS, is_measured
 from experiment.record.log import EVENTS_FILE, Record, cell_at, read_record
 from experiment.text import DASH
@@ -184,21 +185,25 @@ def read_resumption(
 
 
 def _check_paths(config: Config, overrides: Mapping[str, Any], path: str) -> None:
-    """A record may be anybody's: a file that it names is read if the command line names it too.
+    """Check what a record names, which may be anybody's: files, and models to be downloaded.
 
     Raises:
-        UserError: it does not.
+        UserError: the command line does not name it too.
     """
+
+    def is_foreign(name: str) -> bool:
+        return expand_path(name).is_dir() or is_fetched(name, config)
+
     model, options = config.model.name, config.experiment.options
     named = options.get("models")
     models = [each for each in named if isinstance(each, str)] if isinstance(named, list) else []
     for key, value, option in (
         ("workload.prompts_file", config.workload.prompts_file, "--prompts FILE"),
         ("experiment.options.trace", options.get("trace"), "--set experiment.options.trace=FILE"),
-        ("model.name", expand_path(model).is_dir(), "--model DIR"),
+        ("model.name", is_foreign(model), "--model MODEL"),
         (
             "experiment.options.models",
-            any(expand_path(each).is_dir() for each in models),
+            any(map(is_foreign, models)),
             "--set experiment.options.models=[...]",
         ),
     ):

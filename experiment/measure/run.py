@@ -31,6 +31,7 @@ from experiment.measure.resume import Resumption
 from experiment.measure.token_margins import explain_differences
 from experiment.measure.watcher import CellsWatcher, Watcher, others_before
 from experiment.model.source import text_warning
+from experiment.process.environment import check_addresses
 from experiment.process.interrupts import Interrupts
 from experiment.record.checksums import LOGS
 from experiment.record.log import EVENTS_FILE, EventLog
@@ -73,12 +74,13 @@ def check(config: Config) -> list[str]:
     """The prompts of a config; whatever can be known to be wrong with it is raised.
 
     Raises:
-        UserError: a prompt, an experiment or an installed package does not fit.
+        UserError: a prompt, an experiment, an installed package or the hub's address does not fit.
     """
     prompts = choose_prompts(config)
     check_prompts(prompts)
     check_experiment(config)
     check_installed()
+    check_addresses()
     return prompts
 
 

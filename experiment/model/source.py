@@ -117,6 +117,15 @@ def text_warning(config: Config) -> Message | None:
     return message("model.random_text" if config.model.offline else "model.maybe_random")
 
 
+def is_fetched(name: str, config: Config) -> bool:
+    """Whether a run would ask the hub for this model, which is not on this machine yet."""
+    if config.model.offline or name in ALWAYS_RANDOM or name in GPT2_NAMES:
+        return False
+    with suppress(UserError):  # reported when it is loaded
+        return _local(name) is None and _cached(name) is None
+    return False
+
+
 def _accepted(source: Source, accept: Accept) -> Source:
     accept(source.directory)
     return source

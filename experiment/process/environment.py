@@ -16,6 +16,7 @@ import experiment
 from experiment.files.code_cache import TORCH_CACHE, torch_cache
 from experiment.files.user_cache import TEMPORARY, temporary_files
 from experiment.text import URL_USER
+from experiment.text.errors import user_error
 from experiment.text.redaction import is_secret_name
 
 _NAMES = frozenset(
@@ -38,6 +39,18 @@ _PREFIXES = (
     "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "BLIS_", "VECLIB_", "NUMEXPR_", "RAYON_",
     "HF_", "HUGGINGFACE_", "HUGGING_FACE_", "TRANSFORMERS_", "TOKENIZERS_",
 )  # fmt: skip
+
+
+_PROXIES = {"ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY"}
+_MOST_PORT = 65_535
+# RFC 3986, without a query: other characters of a user and password are percent-encoded.
+_ADDRESS = re.compile(
+    r"(?P<scheme>https?|socks(?:4a?|5h?))://"
+    r"(?:[\w.~!$&'()*+,;=:%-]*@)?"
+    r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5})?)?"
+    r"(?:/[\w.~!$&'()*+,;=:%@/-]*)?",
+    re.ASCII,
+)
 
 
 def child_environment(
@@ -69,6 +82,27 @@ def child_environment(
         "TOKENIZERS_PARALLELISM": "false",
         **extra,
     }
+
+
+def check_addresses() -> None:
+    """Check the hub's address and those of proxies: clients print, or stop at, what is none.
+
+    Raises:
+        UserError: one is no address; its value, which may hold a password, is not shown.
+    """
+    for name, value in os.environ.items():
+        proxy = name.upper() in _PROXIES and ("://" in value or "@" in value)
+        if value and (name == "HF_ENDPOINT" or proxy) and not _is_address(value, proxy):
+            raise user_error("error.no_address", name=name)
+
+
+def _is_address(value: str, proxy: bool) -> bool:
+    if proxy and "://" not in value:
+        value = f"http://{value}"
+    found = _ADDRESS.fullmatch(value)
+    if found is None or int(found["port"] or 0) > _MOST_PORT:
+        return False
+    return proxy or found["scheme"] in ("http", "https")
 
 
 @contextmanager

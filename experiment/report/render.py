@@ -144,7 +144,7 @@ def _draw(record: Record, lang: str, show: Show, ended: bool = False) -> Results
         problem = error
     show(results, [str(path) for path in _listed(directory, files)])
     if problem is not None:
-        raise unwritable(directory, problem)
+        raise unwritable(directory, problem) from problem
     return results
 
 

@@ -14,15 +14,30 @@ from experiment.files.bounded_reading import parse_json, read_bounded
 from experiment.files.os_errors import writing
 from experiment.record.log import write_atomic
 from experiment.text.errors import user_error
-from kvsim.latency.roofline import Latency, LinearLatency, Roofline
+from kvsim.latency.clock import attoseconds
+from kvsim.latency.roofline import Latency, LinearLatency, Roofline, StepWork
 
 _KINDS: dict[str, Callable[..., LinearLatency | Roofline]] = {
     "LinearLatency": LinearLatency,
     "Roofline": Roofline,
 }
-# Of a cost: what is multiplied by tokens stays finite.
-_MOST_COST = 1e30
-_DIVISORS = {"bandwidth", "flops", "memory_efficiency", "compute_efficiency"}
+# Of each field, except 0 for costs and amounts: wide enough for every machine, and narrow enough
+# that no product, quotient or sum over 10**15 tokens leaves the range of a float.
+_SECONDS, _AMOUNT, _SPEED, _EFFICIENCY = (1e-30, 1e6), (1e-6, 1e21), (1.0, 1e24), (1e-12, 1e12)
+_RANGES = {
+    "bandwidth": _SPEED,
+    "flops": _SPEED,
+    "memory_efficiency": _EFFICIENCY,
+    "compute_efficiency": _EFFICIENCY,
+    "expert_share": (1e-12, 1.0),
+    **dict.fromkeys(
+        ("weight_bytes", "expert_bytes", "kv_token_bytes", "token_flops", "pair_flops"), _AMOUNT
+    ),
+}
+_NEVER_ZERO = {"bandwidth", "flops", "memory_efficiency", "compute_efficiency"}
+_INFINITE = {"memory_efficiency", "compute_efficiency"}
+# The least work: one prompt token and one decoded token, each attending to itself.
+_LEAST_WORK = StepWork(1, 1, 2, 2)
 SCHEMA_VERSION = 1
 
 
@@ -66,20 +81,24 @@ def read_latency(path: Path) -> Latency:
 
 
 def _check(latency: LinearLatency | Roofline) -> None:
-    """Costs are numbers that are not negative, and a step takes time.
+    """Check that every field is a number in its range, and that a step takes time.
 
     Raises:
-        ValueError, OverflowError: they are not.
+        ValueError, OverflowError: a field or the duration of a step is out of range.
     """
     values = asdict(latency)
     if values.pop("overlap", "max") not in ("max", "sum"):
         raise ValueError(values)
-    numbers = {name: value for name, value in values.items() if type(value) in (int, float)}
-    good = all(
-        float(value) > 0 if name in _DIVISORS else 0 <= float(value) < _MOST_COST
-        for name, value in numbers.items()
-    )
-    if len(numbers) < len(values) or not good:
+    if not all(_is_in_range(name, value) for name, value in values.items()):
         raise ValueError(values)
-    if isinstance(latency, LinearLatency) and not any(numbers.values()):
+    if not attoseconds(latency.seconds(_LEAST_WORK)):
         raise ValueError(values)
+
+
+def _is_in_range(name: str, value: object) -> bool:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    if value == 0:
+        return name not in _NEVER_ZERO
+    low, high = _RANGES.get(name, _SECONDS)
+    return low <= value <= high or (name in _INFINITE and value == math.inf)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from experiment.files.parse_memory import memory_budget
+from experiment.files.parse_memory import memory_budget, memory_limit
 from experiment.simulate.names import unknown_trace
 from experiment.text.errors import user_error
 from experiment.workload.kvsim_errors import translate_errors
@@ -121,7 +122,8 @@ def load(options: TraceOptions) -> Loaded:
     Raises:
         UserError: it cannot be read, or cannot be had at that rate.
     """
-    with translate_errors():
+    limit = nullcontext() if options.preset else memory_limit(options.source)
+    with translate_errors(), limit:
         stream = _generated(options) if options.preset else _file(options)
         if options.head:
             stream = Head(stream, options.head)

@@ -7,7 +7,9 @@ Process logs are redacted as a whole:
     user and host name   $USER $HOST    as whole path components (see ``text.personal_names``)
                          <user> <host>  as words of logs and failures, written by libraries
     secret variables     ***    values of HF_TOKEN, API_KEY and the like, of 6 characters or more
-    user and password    removed from any URL; elsewhere the password is ***
+    user and password    removed from any URL; elsewhere the password is ***, and each part of
+                         one with characters that no URL may have there
+    queries of URLs      ?***   where a name in them is that of a secret
     service tokens       ***    by their form, such as hf_ and 20 characters
 
 Values of up to three common words (``password``, ``float32``) are not treated as secrets: redacting
@@ -42,6 +44,12 @@ _SECRET = re.compile(
     r"|(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|API_?KEY|ACCESS_?KEY)(_|$)"
 )
 _URL_PASSWORD = re.compile(r"(?:^|//)[^\s/@:]*:([^\s/]+)@")
+# User and password of an address that is a variable's value, whatever characters they have.
+_ADDRESS_USER = re.compile(r"\w[\w+.-]*://([^@:/?#]*:.*)@", re.DOTALL)
+_PARTS = re.compile(r"[\s/?#\"'<>]+")  # where a program may take such an address apart
+_QUERY_NAME = "(?i:token|secret|passw|key|signature|auth|credential)"
+_QUERY_SECRET = re.compile(rf"[?&][^=&\s]*{_QUERY_NAME}[^=&\s]*=([^&#\s]+)")
+_QUERY = rf"\?[^\s\"'<>?]{{0,200}}{_QUERY_NAME}[^\s\"'<>?=]{{0,200}}=[^\s\"'<>]*"
 # Prefixes of service tokens, and what follows them.
 _TOKENS = {
     "hf_": "[A-Za-z0-9]{20}", "ghp_": "[A-Za-z0-9]{20}", "gho_": "[A-Za-z0-9]{20}",
@@ -61,7 +69,8 @@ def cleaner() -> Callable[[str], str]:
     """Return a function that redacts the home directory, names in paths and secrets, as set now."""
     secrets = [(text, _pattern(text), "***") for text in _secrets(os.environ)]
     tokens = [(begin, rf"(?<!\w){begin}{more}[\w.-]*", "***") for begin, more in _TOKENS.items()]
-    return _redactor([("://", URL_USER, "://"), *secrets, *tokens, *_path_rules()])
+    urls = [("://", URL_USER, "://"), ("?", _QUERY, "?***")]
+    return _redactor([*urls, *secrets, *tokens, *_path_rules()])
 
 
 def without_names(text: str) -> str:
@@ -181,6 +190,11 @@ def _secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Secret values, plain and as encoded in JSON, longest first."""
     found = {value for name, value in environ.items() if is_secret_name(name)}
     found |= {password for value in environ.values() for password in _URL_PASSWORD.findall(value)}
+    for value in environ.values():
+        found.update(_QUERY_SECRET.findall(value))
+        if user := _ADDRESS_USER.match(value):
+            password = user[1].partition(":")[2]
+            found |= {user[1], password, *_PARTS.split(user[1]), *_PARTS.split(password)}
     found |= set(map(unquote, found))
     found = {value for value in found if len(value) >= _MIN_SECRET_LENGTH and not _is_common(value)}
     found |= {json.dumps(value, ensure_ascii=False)[1:-1] for value in found}

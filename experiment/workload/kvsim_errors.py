@@ -15,7 +15,7 @@ from kvsim.sizing.budget import PlanError
 from kvsim.sweep.grid import AXES
 from kvsim.traces.types import ERROR_CODES, REASONS, TraceError
 
-_CELL_CODES = ("pool_too_small", "livelock")
+_CELL_CODES = ("pool_too_small", "pool_too_large", "livelock")
 
 
 @contextmanager

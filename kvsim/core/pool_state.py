@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -156,32 +156,53 @@ class PoolState:
     # -- integrity -------------------------------------------------------------------------
 
     def check_integrity(self) -> None:
-        """Check the pool's records against each other; visits every block.
+        """Check the pool's records against each other; visits every block that was ever used.
 
         Raises:
             PoolError: a block is lost, listed twice, or has a wrong count of owners.
         """
-        held = Counter(block for table in self._tables.values() for block in table)
-        free = Counter(self._free())
-        free.update(self.cached)
-        if any(count != 1 for count in free.values()):
-            raise PoolError("a block is in the free queues twice")
-        if unknown := (held.keys() | free.keys()) - set(range(self.num_blocks)):
-            raise PoolError(f"no such blocks in the pool: {sorted(unknown)}")
-        for request, table in self._tables.items():
-            if not table or len(set(table)) != len(table):
-                raise PoolError(f"the table of request {request} is empty or repeats a block")
-        if self._extra != sum(held.values()) - len(held):
+        used = len(self._stack)  # the others are free
+        free, held = self._content_free(), array("i", bytes(4 * used))
+        for block in self.cached:
+            if self._known(block, used) and free[block]:
+                raise PoolError("a block stands twice in the free queues")
+            free[block] = 1
+        last = array("q", bytes(8 * used))  # the last table that a block was seen in, from 1 on
+        for place, (request, table) in enumerate(self._tables.items(), start=1):
+            for block in table:
+                if self._known(block, used) and last[block] == place:
+                    raise PoolError(f"the table of request {request} repeats a block")
+                last[block] = place
+                held[block] += 1
+            if not table:
+                raise PoolError(f"the table of request {request} is empty")
+        if self._extra != sum(held) - sum(map(bool, held)):
             raise PoolError(f"{self._extra} extra owners are counted, which is wrong")
         self._check_owners(held)
-        for block in range(self.num_blocks):
-            if (block in held) == (block in free):
-                raise PoolError(f"block {block} has {held[block]} owners: wrong in the free queues")
+        for block, owners in enumerate(held):
+            if bool(owners) == bool(free[block]):
+                raise PoolError(f"block {block} has {owners} owners: wrong in the free queues")
         self._check_keys()
 
-    def _check_owners(self, held: Counter[int]) -> None:
+    @staticmethod
+    def _known(block: int, used: int) -> bool:
+        if not 0 <= block < used:
+            raise PoolError(f"no such block was ever used: {block}")
+        return True
+
+    def _content_free(self) -> bytearray:
+        """Mark the used blocks that have neither owner nor content: a byte for each."""
+        used = len(self._stack)
+        free = bytearray(used)
+        for block in self._stack[self._top :]:
+            if self._known(block, used) and free[block]:
+                raise PoolError("a block stands twice in the free queues")
+            free[block] = 1
+        return free
+
+    def _check_owners(self, held: Sequence[int]) -> None:
         if self._extra_owners != {
-            block: owners - 1 for block, owners in held.items() if owners > 1
+            block: owners - 1 for block, owners in enumerate(held) if owners > 1
         }:
             raise PoolError("the owners of shared blocks are counted wrongly")
 
@@ -197,5 +218,6 @@ class PoolState:
             raise PoolError("duplicates are recorded without a block that is found")
         if any(block not in self._keys for block in self._evictable):
             raise PoolError("a cached block has no key")
-        if any(block in self._keys for block in self._free()):
+        free = self._content_free()
+        if any(free[block] for block in self._keys):
             raise PoolError("a block without content has a key")

@@ -33,8 +33,10 @@ class SimulationError(CodedError):
     """
 
 
-# Of a pool: each takes memory here.
-MAX_BLOCKS = 1 << 26
+# Of a paged pool: a block that was ever used takes about 20 bytes here. Contiguous policies keep
+# records of requests only, so their slots are bounded by what any GPU holds.
+MAX_BLOCKS = 1 << 24
+MAX_SLOTS = 1 << 36
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,8 @@ class SimConfig:
         labels: names stored with the results (model, GPU ...).
 
     Raises:
-        SimulationError: ``pool_too_small``: the pool has no block or slot; ``bad_option``.
+        SimulationError: ``pool_too_small``: the pool has no block or slot; ``pool_too_large``: it
+            has too many to simulate; ``bad_option``.
     """
 
     policy: PolicyName
@@ -126,11 +129,18 @@ class SimConfig:
             raise SimulationError(
                 "pool_too_small", budget=self.budget_bytes, needed=self.shape.block_bytes
             )
-        if self.shape.blocks > MAX_BLOCKS:
-            raise SimulationError("bad_option", option="budget_bytes", value=self.budget_bytes)
+        self._check_blocks()
         if self.paged and self.watermark_blocks >= self.shape.blocks:
             raise SimulationError(
                 "bad_option", option="watermark_blocks", value=self.watermark_blocks
+            )
+
+    def _check_blocks(self) -> None:
+        """Check the size of the pool. Raises SimulationError: ``pool_too_large``."""
+        most = MAX_BLOCKS if self.paged or self.policy == "slabs" else MAX_SLOTS
+        if self.shape.blocks > most:
+            raise SimulationError(
+                "pool_too_large", budget=self.budget_bytes, blocks=self.shape.blocks, most=most
             )
 
     @property

@@ -14,7 +14,7 @@ from kvsim.sim.config import SimConfig, SimulationError, catalogue_config
 from kvsim.sim.simulator import simulate
 from kvsim.sizing.geometry import UnsupportedGeometryError
 from kvsim.sizing.models import find_model
-from kvsim.sweep.grid import SETTINGS, SweepCell, canonical, code_digest, rate_factor, trace_sha256
+from kvsim.sweep.grid import SETTINGS, SweepCell, canonical, code_digest, rate_factor, trace_hashes
 from kvsim.traces.distributions import ArrivalProcess
 from kvsim.traces.edit import Head, ScaleRate, WithArrivals
 from kvsim.traces.generate import SyntheticTrace, from_preset
@@ -52,7 +52,7 @@ def run_cell(cell: SweepCell, trace: Path | None = None) -> bytes:
     """
     if cell.trace_sha256 is not None:
         path = trace or Path(cell.settings["trace"])
-        if trace_sha256(path) != cell.trace_sha256:
+        if trace_hashes([str(path)])[str(path)] != cell.trace_sha256:
             raise RuntimeError(f"{path} is another trace than when the sweep began")
     if cell.code != code_digest():
         raise RuntimeError("another version of kvsim was to compute this cell")

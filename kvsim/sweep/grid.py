@@ -25,11 +25,11 @@ from typing import Any, get_args
 import kvsim
 from kvsim.coded_error import CodedError
 from kvsim.core.limits import PreemptionKind
-from kvsim.files import file_sha256
 from kvsim.sim.config import CONTIGUOUS, SIM_POLICIES
 from kvsim.sizing.gpus import find_gpu
 from kvsim.sizing.models import find_model
 from kvsim.traces.generate import PRESETS
+from kvsim.traces.opening import Hashed
 
 FORMAT = 1
 # Fields of SimConfig; the others follow from model and GPU, or are recorded with the trace.
@@ -47,8 +47,10 @@ AXES = (
 _MAX_INT, _MAX_FLOAT = 1 << 62, 1e12
 # Drawn all at once, 24 bytes for each.
 MAX_REQUESTS = 20_000_000
-# Each cell takes a file and at least a second.
-MAX_CELLS = 1_000_000
+# Each cell takes a file and at least a second. Listing these takes a second and 100 MB.
+MAX_CELLS = 100_000
+# Of all trace files of a grid, which are hashed before anything runs.
+MAX_TRACE_BYTES = 4 << 30
 _NEEDED = ("policy", "model", "gpu", "trace")
 
 
@@ -57,8 +59,8 @@ class SweepError(CodedError):
 
     Attributes:
         code: ``unknown_axis``, ``no_values``, ``missing_axes``, ``bad_value``, ``no_file``,
-            ``too_many``, ``no_rate_to_scale``, ``workers_died``, ``no_ray``, ``ray_unreachable``;
-            a translation key.
+            ``traces_too_large``, ``too_many``, ``no_rate_to_scale``, ``workers_died``, ``no_ray``,
+            ``ray_unreachable``; a translation key.
         params: values for the message.
     """
 
@@ -118,7 +120,7 @@ def expand(grid: Mapping[str, Any]) -> list[SweepCell]:
     if count > MAX_CELLS:
         raise SweepError("too_many", count=count, most=MAX_CELLS)
     _check(axes)
-    hashes = {name: trace_sha256(Path(name)) for name in axes["trace"] if name not in PRESETS}
+    hashes = trace_hashes([name for name in axes["trace"] if name not in PRESETS])
     code = code_digest()
     cells: dict[str, SweepCell] = {}
     for values in product(*axes.values()):
@@ -137,7 +139,7 @@ def _values(name: str, values: Any) -> Sequence[Any]:
     for value in several:
         if not _fits(name, value):
             raise SweepError("bad_value", axis=name, value=value)
-    return several
+    return list(dict.fromkeys(several))
 
 
 _TEXTS = {"policy", "model", "gpu", "trace", "preemption"}
@@ -200,19 +202,26 @@ def _relevant(settings: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def trace_sha256(path: Path) -> str:
-    """Return the sha256 of a trace file.
+def trace_hashes(names: Sequence[str]) -> dict[str, str]:
+    """Return the sha256 of each trace file.
 
     Raises:
-        SweepError: ``no_file``.
+        SweepError: ``no_file``; ``traces_too_large``: together more than ``MAX_TRACE_BYTES``.
     """
-    try:
-        there = path.is_file()
-    except (OSError, ValueError):  # an invalid or too long name
-        there = False
-    if not there:
-        raise SweepError("no_file", path=str(path))
-    return file_sha256(path)
+    found, left = {}, MAX_TRACE_BYTES
+    for name in names:
+        try:
+            if not Path(name).is_file():
+                raise SweepError("no_file", path=name)
+            with Path(name).open("rb") as file:
+                hashed = Hashed(file)
+                if hashed.size > left:
+                    raise SweepError("traces_too_large", path=name, limit=MAX_TRACE_BYTES)
+                found[name] = hashed.drain()
+                left -= hashed.passed
+        except (OSError, ValueError) as error:  # an invalid or too long name, or unreadable
+            raise SweepError("no_file", path=name) from error
+    return found
 
 
 @cache

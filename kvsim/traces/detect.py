@@ -7,6 +7,7 @@ A prompt of L tokens in n blocks of size B requires ``ceil(L / B) == n``. So B i
 from __future__ import annotations
 
 import codecs
+import io
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
@@ -17,6 +18,8 @@ from kvsim.traces.formats import FORMATS, TraceFormat
 from kvsim.traces.opening import open_trace
 from kvsim.traces.parse import UNITS
 from kvsim.traces.rows import (
+    MAX_ROW_VALUES,
+    has_many_values,
     json_list_rows,
     jsonl_rows,
     lines,
@@ -27,6 +30,7 @@ from kvsim.traces.rows import (
 from kvsim.traces.types import Source, TraceError
 
 _SAMPLE_ROWS = 200
+_SAMPLE_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +51,8 @@ def identify(
     """Detect what is not declared from the first rows of a file.
 
     Raises:
-        TraceError: ``unknown_format``, ``other_format``, ``empty``, ``unreadable``,
-            ``unit_needed``, ``block_size_needed``, ``no_block_size_fits``,
+        TraceError: ``entry_of_many``, ``unknown_format``, ``other_format``, ``empty``,
+            ``unreadable``, ``unit_needed``, ``block_size_needed``, ``no_block_size_fits``,
             ``no_such_format``, ``no_such_unit``,
             ``no_clock``, ``bad_block_size``, ``json_lines_needed``, ``not_json``.
     """
@@ -75,8 +79,9 @@ def possible_block_sizes(path: Path, rows: int = _SAMPLE_ROWS) -> tuple[int, ...
     Returns None if no row has hash ids.
     """
     with open_trace(path) as (_, stream):
-        sample = [row for _, row in islice(jsonl_rows(stream, path), rows) if isinstance(row, dict)]
-    return fitting_block_sizes(sample)
+        sample = io.BytesIO(stream.read(_SAMPLE_BYTES))  # its last row may be cut, and is then none
+        first = (row for _, row in islice(jsonl_rows(sample, path), rows))
+        return fitting_block_sizes(row for row in first if isinstance(row, dict))
 
 
 def fitting_block_sizes(sample: Iterable[dict[str, Any]]) -> tuple[int, ...] | None:
@@ -114,6 +119,8 @@ def _first_line(path: Path) -> tuple[int, str]:
         for number, data in lines(stream, path):
             if data is None:
                 raise TraceError("unknown_format", file=str(path), line=number, found="")
+            if has_many_values(data):
+                raise TraceError("entry_of_many", file=str(path), line=number, limit=MAX_ROW_VALUES)
             try:
                 line = data.decode("utf-8-sig").strip()
             except UnicodeDecodeError as error:

@@ -30,6 +30,7 @@ from kvsim.traces.parse import (
     date_time,
     has_fraction,
     hash_ids,
+    is_short_id,
     name_of,
     scaled_time,
     tokens,
@@ -222,7 +223,7 @@ def _text_tokens(mapping: object, key: str, context: ParseContext) -> int:
 
 
 def _turn(value: object) -> int | None:
-    return value if type(value) is int else None
+    return value if type(value) is int and is_short_id(value) else None
 
 
 _TOKENISED = ("input_toks", "output_toks")

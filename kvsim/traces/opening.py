@@ -31,7 +31,7 @@ class Hashed(io.RawIOBase):
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
-        self._size = os.fstat(file.fileno()).st_size
+        self.size = os.fstat(file.fileno()).st_size
         self._digest = hashlib.sha256()
         self.passed = 0
 
@@ -46,7 +46,7 @@ class Hashed(io.RawIOBase):
         return len(data)
 
     def _next(self, most: int) -> bytes:
-        data = self._file.read(min(most, self._size - self.passed))
+        data = self._file.read(min(most, self.size - self.passed))
         self._digest.update(data)
         self.passed += len(data)
         return data

@@ -6,6 +6,7 @@ result depends on the digits of the file only.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
@@ -18,6 +19,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # A larger token count means a damaged row.
 _MAX_TOKENS = 1 << 40
 _MAX_TIME = 10**20
+# Names and ids are kept for every request; a longer name is replaced by its hash.
+_MAX_NAME = 128
+_MAX_ID_BITS = 128
 
 
 class BadRowError(Exception):
@@ -120,21 +124,29 @@ def hash_ids(value: object) -> tuple[int, ...] | None:
     """Parse the ids of a prompt's blocks; None if the row has none.
 
     Raises:
-        BadRowError: ``hash_ids_not_a_list``: not a list of integers.
+        BadRowError: ``hash_ids_not_a_list``: not a list of integers of at most 128 bits.
     """
     if value is None:
         return None
     if not isinstance(value, list) or not all(type(each) is int for each in value):
         raise BadRowError("hash_ids_not_a_list", value)
+    if max(map(int.bit_length, value), default=0) > _MAX_ID_BITS:
+        raise BadRowError("hash_ids_not_a_list", value)
     return tuple(value)
 
 
 def name_of(row: Mapping[str, Any], key: str) -> int | str | None:
-    """Return a conversation's name: a number or text; None if absent or -1."""
+    """Return a conversation's name, a long one by its hash; None if absent or -1."""
     value = row.get(key)
     if isinstance(value, bool) or not isinstance(value, int | str) or value in (-1, "", "-1"):
         return None
-    return value
+    is_short = len(value) <= _MAX_NAME if isinstance(value, str) else is_short_id(value)
+    return value if is_short else hashlib.sha256(str(value).encode()).hexdigest()
+
+
+def is_short_id(value: int) -> bool:
+    """Whether an id may be kept as it is."""
+    return value.bit_length() <= _MAX_ID_BITS
 
 
 def _whole(value: object) -> int | None:

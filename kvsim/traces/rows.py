@@ -28,6 +28,10 @@ _LONGEST_ESCAPE = 12  # a surrogate pair
 _SHOWN = 80  # bytes of an unreadable row in messages
 # Limit of a line, or of an element of a list; no valid request comes close.
 MAX_ROW_BYTES = 16 << 20
+# Limit of values in a row, by the signs that separate them: a parsed value takes up to 30 times its
+# bytes. A prompt of a million tokens has 65,536 hash ids of 16.
+MAX_ROW_VALUES = 1 << 20
+_SIGNS = (b",", b"[", b"{", b":")
 # A longer line is passed over, up to here.
 MAX_PASSED_BYTES = 256 << 20
 # A gzip file of 1 MiB may hold 1 GiB of blank lines. Beyond these limits, allow at most as many
@@ -65,6 +69,11 @@ def lines(stream: IO[bytes], path: Path) -> Iterator[tuple[int, bytes | None]]:
         yield number, None
 
 
+def has_many_values(row: bytes) -> bool:
+    """Whether a row may hold more than ``MAX_ROW_VALUES`` values."""
+    return len(row) > MAX_ROW_VALUES and sum(map(row.count, _SIGNS)) > MAX_ROW_VALUES
+
+
 def _texts(stream: IO[bytes], path: Path) -> Iterator[tuple[int, str | BadRowError | None]]:
     """Yield numbered lines as stripped texts; None for a blank one.
 
@@ -74,6 +83,9 @@ def _texts(stream: IO[bytes], path: Path) -> Iterator[tuple[int, str | BadRowErr
     for number, data in lines(stream, path):
         if data is None:
             yield number, BadRowError("row_too_long")
+            continue
+        if has_many_values(data):
+            yield number, BadRowError("too_many_values")
             continue
         try:
             line = data.decode("utf-8-sig" if number == 1 else "utf-8").strip()
@@ -194,8 +206,8 @@ def json_list_rows(stream: IO[bytes], path: Path) -> Iterator[Placed]:
 
     Raises:
         TraceError: ``not_json``: elements after a broken one cannot be located;
-            ``entry_too_long``; ``content_after_list``; ``blank``; ``empty``; ``other_format``: not
-            a list.
+            ``entry_too_long``; ``entry_of_many``; ``content_after_list``; ``blank``; ``empty``;
+            ``other_format``: not a list.
     """
     text = _Text(stream, path)
     if not text.skip():
@@ -274,6 +286,16 @@ class _Text:
             self._column += end - self._at
         self._at = end
 
+    def _check_values(self, entry: int) -> None:
+        """Refuse a long entry of too many values; the window may reach beyond it.
+
+        Raises:
+            TraceError: ``entry_of_many``.
+        """
+        long = len(self._text) - self._at > MAX_ROW_VALUES
+        if long and has_many_values(self._text[self._at :].encode()):
+            raise self.error("entry_of_many", entry=entry, limit=MAX_ROW_VALUES)
+
     def skip(self) -> bool:
         """Skip white space; return False at the end."""
         while True:
@@ -299,7 +321,8 @@ class _Text:
         """Parse the next JSON value, element number ``entry`` of the list.
 
         Raises:
-            TraceError: ``not_json``, with the position of the error; ``entry_too_long``.
+            TraceError: ``not_json``, with the position of the error; ``entry_too_long``;
+                ``entry_of_many``.
         """
         size = _CHUNK
         while True:
@@ -312,6 +335,7 @@ class _Text:
             except (ValueError, RecursionError, InvalidOperation) as error:
                 if short and isinstance(error, ValueError) and self._more(size):
                     size *= 2
+                    self._check_values(entry)
                     continue
                 if isinstance(error, json.JSONDecodeError):
                     if not short and _is_cut(error):

@@ -7,12 +7,14 @@ import json
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from compare_runs import events, write
 
 from experiment.commands.main import main
 from experiment.compare.results import Comparison
+from experiment.events import RunStarted
 from experiment.report.files.ci_benchmark import FILES
 from experiment.report.files.write import run_reports, write_files
 from experiment.text.errors import ExitCode
@@ -31,6 +33,33 @@ def gate(tmp_path: Path, text: str) -> str:
     path = tmp_path / "gate.toml"
     path.write_text(f"[limits]\n{text}\n", encoding="utf-8")
     return str(path)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"experiment": {"size": "x"}},
+        {"experiment": {"margin": -1}},
+        {"experiment": {"margin": "x"}},
+        {"experiment": {"margin": []}},
+        {"experiment": {"repeats": "x"}},
+        {"sampling": {"beam_width": "x"}},
+    ],
+)
+def test_a_config_that_no_comparison_can_use_is_refused(
+    runs: tuple[str, str],
+    tmp_path: Path,
+    config: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    begun, *others = events()
+    assert isinstance(begun, RunStarted)
+    bad = str(write(tmp_path / "bad", [begun.model_copy(update={"config": config}), *others]))
+    for words in ([runs[0], bad], [bad, runs[0]], [runs[0], "--baseline", bad]):
+        for lang in ("en", "zh"):
+            command = ["compare", *words, "--out", str(tmp_path / "out"), "--lang", lang]
+            assert main(command) == ExitCode.USAGE
+            assert len(capsys.readouterr().err.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -188,3 +189,22 @@ def test_a_gate_that_cannot_be_meant_is_refused(tmp_path: Path, text: str, key: 
         read_gate(gate(tmp_path, text))
     assert caught.value.text.key == key
     assert caught.value.exit_code == ExitCode.USAGE
+
+
+def test_a_gate_has_few_limits_with_short_names(tmp_path: Path) -> None:
+    many = "\n".join(f'"a{n}/steps" = {{ max = 1 }}' for n in range(201))
+    for text, key in ((many, "too_many"), (f'"{"*a" * 151}/steps" = {{ max = 1 }}', "too_long")):
+        with pytest.raises(UserError) as caught:
+            read_gate(gate(tmp_path, text))
+        assert caught.value.text.key == f"error.gate.{key}"
+
+
+def test_judging_a_run_of_thousands_of_figures_is_quick(tmp_path: Path) -> None:
+    names = [f"{'x' * 50}{n:05}" for n in range(10_000)]
+    many = [figure(STEPS, 1, id=f"{n}/{STEPS}", arm=n, kind="count", unit="count") for n in names]
+    text = "\n".join(f'"{"x" * 50}y{n:04}*/steps" = {{ max = 1 }}' for n in range(200))
+    limits, run = read_gate(gate(tmp_path, text)), side(*many)
+    begun = time.process_time()
+    found = judge(limits, run, None)
+    assert time.process_time() - begun < 10
+    assert {one.verdict for one in found} == {"unknown"}

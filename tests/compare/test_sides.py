@@ -9,7 +9,7 @@ from compare_runs import events, figure, side, write
 
 from experiment.compare.facts import read_side
 from experiment.compare.results import Comparison, Row
-from experiment.compare.sides import compare_sides
+from experiment.compare.sides import MAX_FIGURES, compare_sides
 from experiment.events import (
     EngineReported,
     EngineStep,
@@ -343,3 +343,10 @@ def test_hits_of_vllm_are_those_of_its_own_statistics(caching: bool, tmp_path: P
     figures = read_side(write(tmp_path / "run", [*log, said, *steps, end])).figures
     expected = [10, 4, None, None] if caching else [None] * 4
     assert [figures[f"paged/{name}"].value for name in PREFIX] == expected
+
+
+def test_a_comparison_has_no_more_rows_than_a_page_can_show() -> None:
+    many = side(*(figure("steps", 1, id=f"a{n}/steps", arm=f"a{n}") for n in range(MAX_FIGURES)))
+    with pytest.raises(UserError) as caught:
+        compare_sides(many, side(figure("steps", 1)))
+    assert caught.value.text.key == "error.compare.figures"

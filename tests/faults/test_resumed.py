@@ -118,6 +118,7 @@ def test_another_config_is_refused_by_name(
     [
         ("workload.prompts_file", "--prompts", "prompts.jsonl"),
         ("model.name", "--model", "model"),
+        ("model.name", "--model", "nobody/of-this-name"),
         ("experiment.options.models", "--set", "model"),
         ("experiment.options.trace", "--set", "trace.csv"),
         ("run.vllm_python", "--vllm-python", "python"),
@@ -128,14 +129,17 @@ def test_what_a_record_names_is_named_again_or_not_used(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """Of a log that somebody else wrote, and from which checksums were left out."""
-    named = tmp_path / name
-    if name == "model":
+    named = Path(name) if "/" in name else tmp_path / name
+    if "/" in name:  # a model of the hub
+        pass
+    elif name == "model":
         named.mkdir()
     else:
         named.write_text(f"#!/bin/sh\ntouch {tmp_path / 'ran'}\n", encoding="utf-8")
         named.chmod(0o755)
     first, *rest = (run / EVENTS_FILE).read_text(encoding="utf-8").splitlines(keepends=True)
     begun = json.loads(first)
+    begun["config"]["model"]["offline"] = False
     *parents, last = key.split(".")
     table = begun["config"]
     for parent in parents:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from event_makers import whole_run
+from made_up_machine import cuda_environment
 
 from experiment.analysis.conclusions import evaluate
 from experiment.bench.data import BenchData, LeftOut, Round
@@ -16,6 +17,7 @@ from experiment.bench.rows import Row
 from experiment.compare.facts import side_of
 from experiment.compare.results import Side
 from experiment.events import encode
+from experiment.gpucheck.result import CheckResult, GpuCheck, PartResult
 from experiment.record.log import Record
 from experiment.text.messages import message
 from kvsim.sizing.models import MODELS
@@ -105,6 +107,21 @@ def benches() -> list[bytes]:
         left_out=[LeftOut(workload="A", arm="vllm", rounds=2, reason=message("vllm.missing"))],
         machine={"cpu": {"model": "x"}, "device": "cpu", "device_name": "x", "ram_bytes": 1},
         settings={"threads": 2},
+    )  # fmt: skip
+    return [data.model_dump_json().encode()]
+
+
+def gpu_checks() -> list[bytes]:
+    """A check of a machine with a GPU: a part that passed."""
+    found = cuda_environment()
+    check = CheckResult(id="a", passed=True, text=message("gpucheck.passed", n=1))
+    part = PartResult(
+        part="kernels", verdict="pass", seconds=1.5, limit_s=9.0,
+        reason=message("gpucheck.passed", n=1), checks=(check,),
+    )  # fmt: skip
+    data = GpuCheck(
+        program="1", wall_ns=10**18, utc_offset_s=3600, minutes=8, device=found.device,
+        device_name=found.device_name, environment=found, parts=(part,),
     )  # fmt: skip
     return [data.model_dump_json().encode()]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -26,14 +27,19 @@ from experiment.compare.gate import judge, read_gate
 from experiment.compare.sides import compare_sides
 from experiment.config.reading import load_config, parse_assignment
 from experiment.files.parse_memory import memory_limit
+from experiment.gpucheck.result import read_result
 from experiment.report.console.compare import CompareConsole
-from experiment.simulate.latency_file import read_latency
+from experiment.report.files.markup import marks
+from experiment.report.files.page_markdown import GPUS
+from experiment.simulate.latency_file import latency_to_json, read_latency
 from experiment.simulate.sweep import make_cells, read_grid
 from experiment.text import LANGUAGES, Translator
 from experiment.text.errors import ExitCode, UserError
 from experiment.workload.kvsim_errors import translate_errors
 from experiment.workload.requests import check_prompts, choose_prompts, read_prompts
+from kvsim.latency.clock import step_clock
 from kvsim.latency.roofline import StepWork
+from kvsim.planning.plan import full_rate
 from kvsim.traces import ReadOptions, TraceFile
 from kvsim.traces.parse import UNITS
 
@@ -101,6 +107,8 @@ def _program(*words: str) -> None:
     printed = err.getvalue().strip()
     if "Traceback" in printed or code not in DOCUMENTED:
         raise FindingError(f"code {code}: {printed[-300:]}")
+    if code == ExitCode.UNWRITABLE and words[0] == "render":
+        raise FindingError(f"a file that cannot be made of it: {printed[-300:]}")
     if code == ExitCode.USAGE and len(printed.splitlines()) != 1:
         raise FindingError(f"not one line: {printed[-300:]!r}")
 
@@ -195,7 +203,11 @@ def _log(data: bytes, place: Path) -> None:
 
 def _record(data: bytes, place: Path) -> None:
     _file(place, data, "events.jsonl")
-    assert read_side(place).figures is not None
+    side, limits = read_side(place), read_gate(_file(place, seeds.gates()[1], "gate.toml"))
+    with contextlib.redirect_stdout(io.StringIO()):
+        for pair in ((side, seeds.side()), (seeds.side(), side)):
+            CompareConsole("en", True).show(compare_sides(*pair))
+            judge(limits, *pair)
 
 
 def _summary(data: bytes, place: Path) -> None:
@@ -232,9 +244,24 @@ def _bench(data: bytes, place: Path) -> None:
     _program("bench", "--show", str(path), "--markdown", str(place / "page.md"))
 
 
+def _gpucheck(data: bytes, place: Path) -> None:
+    _file(place, data, "gpucheck.json")
+    page = _file(place, "\n".join(marks(GPUS)).encode(), "page.md")
+    _program("gpucheck", "--out", str(place), "--markdown", str(page))
+    read_result(place)
+
+
 def _latency(data: bytes, place: Path) -> None:
     latency = read_latency(_file(place, data))
-    assert latency.seconds(StepWork.of([(5, 1, True)])) >= 0
+    clock = step_clock(latency)
+    for tokens in (1, 300, 1 << 40):  # as plan and simulate price it
+        rate = full_rate(latency, [(tokens, tokens)], 3.0)
+        assert rate is not None
+        assert 0 < rate < math.inf
+        chunks = [(0, tokens, False), (tokens, 1, True)]
+        assert clock.step(StepWork.of(chunks)) > 0
+        assert clock.decode_run(3, tokens, 300).duration >= 0
+    assert json.dumps(latency_to_json(latency), allow_nan=False)
 
 
 def _sweep(data: bytes, place: Path) -> None:
@@ -312,6 +339,7 @@ TARGETS: dict[str, Target] = {
     "calibrate-log": Target(_calibrate_log, seeds.logs, "rows"),
     "simulation": Target(_simulation, seeds.simulations, "json"),
     "bench": Target(_bench, seeds.benches, "json"),
+    "gpucheck": Target(_gpucheck, seeds.gpu_checks, "json"),
     "latency": Target(_latency, seeds.latencies, "json"),
     "sweep": Target(_sweep, seeds.sweeps, "toml"),
     "prompts": Target(_prompts, seeds.prompts, "rows"),

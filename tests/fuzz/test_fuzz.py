@@ -90,6 +90,11 @@ def added(count: int, row: Callable[[int], dict[str, Any]]) -> bytes:
     return log(lambda rows: rows.__setitem__(slice(3, 3), map(row, range(count))))
 
 
+def without(name: str) -> bytes:
+    """The simulation without a key, wherever it stands."""
+    return seeds_of("simulation")[0].replace(f'"{name}":'.encode(), b'"other":')
+
+
 NOTE = {"key": "model.random_text", "params": {}}
 # What is small and asks for much: a loop, a list or a table of a number or of names in it.
 HOSTILE = {
@@ -97,6 +102,12 @@ HOSTILE = {
     "parts of a table": ("gate", b"[" + b"a." * 20_000 + b"a]"),
     "host memory": ("log", declared("run_started", config={"engine": {"swap_space": 2**32}})),
     "blocks": ("log", declared("pool", blocks=10**7)),
+    "no version": ("simulation", without("version")),
+    "slot bytes": ("log", declared("pool", slot_bytes=2**62)),
+    "engine blocks": ("log", declared("pool", engine_blocks=2**62)),
+    "block size": ("log", declared("pool", block_size=2**62)),
+    "year of a check": ("gpucheck", seeds_of("gpucheck")[0].replace(b"1" + b"0" * 18, b"1" * 400)),
+    "zone of a check": ("gpucheck", seeds_of("gpucheck")[0].replace(b"3600", b"1" * 400)),
     "keys": ("log", declared("run_started", config=dict.fromkeys(map(str, range(200_000))))),
     "notes": ("log", declared("model", notes=[NOTE] * 50_000)),
     "notices": ("log", added(50_000, lambda n: {"event": "notice", "t_ns": n, "text": NOTE})),

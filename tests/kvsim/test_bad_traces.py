@@ -210,3 +210,43 @@ def test_what_unpacks_to_hundreds_of_times_its_size_is_no_trace(
 def test_what_is_no_json_number_is_refused_as_no_json(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         load_json(text)
+
+
+def test_a_row_of_a_million_values_is_no_request(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "MAX_ROW_VALUES", 100)
+    good = hashed(0, 5, 1, None)
+    path = write(jsonl(good, good | {"pad": [[]] * 60}, good), "x.jsonl")
+    with pytest.raises(TraceError) as caught:
+        read(path, unit="s")
+    assert (caught.value.params["line"], caught.value.params["reason"]) == (2, "too_many_values")
+    assert len(read(path, unit="s", policy="skip")[0]) == 2
+    wide = write(",".join(["arrival", "prompt_tokens", "output_tokens", *"x" * 101]), "wide.csv")
+    many = write(jsonl({"pad": [0] * 101}, good), "many.jsonl")
+    for each in (wide, many):
+        with pytest.raises(TraceError, match="entry_of_many"):
+            read(each)
+
+
+def test_an_entry_of_a_million_values_is_no_request(write: Write) -> None:
+    turn = '{"from":"gpt","value":"b"},'
+    path = write('[{"conversations":[' + turn * 400_000 + "{}]}]", "talk.json")
+    with pytest.raises(TraceError, match="entry_of_many"):
+        read(path, count_tokens=words)
+
+
+def test_a_long_name_of_a_conversation_is_kept_as_its_hash(write: Write) -> None:
+    names = ["a" * 1000, "b" * 1000, "a" * 1000, 10**1000, "short", 7]
+    rows = [hashed(n, 5, 1, None) | {"chat_id": name} for n, name in enumerate(names)]
+    requests, _ = read(write(jsonl(*rows), "x.jsonl"), unit="s")
+    found = [request.chat for request in requests]
+    assert found[4:] == ["short", 7]
+    assert all(len(str(name)) <= 128 for name in found)
+    assert found[0] == found[2] != found[1]
+
+
+def test_a_hash_id_of_a_thousand_digits_is_none(write: Write) -> None:
+    path = write(jsonl(hashed(0, 5, 1, [10**1000])), "x.jsonl")
+    with pytest.raises(TraceError, match="hash_ids_not_a_list"):
+        read(path, unit="s", block_size=16)

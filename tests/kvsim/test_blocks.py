@@ -48,6 +48,37 @@ def test_allocation_hands_out_free_blocks_in_queue_order_and_appends_to_the_tabl
     pool.check_integrity()
 
 
+def lost(pool: BlockPool) -> None:
+    pool.table(7).pop()  # type: ignore[attr-defined]
+
+
+def repeated(pool: BlockPool) -> None:
+    pool.table(7)[0] = 1  # type: ignore[index]
+
+
+def beyond(pool: BlockPool) -> None:
+    pool.table(7)[0] = 99_999  # type: ignore[index]
+
+
+def free_twice(pool: BlockPool) -> None:
+    pool._stack[4] = pool._stack[5]
+
+
+def unowned(pool: BlockPool) -> None:
+    pool._extra += 1
+
+
+@pytest.mark.parametrize("damage", [lost, repeated, beyond, free_twice, unowned])
+def test_the_integrity_check_finds(damage: Callable[[BlockPool], None]) -> None:
+    pool = BlockPool(6, 4)
+    pool.allocate(7, 2)
+    pool.allocate(8, 1)
+    pool.check_integrity()
+    damage(pool)
+    with pytest.raises(PoolError):
+        pool.check_integrity()
+
+
 def test_allocating_nothing_makes_no_owner() -> None:
     pool = BlockPool(2, 4)
     assert pool.allocate(1, 0) == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from streams import Listed, Watched, watched
 from kvsim.core.blocks import BlockPool
 from kvsim.core.step import Wait, WaitReason
 from kvsim.latency.roofline import LinearLatency
+from kvsim.sim.config import MAX_BLOCKS
 from kvsim.sim.fast.tally import TallyError
 from kvsim.sim.recorder import TimeHistogram
 from kvsim.sim.simulator import SIM_POLICIES, SimConfig, SimulationError, simulate
@@ -341,6 +343,35 @@ def test_a_pool_too_small_for_any_request(
 def test_a_pool_of_nothing() -> None:
     with pytest.raises(SimulationError, match="pool_too_small"):
         config("static", 7)
+
+
+@pytest.mark.parametrize("policy", ["paged", "slabs", "max", "static"])
+def test_a_pool_of_too_many_blocks(policy: str) -> None:
+    with pytest.raises(SimulationError, match="pool_too_large"):
+        config(policy, 1 << 40)
+
+
+@pytest.mark.parametrize("policy", ["paged", "paged+prefix"])
+def test_blocks_that_no_request_uses_take_no_memory(policy: str) -> None:
+    large = config(policy, MAX_BLOCKS * 4)
+    tracemalloc.start()
+    try:
+        assert simulate(Listed([(0, 4, 3)]), large).requests.finished == 1
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_slab_of_millions_of_slots_takes_no_more_than_its_steps() -> None:
+    length = 1 << 30
+    long = config("slabs", length, length)
+    tracemalloc.start()
+    try:
+        result = simulate(Listed([(0, 4, 5000)]), long)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    assert result.tokens.computed == 4 + 4999
 
 
 @pytest.mark.parametrize(

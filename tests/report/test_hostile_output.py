@@ -207,9 +207,22 @@ def test_no_cell_is_a_formula(text: str) -> None:
     frame = pd.DataFrame({text: [text, None], "n": [-1, 2], "x": [-0.5, None]})
     for made in (to_csv(frame), csv_text([text, "n", "x"], [(text, -1, -0.5), (None, 2, None)])):
         head, one, other = csv.reader(io.StringIO(made))
-        assert one == ["'" + readable(text), "-1", "-0.5"]
+        escaped = readable(text).replace("\n", "\\n").replace("\t", "\\t")
+        assert one == ["'" + escaped, "-1", "-0.5"]
         assert head[0] == one[0]
         assert other == ["", "2", ""]
+
+
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ("a;=1+1", "a;'=1+1"), ("a; -1", "a;' -1"), ("a\n=1", "a\\n=1"), ("a\t@x", "a\\t@x"),
+        (" =1", "' =1"), ("a=1;b-2", "a=1;b-2"),
+    ],
+)  # fmt: skip
+def test_no_separator_or_line_break_begins_a_formula(text: str, cell: str) -> None:
+    made = csv_text(["n", "text"], [(1, text)])
+    assert made.splitlines()[1:] == [f"1,{cell}"]
 
 
 def test_tables_have_one_writer() -> None:

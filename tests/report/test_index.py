@@ -19,7 +19,8 @@ from sample import make_record
 from experiment.analysis.conclusions import evaluate
 from experiment.analysis.results import Results
 from experiment.report.files.markdown import markdown
-from experiment.report.files.markup import MAX_BYTES, MAX_OF_A_STEP, write_step_summary
+from experiment.report.files.markup import write_step_summary
+from experiment.report.pages import index_entries
 from experiment.report.pages.index import index_html, write_index
 from experiment.report.pages.index_entries import Entry, entries
 from experiment.text import LANGUAGES, Translator
@@ -165,6 +166,36 @@ def test_a_summary_that_somebody_else_wrote_does_no_harm(
     found = {one.name: one.kind for one in entries(reports)}
     assert found == {"sound": "run", "strange": "unreadable"}
     assert len(index_html(entries(reports), "en")) < 200_000
+
+
+def test_summaries_have_one_budget_and_no_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reports = tmp_path / "reports"
+    put(reports, "sound", 1_800_000_000 * 10**9)
+    put(reports, "other", 1_700_000_000 * 10**9)
+    monkeypatch.setattr(index_entries, "_MAX_BYTES", 600_000)
+    for n in range(3):
+        put(reports, f"large{n}", 1_900_000_000 * 10**9, pad="a" * 200_000)
+    (reports / "linked").mkdir()
+    (reports / "linked" / "run.json").symlink_to(reports / "sound" / "run.json")
+    (reports / "linked" / "report.html").write_text("<p>", encoding="utf-8")
+    kinds = [one.kind for one in entries(reports)]
+    assert sorted(kinds) == ["run"] * 4 + ["unreadable"]
+    assert {one.name for one in entries(reports) if one.kind == "run"} >= {"sound", "other"}
+
+
+def test_a_neighbour_that_takes_too_much_memory_is_its_own_fault(
+    reports: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(path: Path, limit: int) -> bytes:
+        if path.parent.name == "older":
+            raise MemoryError
+        return path.read_bytes()
+
+    monkeypatch.setattr(index_entries, "read_bounded", read)
+    kinds = {one.name: one.kind for one in entries(reports)}
+    assert (kinds["older"], kinds["newer"]) == ("unreadable", "run")
 
 
 @pytest.mark.parametrize("written", [300_000_000_000, 253_402_300_799, -62_135_596_800])

@@ -43,6 +43,10 @@ def hostile(tmp_path: Path) -> Path:
     python.parent.mkdir(parents=True)
     python.write_text(f"#!/bin/sh\necho python >>{tmp_path / 'ran'}\n", encoding="utf-8")
     python.chmod(0o755)
+    (place / ".numba_config.yaml").write_text("a: [1\n", encoding="utf-8")
+    (place / "matplotlibrc").write_text(
+        "\x1b[31m: 5\ntext.usetex: True\nsavefig.dpi: 1234\n", encoding="utf-8"
+    )
     rows = ({"timestamp": n, "input_length": 9, "output_length": 3} for n in range(1, 20))
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     (place / "trace.jsonl").write_text(lines, encoding="utf-8")
@@ -76,6 +80,7 @@ def test_nothing_is_run_from_the_working_directory_and_no_child_has_a_secret(
         timeout=500,
     )  # fmt: skip
     assert done.returncode == ExitCode.OK, done.stderr
+    assert "\x1b" not in done.stderr
     assert not (tmp_path / "ran").exists(), (tmp_path / "ran").read_text(encoding="utf-8")
     assert not [p for p in out.rglob("*") if p.is_file() and b"S3CRET" in p.read_bytes()]
     children = seen.read_text(encoding="utf-8").splitlines()[1:]
@@ -88,6 +93,28 @@ def test_nothing_is_run_from_the_working_directory_and_no_child_has_a_secret(
         }
         told = [line.split()[2:] for line in ours if len(line.split()) > 3]
         assert told == [["experiment.children.prepare", "HF_ENDPOINT", "HF_TOKEN"]]
+
+
+SETTINGS = """
+import experiment, os, matplotlib, numba
+here = os.getcwd()
+assert numba.njit(lambda x: x + 1)(2) == 3  # Numba reads its settings again
+print(here == os.getcwd(), matplotlib.rcParams["savefig.dpi"], matplotlib.rcParams["text.usetex"])
+print(numba.config.DISABLE_JIT, int(numba.config.OPT))
+"""
+
+
+@pytest.mark.parametrize("yaml", ["a: [1\n", "disable_jit: 1\nopt: 0\n"])
+def test_no_library_takes_settings_from_the_working_directory(yaml: str, hostile: Path) -> None:
+    for path in hostile.rglob("*.py"):
+        path.unlink()
+    (hostile / ".numba_config.yaml").write_text(yaml, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", SETTINGS], cwd=hostile, capture_output=True, check=False,
+        encoding="utf-8", env=child_environment({}),
+    )  # fmt: skip
+    assert done.stderr == ""
+    assert done.stdout.split() == ["True", "figure", "False", "0", "3"]
 
 
 @pytest.mark.parametrize(

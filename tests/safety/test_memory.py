@@ -9,14 +9,15 @@ import json
 import os
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import event_makers
 import pytest
 
 from experiment.events import Step, encode
-from experiment.files.parse_memory import memory_budget
-from experiment.text.errors import ExitCode
+from experiment.files.parse_memory import ParseBudget, memory_budget
+from experiment.text.errors import ExitCode, UserError
 
 ROOT = Path(__file__).parents[2]
 GIB = 1 << 30
@@ -68,6 +69,11 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, lis
     turns = prompts(at / "turns.json", "[", "[[],[]],", 24 * MIB)
     texts = prompts(at / "texts.jsonl", "", '{"prompt":"ab"}\n', 24 * MIB)
     blank = prompts(at / "blank.jsonl", "", "\n", 24 * MIB)
+    begin = '{"timestamp":1,"input_length":5,"output_length":5,"pad":['
+    rows = prompts(at / "rows.jsonl", "", begin + "[]," * 5_000_000 + "[]]}\n", 80 * MIB)
+    text = at / "text"
+    text.mkdir()
+    (text / "sim.json").write_text(json.dumps("a" * (30 * MIB)), encoding="utf-8")
     run = ["--yes", "--out", str(at / "none"), "--prompts"]
     much = "Too many requests for one run: 100,000"
     return {
@@ -76,6 +82,12 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, lis
         "many conversations": ("", [*run, str(turns)], much),
         "many prompts": ("", [*run, str(texts)], much),
         "blank lines": ("", [*run, str(blank)], much),
+        "a large text": ("", ["render", str(text)], "is not a run directory"),
+        "rows of brackets": (
+            "",
+            ["plan", "--trace", str(rows), "--model", "gpt2", "--gpu", "h100"],
+            "more than 1,048,576 values",
+        ),
         "no size": ("much", ["render", str(steps)], "PAGEDKV_MEMORY: much"),
     }
 
@@ -100,7 +112,7 @@ def read(inputs: dict[str, tuple[str, list[str], str]]) -> dict[str, tuple[int, 
 @pytest.mark.parametrize(
     "name",
     ["a line of brackets", "many steps", "many conversations", "many prompts", "blank lines",
-     "no size"],
+     "a large text", "rows of brackets", "no size"],
 )  # fmt: skip
 def test_it_is_refused_in_one_line_within_a_gibibyte(
     name: str,
@@ -111,6 +123,21 @@ def test_it_is_refused_in_one_line_within_a_gibibyte(
     assert code == ExitCode.USAGE
     assert inputs[name][2] in said
     assert peak < GIB
+
+
+@pytest.mark.parametrize("text", [b"a" * (30 * MIB), b"\\a" * (15 * MIB), b'""' * (15 * MIB)])
+def test_estimating_the_memory_of_a_text_takes_little(
+    text: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAGEDKV_MEMORY", "96MiB")
+    budget = ParseBudget(Path("some.json"))
+    tracemalloc.start()
+    try:
+        with pytest.raises(UserError):
+            budget.reserve(b'"' + text + b'"')
+        assert tracemalloc.get_traced_memory()[1] < 64 * MIB
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(("named", "size"), [("", GIB), ("3 MiB", 3 * MIB), ("4096B", 4096)])

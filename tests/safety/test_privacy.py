@@ -23,6 +23,7 @@ from experiment.config.schema import make_config
 from experiment.events import ArmFailed, ModelPrepared
 from experiment.files.bounded_reading import expand_path
 from experiment.model.builtin import build_model
+from experiment.process.environment import check_addresses
 from experiment.record.log import EVENTS_FILE, EventLog, read_record
 from experiment.text import Translator
 from experiment.text.errors import ExitCode, cut, user_error
@@ -253,6 +254,58 @@ def test_a_hub_whose_address_has_a_password_is_named_without_it(
     said = capsys.readouterr()
     assert "http://127.0.0.1:9" in said.err
     assert MARK not in said.err + said.out
+
+
+STRANGE = (
+    "http://u:zqPASSW#zqWORDS@127.0.0.1:9", "http://u:zqPASSW/zqWORDS@127.0.0.1:9",
+    "http://u:zqPASSW zqWORDS@127.0.0.1:9", 'http://u:zqPASSW"zqWORDS@127.0.0.1:9',
+    "http://u:zqPASSW?zqWORDS@127.0.0.1:9", "http://127.0.0.1:9/?access_token=zqPASSW",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("value", [*STRANGE, "http://127.0.0.1:abc", "127.0.0.1", "http://h:99999"])
+@pytest.mark.parametrize("name", ["HF_ENDPOINT", "https_proxy"])
+def test_an_address_that_is_none_is_refused_without_showing_it(
+    name: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    if value == "127.0.0.1" and name != "HF_ENDPOINT":
+        value = "ftp://127.0.0.1"
+    monkeypatch.setenv(name, value)
+    words = ["--yes", "--offline", "--model", "tiny-gpt2", "--out", str(tmp_path / "out")]
+    for lang in ("en", "zh"):
+        assert main([*words, "--lang", lang]) == ExitCode.USAGE
+        said = capsys.readouterr()
+        assert name in said.err
+        assert len(said.err.splitlines()) == 1
+        assert "zq" not in said.err + said.out
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "http://u:p%23w@proxy.lab:3128", "socks5h://[::1]:1080", "proxy:8080", "none",
+        "http://u:p'4!$&()*+,;=@host/", "https://host:/x/y",
+    ],
+)  # fmt: skip
+def test_a_proxy_may_be_any_address(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", value)
+    check_addresses()
+
+
+@pytest.mark.parametrize("value", STRANGE)
+def test_a_strange_password_is_a_secret_as_a_whole_and_in_parts(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_VARIABLE", value)
+    words = " zqPASSW zqWORDS" if "zqWORDS" in value else " zqPASSW"
+    assert "zq" not in without_private(f"at {value}:{words}")
+
+
+def test_the_secret_of_a_query_is_removed_from_any_url() -> None:
+    text = "GET https://h/x?a=1&X-Amz-Signature=zq1&b=2 why? token=5 and x?page=2"
+    assert without_private(text) == "GET https://h/x?*** why? token=5 and x?page=2"
 
 
 @pytest.mark.parametrize("begin", [100, 108, 116, 129])

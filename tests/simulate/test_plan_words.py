@@ -148,6 +148,41 @@ def test_calibrate_finds_the_times_that_made_the_record(
     assert step == pytest.approx(0.01, rel=0.05)
 
 
+ROOFLINE = {
+    "kind": "Roofline", "weight_bytes": 1e9, "kv_token_bytes": 36000, "token_flops": 1e9,
+    "pair_flops": 1e5, "bandwidth": 1e12, "flops": 1e14,
+}  # fmt: skip
+LINEAR = {"kind": "LinearLatency"}
+
+
+@pytest.mark.parametrize(
+    "latency",
+    [
+        ROOFLINE | {"bandwidth": 1e-200, "memory_efficiency": 1e-200},
+        ROOFLINE | {"bandwidth": 1e-300},
+        ROOFLINE | {"flops": 5e-324, "compute_efficiency": 0.1},
+        ROOFLINE | {"expert_share": 1e20, "expert_bytes": 1},
+        ROOFLINE | {"expert_share": -0.5, "expert_bytes": 1},
+        ROOFLINE | {"memory_efficiency": None, "compute_efficiency": None},
+        ROOFLINE | {"weight_bytes": 10**400},
+        LINEAR | {"per_pair_s": 5e-324},
+        LINEAR | {"fixed_s": 1e29},
+        LINEAR | {"fixed_s": True},
+        LINEAR,
+    ],
+)
+def test_a_latency_that_no_machine_has_is_refused(
+    latency: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "latency.json"
+    path.write_text(json.dumps({"latency": latency}), encoding="utf-8")
+    simulated = ("simulate", "--trace", "sharegpt-like", "--requests", "5", "--rate", "5")
+    simulated += ("--model", "gpt2", "--gpu", "rtx-4090", "--out", str(tmp_path / "out"))
+    for words in (("plan", *WORDS), simulated):
+        assert main([*words, "--latency", str(path), "--lang", "en"]) == ExitCode.USAGE
+        assert "is not a latency model" in capsys.readouterr().err
+
+
 def test_steps_of_our_own_log_are_told_apart(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,6 +17,11 @@ SETTINGS = {"model": "opt-13b", "trace": "mine.csv", "policy": "max"}
     ("code", "params", "said"),
     [
         ("pool_too_small", {"budget": 1024, "needed": 2**21}, ("1 KiB", "2 MiB")),
+        (
+            "pool_too_large",
+            {"budget": 2**40, "blocks": 2**25, "most": 2**24},
+            ("1,024 GiB", "33,554,432", "16,777,216"),
+        ),
         ("livelock", {"steps": 5000, "finished": 0, "waiting": 3, "seconds": 1.5}, ("5,000",)),
         (
             "nothing_fits",

@@ -5,14 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
 from experiment.text import readable
 
-# First characters of formulas in spreadsheets, full-width forms included.
-_FORMULA = tuple("=+-@\t\r\n＝＋－＠")
+# Where a spreadsheet may see the beginning of a formula, full-width forms too: that of the cell, or
+# behind the separator of another dialect.
+_FORMULA = re.compile(r"(?:^|(?<=;))(?=\s*[=+\-@＝＋－＠])|^(?=[\t\r\n])")
+_BREAKS = str.maketrans({"\n": r"\n", "\t": r"\t"})
 
 
 def csv_encoding() -> str:
@@ -23,8 +26,8 @@ def csv_encoding() -> str:
 def csv_text(heads: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
     """Text of a CSV file, without byte order mark.
 
-    None is an empty cell. A text that begins like a formula is prefixed by ``'``; control
-    characters are escaped.
+    None is an empty cell. A formula that begins in a text has ``'`` before it; line breaks and
+    control characters are escaped.
     """
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
@@ -35,4 +38,4 @@ def csv_text(heads: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
 def _cell(value: Any) -> Any:
     if not isinstance(value, str):
         return value
-    return readable("'" + value if value.startswith(_FORMULA) else value)
+    return readable(_FORMULA.sub("'", value).translate(_BREAKS))

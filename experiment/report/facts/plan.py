@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from experiment.analysis.metrics import METRICS
 from experiment.analysis.finding_text import listed
+from experiment.analysis.metrics import METRICS
 from experiment.report.facts.bench_tables import Cells
 from experiment.report.facts.simulation_figures import rounding_note
 from experiment.report.facts.values import written

@@ -165,7 +165,7 @@ def _bytes_axis(axis: Any, slot_bytes: float, vertical: bool) -> None:
     """Add ticks in bytes on the other side."""
     side = axis.secondary_yaxis("right") if vertical else axis.secondary_xaxis("top")
     ticks = axis.get_yticks() if vertical else axis.get_xticks()
-    side.set_ticks(ticks, [format_bytes(tick * slot_bytes) for tick in ticks])
+    side.set_ticks(ticks, [format_bytes(float(tick) * slot_bytes) for tick in ticks])
     side.tick_params(labelsize=8.5)
 
 

@@ -17,6 +17,7 @@ that. Where a summary holds no time, that of its file counts.
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -52,11 +53,13 @@ from experiment.text.errors import UserError
 from experiment.text.messages import Message, message
 
 _PAGE = "report.html"
-# Maximum bytes of the first line of a log, with command and config.
+# Of all summaries together, smallest first; ours take about 0.1 MB each.
+_MAX_BYTES = 256 << 20
+# The first line of a log: the command and the config.
 _MAX_LINE = 1 << 20
-# Maximum characters of a headline.
+# A headline is a sentence; what is longer was not written by this program.
 _MAX_WORDS = 2000
-# A default value, which is not shown for unfinished runs.
+# In the config of a run that has not ended: nothing that anybody would look for.
 _ASKED = "auto"
 
 Kind = Literal[
@@ -94,51 +97,71 @@ class Entry:
         return date_text(self.wall_ns, self.offset_s)
 
 
-def entries(reports: Path) -> list[Entry]:
-    """Entries of all reports of a directory, newest first."""
-    read = (_entry(path) for path in sorted(reports.iterdir()) if path.is_dir())
-    return sorted((e for e in read if e is not None), key=lambda e: (-e.wall_ns, e.name))
-
-
-def _entry(directory: Path) -> Entry | None:
-    for file, (page, read) in _READERS.items():
-        path = directory / file
-        if _is_file(path) and _is_file(directory / page):
-            return _read(path, page, read)
-    path = directory / EVENTS_FILE
-    return _read(path, None, _unfinished) if _is_file(path) else None
-
-
-def _is_file(path: Path) -> bool:
-    """Whether a path is a file; False if it cannot be accessed."""
-    try:
-        return path.is_file()
-    except OSError:
-        return False
-
-
-# Latest time of a file, the year 9000; dates end at 9999.
+# Of a file: the year 9000. Clocks and zones have none beyond 9999.
 _LAST_NS = 7030 * 365 * 86_400 * 10**9
 Reader = Callable[[str, Mapping[str, Any]], Entry]
 
 
-def _read(path: Path, page: str | None, read: Reader) -> Entry:
-    written = min(max(path.stat().st_mtime_ns, 0), _LAST_NS)
+def entries(reports: Path) -> list[Entry]:
+    """All reports of a directory, newest first.
+
+    Summaries are read up to a limit on their sum; the largest beyond it are ``unreadable``.
+    """
+    summaries = [each for path in reports.iterdir() if (each := _summary(path)) is not None]
+    found, left = [], _MAX_BYTES
+    for each in sorted(summaries, key=lambda each: each.size):
+        left -= each.size
+        found.append(_read(each) if left >= 0 else _unread(each))
+    return sorted(found, key=lambda e: (-e.wall_ns, e.name))
+
+
+@dataclass(frozen=True, slots=True)
+class _Summary:
+    """The file that an entry is read from; ``page`` is None of a log."""
+
+    path: Path
+    page: str | None
+    read: Reader
+    size: int
+    written_ns: int
+
+
+def _summary(directory: Path) -> _Summary | None:
+    for file, (page, read) in (*_READERS.items(), (EVENTS_FILE, (None, _unfinished))):
+        try:
+            about = (directory / file).lstat()  # a linked summary is another report's
+            there = page is None or (directory / page).is_file()
+        except OSError:
+            continue
+        if stat.S_ISREG(about.st_mode) and there:
+            size = min(about.st_size, _MAX_LINE if page is None else MAX_JSON_BYTES)
+            written = min(max(about.st_mtime_ns, 0), _LAST_NS)
+            return _Summary(directory / file, page, read, size, written)
+    return None
+
+
+def _read(summary: _Summary) -> Entry:
+    path, page, written = summary.path, summary.page, summary.written_ns
     try:
         text = read_bounded(path, MAX_JSON_BYTES) if page else _first_line(path)
-        entry = replace(read(path.parent.name, parse_json(text)), page=page, file=path.name)
+        entry = summary.read(path.parent.name, parse_json(text))
+        entry = replace(entry, page=page, file=path.name)
         if not entry.wall_ns:
             when = {"wall_ns": written, "offset_s": _offset(written), "when_key": None}
             entry = replace(entry, **when)  # type: ignore[arg-type]
         _check(entry)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError,
-            RecursionError, UserError):  # fmt: skip
-        unread = message("index.unread" if page else "index.unread_log")
-        return Entry(
-            path.parent.name, "unreadable", written, _offset(written), unread, page=page,
-            file=path.name, when_key=None,
-        )  # fmt: skip
+            MemoryError, RecursionError, UserError):  # fmt: skip
+        return _unread(summary)
     return entry
+
+
+def _unread(summary: _Summary) -> Entry:
+    unread = message("index.unread" if summary.page else "index.unread_log")
+    return Entry(
+        summary.path.parent.name, "unreadable", summary.written_ns, _offset(summary.written_ns),
+        unread, page=summary.page, file=summary.path.name, when_key=None,
+    )  # fmt: skip
 
 
 def _first_line(path: Path) -> bytes:
@@ -153,10 +176,10 @@ def _check(entry: Entry) -> None:
         ValueError: an invalid time or text.
     """
     b = Bilingual(LANGUAGES[0])
-    verdicts = [b.plain(lang, entry.verdict) for lang in LANGUAGES]
-    if not entry.when or max(map(len, verdicts)) > _MAX_WORDS:
+    told = [*(b.plain(lang, entry.verdict) for lang in LANGUAGES), str(entry.subject)]
+    if not entry.when or max(map(len, told)) > _MAX_WORDS:
         raise ValueError(entry.name)
-    for text in (*verdicts, str(entry.subject)):
+    for text in told:
         text.encode()
 
 

@@ -16,9 +16,10 @@ block.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Collection, Iterable
 from heapq import heappop, heappush
-from itertools import accumulate, chain, cycle, islice
-from operator import itemgetter
+from itertools import accumulate, chain, repeat
+from operator import itemgetter, mod
 from typing import NamedTuple
 
 from kvsim.core.blocks import BlockPool
@@ -80,10 +81,10 @@ class CohortScheduler(Scheduler):
         self._tick = 0
         self._members: dict[int, _Member] = {}
         # Member ids and their numbers, by the tick (modulo the block size) at which they need a
-        # block; in the order of joining, i.e. of the numbers.
-        self._crossing: list[dict[int, int]] = [{} for _ in range(pool.block_size)]
+        # block; in the order of joining, i.e. of the numbers. A slab's block size may be millions.
+        self._crossing: dict[int, dict[int, int]] = {}
         # The same, for members that publish their blocks as they fill.
-        self._filling: list[dict[int, int]] = [{} for _ in range(pool.block_size)]
+        self._filling: dict[int, dict[int, int]] = {}
         self._ends: dict[int, dict[int, int]] = {}
         self._next_ends: list[int] = []  # a heap of its ticks
         self._others: list[SequenceGroup] = []  # running, not in the cohort
@@ -125,10 +126,7 @@ class CohortScheduler(Scheduler):
 
     def cumulative_allocations(self, steps: int) -> list[int]:
         """Return the cumulative blocks allocated by each of ``steps`` steps, while they fit."""
-        rows, phase = self._crossing, self._tick % self.pool.block_size
-        counts = list(map(len, rows))
-        counts = counts[phase:] + counts[:phase]
-        allocated = list(accumulate((counts * (steps // len(rows) + 1))[:steps]))
+        allocated = list(accumulate(map(len, self._crossing_rows(steps))))
         free = self.pool.num_free
         if allocated[-1] > free:
             del allocated[bisect_right(allocated, free) :]
@@ -145,7 +143,7 @@ class CohortScheduler(Scheduler):
         """
         if self._finished or self._pending:
             self._finished, self._pending = [], []
-        if self.config.prefix_caching and any(self._filling):
+        if self.config.prefix_caching and self._filling:
             for _ in range(steps):
                 for request, needs, fills in self._changing():
                     if needs:
@@ -166,12 +164,17 @@ class CohortScheduler(Scheduler):
         return tuple(self._finished)
 
     def _allocate_blocks(self, steps: int) -> None:
-        rows, phase = self._crossing, self._tick % self.pool.block_size
-        if steps > 1:
-            rows = rows[phase:] + rows[:phase]
-            self.pool.append(list(chain.from_iterable(islice(cycle(rows), steps))))
-        elif rows[phase]:
-            self.pool.append(list(rows[phase]))
+        needing = list(chain.from_iterable(self._crossing_rows(steps)))
+        if needing:
+            self.pool.append(needing)
+
+    def _crossing_rows(self, steps: int) -> Iterable[Collection[int]]:
+        """The members that need a block in each of the next ``steps`` steps."""
+        size, rows, tick = self.pool.block_size, self._crossing, self._tick
+        if not rows:
+            return repeat((), steps)
+        phases = map(mod, range(tick, tick + steps), repeat(size))
+        return map(rows.get, phases, repeat(()))
 
     # -- single steps ----------------------------------------------------------------------
 
@@ -198,7 +201,7 @@ class CohortScheduler(Scheduler):
         if others and (len(others) > 1 or self._running[-1] is not others[0]):
             return False
         size, free = self.pool.block_size, self.pool.num_free
-        needed = len(self._crossing[self._tick % size])
+        needed = len(self._crossing.get(self._tick % size, ()))
         if others and needed + self.config.max_num_batched_tokens // size + 2 > free:
             draft = self._draft()
             draft.budget -= len(self._members)
@@ -277,8 +280,8 @@ class CohortScheduler(Scheduler):
     def _changing(self) -> list[tuple[int, bool, bool]]:
         """Return (member, needs a block, fills a published block), oldest first."""
         size = self.pool.block_size
-        needing = self._crossing[self._tick % size]
-        filling = self._filling[(self._tick + 1) % size]
+        needing = self._crossing.get(self._tick % size, {})
+        filling = self._filling.get((self._tick + 1) % size, {})
         if not filling:
             return [(request, True, False) for request in needing]
         changing = sorted({**needing, **filling}.items(), key=itemgetter(1))
@@ -342,9 +345,9 @@ class CohortScheduler(Scheduler):
         self._members[request_id] = _Member(number, tick, request.computed, request.generated)
         self._context += request.computed
         crossing = (tick - request.computed) % self.pool.block_size
-        self._crossing[crossing][request_id] = number
+        self._crossing.setdefault(crossing, {})[request_id] = number
         if self.config.prefix_caching and not _publishes_late(request):
-            self._filling[crossing][request_id] = number
+            self._filling.setdefault(crossing, {})[request_id] = number
         end = self._end_of(request, tick)
         if end not in self._ends:
             self._ends[end] = {}
@@ -354,8 +357,11 @@ class CohortScheduler(Scheduler):
     def _leave(self, request_id: int) -> Request:
         request, member = self._requests[request_id], self._members.pop(request_id)
         crossing = (member.tick - member.computed) % self.pool.block_size
-        del self._crossing[crossing][request_id]
-        self._filling[crossing].pop(request_id, None)
+        for rows in (self._crossing, self._filling):
+            row = rows.get(crossing, {})
+            row.pop(request_id, None)
+            if not row:
+                rows.pop(crossing, None)
         ends = self._end_of(request, member.tick)  # its counts are those at joining
         if ends in self._ends:
             del self._ends[ends][request_id]

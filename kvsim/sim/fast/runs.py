@@ -6,8 +6,8 @@ See :mod:`kvsim.sim.fast.run_pool` for a drawing.
 from __future__ import annotations
 
 from array import array
-from collections import Counter, OrderedDict
-from collections.abc import Hashable, Iterable
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from kvsim.core.blocks import BlockPool, PoolError, block_array
@@ -113,16 +113,17 @@ class RunRecords(BlockPool):
 
     # -- integrity -------------------------------------------------------------------------
 
-    def _check_owners(self, held: Counter[int]) -> None:
-        counted: Counter[int] = Counter()
+    def _check_owners(self, held: Sequence[int]) -> None:
+        counted = array("i", bytes(4 * len(held)))
         for request, runs in self._runs.items():
             table = self._tables.get(request, block_array())
             for run in runs:
                 own = run.owners.get(request, 0)
                 if not own or table[run.place : run.place + own] != run.blocks[:own]:
                     raise PoolError(f"request {request} does not have the run that it owns")
-                counted.update(run.blocks[:own])
-        if any(counted[block] != owners for block, owners in held.items() if owners > 1):
+                for block in run.blocks[:own]:
+                    counted[block] += 1
+        if any(counted[block] != owners for block, owners in enumerate(held) if owners > 1):
             raise PoolError("the owners of shared blocks are counted wrongly")
         if any(
             run not in self._runs.get(owner, ()) for run in self._all_runs() for owner in run.owners
@@ -130,18 +131,19 @@ class RunRecords(BlockPool):
             raise PoolError("a run is missing from its owner")
 
     def _check_keys(self) -> None:
-        free, counts = set(self._free()), Counter[int]()
+        taken = self._content_free()
         queued: list[CachedSegment] = []
         for stem, runs in self._stems.items():
             ends = [end for run in runs if not run.duplicate for end in run.stems[stem]]
             if ends != sorted(ends):
                 raise PoolError(f"the runs of {stem} are out of order")
         for run in self._all_runs():
-            counts.update(run.blocks)
+            for block in run.blocks:
+                if self._known(block, len(taken)) and taken[block]:
+                    raise PoolError("a block without content, or with another's, has a key")
+                taken[block] = 1
             queued += run.segments
             self._check_run(run)
-        if any(count > 1 or block in free for block, count in counts.items()):
-            raise PoolError("a block without content, or with another's, has a key")
         if self._queue.keys() != set(queued) or len(self.cached) != self._cached:
             raise PoolError("the queue of cached blocks is not that of the runs")
 
