@@ -19,7 +19,7 @@ from sample import make_record
 from experiment.analysis.conclusions import evaluate
 from experiment.analysis.results import Results
 from experiment.report.files.markdown import markdown
-from experiment.report.files.markup import write_step_summary
+from experiment.report.files.markup import MAX_BYTES, MAX_OF_A_STEP, write_step_summary
 from experiment.report.pages import index_entries
 from experiment.report.pages.index import index_html, write_index
 from experiment.report.pages.index_entries import Entry, entries
