@@ -100,9 +100,10 @@ class ModelFacts:
 
     @property
     def max_positions(self) -> int | None:
-        """Position limit of the model; None if its config has none."""
+        """Position limit of the model; None if its config has no number above 0."""
         found = first_named(self.text, "max_position_embeddings", "n_positions", "max_seq_len")
-        return int(found) if found else None
+        is_number = isinstance(found, int | float) and not isinstance(found, bool)
+        return int(found) if is_number and found >= 1 else None
 
     def max_length_of(self, longest: int) -> int:
         """Return the maximum length for a longest request of ``longest`` tokens."""

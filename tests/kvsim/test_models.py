@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -364,3 +365,10 @@ def test_gpus_are_plausible_and_say_where_from() -> None:
         assert 30 < gpu.flops / gpu.bandwidth < 500
         assert gpu.bandwidth >= gpu.link_bandwidth
         assert "sheet" in gpu.source or "white paper" in gpu.source
+
+
+@pytest.mark.parametrize("positions", [-5, True, "8", None, [1]])
+def test_positions_that_are_no_number_are_unknown(positions: object) -> None:
+    facts = MODELS["llama-3.1-8b"]
+    odd = replace(facts, config={**facts.config, "max_position_embeddings": positions})
+    assert odd.max_positions is None
