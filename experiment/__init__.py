@@ -1,6 +1,6 @@
 """Measures a contiguous and a paged KV cache side by side; see README.md."""
 
-from experiment.library_settings import ignore_working_directory
+from experiment.library_settings import ignore_local_settings
 
-ignore_working_directory()
+ignore_local_settings()
 __version__ = "0.1.0"

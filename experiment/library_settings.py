@@ -51,7 +51,7 @@ def _wrap(spec: "ModuleSpec", name: str, file: str) -> None:
     vars(loader)["exec_module"] = exec_module
 
 
-def ignore_working_directory() -> None:
+def ignore_local_settings() -> None:
     """Make later imports of these libraries ignore the working directory; once is enough."""
     if _Finder not in sys.meta_path:
         sys.meta_path.insert(0, _Finder)

@@ -41,9 +41,10 @@ def plan(arguments: list[str], t: Translator) -> int:
     if words.shows_list(options, t):
         return ExitCode.OK
     _check_out(options.out)
-    gpu = _custom(options)
+    custom = _custom(options)
     if options.from_log is None:
-        words.check_needed(options, gpu_needed=gpu is None)
+        words.check_needed(options, gpu_needed=custom is None)
+    gpu = custom or options.gpu
     rate = number("--rate", options.rate, above=0) if options.trace is None else None
     asked: dict[str, Any] = {
         "context": whole("--context", options.context, least=2),
@@ -59,12 +60,11 @@ def plan(arguments: list[str], t: Translator) -> int:
         for flag in ("--kv-budget", "--gpu-memory-utilization", "--overhead"):
             if getattr(options, attribute(flag)) is not None:
                 raise user_error("error.sim.unused_beside", flag=flag, other="--from-log")
-        where = gpu or options.gpu
         data = plan_from_log(
-            options.from_log, options.model, where, memory, requests=requests, **asked
+            options.from_log, options.model, gpu, memory, requests=requests, **asked
         )
     else:
-        data = make_plan(options.model, gpu or options.gpu, requests, memory, **asked)
+        data = make_plan(options.model, gpu, requests, memory, **asked)
     if options.json:
         print(_json(data), end="")
     else:

@@ -32,7 +32,7 @@ GateVerdict = Literal["passed", "failed", "unknown"]
 # A gate is read by people. These bound the work where someone else's run has thousands of figures.
 MAX_LIMITS = 200
 MAX_PATTERN = 300
-_MOST_NEAR, _MOST_NAMES = 5, 1000  # limits that get a suggestion, and the figures looked at
+_MAX_NEAR, _MAX_NAMES = 5, 1000  # limits that get a suggestion, and the figures looked at
 _RELATIVE = re.compile(r"baseline(?:\s*([+-])\s*(\d+(?:\.\d+)?)\s*(%?))?")
 
 
@@ -104,12 +104,12 @@ def judge(limits: Sequence[Limit], side: Side, baseline: Side | None) -> list[Ga
     by_metric: dict[str, list[str]] = {}
     for name in ids:
         by_metric.setdefault(_metric(name), []).append(name)
-    found, near = list[GateResult](), ids[:_MOST_NAMES]
+    found, unmatched = list[GateResult](), 0
     for limit in limits:
         fitting = [n for n in by_metric.get(_metric(limit.pattern), ()) if _fits(limit.pattern, n)]
         if not fitting:
-            several = sum(one.figure is None for one in found) >= _MOST_NEAR
-            found.append(_nothing(limit, () if several else near))
+            unmatched += 1
+            found.append(_nothing(limit, ids[:_MAX_NAMES] if unmatched <= _MAX_NEAR else ()))
         found += [_judge_one(limit, name, side, baseline) for name in fitting]
     return [_require_whole_runs(judged, side, baseline) for judged in found]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from kvsim.latency.roofline import Latency
 from kvsim.planning.capacity import capacities, longest
 from kvsim.planning.plan import Plan, PlanQuestion, full_rate, make_plan
 from kvsim.sizing.gpus import GPUFacts
-from kvsim.sizing.layout import LayoutError, Service, lay_out
-from kvsim.sizing.models import ModelFacts
+from kvsim.sizing.layout import LayoutError, lay_out
+from kvsim.sizing.overhead import ServerOptions
 
 SCHEMA_VERSION = 1
 _MOST_LENGTH = 1 << 17  # of a model whose config has no positions
@@ -59,20 +60,16 @@ def plan(
         UserError: a name, the trace or the memory does not fit, or nothing does.
     """
     named = model_of(model, memory.weights)
-    setup = make_setup(
-        named, gpu if isinstance(gpu, GPUFacts) else gpu_of(gpu), memory,
-        max_length=max_length, block_size=block_size, latency=latency,
-    )  # fmt: skip
+    device = gpu if isinstance(gpu, GPUFacts) else gpu_of(gpu)
+    set_up = partial(make_setup, named, device, memory, block_size=block_size, latency=latency)
     stream: Loaded | None = None
-    shortened = None
+    shortened = False
     if requests is None:
-        max_length = max_length or context
-        if max_length is None:
-            max_length = shortened = _longest(setup, named, memory, async_scheduling)
+        asked = max_length or context
+        max_length = asked or _longest(set_up(), memory.server, async_scheduling)
+        shortened = asked is None and max_length < (named.max_positions or max_length)
         requests = [(max(1, (context or max_length) - 1), 1)]
-        setup = make_setup(
-            named, setup.gpu, memory, max_length=max_length, block_size=block_size, latency=latency
-        )
+    setup = set_up(max_length=max_length)
     if isinstance(requests, TraceOptions):
         stream = load(replace(requests, max_length=max_length or named.max_positions))
         requests = lengths(stream)
@@ -99,8 +96,8 @@ def plan(
     length = context or max(map(sum, requests)) if len(set(requests)) == 1 else found.max_length
     answer["capacity"] = _capacity(question, found, length, shared_prefix) | {
         "users": users,
-        "positions": named.max_positions if shortened != named.max_positions else None,
-        "shortened": shortened is not None and shortened != named.max_positions,
+        "positions": named.max_positions,
+        "shortened": shortened,
     }
     if shared_prefix and found.vllm_args:
         at = answer["vllm_args"].index("--max-num-seqs") + 1
@@ -121,21 +118,19 @@ def plan(
     return head | {"plan": answer} | _load(question, found, rate)
 
 
-def _longest(setup: Setup, model: ModelFacts, memory: Memory, async_scheduling: bool) -> int:
+def _longest(setup: Setup, options: ServerOptions, async_scheduling: bool) -> int:
     """The model's positions, or the longest maximum length with which vLLM starts.
 
     Raises:
         UserError: not even a block fits.
     """
-    most = model.max_positions or _MOST_LENGTH
+    most = setup.model.max_positions or _MOST_LENGTH
     layout = lay_out(setup.caches)
-
-    def service(length: int) -> Service:
-        batched = memory.server.batched_tokens(setup.gpu, length)
-        return Service(length, batched, 2 if async_scheduling else 1)
-
+    question = PlanQuestion(
+        setup.model, setup.gpu, (), options=options, async_scheduling=async_scheduling
+    )
     kv = setup.budget.kv if setup.budget.low is None else setup.budget.low  # to start surely
-    found = longest(layout, kv, setup.gpus, service, most)
+    found = longest(layout, kv, setup.gpus, question.service, most)
     if not found:
         size = setup.block_size
         raise user_error("error.plan.no_block", slots=0, max_length=size)

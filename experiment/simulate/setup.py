@@ -19,7 +19,7 @@ from kvsim.core.limits import PreemptionKind
 from kvsim.latency.roofline import Latency, roofline
 from kvsim.planning.preemption_cost import COPY_S, block_transfer_s
 from kvsim.sim.config import PolicyName, SimConfig
-from kvsim.sizing.budget import KVBudget, kv_budget
+from kvsim.sizing.budget import DEFAULTS, KVBudget, kv_budget
 from kvsim.sizing.fields import UnsupportedGeometryError
 from kvsim.sizing.gpus import GPUFacts
 from kvsim.sizing.layout import LayerCache, token_bytes
@@ -177,7 +177,7 @@ class Memory:
     gpus: int = 1
     utilisation: float | None = None
     overhead: int | None = None
-    server: ServerOptions = ServerOptions()  # noqa: RUF009 - it is frozen
+    server: ServerOptions = DEFAULTS
     dtype: str | None = None
     kv_dtype: str | None = None
 

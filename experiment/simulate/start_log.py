@@ -1,7 +1,9 @@
 """What a start-up log of vLLM says about memory: ``plan --from-log``.
 
-log ─► figures ─► where each GiB went
-└─► a plan with the log's own KV cache, or what to change, cheapest first
+    log ─► figures ─► where each GiB went
+                  └─► a plan with the log's own KV cache, or what to change, cheapest first
+
+:mod:`kvsim.sizing.start_log` finds the figures.
 """
 
 from __future__ import annotations
@@ -18,7 +20,6 @@ from kvsim.sizing.overhead import TESTED
 from kvsim.sizing.start_log import NotALogError, StartLog, read_start_log
 
 _MAX_BYTES = 64 << 20
-_HIDDEN = 1 << 29  # between what CUDA and the driver report
 _REST = 2 << 30  # of a GPU whose size a log does not say, beside weights and cache
 _TOO_SMALL = ("error.plan.no_block", "error.plan.no_memory")
 
@@ -58,9 +59,8 @@ def plan_from_log(
     kv = log.kv if log.kv and log.kv > 0 else None
     if kv is None and log.failure is None:
         raise user_error("error.plan.no_log", path=path, engine="")
-    device = gpu or replace(
-        custom_gpu((log.total or _least(log)) + _HIDDEN, 1e12, 1e14), name="GPU", source=""
-    )
+    size = log.total or _least(log)
+    device = gpu or replace(custom_gpu(size, 1e12, 1e14), name="GPU", source="")
     length = asked.pop("max_length", None) or log.max_length
     known = replace(memory, gpus=ranks, server=server, utilisation=None, overhead=None)
     data: dict[str, Any] = {}

@@ -1,8 +1,10 @@
 """Requests of one length that a KV cache holds, for a range of its size.
 
-bytes of the cache      least        expected      most        of one rank
-  ÷ bytes of a block    blocks, one of them the null block
-  ÷ blocks of a request requests of that length at once; blocks of a shared prefix count once
+    bytes of the cache        least        expected      most        of one rank
+      ÷ bytes of a block      blocks, one of them the null block
+      ÷ blocks of a request   requests of that length at once
+
+Blocks of a shared prefix count once.
 """
 
 from __future__ import annotations

@@ -117,22 +117,22 @@ _ROWS = (
     ("mi325x", 262144, 6000, 1307.4, _PCIE5, "AMD Instinct MI325X data sheet"),
     ("mi355x", 294912, 8000, 2516.6, _PCIE5, "AMD Instinct MI355X data sheet"),
 )
+
+
+def _cuda_bytes(name: str, memory: int) -> int:
+    known = _CUDA_GIB.get(name)
+    return max(1, memory - _HIDDEN) if known is None else int(known * (1 << 30))
+
+
 GPUS: Mapping[str, GPUFacts] = MappingProxyType(
     {
         name: GPUFacts(
-            name,
-            mib * MIB,
-            gb * 1e9,
-            tera * 1e12,
-            link,
-            source,
-            int(_CUDA_GIB.get(name, mib / 1024) * (1 << 30))
-            - (0 if name in _CUDA_GIB else _HIDDEN),
-            name in _CUDA_GIB,
+            name, mib * MIB, gb * 1e9, tera * 1e12, link, source,
+            _cuda_bytes(name, mib * MIB), name in _CUDA_GIB,
         )
         for name, mib, gb, tera, link, source in _ROWS
     }
-)
+)  # fmt: skip
 
 
 # Names that drivers and clouds use, other than vendor + name above.
@@ -170,8 +170,8 @@ _LISTED = re.compile(r"GPU \d+: | \(UUID: .*", re.IGNORECASE)  # a line of nvidi
 def custom_gpu(memory: int, bandwidth: float, flops: float) -> GPUFacts:
     """Return a GPU of ``memory`` bytes that is not in the catalogue; rates are per second."""
     name = f"{memory / (1 << 30):g}GiB"
-    hidden = max(1, memory - _HIDDEN)
-    return GPUFacts(name, memory, bandwidth, flops, _PCIE4, "given", hidden)
+    cuda = _cuda_bytes(name, memory)
+    return GPUFacts(name, memory, bandwidth, flops, _PCIE4, "given", cuda)
 
 
 def _parts(name: str) -> list[str]:
