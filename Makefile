@@ -160,8 +160,9 @@ vllm-layouts: vllm $(VENV)/.ready-dev
 # each makes last is its target.
 .DELETE_ON_ERROR:
 
-# Packages of an environment that is active (its Python has another prefix than its base) are made
-# visible by a path file: --system-site-packages would show those of the base alone.
+# Packages of an environment that is active (its Python has another prefix than its base), and those
+# that it sees of others, are made visible by a path file: --system-site-packages would show those of
+# the base alone.
 $(BIN)/pip:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3"; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
@@ -169,7 +170,7 @@ $(BIN)/pip:
 	@if ! $(PYTHON) -c 'import torch' 2>/dev/null; then $(PYTHON) -m venv $(VENV); \
 	  elif $(PYTHON) -c 'import sys; sys.exit(sys.prefix == sys.base_prefix)'; then \
 	    $(PYTHON) -m venv $(VENV) && for site in $(VENV)/lib/python*/site-packages; do \
-	      $(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > $$site/active.pth; done; \
+	      $(PYTHON) -c 'import sys; print(*(p for p in sys.path if p.endswith("-packages")), sep="\n")' > $$site/active.pth; done; \
 	  else $(PYTHON) -m venv --system-site-packages $(VENV); fi
 
 # Pins of torch and of the Triton that goes with it are dropped where these are already there.

@@ -64,7 +64,7 @@ def test_a_python_without_ensurepip_leaves_no_environment(clone: Path) -> None:
 def test_a_half_made_environment_of_a_test_is_made_again(kind: str, clone: Path) -> None:
     python = clone / f".venv-{kind}" / "bin" / "python"
     python.parent.mkdir(parents=True)
-    python.symlink_to(BASE)  # what venv leaves where ensurepip fails
+    python.symlink_to("/bin/true")  # venv leaves a python without pip where ensurepip fails
     found = make(clone, f"test-{kind}", "PYTHON=false")
     assert found.returncode != 0
     assert f"false -m venv .venv-{kind}" in found.stdout
@@ -74,6 +74,12 @@ def test_a_half_made_environment_of_a_test_is_made_again(kind: str, clone: Path)
 def test_the_torch_of_an_active_environment_is_used(clone: Path) -> None:
     if sys.prefix == sys.base_prefix or not has_torch(sys.executable):
         pytest.skip("the tests do not run in an environment of its own with torch")
-    assert make(clone, READY, f"PYTHON={sys.executable}", "TORCH_ARGS=--no-index").returncode == 0
-    assert has_torch(str(clone / ".venv/bin/python"))
-    assert "torch==" not in (clone / READY).read_text(encoding="utf-8").split()
+    within = clone / "within"  # an environment that sees the torch of the first one
+    within.mkdir()
+    for name in ("Makefile", "constraints.txt"):
+        shutil.copy(ROOT / name, within)
+    for place, python in ((clone, Path(sys.executable)), (within, clone / ".venv/bin/python")):
+        made = make(place, READY, f"PYTHON={python}", "TORCH_ARGS=--no-index")
+        assert made.returncode == 0, made.stderr
+        assert has_torch(str(place / ".venv/bin/python"))
+        assert "torch==" not in (place / READY).read_text(encoding="utf-8").split()

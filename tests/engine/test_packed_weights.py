@@ -313,7 +313,7 @@ def test_no_more_than_the_weight_at_hand_is_held_twice(tmp_path: Path) -> None:
     )
     size, above = map(int, done.stdout.split())
     assert size > 60 << 20
-    assert above < size // 4, f"{above >> 20} MiB above {size >> 20} MiB of weights"
+    assert above < size // 8, f"{above >> 20} MiB above {size >> 20} MiB of weights"
 
 
 # Weights are touched, as the probe does; then packed, watched by the kernel's own mark.
@@ -333,7 +333,9 @@ torch.set_num_threads(1)
 model = load_model(sys.argv[1], "float32", "cpu", "sdpa")
 with torch.inference_mode():
     model(input_ids=torch.arange(1, 8)[None], use_cache=False)
-few_rows_module()  # what the compiler takes is not the weights'
+few_rows_module()  # the memory of compiler and libraries is not the weights'
+warm = torch.nn.Sequential(torch.nn.Linear(64, 320)).requires_grad_(False)
+assert pack_weights(warm).layers == 1
 trim()
 size, before = storage_bytes(model.parameters()), status("VmRSS")
 Path("/proc/self/clear_refs").write_text("5")
