@@ -41,14 +41,14 @@ def model_file(name: str) -> Path | None:
                 return candidate
         if path.is_dir():
             raise user_error("error.model.no_config", model=name)
-    except (OSError, ValueError):  # too long a name, or a null byte in it
+    except (OSError, RuntimeError, ValueError):  # too long a name, a null byte in it, no home
         return None
     return None
 
 
 def _cached(name: str) -> Iterator[Path]:
     """Configs of a hub's model in the local cache, the newest first."""
-    if not _is_hub_name(name):
+    if not is_hub_name(name):
         return
     home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
     hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
@@ -57,7 +57,8 @@ def _cached(name: str) -> Iterator[Path]:
     yield from sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
 
 
-def _is_hub_name(name: str) -> bool:
+def is_hub_name(name: str) -> bool:
+    """Whether a name has the form of a hub's, owner/model, and no file here has it."""
     return name.count("/") == 1 and not name.startswith((".", "/")) and not Path(name).exists()
 
 
@@ -84,7 +85,7 @@ def read_model(path: Path, name: str, weights: int | None) -> ModelFacts:
     parameters = max(1, weights // ELEMENT_BYTES[dtype])
     facts = ModelFacts(
         name=path.parent.name if path.name == "config.json" else path.stem,
-        hub=name if _is_hub_name(name) else str(path.parent),
+        hub=name if is_hub_name(name) else str(path.parent),
         dtype=dtype, parameters=parameters, active_parameters=parameters, expert_parameters=0,
         config=config, source=str(path), weights=weights,
     )  # fmt: skip

@@ -8,14 +8,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, replace
 from typing import Any
 
 from experiment.files.bounded_reading import expand_path, read_bounded
+from experiment.simulate.model_file import is_hub_name
 from experiment.simulate.plan import plan
 from experiment.simulate.setup import Memory
 from experiment.text.errors import UserError, user_error
 from kvsim.sizing.gpus import GPUFacts, custom_gpu
+from kvsim.sizing.models import UnknownModelError, find_model
 from kvsim.sizing.overhead import TESTED
 from kvsim.sizing.start_log import NotALogError, StartLog, read_start_log
 
@@ -51,9 +54,7 @@ def plan_from_log(
     except NotALogError as error:
         key = "error.plan.other_engine" if error.engine else "error.plan.no_log"
         raise user_error(key, path=path, engine=error.engine or "") from error
-    name = model or log.model
-    if name is None:
-        raise user_error("error.sim.needs", flags="--model (--list models)")
+    name = model or _model_of(log, path)
     ranks = log.tensor_parallel or memory.gpus
     server = replace(memory.server, version=log.version or TESTED)
     kv = log.kv if log.kv and log.kv > 0 else None
@@ -68,6 +69,24 @@ def plan_from_log(
         data = _planned(name, device, replace(known, budget=kv * ranks), length, asked)
     remedies = _remedies(log, name, device, known, length) if log.failure else []
     return data | {"log": asdict(log) | {"path": path, "remedies": remedies, "ranks": ranks}}
+
+
+def _model_of(log: StartLog, path: str) -> str:
+    """The model that a log names, which may be of another machine: no directory here is read.
+
+    Raises:
+        UserError: it names none, or one that is neither in the catalogue nor a hub's.
+    """
+    if log.model is None:
+        raise user_error("error.sim.needs", flags="--model (--list models)")
+    if is_hub_name(log.model):
+        return log.model
+    name = re.split(r"[/\\]", log.model.rstrip("/\\"))[-1]
+    try:
+        find_model(name)
+    except UnknownModelError as error:
+        raise user_error("error.plan.log_model", path=path, model=log.model) from error
+    return name
 
 
 def _least(log: StartLog) -> int:

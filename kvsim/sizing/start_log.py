@@ -63,7 +63,7 @@ _VERSION = (
     r"vLLM API server version v?(\d+\.\d+)",
     r"vLLM (?:version )?v?(\d+\.\d+)\.\d",
 )
-_MODEL = (r"model='([^']+)'", r"model_tag='([^']+)'", r"vllm serve (\S+)")
+_MODEL = (r"model='([^']{1,200})'", r"model_tag='([^']{1,200})'", r"vllm serve (\S{1,200})")
 _CONCURRENCY = (r"tokens per request: ([\d.]+)x",)
 # The first that is found; a graph is captured after the cache is there.
 _FAILURES = (
@@ -164,4 +164,5 @@ def _size(text: str | None) -> int | None:
 
 
 def _whole(text: str | None) -> int | None:
-    return None if text is None else int(text.replace(",", "")[:12])
+    digits = (text or "").replace(",", "")[:12]
+    return int(digits) if digits else None

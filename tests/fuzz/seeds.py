@@ -10,6 +10,7 @@ from typing import Any
 
 from event_makers import whole_run
 from made_up_machine import cuda_environment
+from start_logs import ALL
 
 from experiment.analysis.conclusions import evaluate
 from experiment.bench.data import BenchData, LeftOut, Round
@@ -207,6 +208,11 @@ def layers() -> list[bytes]:
         "minimax-text-01", "mimo-v2-flash", "granite-4.0-h-tiny",
     )  # fmt: skip
     return [json.dumps(dict(MODELS[name].config)).encode() for name in names]
+
+
+def start_logs() -> list[bytes]:
+    """Start-up logs of vLLM that name a model of the catalogue."""
+    return [text.encode() for text in ALL if "model='" in text]
 
 
 def weights() -> list[bytes]:

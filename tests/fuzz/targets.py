@@ -305,6 +305,12 @@ def _layers(data: bytes, place: Path) -> None:
         assert plan(path, "h100", [(500, 300)], memory)["plan"]["blocks"] > 0
 
 
+def _start_log(data: bytes, place: Path) -> None:
+    path = str(_file(place, data))
+    _program("plan", "--from-log", path, "--ascii", "--details")
+    _program("plan", "--from-log", path, "--json", "--lang", "zh")
+
+
 def _weights(data: bytes, place: Path) -> None:
     from experiment.model.tensors import headers
 
@@ -345,6 +351,7 @@ TARGETS: dict[str, Target] = {
     "prompts": Target(_prompts, seeds.prompts, "rows"),
     "model": Target(_model, seeds.models, "json"),
     "layers": Target(_layers, seeds.layers, "json"),
+    "start-log": Target(_start_log, seeds.start_logs),
     "weights": Target(_weights, seeds.weights),
 }
 

@@ -32,7 +32,9 @@ COUNTS = {"log": 3, "simulation": 3, "bench": 5, "words": 5, "calibrate-log": 5,
 COUNTS |= {name: 17 for name in TARGETS if name not in COUNTS}
 TIMES = 10 if os.environ.get("PAGEDKV_FULL") else 1
 # They run whole commands, whose refusals are lines and codes.
-PROGRAMS = {"log", "simulation", "bench", "words", "calibrate", "calibrate-log", "summary"}
+PROGRAMS = {
+    "log", "simulation", "bench", "words", "calibrate", "calibrate-log", "summary", "start-log",
+}  # fmt: skip
 # Ten seconds are promised on a quiet machine. These refuse a loop over a declared number only:
 # the dearest input takes 3 s of processor time there and took 13 s on a busy one.
 MOST_SECONDS, MOST_BYTES = 60, 1 << 30

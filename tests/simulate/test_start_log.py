@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from start_logs import OLD, STARTED, TOO_LONG
 
 from experiment.commands.main import main
 from experiment.simulate.start_log import plan_from_log
@@ -12,32 +13,6 @@ from experiment.text.errors import ExitCode
 from kvsim.sizing.start_log import NotALogError, read_start_log
 
 GIB = 1 << 30
-STARTED = """
-INFO [core.py:69] Initializing a V1 LLM engine (v0.11.0) with config: model='Qwen/Qwen3-8B', \
-max_seq_len=40960, tensor_parallel_size=2
-INFO [gpu_model_runner.py:2338] Model loading took 7.64 GiB and 3.2 seconds
-INFO [gpu_worker.py:298] Available KV cache memory: 11.25 GiB
-INFO [kv_cache_utils.py:864] GPU KV cache size: 163,840 tokens
-INFO [kv_cache_utils.py:868] Maximum concurrency for 40,960 tokens per request: 4.00x
-INFO [gpu_model_runner.py:3118] Graph capturing finished in 7 secs, took 0.61 GiB
-"""
-TOO_LONG = """
-INFO LLM engine (v0.10.2) with config: model='meta-llama/Llama-3.1-8B-Instruct', \
-max_seq_len=131072, tensor_parallel_size=1
-INFO Free memory on device (21.8/22.06 GiB) on startup. Desired GPU memory utilization is (0.9, 19.85 GiB).
-INFO Available KV cache memory: 4.60 GiB
-ValueError: To serve at least one request with the models's max seq len (131072), (16.00 GiB KV \
-cache is needed, which is larger than the available KV cache memory (4.60 GiB). Based on the \
-available memory, the estimated maximum model length is 37680.
-"""  # noqa: E501
-OLD = """
-INFO worker.py:267] the current vLLM instance can use total_gpu_memory (79.14GiB) x \
-gpu_memory_utilization (0.90) = 71.23GiB
-INFO worker.py:267] model weights take 14.99GiB; non_torch_memory takes 0.12GiB; PyTorch \
-activation peak memory takes 1.19GiB; the rest of the memory reserved for KV Cache is 54.93GiB.
-INFO executor_base.py:110] # CUDA blocks: 28124, # CPU blocks: 2048
-INFO executor_base.py:115] Maximum concurrency for 131072 tokens per request: 3.43x
-"""
 
 
 @pytest.fixture
@@ -109,3 +84,19 @@ def test_what_is_no_log_of_vllm_is_named(log: Path, capsys: pytest.CaptureFixtur
             read_start_log(text)
         assert main(["plan", "--from-log", str(log), "--lang", "en"]) == ExitCode.USAGE
         assert part in capsys.readouterr().err
+
+
+def test_a_model_of_another_machine_is_known_by_its_name_alone(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A directory that a log names may be anyone's: it is not opened."""
+    strangers = tmp_path / "models" / "mine"
+    strangers.mkdir(parents=True)
+    (strangers / "config.json").write_text("{", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    log.write_text(STARTED.replace("Qwen/Qwen3-8B", "/models/Qwen3-8B/"), encoding="utf-8")
+    assert plan_from_log(str(log))["plan"]["model"] == "qwen3-8b"
+    for name in (str(strangers), "models/mine", "./models/mine", "mine", "C:\\models\\mine"):
+        log.write_text(STARTED.replace("Qwen/Qwen3-8B", name), encoding="utf-8")
+        assert main(["plan", "--from-log", str(log), "--lang", "en"]) == ExitCode.USAGE
+        assert f"model {name}, which" in capsys.readouterr().err.replace("\n", " ")
