@@ -113,14 +113,15 @@ def _formatter(t: Translator) -> type[argparse.HelpFormatter]:
     return Formatter
 
 
-# Options of vLLM and its benchmarks, and our equivalents; the first that the command has is used.
+# Options of vLLM and its benchmarks, taken as ours; the first that the command has is used.
 _VLLM = {
-    "tp": ("--gpus",),
+    "tp": ("--tensor-parallel-size", "--gpus"),
+    "pp": ("--pipeline-parallel-size",),
+    "dp": ("--data-parallel-size",),
     "tensor-parallel-size": ("--gpus",),
     "num-gpus": ("--gpus",),
     "max-model-len": ("--max-length",),
     "kv-cache-dtype": ("--kv-dtype",),
-    "kv-cache-memory-bytes": ("--kv-budget",),
     "max-tokens": ("--max-new-tokens", "--new-tokens"),
     "input-len": ("--prompt-tokens",),
     "random-input-len": ("--prompt-tokens",),
@@ -138,26 +139,34 @@ def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Nam
     Raises:
         UserError: unknown option, missing value, or extra word.
     """
+    flags = [flag for action in parser._actions for flag in action.option_strings]
     try:
-        options, rest = parser.parse_known_args(words)
+        options, rest = parser.parse_known_args([_ours(word, flags) for word in words])
     except argparse.ArgumentError as error:
         # All values are text, so only their number can be wrong.
         raise user_error("error.flag_value", flag=error.argument_name or " ".join(words)) from error
     if rest:
         word = rest[0].split("=")[0]
         if word.startswith("-"):
-            flags = [flag for action in parser._actions for flag in action.option_strings]
-            name = word.lstrip("-").replace("_", "-")
-            ours = [flag for flag in _VLLM.get(name, ()) if flag in flags]
-            keys = [key for key in config_keys() if key.endswith("." + name.replace("-", "_"))]
-            if "--set" in flags:
-                ours += [f"--set {key}=..." for key in keys]
-            near = ours[:1] or None
+            name = word.lstrip("-").replace("-", "_")
+            keys = [key for key in config_keys() if key.endswith("." + name)]
+            near = [f"--set {key}=..." for key in keys if "--set" in flags][:1] or None
+            if name == "kv_cache_memory_bytes" and "--kv-budget" in flags:  # of one GPU
+                near = ["--kv-budget"]
             raise unknown("option", word, flags, near=near, see="--help")
         if rest[0] in (*COMMANDS, *config_names()):
             raise user_error("error.command_first", program=_program(), word=rest[0])
         raise user_error("error.stray_word", word=rest[0])
     return options
+
+
+def _ours(word: str, flags: Sequence[str]) -> str:
+    """Our option for one of vLLM's that the command does not have; other words as they are."""
+    flag, equals, value = word.partition("=")
+    if not flag.startswith("-") or flag in flags:
+        return word
+    names = _VLLM.get(flag.lstrip("-").replace("_", "-"), ())
+    return next((f"{ours}{equals}{value}" for ours in names if ours in flags), word)
 
 
 def attribute(flag: str) -> str:

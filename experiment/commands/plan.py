@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 from experiment.commands import simulation_options as words
 from experiment.commands.parser import attribute, make_parser, parse
-from experiment.commands.values import number, size, whole
+from experiment.commands.values import choice, number, size, whole
 from experiment.files.bounded_reading import check_replaceable, is_replaceable
 from experiment.files.os_errors import writing
 from experiment.record.log import write_atomic
-from experiment.simulate.names import check_given
+from experiment.simulate.alternatives import AXES, choose, compare
+from experiment.simulate.fit import Question
+from experiment.simulate.names import check_given, gpu_of
+from experiment.simulate.plan import pairs_of
 from experiment.simulate.plan import plan as make_plan
 from experiment.simulate.start_log import plan_from_log
 from experiment.simulate.trace import TraceOptions
@@ -22,9 +26,12 @@ from experiment.text.errors import ExitCode, user_error
 from kvsim.sizing.gpus import GPUFacts, custom_gpu
 
 OPTIONS = {
-    **words.MODEL, "--gpu-memory": "SIZE", "--bandwidth": "GB/S", "--tflops": "N",
+    **words.MODEL, "--tensor-parallel-size": "N", "--pipeline-parallel-size": "N",
+    "--data-parallel-size": "N", "--enable-expert-parallel": None,
+    "--gpu-memory": "SIZE", "--bandwidth": "GB/S", "--tflops": "N",
     "--from-log": "FILE", "--users": "N", "--context": "N", "--shared-prefix": "N",
-    "--prompt-tokens": "N", "--new-tokens": "N", **words.TRACE,
+    "--prompt-tokens": "N", "--new-tokens": "N", **words.TRACE, "--slo": "ttft=1s,tpot=50ms",
+    "--price": "USD|GPU=USD,...", "--compare": ",".join(AXES),
     "--skip-bad-rows": None, "--max-num-batched-tokens": "N", "--max-num-seqs": "N",
     "--enforce-eager": None, "--no-async-scheduling": None,
     "--no-enable-prefix-caching": None, "--details": None, "--json": None, "--out": "FILE",
@@ -42,21 +49,32 @@ def plan(arguments: list[str], t: Translator) -> int:
         return ExitCode.OK
     _check_out(options.out)
     custom = _custom(options)
+    prices = _prices(options.price)
+    chooses = not (custom or options.gpu or options.from_log) and (prices or options.users)
     if options.from_log is None:
-        words.check_needed(options, gpu_needed=custom is None)
-    gpu = custom or options.gpu
-    rate = number("--rate", options.rate, above=0) if options.trace is None else None
+        words.check_needed(options, gpu_needed=custom is None and not chooses)
+    memory, requests, axes = words.memory_of(options), _requests(options), _axes(options.compare)
     asked: dict[str, Any] = {
         "context": whole("--context", options.context, least=2),
         "users": whole("--users", options.users),
         "shared_prefix": whole("--shared-prefix", options.shared_prefix, least=0) or 0,
         "async_scheduling": not options.no_async_scheduling,
         "prefix_caching": not options.no_enable_prefix_caching,
-        "rate": rate,
+        "price": prices if isinstance(prices, float) else None,
+        **_targets(options.slo),
         **words.sizes_of(options),
     }
-    memory, requests = words.memory_of(options), _requests(options)
-    if options.from_log is not None:
+    gpu = custom or options.gpu
+    if chooses or axes:
+        _check_rows(options, bool(chooses))
+        question = Question(pairs_of(requests, options.model, memory, asked["max_length"]), **asked)
+        if chooses:
+            given = options.gpus or options.tensor_parallel_size
+            by_gpu = prices if isinstance(prices, dict) else None
+            data = choose(options.model, memory, question, by_gpu, memory.gpus if given else None)
+        else:
+            data = compare(options.model, gpu, memory, question, axes)
+    elif options.from_log is not None:
         for flag in ("--kv-budget", "--gpu-memory-utilization", "--overhead"):
             if getattr(options, attribute(flag)) is not None:
                 raise user_error("error.sim.unused_beside", flag=flag, other="--from-log")
@@ -64,9 +82,14 @@ def plan(arguments: list[str], t: Translator) -> int:
             options.from_log, options.model, gpu, memory, requests=requests, **asked
         )
     else:
-        data = make_plan(options.model, gpu, requests, memory, **asked)
+        rate = number("--rate", options.rate, above=0) if options.trace is None else None
+        data = make_plan(options.model, gpu, requests, memory, rate=rate, **asked)
     if options.json:
         print(_json(data), end="")
+    elif "plan" not in data and "log" not in data:
+        from experiment.report.console.plan import show_rows
+
+        show_rows(data, t.lang, options.ascii, options.details)
     else:
         from experiment.report.console.plan import show_plan
 
@@ -74,6 +97,73 @@ def plan(arguments: list[str], t: Translator) -> int:
     if options.out:
         _write(Path(options.out), data, t.lang)
     return ExitCode.OK
+
+
+def _axes(text: str | None) -> list[str]:
+    """Options to compare.
+
+    Raises:
+        UserError: an unknown one.
+    """
+    found = [each.strip() for each in (text or "").split(",") if each.strip()]
+    for each in found:
+        choice("--compare", each, tuple(AXES))
+    return list(dict.fromkeys(found))
+
+
+def _prices(text: str | None) -> float | dict[str, float] | None:
+    """USD an hour of the GPU, or of each one that is named.
+
+    Raises:
+        UserError: no such price, or no such GPU.
+    """
+    if text is None:
+        return None
+    if "=" not in text:
+        return number("--price", text, above=0, most=1e6)
+    found = {}
+    for each in text.split(","):
+        name, _, price = each.partition("=")
+        found[gpu_of(name.strip()).name] = number("--price", price.strip(), above=0, most=1e6) or 0
+    return found
+
+
+_SLO = re.compile(r"(ttft|tpot) *= *([0-9.]+) *(ms|s)")
+
+
+def _targets(text: str | None) -> dict[str, float]:
+    """Times in seconds by field of the question.
+
+    Raises:
+        UserError: it is written in another way.
+    """
+    found = {}
+    for each in (text or "").split(",") if text is not None else ():
+        match = _SLO.fullmatch(each.strip())
+        if match is None:
+            raise user_error("error.sim.slo", value=each.strip()[:60])
+        name, value, unit = match.groups()
+        seconds = number("--slo", value, above=0) or 0.0
+        found[f"{name}_s"] = seconds * (1e-3 if unit == "ms" else 1.0)
+    return found
+
+
+def _check_rows(options: argparse.Namespace, chooses: bool) -> None:
+    """Refuse what tables of several plans do not use.
+
+    Raises:
+        UserError: an option without effect.
+    """
+    other = "--compare" if options.compare else "--users"
+    if chooses and options.compare:
+        raise user_error("error.sim.needs", flags="--gpu (--list gpus)")
+    if chooses and options.price and "=" not in options.price:
+        raise user_error("error.sim.priced", price=options.price)
+    if options.out and options.out.endswith(".html"):
+        raise user_error("error.sim.unused_beside", flag="--out *.html", other=other)
+    for flag in ("--rate", "--from-log"):
+        if getattr(options, attribute(flag)) and not options.trace:
+            raise user_error("error.sim.unused_beside", flag=flag, other=other)
 
 
 def _custom(options: argparse.Namespace) -> GPUFacts | None:

@@ -74,6 +74,7 @@ SWEEPS = {
     "--capacities": "N,...",
 }
 MAX_CV = 1000.0
+KV_DTYPES = ("auto", "fp8", "fp8_e4m3", "fp8_e5m2")
 DTYPES = ("float16", "bfloat16", "float32")
 
 
@@ -166,19 +167,42 @@ def memory_of(options: argparse.Namespace) -> Memory:
         "--gpu-memory-utilization", options.gpu_memory_utilization, above=0, most=1
     )
     budget = None if options.kv_budget == "auto" else size("--kv-budget", options.kv_budget)
+    kv_dtype = choice("--kv-dtype", options.kv_dtype, KV_DTYPES)
     for flag in ("--gpu-memory-utilization", "--overhead"):
         if budget is not None and getattr(options, attribute(flag)) is not None:
             raise user_error("error.sim.unused_beside", flag=flag, other="--kv-budget")
     return Memory(
         budget=budget,
         weights=_weights(options.weights),
-        gpus=whole("--gpus", options.gpus) or 1,
+        gpus=gpus_of(options),
         utilisation=utilisation,
         server=server_of(options),
         overhead=size("--overhead", options.overhead, 0),
         dtype=choice("--dtype", options.dtype, DTYPES),
-        kv_dtype=choice("--kv-dtype", options.kv_dtype, ("auto", "fp8")),
+        kv_dtype="fp8" if kv_dtype and kv_dtype.startswith("fp8") else kv_dtype,
     )
+
+
+def gpus_of(options: argparse.Namespace) -> int:
+    """GPUs of one engine: of --gpus, or the product of tensor- and pipeline-parallel sizes.
+
+    Raises:
+        UserError: the sizes do not divide the GPUs, or give another number.
+    """
+    gpus = whole("--gpus", options.gpus)
+    tensor, pipeline, data = (_parallel(options, name) for name in ("tensor", "pipeline", "data"))
+    stages, engines = pipeline or 1, data or 1
+    if gpus is None:
+        return (tensor or 1) * stages
+    if gpus % (stages * engines) or (tensor and gpus != tensor * stages * engines):
+        sizes = f"{tensor or 1} x {stages} x {engines}"
+        raise user_error("error.sim.parallel", gpus=gpus, sizes=sizes)
+    return gpus // engines
+
+
+def _parallel(options: argparse.Namespace, name: str) -> int | None:
+    flag = f"--{name}-parallel-size"
+    return whole(flag, getattr(options, attribute(flag), None), most=4096)
 
 
 def server_of(options: argparse.Namespace) -> ServerOptions:
@@ -192,6 +216,9 @@ def server_of(options: argparse.Namespace) -> ServerOptions:
         max_num_batched_tokens=whole("--max-num-batched-tokens", options.max_num_batched_tokens),
         max_num_seqs=whole("--max-num-seqs", options.max_num_seqs),
         enforce_eager=getattr(options, "enforce_eager", False),
+        pipeline_parallel=_parallel(options, "pipeline") or 1,
+        data_parallel=_parallel(options, "data") or 1,
+        expert_parallel=getattr(options, "enable_expert_parallel", False),
     )
 
 

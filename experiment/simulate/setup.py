@@ -22,6 +22,7 @@ from kvsim.sim.config import PolicyName, SimConfig
 from kvsim.sizing.budget import DEFAULTS, KVBudget, kv_budget
 from kvsim.sizing.fields import UnsupportedGeometryError
 from kvsim.sizing.gpus import GPUFacts
+from kvsim.sizing.layers import largest_stage, pipeline_stages
 from kvsim.sizing.layout import LayerCache, token_bytes
 from kvsim.sizing.models import ModelFacts
 from kvsim.sizing.overhead import ServerOptions
@@ -169,7 +170,7 @@ class Setup:
 class Memory:
     """Words about memory: a budget, or what it is worked out from.
 
-    ``weights``: their bytes, or what they are quantised to.
+    ``weights``: their bytes, or what they are quantised to; ``gpus``: of one engine.
     """
 
     budget: int | None = None
@@ -192,14 +193,16 @@ class Memory:
         return self.dtype or model.kv_dtype
 
     def caches(self, model: ModelFacts, block_size: int = 16) -> tuple[LayerCache, ...]:
-        """What the layers keep, on one GPU.
+        """What the layers keep, on one GPU; of several pipeline stages on the largest.
 
         Raises:
             UserError: a cache of another kind, or heads that so many GPUs cannot share.
         """
+        stages = self.server.pipeline_parallel
         try:
             kv_dtype = self.kv_dtype_of(model)
-            return tuple(model.caches(kv_dtype, self.gpus, block_size, dtype=self.dtype))
+            caches = model.caches(kv_dtype, self.gpus // stages, block_size, dtype=self.dtype)
+            return tuple(largest_stage(caches, pipeline_stages(model.config, stages)))
         except UnsupportedGeometryError as error:
             raise geometry_error(model.name, error) from error
 
@@ -231,7 +234,8 @@ class Memory:
 
     def roofline(self, model: ModelFacts, gpu: GPUFacts) -> Latency:
         """The bound that the model's and the GPU's facts set."""
-        return roofline(model, gpu, self.gpus, self.dtype, self.kv_dtype_of(model))
+        tensor = self.gpus // self.server.pipeline_parallel  # a token passes one stage at a time
+        return roofline(model, gpu, tensor, self.dtype, self.kv_dtype_of(model))
 
 
 def length_limit(model: ModelFacts, asked: int | None) -> int | None:

@@ -16,13 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import ceil
 
 import numpy as np
 
 from kvsim.contiguous.reservation import POLICIES, ReservationError, ReservationPolicy
 from kvsim.core.request import final_tokens
-from kvsim.latency.roofline import Latency, Roofline, StepWork
+from kvsim.latency.roofline import Latency
 from kvsim.planning.saturation import (
     NeverSaturatedError,
     PagedDemand,
@@ -32,9 +31,11 @@ from kvsim.planning.saturation import (
     reserved_mean,
     saturate,
 )
+from kvsim.planning.speed import Speed, Traffic, speed
 from kvsim.sizing.budget import DEFAULTS, KVBudget, PlanError, kv_budget
 from kvsim.sizing.geometry import fitting_requests, max_concurrent_requests
 from kvsim.sizing.gpus import GPUFacts
+from kvsim.sizing.layers import largest_stage, pipeline_stages
 from kvsim.sizing.layout import LayerCache, Layout, Service, lay_out, token_bytes
 from kvsim.sizing.models import ModelFacts
 from kvsim.sizing.overhead import ServerOptions
@@ -47,7 +48,6 @@ __all__ = [
     "PlanError",
     "PlanQuestion",
     "PolicyPlan",
-    "full_rate",
     "kv_budget",
     "make_plan",
     "vllm_arguments",
@@ -99,8 +99,8 @@ class Plan:
         memory: bytes of a request against its length, on all GPUs, for each of
             :data:`kvsim.sizing.request_memory.WAYS`; empty where all layers are alike.
         block_sizes: blocks per request for each block size.
-        full_at: requests per second that fill the pool; above it, requests wait or are
-            preempted. None without a latency model.
+        full: speed with a full pool; at a higher rate of requests these wait or are preempted.
+            None without a latency model.
         vllm_args: command line arguments; empty if vLLM has no such block size.
         printed: capacity that vLLM will print; None for a block size that it does not have.
     """
@@ -121,7 +121,7 @@ class Plan:
     left_out: int
     policies: Mapping[str, PolicyPlan]
     block_sizes: Sequence[PagedDemand]
-    full_at: float | None
+    full: Speed | None
     vllm_args: tuple[str, ...]
     printed: VllmCapacity | None
     memory: Mapping[str, Sequence[int]]
@@ -136,7 +136,8 @@ class PlanQuestion:
         max_length: None: that of the longest request, at most the model's positions.
         block_size: None: vLLM's default for the model.
         budget: None: from the GPU's memory with the defaults of :func:`kv_budget`.
-        latency: latency model for ``full_at``.
+        gpus: of one engine: tensor-parallel ranks of each pipeline stage.
+        latency: of a step, for ``full``.
         options: of the server.
     """
 
@@ -154,10 +155,50 @@ class PlanQuestion:
     async_scheduling: bool = True
     prefix_caching: bool = True
 
+    def longest(self) -> int:
+        """Tokens of the longest request that is allowed.
+
+        Raises:
+            PlanError: ``positions``.
+        """
+        positions = self.model.max_positions
+        if self.max_length is None:
+            longest = max(prompt + new for prompt, new in self.lengths)
+            return min(longest, positions or longest)
+        if positions is not None and self.max_length > positions:
+            raise PlanError("positions", max_length=self.max_length, positions=positions)
+        return self.max_length
+
     def service(self, max_length: int) -> Service:
         """Limits that decide how many blocks vLLM sets aside for a request."""
         batched = self.options.batched_tokens(self.gpu, max_length)
-        return Service(max_length, batched, 2 if self.async_scheduling else 1)
+        in_flight = self.options.pipeline_parallel + self.async_scheduling
+        return Service(max_length, batched, in_flight)
+
+    def speed(self, traffic: Traffic, running: float, max_length: int) -> Speed | None:
+        """How fast one engine serves; None without a latency model or a whole request."""
+        if self.latency is None:
+            return None
+        tokens = self.service(max_length).max_num_batched_tokens
+        return speed(self.latency, traffic, running, tokens, self.options.pipeline_parallel)
+
+    def layers(self) -> tuple[list[LayerCache], Layout]:
+        """What the layers of the largest pipeline stage keep on one GPU, and vLLM's layout.
+
+        Raises:
+            PlanError: ``stages``.
+            kvsim.sizing.layout.LayoutError: vLLM has no groups for the model.
+            kvsim.sizing.fields.UnsupportedGeometryError: as of :func:`make_plan`.
+        """
+        count = self.options.pipeline_parallel
+        caches = self.model.caches(
+            self.kv_dtype, self.gpus // count, self.block_size or self.model.block_size,
+            dtype=self.dtype, prefix_caching=self.prefix_caching,
+        )  # fmt: skip
+        stages = pipeline_stages(self.model.config, count) if count > 1 else []
+        if not all(stages):
+            raise PlanError("stages", stages=count)
+        return largest_stage(caches, stages), lay_out(caches, stages)
 
 
 def make_plan(question: PlanQuestion) -> Plan:
@@ -173,7 +214,7 @@ def make_plan(question: PlanQuestion) -> Plan:
     assert q.block_size is not None
     if not q.lengths:
         raise PlanError("no_lengths")
-    max_length = _max_length(q)
+    max_length = q.longest()
     budget = q.budget or kv_budget(
         q.model, q.gpu, q.gpus, dtype=q.dtype, options=q.options, max_length=max_length
     )
@@ -181,17 +222,16 @@ def make_plan(question: PlanQuestion) -> Plan:
     lengths = [(prompt, new) for prompt, new in q.lengths if prompt + new <= max_length]
     if not lengths:
         raise PlanError("too_long", max_length=max_length)
-    caches = q.model.caches(
-        q.kv_dtype, q.gpus, q.block_size, dtype=q.dtype, prefix_caching=q.prefix_caching
-    )
-    layout = lay_out(caches)
+    caches, layout = q.layers()
     pool = _Pool(budget.kv, q.gpus, caches, layout, q.block_size, max_length)
     grouped = len(layout.groups) > 1 or _differ(caches, max_length)
     fit = _in_groups(pool, lengths) if grouped else _in_slots(pool, lengths)
     running = fit.policies["paged"].running
-    # A roofline counts windows as full attention, and no states.
-    latency = None if grouped and isinstance(q.latency, Roofline) else q.latency
-    printed = layout.capacity(budget.kv // q.gpus, q.service(max_length))
+    service = q.service(max_length)
+    full = None
+    if running:
+        full = q.speed(Traffic.of(lengths, caches), running, max_length)
+    printed = layout.capacity(budget.kv // q.gpus, service)
     return Plan(
         model=q.model.name,
         gpu=q.gpu.name,
@@ -209,7 +249,7 @@ def make_plan(question: PlanQuestion) -> Plan:
         left_out=0 if grouped else max(0, len(lengths) - _MAX_SATURATING),
         policies=fit.policies,
         block_sizes=() if grouped else [paged_demand(lengths, size) for size in BLOCK_SIZES],
-        full_at=full_rate(latency, lengths, running) if latency else None,
+        full=full,
         vllm_args=vllm_arguments(q, max_length, int(running or 1)),
         printed=None if q.block_size % GPU_BLOCK_MULTIPLE else printed,
         memory=fit.memory,
@@ -313,16 +353,6 @@ def _blocks(slots: int, block_size: int, max_length: int) -> int:
     return blocks
 
 
-def _max_length(q: PlanQuestion) -> int:
-    positions = q.model.max_positions
-    if q.max_length is None:
-        longest = max(prompt + new for prompt, new in q.lengths)
-        return min(longest, positions or longest)
-    if positions is not None and q.max_length > positions:
-        raise PlanError("positions", max_length=q.max_length, positions=positions)
-    return q.max_length
-
-
 def _blocked(lengths: list[tuple[int, int]], slots: int, size: int, slot_bytes: int) -> PolicyPlan:
     """Plan blocks of ``size`` slots on demand; a slab is one block per request."""
     demand, blocks = paged_demand(lengths, size), slots // size
@@ -353,46 +383,18 @@ def _reserved(
     return PolicyPlan(pool.running, None, bytes_each, pool.live / slots, pool)
 
 
-def full_rate(
-    latency: Latency,
-    lengths: Sequence[tuple[int, int]],
-    running: float | None,
-    max_num_batched_tokens: int = 2048,
-) -> float | None:
-    """Return the requests per second that keep ``running`` of them decoding (Little's law).
-
-    Every step decodes for all running requests, and some steps also prefill. The two kinds are
-    averaged separately: memory-bound and compute-bound steps alternate, and one mean step would be
-    faster than either. None without ``running``.
-    """
-    if not running or running < 1:
-        return None
-    count = len(lengths)
-    prompt = sum(p for p, _ in lengths) / count
-    output = sum(n for _, n in lengths) / count
-    context = paged_demand(lengths, 1).live
-    # Each request needs `output` steps, so running / output requests arrive per step.
-    arrivals = running / output
-    with_prompts = min(1.0, arrivals * ceil(prompt / max_num_batched_tokens))
-    prompts = arrivals / with_prompts
-
-    def step(prompts: float) -> float:
-        pairs = prompts * prompt * (prompt + 1) / 2
-        read = running * context
-        work = StepWork(round(prompts * prompt), round(running), round(read), round(read + pairs))
-        return latency.seconds(work)
-
-    return arrivals / (with_prompts * step(prompts) + (1 - with_prompts) * step(0))
-
-
 def vllm_arguments(q: PlanQuestion, max_length: int, running: int) -> tuple[str, ...]:
     """Return the arguments of ``vllm serve`` for the plan; empty for an unsupported block size."""
     if q.block_size is None or q.block_size % GPU_BLOCK_MULTIPLE:
         return ()
     args = ["--model", q.model.hub, "--max-model-len", str(max_length)]
     args += ["--block-size", str(q.block_size), "--max-num-seqs", str(max(1, running))]
-    if q.gpus > 1:
-        args += ["--tensor-parallel-size", str(q.gpus)]
+    stages, engines = q.options.pipeline_parallel, q.options.data_parallel
+    parallel = {"tensor": q.gpus // stages, "pipeline": stages, "data": engines}
+    for name, size in parallel.items():
+        args += [f"--{name}-parallel-size", str(size)] if size > 1 else []
+    if q.options.expert_parallel:
+        args.append("--enable-expert-parallel")
     if q.kv_dtype == "float8":
         args += ["--kv-cache-dtype", "fp8"]
     if q.options.max_num_batched_tokens is not None:

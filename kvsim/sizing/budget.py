@@ -18,7 +18,8 @@ class PlanError(CodedError):
     Attributes:
         code: ``no_room``: weights and overhead leave no KV budget; ``no_block``: a request of
             the maximum length does not fit; ``too_long``: every request exceeds the maximum
-            length; ``positions``: the maximum length exceeds the model's; ``no_lengths``.
+            length; ``positions``: the maximum length exceeds the model's; ``no_lengths``;
+            ``stages``: more pipeline stages than layers.
         params: values for the message.
     """
 
@@ -66,7 +67,7 @@ def kv_budget(
     """Compute memory x utilisation - weights - overhead.
 
     Args:
-        gpus: tensor-parallel ranks.
+        gpus: of one engine: tensor-parallel ranks of each pipeline stage.
         utilisation: None: the default of the version of vLLM.
         overhead: bytes per GPU; None: a range, by :func:`kvsim.sizing.overhead.rank_overhead`.
         options: of the server.
@@ -74,14 +75,15 @@ def kv_budget(
 
     Raises:
         PlanError: ``no_room``.
-        ValueError: a utilisation outside (0, 1], or no GPU.
+        ValueError: a utilisation outside (0, 1], or no GPU for each stage.
     """
     share = options.utilisation() if utilisation is None else utilisation
-    if not 0 < share <= 1 or gpus < 1:
+    if not 0 < share <= 1 or gpus < 1 or gpus % options.pipeline_parallel:
         raise ValueError(f"{share} of {gpus} GPUs")
     usable = int(gpu.cuda_bytes * share)
     length = max_length or model.max_positions or 8192
-    needed = rank_overhead(model, gpu, options, length, gpus, dtype)
+    tensor = gpus // options.pipeline_parallel
+    needed = rank_overhead(model, gpu, options, length, tensor, dtype)
     if overhead is not None:
         none = Range.exact(0)
         needed = Overhead(needed.weights, Range.exact(overhead), none, none, none)

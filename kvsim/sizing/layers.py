@@ -94,6 +94,12 @@ def layer_caches(config: Config, serving: Serving) -> list[LayerCache]:
     return caches
 
 
+def stage_layers(layers: int, stages: int) -> list[int]:
+    """Return how many of a model's layers each pipeline stage has."""
+    each, left = divmod(layers, stages)
+    return [each + (stages - 1 - left <= stage < stages - 1) for stage in range(stages)]
+
+
 def pipeline_stages(config: Config, stages: int) -> list[list[int]]:
     """Return the places in :func:`layer_caches` of each pipeline stage's layers.
 
@@ -101,14 +107,20 @@ def pipeline_stages(config: Config, stages: int) -> list[list[int]]:
     (``vllm/distributed/utils.py``, ``get_pp_indices``).
     """
     kinds = layer_kinds(text_config(config))
-    layers, left = divmod(len(kinds), stages)
-    counts = [layers + (stages - 1 - left <= stage < stages - 1) for stage in range(stages)]
     found, place, layer = list[list[int]](), 0, 0
-    for count in counts:
+    for count in stage_layers(len(kinds), stages):
         caches = sum(map(len, kinds[layer : layer + count]))
         found.append([*range(place, place + caches)])
         place, layer = place + caches, layer + count
     return found
+
+
+def largest_stage(
+    caches: Sequence[LayerCache], stages: Sequence[Sequence[int]]
+) -> list[LayerCache]:
+    """Return the layers of the stage that keeps most; without stages all."""
+    each = [[caches[place] for place in stage] for stage in stages] or [list(caches)]
+    return max(each, key=lambda kept: sum(cache.page_bytes for cache in kept))
 
 
 # -- kinds ----------------------------------------------------------------------------------------

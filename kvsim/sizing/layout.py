@@ -133,14 +133,23 @@ def _blocks(cache: LayerCache, service: Service, length: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The groups of a model."""
+    """The groups of a model.
+
+    ``stages``: layers of each pipeline stage; empty: of one.
+    """
 
     groups: tuple[CacheGroup, ...]
+    stages: Sequence[Sequence[int]] = ()
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of one block of the pool: those of the largest group."""
-        return max(group.page_bytes for group in self.groups)
+        """Bytes of one block of the pool: those of the largest group, on the largest stage.
+
+        All stages have as many blocks as that one.
+        """
+        if not self.stages:
+            return max(group.page_bytes for group in self.groups)
+        return max(self._block_bytes(set(stage)) for stage in self.stages)
 
     @property
     def padding_layers(self) -> int:
@@ -163,17 +172,9 @@ class Layout:
         kept = [c.span + service.in_flight for g in self.groups for c in g.cache if c.span]
         return RequestCost(fixed, per_token, max(kept, default=0))
 
-    def capacity(
-        self, memory_bytes: int, service: Service, stages: Sequence[Sequence[int]] = ()
-    ) -> VllmCapacity:
-        """Return what vLLM prints for ``memory_bytes`` of KV cache on each rank.
-
-        Args:
-            stages: layers of each pipeline stage; all stages have as many blocks as the stage
-                whose blocks are largest.
-        """
-        largest = max([self._block_bytes(set(each)) for each in stages] or [self.block_bytes])
-        blocks = memory_bytes // largest
+    def capacity(self, memory_bytes: int, service: Service) -> VllmCapacity:
+        """Return what vLLM prints for ``memory_bytes`` of KV cache on each rank."""
+        blocks = memory_bytes // self.block_bytes
         return VllmCapacity(blocks, self.request_blocks(service), service.max_length)
 
     def _block_bytes(self, stage: set[int]) -> int:
@@ -205,8 +206,11 @@ class RequestCost:
         return self.fixed_bytes + self.token_bytes * tokens
 
 
-def lay_out(layers: Sequence[LayerCache]) -> Layout:
+def lay_out(layers: Sequence[LayerCache], stages: Sequence[Sequence[int]] = ()) -> Layout:
     """Gather layers into groups.
+
+    Args:
+        stages: layers of each pipeline stage; empty: of one.
 
     Raises:
         LayoutError: ``pages``.
@@ -215,15 +219,15 @@ def lay_out(layers: Sequence[LayerCache]) -> Layout:
     if not layers:
         raise ValueError("no layer keeps anything")
     if _needs_alike(layers):
-        return Layout((CacheGroup(tuple(range(len(layers))), tuple(layers)),))
+        return Layout((CacheGroup(tuple(range(len(layers))), tuple(layers)),), stages)
     try:
         layers = _unified(layers)
     except LayoutError:
         promoted = _promoted(layers)
         if promoted is None:
             raise
-        return Layout((CacheGroup(tuple(range(len(layers))), tuple(promoted)),))
-    return Layout(tuple(_dealt(layers)))
+        return Layout((CacheGroup(tuple(range(len(layers))), tuple(promoted)),), stages)
+    return Layout(tuple(_dealt(layers)), stages)
 
 
 def _needs_alike(layers: Sequence[LayerCache]) -> bool:

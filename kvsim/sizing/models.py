@@ -124,6 +124,20 @@ class ModelFacts:
             else 1.0
         )
 
+    @property
+    def vocabulary_parameters(self) -> int:
+        """Weights of the embeddings; of the output projection as many, unless they are tied."""
+        vocabulary = first_named(self.text, "vocab_size") or first_named(self.config, "vocab_size")
+        hidden = first_named(self.text, "hidden_size", "n_embd", "d_model")
+        return int(vocabulary or 0) * int(hidden or 0)
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether the output projection is the table of embeddings."""
+        return bool(
+            self.text.get("tie_word_embeddings", self.config.get("tie_word_embeddings", False))
+        )
+
     def weight_bytes(self, dtype: str | None = None) -> int:
         """Return the bytes of all weights in ``dtype``, by default the serving dtype."""
         if dtype is None and self.weights is not None:
@@ -139,10 +153,7 @@ class ModelFacts:
 
         Embeddings and the output projection stay in 16 bits, as in published checkpoints.
         """
-        vocabulary = first_named(self.text, "vocab_size") or first_named(self.config, "vocab_size")
-        hidden = first_named(self.text, "hidden_size", "n_embd", "d_model")
-        is_tied = self.text.get("tie_word_embeddings", self.config.get("tie_word_embeddings"))
-        kept = int(vocabulary or 0) * int(hidden or 0) * (1 if is_tied else 2)
+        kept = self.vocabulary_parameters * (1 if self.is_tied else 2)
         linear = max(0, self.parameters - kept) * QUANTISED[kind]
         return replace(self, weights=round(linear) + kept * ELEMENT_BYTES["bfloat16"])
 

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from kvsim.core.blocks import blocks_needed
 from kvsim.sizing.fields import first_named
 from kvsim.sizing.gpus import GPUFacts
+from kvsim.sizing.layers import layer_kinds, stage_layers
 from kvsim.sizing.models import MXFP4_BYTES, ModelFacts
 
 Version = tuple[int, int]
@@ -76,12 +77,17 @@ class ServerOptions:
         version: of vLLM, (major, minor).
         max_num_batched_tokens: None: the default of the version for the GPU.
         max_num_seqs: None: likewise.
+        pipeline_parallel: stages of the model. ``data_parallel``: engines, which share experts.
+        expert_parallel: whole experts on a rank, rather than a part of each: as many bytes.
     """
 
     version: Version = TESTED
     max_num_batched_tokens: int | None = None
     max_num_seqs: int | None = None
     enforce_eager: bool = False
+    pipeline_parallel: int = 1
+    data_parallel: int = 1
+    expert_parallel: bool = False
 
     def utilisation(self) -> float:
         """The default of ``--gpu-memory-utilization``."""
@@ -144,14 +150,14 @@ def rank_overhead(
     tensor_parallel: int = 1,
     dtype: str | None = None,
 ) -> Overhead:
-    """What one tensor-parallel rank needs beside the KV cache."""
-    weights = rank_weights(model, tensor_parallel, dtype)
+    """What one rank needs beside the KV cache: of several pipeline stages the largest."""
+    weights = rank_weights(model, tensor_parallel, dtype, options)
     version, graphs = options.version, Range.exact(0)
     if version >= _GRAPHS_COUNT and not options.enforce_eager:
         graphs = Range.of(0, 0.3, 0.9)
     if gpu.name == "gb10":  # shared with the CPU, whose caches count
         non_torch = Range.of(0, 1.2, 3.0)
-    elif tensor_parallel == 1:
+    elif tensor_parallel * options.pipeline_parallel * options.data_parallel == 1:
         non_torch = Range.of(0, 0.1, 0.35)
     elif gpu.memory_bytes >= _LARGE or gpu.name.startswith("a100"):  # linked by NVLink
         non_torch = Range.of(0.6, 1.2, 2.1)
@@ -166,14 +172,34 @@ def rank_overhead(
     return Overhead(Range.exact(weights), buffers, activations, non_torch, graphs)
 
 
-def rank_weights(model: ModelFacts, tensor_parallel: int, dtype: str | None = None) -> int:
-    """Bytes of the weights of one tensor-parallel rank."""
+def rank_weights(
+    model: ModelFacts,
+    tensor_parallel: int,
+    dtype: str | None = None,
+    options: ServerOptions = ServerOptions(),
+) -> int:
+    """Bytes of the weights of one rank; of several pipeline stages those of the largest."""
     weights = model.weight_bytes(dtype)
     if model.weights is None and (dtype or model.dtype) == "mxfp4":  # experts padded for kernels
         hidden, inner = (_number(model, f"{name}_size", 1) for name in ("hidden", "intermediate"))
         padding = _padded(hidden, 256) * _padded(inner, 128) - 1
         weights += int(padding * model.expert_parameters * MXFP4_BYTES)
+    if options.data_parallel > 1:  # engines share the experts
+        experts = weights * model.expert_parameters // model.parameters
+        weights -= experts - blocks_needed(experts, options.data_parallel)
+    if options.pipeline_parallel > 1:
+        weights = _stage_weights(model, weights, options.pipeline_parallel)
     return blocks_needed(weights, tensor_parallel)
+
+
+def _stage_weights(model: ModelFacts, weights: int, stages: int) -> int:
+    """Bytes of the largest stage: the first has the embeddings, the last the output projection."""
+    vocabulary = model.vocabulary_parameters * _BITS16
+    layers = max(0, weights - (1 if model.is_tied else 2) * vocabulary)
+    counts = stage_layers(len(layer_kinds(model.text)), stages)
+    whole = sum(counts)
+    ends = max(counts[0], counts[-1])
+    return max(layers * ends // whole + vocabulary, layers * max(counts) // whole)
 
 
 def _padded(size: int, multiple: int) -> float:

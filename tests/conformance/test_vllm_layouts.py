@@ -64,8 +64,8 @@ def ours(ask: dict[str, Any]) -> dict[str, Any]:
     batches = max(1, len(stages)) + ask["async"]
     service = Service(ask["max_length"], ask["batched"], batches)
     try:
-        layout = lay_out(layers)
-        found = layout.capacity(ask["bytes"], service, stages)
+        layout = lay_out(layers, stages)
+        found = layout.capacity(ask["bytes"], service)
     except LayoutError as error:
         return {"refused": error.code}
     if not found.starts:

@@ -3,7 +3,8 @@
     campaign ─► one process a target ─► libFuzzer through atheris, from the seeds of the target
                                           └─► found/<target>-<place>: the input and what came of it
 
-Each process has a gibibyte on top of what it needs for its imports, and ten seconds an input. A
+Each process has a gibibyte on top of what it needs for its imports, and ten seconds of processor
+time an input. A
 finding is told apart by the kind of its exception and the line that raised it.
 """
 
@@ -96,14 +97,14 @@ def one(name: str, seconds: float, tell: Path) -> None:
         tell.write_text(json.dumps({**told, "findings": sorted(findings)}), encoding="utf-8")
 
     def try_one(data: bytes) -> None:
-        signal.setitimer(signal.ITIMER_REAL, MOST_SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, MOST_SECONDS)
         try:
             counts[check(name, data)] += 1
         except BaseException as error:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
             counts["found"] += 1
             _keep(name, data, error, findings)
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         if counts.total() % _SAY_EVERY == 0:
             say()
 
@@ -116,7 +117,7 @@ def one(name: str, seconds: float, tell: Path) -> None:
     def late(signum: int, frame: FrameType | None) -> None:
         raise TooLongError
 
-    signal.signal(signal.SIGALRM, late)
+    signal.signal(signal.SIGPROF, late)
     with tempfile.TemporaryDirectory() as corpus:
         for number, seed in enumerate(kept):
             Path(corpus, str(number)).write_bytes(seed)

@@ -39,7 +39,7 @@ from experiment.workload.kvsim_errors import translate_errors
 from experiment.workload.requests import check_prompts, choose_prompts, read_prompts
 from kvsim.latency.clock import step_clock
 from kvsim.latency.roofline import StepWork
-from kvsim.planning.plan import full_rate
+from kvsim.planning.speed import Traffic, speed
 from kvsim.traces import ReadOptions, TraceFile
 from kvsim.traces.parse import UNITS
 
@@ -255,9 +255,9 @@ def _latency(data: bytes, place: Path) -> None:
     latency = read_latency(_file(place, data))
     clock = step_clock(latency)
     for tokens in (1, 300, 1 << 40):  # as plan and simulate price it
-        rate = full_rate(latency, [(tokens, tokens)], 3.0)
-        assert rate is not None
-        assert 0 < rate < math.inf
+        found = speed(latency, Traffic.of([(tokens, tokens)]), 3.0)
+        assert found is not None
+        assert 0 < found.rate < math.inf
         chunks = [(0, tokens, False), (tokens, 1, True)]
         assert clock.step(StepWork.of(chunks)) > 0
         assert clock.decode_run(3, tokens, 300).duration >= 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -21,13 +22,12 @@ from kvsim.contiguous.reservation import (
 )
 from kvsim.core.blocks import BlockPool, blocks_needed
 from kvsim.core.scheduler import Request, Scheduler, SchedulerConfig
-from kvsim.latency.roofline import LinearLatency
+from kvsim.latency.roofline import Latency, LinearLatency, roofline
 from kvsim.planning.plan import (
     KVBudget,
     Plan,
     PlanError,
     PlanQuestion,
-    full_rate,
     kv_budget,
     make_plan,
 )
@@ -38,6 +38,7 @@ from kvsim.planning.saturation import (
     reserved_mean,
     saturate,
 )
+from kvsim.planning.speed import Traffic, most_within, speed
 from kvsim.sim.config import catalogue_config
 from kvsim.sim.simulator import simulate
 from kvsim.sizing.fields import UnsupportedGeometryError
@@ -206,7 +207,7 @@ def test_a_plan_of_the_paper_s_machine() -> None:
     assert plan.policies["max"].request_bytes == pytest.approx(12 * GIB / 7, rel=1e-3)
     tails = [demand.tail_share for demand in plan.block_sizes]
     assert tails == sorted(tails)
-    assert plan.full_at is None
+    assert plan.full is None
     assert plan.vllm_args == (
         "--model", "facebook/opt-13b", "--max-model-len", "2048", "--block-size", "16",
         "--max-num-seqs", str(int(running["paged"])), "--kv-cache-memory-bytes", str(12 * GIB),
@@ -266,20 +267,25 @@ def test_a_plan_that_cannot_be_made_says_why(question: PlanQuestion, code: str) 
     assert caught.value.code == code
 
 
+def rate_of(latency: Latency, pairs: list[tuple[int, int]], running: float) -> float | None:
+    found = speed(latency, Traffic.of(pairs), running)
+    return found.rate if found else None
+
+
 def test_the_rate_at_which_the_pool_is_full_is_little_s_law() -> None:
     # Steps of 10 ms whatever they do: 20 tokens take 0.2 s, so 40 at a time are 200 a second.
-    assert full_rate(LinearLatency(0.01), [(5, 20)], 40) == pytest.approx(200)
+    assert rate_of(LinearLatency(0.01), [(5, 20)], 40) == pytest.approx(200)
     # 2 prompts of 5 come in with every step: 10 more ms.
     both = LinearLatency(0.01, per_prefill_token_s=0.001)
-    assert full_rate(both, [(5, 20)], 40) == pytest.approx(100)
-    assert full_rate(both, [(5, 20)], None) is None
+    assert rate_of(both, [(5, 20)], 40) == pytest.approx(100)
+    assert rate_of(both, [(5, 20)], 0.5) is None
     # A second for each query and key. A step has one prompt of 4, whose tokens attend to 1 to 4,
     # and 2 that decode, with 4 or 5 slots each, half of the time: 10 + 2 x 4.5.
-    assert full_rate(LinearLatency(per_pair_s=1.0), [(4, 2)], 2) == pytest.approx(1 / 19)
+    assert rate_of(LinearLatency(per_pair_s=1.0), [(4, 2)], 2) == pytest.approx(1 / 19)
 
 
 @pytest.mark.parametrize("rate", [2.0, 6.0])
-def test_as_many_run_at_a_rate_as_a_simulation_of_even_arrivals_finds(rate: float) -> None:
+def test_it_is_as_fast_as_a_simulation_of_even_arrivals(rate: float) -> None:
     model, gpu = find_model("llama-3.1-8b"), find_gpu("rtx-4090")
     config = catalogue_config("paged", model.name, gpu.name, budget_bytes=8 * GIB, max_length=800)
     trace = SyntheticTrace(
@@ -294,7 +300,43 @@ def test_as_many_run_at_a_rate_as_a_simulation_of_even_arrivals_finds(rate: floa
     found = simulate(trace, config)
     middle = slice(*(len(found.series.ends_s) * part // 4 for part in (1, 3)))
     running = fmean(found.series.levels["running"][middle])
-    assert full_rate(config.latency, [(500, 300)], running) == pytest.approx(rate, rel=0.05)
+    at = speed(config.latency, Traffic.of([(500, 300)]), running)
+    assert at
+    assert at.rate == pytest.approx(rate, rel=0.05)
+    assert at.tpot_s == pytest.approx(found.per_output_token_s.mean, rel=0.05)
+    assert at.ttft_s == pytest.approx(found.first_token_s.mean, rel=0.1)
+
+
+def test_windows_and_states_are_read_as_they_are_kept() -> None:
+    """Gemma 3: one layer of six keeps every token, the others 1,024; Qwen3-Next: one of four."""
+    pairs = [(32_768, 1)]
+    plain, window = Traffic.of(pairs), Traffic.of(pairs, find_model("gemma-3-27b").caches())
+    layers, wide = 62, 32_768 // 1024
+    full = 62 // 6
+    assert window.read / plain.read == pytest.approx((full + (layers - full) / wide) / layers, 1e-3)
+    # A token of a window meets 1,024 keys; the first 1,024 meet fewer.
+    kept = 1 - (1 - 1 / wide) ** 2
+    assert window.pairs / plain.pairs == pytest.approx(
+        (full + (layers - full) * kept) / layers, 1e-3
+    )
+    states = Traffic.of(pairs, find_model("qwen3-next-80b-a3b").caches())
+    assert states.pairs == pytest.approx(plain.pairs)  # of the layers with keys
+    assert 1 < states.read / plain.read < 1.2
+
+
+@pytest.mark.parametrize(("ttft", "tpot"), [(inf, 0.02), (0.05, inf), (0.05, 0.015), (1e-6, inf)])
+def test_the_most_requests_within_times(ttft: float, tpot: float) -> None:
+    """No more than that meet both, and with one more one of them is missed."""
+    model, gpu = find_model("llama-3.1-8b"), find_gpu("h100")
+    latency, traffic = roofline(model, gpu), Traffic.of([(1000, 300)])
+
+    def meets(running: int) -> bool:
+        found = speed(latency, traffic, running)
+        return found is None or (found.ttft_s <= ttft and found.tpot_s <= tpot)
+
+    most = most_within(lambda n: speed(latency, traffic, n), 1000, ttft, tpot)
+    assert meets(most) or not most
+    assert not meets(most + 1)
 
 
 @pytest.mark.parametrize(("gpus", "refused"), [(2, False), (3, True), (5, True), (4, False)])
@@ -347,7 +389,6 @@ def test_windows_and_states_are_planned_in_groups() -> None:
     long = plan("mistral-7b-v0.1", 32_768)
     assert long.memory["full"][-1] == 8 * long.memory["static"][-1]
     assert set(long.policies) == {"paged", "slabs"}
-    assert long.full_at is None
     hybrid = plan("qwen3-next-80b-a3b", 32_768)
     assert hybrid.fixed_bytes > 0
     kept = plan("qwen3-next-80b-a3b", 32_768, prefix_caching=False).printed

@@ -15,11 +15,11 @@ from experiment.commands.main import main
 from experiment.record.log import EventLog
 from experiment.simulate.calibrate import step_records
 from experiment.simulate.latency_file import read_latency
-from experiment.simulate.plan import running_at
 from experiment.text.errors import ExitCode
 from kvsim.core.request import final_tokens
 from kvsim.latency.roofline import LinearLatency, StepWork
-from kvsim.planning.plan import PlanQuestion, full_rate, kv_budget, make_plan
+from kvsim.planning.plan import PlanQuestion, kv_budget, make_plan
+from kvsim.planning.speed import Traffic, running_at, speed
 from kvsim.sizing.gpus import find_gpu
 from kvsim.sizing.models import find_model
 from kvsim.sizing.vllm_capacity import vllm_capacity
@@ -90,14 +90,16 @@ def test_a_plan_says_from_which_rate_on_requests_are_preempted(
     assert low["load"]["running"] < low["plan"]["policies"]["paged"]["running"]
     assert "At 2 requests per second" in text
     assert high["load"]["running"] is None
-    assert "99 requests per second exceed that" in text
+    assert "99 requests per second are more than it can serve" in text
 
 
 def test_little_s_law_is_solved_for_the_requests_that_run() -> None:
     latency = LinearLatency(fixed_s=0.01, per_decode_token_s=1e-4)
-    running = running_at(latency, [(100, 50)], 5.0, 200.0)
-    found = full_rate(latency, [(100, 50)], running)
-    assert found == pytest.approx(5.0, rel=0.05)
+    traffic = Traffic.of([(100, 50)])
+    running = running_at(lambda n: speed(latency, traffic, n), 5.0, 200.0)
+    found = speed(latency, traffic, running)
+    assert found
+    assert found.rate == pytest.approx(5.0, rel=0.05)
     # 50 steps of 10 to 20 ms each: some four at a time.
     assert running == pytest.approx(5 * 50 * (0.01 + running * 1e-4), rel=0.05)
 

@@ -11,12 +11,15 @@ from experiment.report.facts.plan import (
     log_lines,
     plan_tables,
     predicted,
+    rows_answer,
+    rows_tables,
     sentences,
     serve_command,
 )
 from experiment.report.facts.simulation import memory_facts, trace_facts
 
 _WIDTH = 78
+_MOST_ROWS = 8
 
 
 def _broken(command: Sequence[str]) -> str:
@@ -28,6 +31,17 @@ def _broken(command: Sequence[str]) -> str:
         else:
             lines.append(f"  {word}")
     return " \\\n".join(lines)
+
+
+def show_rows(data: Data, lang: str, ascii_only: bool, details: bool = False) -> None:
+    """Print plans next to each other; of the GPUs to choose from the first, or with details all."""
+    out = SimulationConsole(lang, ascii_only)
+    title, *notes = rows_answer(data)
+    out.line(out.t.message(title), "bold")
+    for table in rows_tables(out.t, data, None if details else _MOST_ROWS):
+        out.figures(table.header[0], table.header[1:], ((row[0], row[1:]) for row in table.rows))
+    for note in notes:
+        out.line(out.t.message(note), "dim")
 
 
 def show_plan(data: Data, lang: str, ascii_only: bool, details: bool = False) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiment.analysis.finding_text import listed
@@ -12,7 +12,7 @@ from experiment.report.facts.bench_tables import Cells
 from experiment.report.facts.simulation_figures import rounding_note
 from experiment.report.facts.values import written
 from experiment.simulate.names import DEFAULT_POLICIES
-from experiment.text import Translator, format_bytes
+from experiment.text import DASH, Translator, format_bytes
 from experiment.text.messages import Message, message
 from kvsim.contiguous.reservation import POLICIES
 from kvsim.sizing.request_memory import WAYS
@@ -30,7 +30,7 @@ def answer(data: Data) -> list[Message]:
     budget, shape = plan["budget"], {"length": found["length"]}
     is_range = low["requests"] != high["requests"]
     lines = [
-        message("plan.page", model=plan["model"], gpus=plan["gpus"], gpu=plan["gpu"]),
+        title(plan),
         message("plan.answer.range", **shape, **_of("requests", low, middle, high))
         if is_range
         else message("plan.answer.exact", **shape, middle=middle["requests"]),
@@ -55,7 +55,12 @@ def answer(data: Data) -> list[Message]:
                 **{name: budget[name] for name in ("usable", "weights", "overhead")},
             )
         )  # fmt: skip
-    lines.append(message(f"plan.answer.limit_{found['limit']}", seqs=found["max_num_seqs"]))
+    if plan["engines"] > 1:
+        lines.append(message("plan.answer.engines", engines=plan["engines"], gpus=plan["gpus"]))
+    if found["limit"] != "memory":
+        shown = {"seqs": found["max_num_seqs"], "most": found["most"]}
+        lines.append(message(f"plan.answer.limit_{found['limit']}", **shown))
+    lines += _speed(plan["speed"], data["load"])
     if plan["vllm_args"]:
         key = "printed" if low["tokens"] != high["tokens"] else "printed_exactly"
         lines.append(
@@ -68,6 +73,97 @@ def answer(data: Data) -> list[Message]:
         )  # fmt: skip
     lines.append(message(f"plan.answer.rests_{'range' if is_range else 'exact'}"))
     return lines
+
+
+def title(plan: Data) -> Message:
+    """The model and its GPUs."""
+    gpus = plan["gpus"] * plan["engines"]
+    return message("plan.page", model=plan["model"], gpus=gpus, gpu=plan["gpu"])
+
+
+def _speed(speed: Data | None, load: Data | None) -> list[Message]:
+    if speed is None:
+        return []
+    source = message(f"plan.answer.by_{speed['source']}").model_dump()
+    lines = [message("plan.answer.speed", **{**speed, "source": source})]
+    if speed["usd_per_million_tokens"] is not None:
+        lines.append(message("plan.answer.cost", usd=speed["usd_per_million_tokens"]))
+    if load is not None:
+        lines.append(_load(load))
+    return lines
+
+
+def _load(load: Data) -> Message:
+    """What a rate of requests comes to."""
+    if load["running"] is None:
+        return message("plan.over", rate=load["rate"])
+    return message("plan.idle" if load["running"] <= 1 else "plan.under", **load)
+
+
+def rows_answer(data: Data) -> list[Message]:
+    """What plans next to each other say: a title, and what the figures are."""
+    users, model = data["users"], data["model"]
+    if "choices" in data:
+        best = data["choices"][0]
+        shape = {"model": model, "length": best["length"], "users": users or 1}
+        lines = [message("plan.choice.title", **shape, gpus=best["gpus"], gpu=best["gpu"])]
+        lines.append(message(f"plan.choice.{'by_price' if _usd(best) else 'by_memory'}"))
+    else:
+        row = next(row for rows in data["compared"].values() for row in rows if not row["reason"])
+        shape = {"model": model, "length": row["length"]}
+        lines = [message("plan.compare.title", **shape, gpu=row["gpu"])]
+    if any(row.get("speed") for row in data.get("choices") or _compared(data)):
+        lines.append(message("plan.answer.speed_source"))
+    return lines
+
+
+def _compared(data: Data) -> list[Data]:
+    return [row for rows in data["compared"].values() for row in rows]
+
+
+def rows_tables(t: Translator, data: Data, most: int | None = None) -> list[Cells]:
+    """A table of GPUs, or one for each option that is compared; ``most`` rows of the former."""
+    if "choices" in data:
+        rows = [(f"{row['gpus']} × {row['gpu']}", row) for row in data["choices"][:most]]
+        return [_rows(t, t("plan.row.gpus"), rows)]
+    return [
+        _rows(t, f"--{axis}", [(_value(t, axis, row), row) for row in rows])
+        for axis, rows in data["compared"].items()
+    ]
+
+
+def _value(t: Translator, axis: str, row: Data) -> str:
+    if axis == "gpus" and not row["reason"]:
+        return str(row["gpus"])
+    return t("plan.row.as_given") if row["value"] is None else str(row["value"])
+
+
+def _rows(t: Translator, first: str, rows: Sequence[tuple[str, Data]]) -> Cells:
+    priced = any(_usd(row) for _, row in rows)
+    heads = [t(f"plan.row.{name}") for name in ("at_once", "kv_cache", "tpot", "throughput")]
+    cells = [
+        [name, t("plan.row.nothing"), *[DASH] * (3 + priced)]
+        if row["reason"]
+        else [name, *_figures(row), *([written(_usd(row), "mean")] if priced else [])]
+        for name, row in rows
+    ]
+    return Cells("", [first, *heads, *([t("plan.row.usd")] if priced else [])], cells)
+
+
+def _figures(row: Data) -> list[str]:
+    requests, speed = row["requests"], row["speed"] or {}
+    low, middle, high = (f"{requests[name]:,}" for name in ("low", "middle", "high"))
+    return [
+        middle if low == high else f"{middle} ({low}–{high})",
+        format_bytes(row["kv"]["middle"]),
+        written(speed.get("tpot_s"), "seconds"),
+        written(speed.get("tokens_per_s"), "rate"),
+    ]
+
+
+def _usd(row: Data) -> float | None:
+    speed = row.get("speed")
+    return speed["usd_per_million_tokens"] if speed else None
 
 
 _WHERE = ("weights", "activations", "non_torch", "graphs", "kv")
@@ -149,20 +245,13 @@ def sentences(data: Data) -> list[Message]:
 
 
 def _preemption(data: Data) -> list[Message]:
-    plan, load = data["plan"], data["load"]
+    full = data["plan"]["full"]
     if not data["setup"]["gpu"].get("source", True):  # only its memory is known
         return []
-    if not plan["full_at"]:
-        return [message("plan.no_bound" if plan["memory"] else "plan.no_rate")]
+    if full is None or full["rate"] is None:
+        return [message("plan.no_rate")]
     source = message(f"plan.latency_{data['setup']['latency']['source']}").model_dump()
-    messages = [message("plan.full_at", rate=plan["full_at"], source=source)]
-    if load is None:
-        return messages
-    if load["running"] is None:
-        return [*messages, message("plan.over", rate=load["rate"])]
-    if load["running"] <= 1:
-        return [*messages, message("plan.idle", rate=load["rate"])]
-    return [*messages, message("plan.under", **load)]
+    return [message("plan.full_at", rate=full["rate"], source=source)]
 
 
 def plan_tables(t: Translator, plan: Data) -> list[Cells]:

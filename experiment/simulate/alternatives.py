@@ -1,0 +1,141 @@
+"""Plans next to each other: an option varied, or the GPUs that some users need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from experiment import __version__
+from experiment.events.wall_clock import wall_clock
+from experiment.simulate.fit import Question, fit
+from experiment.simulate.plan import SCHEMA_VERSION, fitted_answer
+from experiment.simulate.setup import Memory
+from experiment.text.errors import UserError, user_error
+from kvsim.sizing.gpus import GPUS, GPUFacts
+
+Changed = Callable[[Any, Memory, Question], tuple[Memory, Question]]
+# Values of the options that can be compared, and how one is set; None: as given.
+AXES: Mapping[str, tuple[Sequence[Any], Changed]] = {
+    "kv-dtype": (("auto", "fp8"), lambda v, m, q: (replace(m, kv_dtype=v), q)),
+    "weights": ((None, "fp8", "w4"), lambda v, m, q: (replace(m, weights=v or m.weights), q)),
+    "block-size": ((16, 32, 64, 128), lambda v, m, q: (m, replace(q, block_size=v))),
+    "gpus": ((1, 2, 4, 8), lambda v, m, q: (_on_ranks(m, v), q)),
+}
+
+
+def compare(
+    model: str, gpu: str | GPUFacts, memory: Memory, asked: Question, axes: Sequence[str]
+) -> dict[str, Any]:
+    """Plan for each value of each option, the others as asked.
+
+    Returns:
+        Plain values; ``compared`` has a list of rows for each option.
+
+    Raises:
+        UserError: no value fits.
+    """
+    found, failed = {}, list[UserError]()
+    for axis in axes:
+        values, changed = AXES[axis]
+        rows = [(value, _row(model, gpu, *changed(value, memory, asked))) for value in values]
+        failed += [row for _, row in rows if isinstance(row, UserError)]
+        found[axis] = [
+            {"value": value, "reason": row.text.model_dump()}
+            if isinstance(row, UserError)
+            else {"value": value, **row}
+            for value, row in rows
+        ]
+    if all(row["reason"] for rows in found.values() for row in rows):
+        raise failed[0]
+    return _head(model, asked) | {"compared": found}
+
+
+def choose(
+    model: str,
+    memory: Memory,
+    asked: Question,
+    prices: Mapping[str, float] | None = None,
+    gpus: int | None = None,
+) -> dict[str, Any]:
+    """Find the fewest GPUs of each kind that surely hold the users.
+
+    Args:
+        prices: USD an hour of the GPUs to choose from; None: all GPUs, without prices.
+        gpus: of one engine; None: the fewest that do, of 1, 2, 4 and 8 in each pipeline stage.
+
+    Returns:
+        Plain values; ``choices`` are rows, the cheapest first, or the one with the least memory.
+
+    Raises:
+        UserError: none holds them.
+    """
+    users, choices, failed = asked.users or 1, list[dict[str, Any]](), list[UserError]()
+    for name in prices or GPUS:
+        question = replace(asked, price=prices[name] if prices else None)
+        for some in (replace(memory, gpus=gpus),) if gpus else _by_count(memory):
+            row = _row(model, name, some, question)
+            if isinstance(row, UserError):
+                failed.append(row)
+            elif min(row["requests"]["low"], row["most"]) >= users:
+                choices.append(row)
+                break
+    if not choices:
+        if failed and len(prices or GPUS) == 1:
+            raise failed[-1]
+        raise user_error("error.plan.no_gpu", users=users, gpus=gpus or _by_count(memory)[-1].gpus)
+    choices.sort(key=_cost)
+    return _head(model, asked) | {"choices": choices}
+
+
+def _by_count(memory: Memory) -> list[Memory]:
+    return [_on_ranks(memory, count) for count in AXES["gpus"][0]]
+
+
+def _on_ranks(memory: Memory, ranks: int) -> Memory:
+    """With so many tensor-parallel ranks in each pipeline stage."""
+    return replace(memory, gpus=ranks * memory.server.pipeline_parallel)
+
+
+def _row(
+    model: str, gpu: str | GPUFacts, memory: Memory, asked: Question
+) -> dict[str, Any] | UserError:
+    """The answer in a row, or why there is none."""
+    try:
+        fitted = fit(model, gpu, memory, asked)
+        answer = fitted_answer(fitted)
+    except UserError as error:
+        return error
+    capacity, plan = answer["capacity"], fitted.plan
+    each = {name: capacity[name] for name in ("low", "middle", "high")}
+    return {
+        "reason": None,
+        "gpu": plan.gpu.name,
+        "gpus": plan.gpus * answer["engines"],
+        "memory": plan.gpu.memory_bytes * plan.gpus * answer["engines"],
+        "length": capacity["length"],
+        "kv": {name: size["kv"] for name, size in each.items()},
+        "tokens": {name: size["tokens"] for name, size in each.items()},
+        "requests": {name: size["requests"] for name, size in each.items()},
+        "limit": capacity["limit"],
+        "most": capacity["most"],
+        "speed": answer["speed"],
+    }
+
+
+def _cost(row: Mapping[str, Any]) -> tuple[float, int]:
+    speed = row["speed"]
+    usd = speed["usd_per_million_tokens"] if speed else None
+    return (usd or 0.0, row["memory"])
+
+
+def _head(model: str, asked: Question) -> dict[str, Any]:
+    return {
+        "kind": "plan",
+        "schema_version": SCHEMA_VERSION,
+        "version": __version__,
+        **wall_clock(),
+        "model": model,
+        "users": asked.users,
+        "context": asked.context,
+    }
