@@ -50,6 +50,8 @@ def plan(arguments: list[str], t: Translator) -> int:
     _check_out(options.out)
     custom = _custom(options)
     prices = _prices(options.price)
+    if isinstance(prices, dict) and (custom or options.gpu):
+        raise user_error("error.sim.unused_beside", flag="--price GPU=USD", other="--gpu")
     chooses = not (custom or options.gpu or options.from_log) and (prices or options.users)
     if options.from_log is None:
         words.check_needed(options, gpu_needed=custom is None and not chooses)

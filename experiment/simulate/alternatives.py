@@ -70,19 +70,22 @@ def choose(
     Raises:
         UserError: none holds them.
     """
-    users, choices, failed = asked.users or 1, list[dict[str, Any]](), list[UserError]()
+    users, choices, tried = asked.users or 1, list[dict[str, Any]](), 0
+    failed: UserError | None = None
     for name in prices or GPUS:
         question = replace(asked, price=prices[name] if prices else None)
         for some in (replace(memory, gpus=gpus),) if gpus else _by_count(memory):
             row = _row(model, name, some, question)
             if isinstance(row, UserError):
-                failed.append(row)
-            elif min(row["requests"]["low"], row["most"]) >= users:
+                failed = row
+                continue
+            tried += 1
+            if min(row["requests"]["low"], row["most"]) >= users:
                 choices.append(row)
                 break
     if not choices:
-        if failed and len(prices or GPUS) == 1:
-            raise failed[-1]
+        if failed and not tried:
+            raise failed
         raise user_error("error.plan.no_gpu", users=users, gpus=gpus or _by_count(memory)[-1].gpus)
     choices.sort(key=_cost)
     return _head(model, asked) | {"choices": choices}

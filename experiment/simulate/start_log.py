@@ -13,10 +13,11 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from experiment.files.bounded_reading import expand_path, read_bounded
+from experiment.simulate.fit import Question, fit
 from experiment.simulate.model_file import is_hub_name
 from experiment.simulate.plan import plan
 from experiment.simulate.setup import Memory
-from experiment.text.errors import UserError, user_error
+from experiment.text.errors import user_error
 from kvsim.sizing.gpus import GPUFacts, custom_gpu
 from kvsim.sizing.models import UnknownModelError, find_model
 from kvsim.sizing.overhead import TESTED
@@ -24,7 +25,6 @@ from kvsim.sizing.start_log import NotALogError, StartLog, read_start_log
 
 _MAX_BYTES = 64 << 20
 _REST = 2 << 30  # of a GPU whose size a log does not say, beside weights and cache
-_TOO_SMALL = ("error.plan.no_block", "error.plan.no_memory")
 
 
 def plan_from_log(
@@ -97,16 +97,14 @@ def _planned(
     name: str, gpu: str | GPUFacts, memory: Memory, length: int | None, asked: dict[str, Any]
 ) -> dict[str, Any]:
     """A plan at the log's maximum length, or at the longest that fits where that one does not."""
-    if length is not None:
-        try:
-            found = plan(name, gpu, memory=memory, max_length=length, **asked)
-        except UserError as error:
-            if error.text.key not in _TOO_SMALL:
-                raise
-        else:
-            if found["plan"]["capacity"]["middle"]["starts"]:
-                return found
+    if length is not None and _starts(name, gpu, memory, length):
+        return plan(name, gpu, memory=memory, max_length=length, **asked)
     return plan(name, gpu, memory=memory, **asked)
+
+
+def _starts(name: str, gpu: str | GPUFacts, memory: Memory, length: int) -> bool:
+    found = fit(name, gpu, memory, Question(max_length=length)).capacity()
+    return bool(found["middle"]["starts"])
 
 
 def _remedies(
@@ -143,6 +141,8 @@ def _remedy(
 ) -> dict[str, Any]:
     """A change with the tokens that the cache then holds."""
     budget = replace(memory, budget=kv * memory.gpus)
-    found = _planned(name, gpu, budget, length, {})["plan"]
-    middle = found["capacity"]["middle"]
-    return {"name": key, "value": found["max_length"], "tokens": middle["tokens"]}
+    if length is not None and not _starts(name, gpu, budget, length):
+        length = None
+    found = fit(name, gpu, budget, Question(max_length=length))
+    tokens = found.capacity()["middle"]["tokens"]
+    return {"name": key, "value": found.max_length, "tokens": tokens}

@@ -4,8 +4,7 @@
                                           └─► found/<target>-<place>: the input and what came of it
 
 Each process has a gibibyte on top of what it needs for its imports, and ten seconds of processor
-time an input. A
-finding is told apart by the kind of its exception and the line that raised it.
+time an input. A finding is told apart by the kind of its exception and the line that raised it.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ from kvsim.sim.simulator import simulate
 from kvsim.sizing.fields import UnsupportedGeometryError
 from kvsim.sizing.gpus import find_gpu
 from kvsim.sizing.models import find_model
-from kvsim.sizing.overhead import ServerOptions
+from kvsim.sizing.overhead import ServerOptions, rank_weights
 from kvsim.traces import ArrivalProcess, SyntheticTrace, TraceFile, from_preset
 from kvsim.traces.distributions import LengthDistribution
 from kvsim.traces.generate import Recipe
@@ -337,6 +337,45 @@ def test_the_most_requests_within_times(ttft: float, tpot: float) -> None:
     most = most_within(lambda n: speed(latency, traffic, n), 1000, ttft, tpot)
     assert meets(most) or not most
     assert not meets(most + 1)
+
+
+# Weights of a rank in GiB, as public start-up logs print them: two pipeline stages (the first
+# rank, and the last one, which governs), and whole experts on each rank.
+RANKS = [
+    ("qwen3-32b", None, 1, ServerOptions(pipeline_parallel=2), 30.52, 30.52),
+    ("deepseek-v2", None, 8, ServerOptions(pipeline_parallel=2), 27.63, 28.48),
+    ("qwen3-235b-a22b", "fp8", 8, ServerOptions(expert_parallel=True), 27.72, 27.72),
+]
+
+
+@pytest.mark.parametrize(("name", "kind", "tensor", "options", "low", "high"), RANKS)
+def test_weights_of_a_rank_are_those_of_public_logs(
+    name: str, kind: str | None, tensor: int, options: ServerOptions, low: float, high: float
+) -> None:
+    model = find_model(name)
+    found = rank_weights(model.quantised(kind) if kind else model, tensor, None, options) / GIB
+    assert 0.99 * low < found < 1.01 * high
+
+
+def test_pipeline_stages_hold_the_tokens_of_a_public_log() -> None:
+    """Qwen3-32B in two stages with 6.92 GiB for each: vLLM printed 56,640 tokens, 1.73x."""
+    model, gpu = find_model("qwen3-32b"), find_gpu("rtx-pro-6000")
+    budget = KVBudget(2 * int(6.92 * GIB), 2 * gpu.memory_bytes)
+    plan = make_plan(
+        PlanQuestion(
+            model, gpu, [(32_000, 768)], gpus=2, max_length=32_768, budget=budget,
+            options=ServerOptions(pipeline_parallel=2),
+        )
+    )  # fmt: skip
+    assert plan.printed
+    assert plan.printed.tokens == pytest.approx(56_640, abs=48)  # two digits of GiB
+    assert round(plan.printed.max_concurrency, 2) == 1.73
+    assert plan.bytes_per_token == 64 * 2 * 8 * 128 * 2
+    stages = ServerOptions(pipeline_parallel=65)
+    many = PlanQuestion(model, gpu, [(5, 5)], gpus=65, budget=budget, options=stages)
+    with pytest.raises(PlanError) as caught:
+        make_plan(many)
+    assert caught.value.code == "stages"
 
 
 @pytest.mark.parametrize(("gpus", "refused"), [(2, False), (3, True), (5, True), (4, False)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -90,3 +91,95 @@ def test_more_than_vllm_runs_at_once_is_limited_by_its_sequences() -> None:
     found = plan("gpt2", "rtx-4090", context=256)["plan"]["capacity"]
     assert found["limit"] == "sequences"
     assert found["max_num_seqs"] == 256 < found["low"]["requests"]
+
+
+def answered(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert main(["plan", "--model", MODEL, *words, "--json"]) == ExitCode.OK
+    return dict(json.loads(capsys.readouterr().out))
+
+
+def test_options_have_vllms_names_too(capsys: pytest.CaptureFixture[str]) -> None:
+    ours = ("--gpu", "h100", "--gpus", "2", "--max-length", "4096", "--kv-dtype", "fp8")
+    theirs = ("--gpu", "h100", "-tp=2", "--max-model-len", "4096", "--kv_cache_dtype=fp8_e4m3")
+    assert answered(capsys, *ours)["plan"] == answered(capsys, *theirs)["plan"]
+
+
+def test_times_limit_the_requests(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--gpu", "h100", "--prompt-tokens", "1000", "--new-tokens", "300")
+    free = answered(capsys, *words)["plan"]
+    found = answered(capsys, *words, "--slo", "tpot=20ms, ttft=1s", "--price", "3.6")["plan"]
+    assert found["capacity"]["limit"] == "tpot"
+    assert found["capacity"]["most"] < free["capacity"]["most"]
+    assert found["speed"]["tpot_s"] <= 0.02 < free["speed"]["tpot_s"]
+    # A thousandth of a dollar a second.
+    assert found["speed"]["usd_per_million_tokens"] == pytest.approx(
+        1000 / found["speed"]["tokens_per_s"]
+    )
+    at = found["vllm_args"].index("--max-num-seqs")
+    assert found["vllm_args"][at + 1] == str(found["capacity"]["most"])
+    none = answered(capsys, *words, "--slo", "ttft=1ms")["plan"]
+    assert (none["capacity"]["limit"], none["capacity"]["most"]) == ("ttft", 0)
+    assert none["speed"] is None
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--slo", "tpot=20"), ("--slo", "latency=1s"), ("--slo", ""), ("--price", "0"),
+     ("--price", "h100=2"), ("--compare", "gpu"), ("--pipeline-parallel-size", "64"),
+     ("--gpus", "3", "--data-parallel-size", "2"), ("--gpus", "8", "-tp", "2")],
+)  # fmt: skip
+def test_what_makes_no_question_is_refused(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", "--model", MODEL, "--gpu", "h100", *words]) == ExitCode.USAGE
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_the_gpus_that_users_need(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each choice surely holds them, and half of its GPUs do not."""
+    found = answered(capsys, "--users", "50", "--context", "8192")["choices"]
+    assert [row["memory"] for row in found] == sorted(row["memory"] for row in found)
+    for row in found[::7]:
+        holds = {}
+        for gpus in (row["gpus"], row["gpus"] // 2):
+            if gpus:
+                same = plan(MODEL, row["gpu"], memory=Memory(gpus=gpus), context=8192)
+                holds[gpus] = same["plan"]["capacity"]["low"]["requests"] >= 50
+        assert holds.pop(row["gpus"])
+        assert not any(holds.values())
+
+
+def test_prices_rank_gpus(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--users", "50", "--context", "8192", "--price", "h100=2.5,l40s=0.9,b200=6")
+    found = answered(capsys, *words)["choices"]
+    usd = [row["speed"]["usd_per_million_tokens"] for row in found]
+    assert sorted(row["gpu"] for row in found) == ["b200", "h100", "l40s"]
+    assert usd == sorted(usd)
+    assert main(["plan", "--model", MODEL, *words, "--lang", "en"]) == ExitCode.OK
+    out = capsys.readouterr().out
+    assert found[0]["gpu"] in out.splitlines()[0]
+    assert len(out.splitlines()) <= 15
+
+
+def test_options_are_compared_one_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--gpu", "rtx-4090", "--context", "8192", "--compare", "kv-dtype,gpus,weights")
+    found = answered(capsys, *words)["compared"]
+    assert list(found) == ["kv-dtype", "gpus", "weights"]
+    alone = plan(MODEL, "rtx-4090", memory=Memory(kv_dtype="fp8"), context=8192)["plan"]
+    fp8 = next(row for row in found["kv-dtype"] if row["value"] == "fp8")
+    middle = alone["capacity"]["middle"]
+    assert (fp8["requests"]["middle"], fp8["tokens"]["middle"]) == (
+        middle["requests"], middle["tokens"],
+    )  # fmt: skip
+    assert [row["gpus"] for row in found["gpus"]] == [1, 2, 4, 8]
+
+
+def test_engines_in_parallel_share_requests_and_experts() -> None:
+    memory = Memory(gpus=4)
+    one = plan("qwen3-30b-a3b", "h100", memory=memory, context=8192)["plan"]
+    server = replace(memory.server, data_parallel=2)
+    two = plan("qwen3-30b-a3b", "h100", memory=replace(memory, server=server), context=8192)["plan"]
+    experts = 0.9 * one["budget"]["weights"]
+    assert one["budget"]["weights"] - two["budget"]["weights"] > experts / 2 * 0.9
+    assert two["capacity"]["middle"]["requests"] > 2 * one["capacity"]["middle"]["requests"]
+    assert two["speed"]["tokens_per_s"] > one["speed"]["tokens_per_s"]
