@@ -9,21 +9,23 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from experiment.files.bounded_reading import expand_path, read_bounded
 from experiment.simulate.fit import Question, fit
 from experiment.simulate.model_file import is_hub_name
+from experiment.simulate.names import gpu_of, model_of
 from experiment.simulate.plan import plan
 from experiment.simulate.setup import Memory
-from experiment.text.errors import user_error
+from experiment.text.errors import UserError, user_error
 from kvsim.sizing.gpus import GPUFacts, custom_gpu
-from kvsim.sizing.models import UnknownModelError, find_model
-from kvsim.sizing.overhead import TESTED
+from kvsim.sizing.models import ModelFacts, UnknownModelError, find_model
+from kvsim.sizing.overhead import TESTED, rank_overhead, rank_weights
 from kvsim.sizing.start_log import NotALogError, StartLog, read_start_log
 
 _MAX_BYTES = 64 << 20
+_FEW_SEQS, _FEW_TOKENS = 64, 2048  # of a step, as a remedy
 _REST = 2 << 30  # of a GPU whose size a log does not say, beside weights and cache
 
 
@@ -60,14 +62,15 @@ def plan_from_log(
     kv = log.kv if log.kv and log.kv > 0 else None
     if kv is None and log.failure is None:
         raise user_error("error.plan.no_log", path=path, engine="")
-    size = log.total or _least(log)
+    known = replace(memory, gpus=ranks, server=server, utilisation=None, overhead=None)
+    size = log.total or max(0, log.kv or 0) + _weights(log, name, known) + _REST
     device = gpu or replace(custom_gpu(size, 1e12, 1e14), name="GPU", source="")
     length = asked.pop("max_length", None) or log.max_length
-    known = replace(memory, gpus=ranks, server=server, utilisation=None, overhead=None)
     data: dict[str, Any] = {}
     if kv is not None:
         data = _planned(name, device, replace(known, budget=kv * ranks), length, asked)
-    remedies = _remedies(log, name, device, known, length) if log.failure else []
+    failed = _Failed(log, name, device, known, length)
+    remedies = failed.remedies() if log.failure else []
     return data | {"log": asdict(log) | {"path": path, "remedies": remedies, "ranks": ranks}}
 
 
@@ -89,8 +92,9 @@ def _model_of(log: StartLog, path: str) -> str:
     return name
 
 
-def _least(log: StartLog) -> int:
-    return max(0, log.kv or 0) + (log.weights or 0) + _REST
+def _weights(log: StartLog, name: str, memory: Memory) -> int:
+    """Bytes of a rank's weights, by the log or by the model."""
+    return log.weights or rank_weights(model_of(name, memory.weights), memory.gpus)
 
 
 def _planned(
@@ -107,42 +111,77 @@ def _starts(name: str, gpu: str | GPUFacts, memory: Memory, length: int) -> bool
     return bool(found["middle"]["starts"])
 
 
-def _remedies(
-    log: StartLog, name: str, gpu: str | GPUFacts, memory: Memory, length: int | None
-) -> list[dict[str, Any]]:
-    """What to change, the cheapest first: an option, and tokens of the cache where they follow."""
-    found: list[dict[str, Any]] = []
-    kv = max(0, log.kv or 0)
-    if log.failure == "too_long" and kv:
-        found.append(_remedy("max_length", name, gpu, memory, kv, None))
-    if log.failure == "little_free":
-        found.append({"name": "others", "value": None, "tokens": None})
-    used = log.utilisation
-    if log.total and used and used < 0.97 and log.failure in ("too_long", "no_memory"):
-        more = min(0.97, round(used + 0.05, 2))
-        grown = (log.kv or 0) + round((more - used) * log.total)
-        if grown > 0:
-            found.append(_remedy("utilisation", name, gpu, memory, grown, length) | {"value": more})
-    if log.failure in ("no_memory", "oom_profile", "oom_capture"):
-        found.append({"name": "sequences", "value": None, "tokens": None})
-    if log.failure == "oom_capture":
-        found.append({"name": "eager", "value": None, "tokens": None})
-    if log.failure in ("oom_profile", "oom_capture") and used:
-        found.append({"name": "less", "value": round(max(0.1, used - 0.05), 2), "tokens": None})
-    if kv and log.failure == "too_long":
-        fp8 = replace(memory, kv_dtype="fp8")
-        found.append(_remedy("fp8", name, gpu, fp8, kv, length))
-    found.append({"name": "gpus", "value": 2 * memory.gpus, "tokens": None})
-    return found
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """A start that failed, and what is known of it; ``length``: the maximum length, if known."""
+
+    log: StartLog
+    name: str
+    gpu: str | GPUFacts
+    memory: Memory
+    length: int | None
+
+    def remedies(self) -> list[dict[str, Any]]:
+        """What to change, the cheapest first: an option, and tokens of the cache if known."""
+        log, failure = self.log, self.log.failure
+        model, ranks = model_of(self.name, self.memory.weights), self.memory.gpus
+        found: list[dict[str, Any]] = []
+        if failure == "too_long":
+            found.append(self._with("max_length", 0, length=None))
+        if failure == "little_free":
+            return [_remedy("others")]
+        used = log.utilisation
+        if log.total and used and used < 0.97 and failure in ("too_long", "no_memory"):
+            more = min(0.97, round(used + 0.05, 2))
+            grown = round((more - used) * log.total)
+            found.append(self._with("utilisation", grown) | {"value": more})
+        if failure == "oom_capture":
+            found.append(_remedy("eager"))
+        if failure in ("oom_profile", "oom_capture") and used:
+            found.append(_remedy("less", round(max(0.1, used - 0.05), 2)))
+        found.append(self._with("sequences", self._saved(model)))
+        if failure == "too_long":
+            memory = replace(self.memory, kv_dtype="fp8")
+            found.append(self._with("fp8", 0, memory))
+        weights = _weights(log, self.name, self.memory)
+        if model.weights is None:
+            less = weights - rank_weights(model.quantised("fp8"), ranks)
+            found.append(self._with("weights", less, replace(self.memory, weights="fp8")))
+        twice = replace(self.memory, gpus=2 * ranks)
+        found.append(self._with("gpus", weights // 2, twice) | {"value": 2 * ranks})
+        return found
+
+    def _saved(self, model: ModelFacts) -> int:
+        """Bytes that smaller steps free on a GPU of known size."""
+        if not self.log.total and not isinstance(self.gpu, str):
+            return 0
+        device = gpu_of(self.gpu) if isinstance(self.gpu, str) else self.gpu
+        server = self.memory.server
+        fewer = replace(server, max_num_seqs=_FEW_SEQS, max_num_batched_tokens=_FEW_TOKENS)
+        length = self.length or model.max_positions or _FEW_TOKENS
+        now, then = (
+            rank_overhead(model, device, each, length, self.memory.gpus).activations.middle
+            for each in (server, fewer)
+        )
+        return max(0, now - then)
+
+    def _with(
+        self, name: str, more: int, memory: Memory | None = None, length: int | None = -1
+    ) -> dict[str, Any]:
+        """A change that leaves ``more`` bytes on a GPU, with the tokens of the cache."""
+        memory, length = memory or self.memory, self.length if length == -1 else length
+        kv = (self.log.kv or 0) + more if self.log.kv is not None else 0
+        if kv <= 0 or (name == "sequences" and not more):
+            return _remedy(name)
+        budget = replace(memory, budget=kv * memory.gpus)
+        try:
+            if length is not None and not _starts(self.name, self.gpu, budget, length):
+                length = None
+            found = fit(self.name, self.gpu, budget, Question(max_length=length))
+        except UserError:  # not even a block, or heads that cannot be divided
+            return _remedy(name)
+        return _remedy(name, found.max_length, found.capacity()["middle"]["tokens"])
 
 
-def _remedy(
-    key: str, name: str, gpu: str | GPUFacts, memory: Memory, kv: int, length: int | None
-) -> dict[str, Any]:
-    """A change with the tokens that the cache then holds."""
-    budget = replace(memory, budget=kv * memory.gpus)
-    if length is not None and not _starts(name, gpu, budget, length):
-        length = None
-    found = fit(name, gpu, budget, Question(max_length=length))
-    tokens = found.capacity()["middle"]["tokens"]
-    return {"name": key, "value": found.max_length, "tokens": tokens}
+def _remedy(name: str, value: float | None = None, tokens: int | None = None) -> dict[str, Any]:
+    return {"name": name, "value": value, "tokens": tokens}

@@ -230,7 +230,8 @@ def token_activation(config: Mapping[str, Any], ranks: int) -> int:
     Gate and up projections and their product; of experts those of all that a token uses.
     """
     hidden = int(first_named(config, "hidden_size", "n_embd", "d_model") or 4096)
-    inner = int(first_named(config, "intermediate_size", "n_inner", "ffn_dim") or 4 * hidden)
+    inner = first_named(config, "intermediate_size", "n_inner", "ffn_dim") or 4 * hidden
+    inner = int(max(inner) if isinstance(inner, list) else inner)  # a list: of each layer
     width = 3 * inner / ranks
     used = first_named(config, "num_experts_per_tok", "moe_topk", "top_k_experts")
     if used:

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from experiment.commands.main import main
+from experiment.simulate.fit import Question, fit
 from experiment.simulate.plan import plan
 from experiment.simulate.setup import Memory
 from experiment.text.errors import ExitCode
 from kvsim.core.blocks import BlockPool
 from kvsim.core.scheduler import Request, Scheduler, SchedulerConfig
 from kvsim.sizing.gpus import custom_gpu, find_gpu
+from kvsim.sizing.models import MODELS
 
 GIB = 1 << 30
 MODEL = "llama-3.1-8b"
@@ -76,6 +78,15 @@ def test_a_gpu_of_ones_own_and_vllms_options() -> None:
     own = custom_gpu(known.memory_bytes, known.bandwidth, known.flops)
     one, other = (plan(MODEL, gpu, context=4096)["plan"]["budget"] for gpu in (known, own))
     assert one["kv"] == pytest.approx(other["kv"], rel=0.02)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_of_the_catalogue_is_planned(name: str) -> None:
+    found = fit(name, custom_gpu(8 << 40, 1e12, 1e14), Memory(), Question(context=2048))
+    capacity, speed = found.capacity(), found.speed(8)
+    assert capacity["low"]["requests"] > 1
+    assert speed
+    assert speed["ttft_s"] > speed["tpot_s"] > 0
 
 
 def test_json_is_the_plan(capsys: pytest.CaptureFixture[str]) -> None:

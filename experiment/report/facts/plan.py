@@ -47,7 +47,9 @@ def answer(data: Data) -> list[Message]:
     elif paged and not found["shared_prefix"] and paged > middle["requests"] + 2:
         lines.append(message("plan.answer.growing", running=paged))
     if budget["usable"] is None:
-        lines.append(message("plan.answer.given", kv=budget["kv"]))
+        each = plan["layout"]["block_bytes"]
+        shown = {name: plan[name] for name in ("blocks", "block_size")}
+        lines.append(message("plan.answer.given", kv=budget["kv"], block_bytes=each, **shown))
     else:
         lines.append(
             message(
