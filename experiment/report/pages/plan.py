@@ -1,4 +1,4 @@
-"""Page of a plan: the answer, memory of a request by length, computation of blocks."""
+"""Page of a plan: the answer, memory of a request by length."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from markupsafe import Markup
 
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.data_key import Keyed
-from experiment.report.facts.plan import Data, plan_tables, predicted, sentences, serve_command
+from experiment.report.facts.plan import (
+    Data,
+    answer,
+    log_lines,
+    plan_tables,
+    predicted,
+    sentences,
+    serve_command,
+)
 from experiment.report.facts.simulation import memory_facts
 from experiment.report.html.lines import LineChart, line_chart
 from experiment.report.page.page import templates
@@ -22,27 +30,40 @@ FILE = "plan.json"
 
 def plan_html(data: Data, lang: str) -> str:
     """Render the page from the data of ``plan --out``."""
-    draw = partial(_chart, plan=data["plan"]) if data["plan"]["memory"] else None
+    has_chart = not _has_failed(data) and data["plan"]["memory"]
+    draw = partial(_chart, plan=data["plan"]) if has_chart else None
     return tables_html(lambda t: _page_text(t, data), lang, FILE, data, draw=draw)
 
 
+def _has_failed(data: Data) -> bool:
+    """Whether the plan is of a start-up log in which vLLM did not start."""
+    return bool("log" in data and data["log"]["failure"])
+
+
 def _page_text(t: Translator, data: Data) -> PageText:
+    log = [t.message(each) for each in log_lines(data["log"])] if "log" in data else []
+    if _has_failed(data):
+        return PageText(data["log"]["path"], log[0], log[1:], tables=())
     plan = data["plan"]
-    answer, *rest = [t.message(each) for each in sentences(data)]
+    title, first, *rest = [t.message(each) for each in answer(data)]
     memory = [
         f"{t.message(label)}: {value if isinstance(value, str) else t.message(value)}"
         for label, value in memory_facts(data)
     ]
-    command = [" ".join(serve_command(plan))] if plan["vllm_args"] else []
+    command = " ".join(serve_command(plan))
+    # What vLLM prints is part of the answer.
+    lists = {
+        t("section.plan"): [t.message(each) for each in sentences(data)],
+        t("section.plan_vllm"): [t.message(each) for each in predicted(plan)[bool(command) :]],
+        t("section.sim_memory"): memory,
+    }
     return PageText(
-        kicker=t("plan.page", model=plan["model"], gpus=plan["gpus"], gpu=plan["gpu"]),
-        headline=answer,
-        facts=rest,
+        kicker=title,
+        headline=first,
+        facts=[*log, *rest],
         tables=plan_tables(t, plan)[:: -1 if plan["memory"] else 1],
-        lists={
-            t("section.plan_vllm"): [*command, *map(t.message, predicted(plan))],
-            t("section.sim_memory"): memory,
-        },
+        lists={heading: lines for heading, lines in lists.items() if lines},
+        command=command,
     )
 
 

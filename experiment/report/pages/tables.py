@@ -29,6 +29,7 @@ class PageText:
         kicker: subject, in small letters above the headline.
         facts: conditions of the figures, a sentence each.
         lists: further sentences by heading.
+        command: for a shell.
     """
 
     kicker: str
@@ -36,6 +37,7 @@ class PageText:
     facts: Sequence[str]
     tables: Sequence[Cells]
     lists: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    command: str = ""
 
 
 def tables_html(
