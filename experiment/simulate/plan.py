@@ -11,6 +11,7 @@ from typing import Any
 from experiment.simulate.names import gpu_of, model_of
 from experiment.simulate.setup import Memory, Setup, head_of, make_setup
 from experiment.simulate.trace import Loaded, TraceOptions, lengths, load
+from experiment.simulate.what_if import what_if
 from experiment.text.errors import user_error
 from experiment.text.messages import message
 from experiment.workload.kvsim_errors import translate_errors
@@ -99,6 +100,7 @@ def plan(
         "positions": named.max_positions,
         "shortened": shortened,
     }
+    answer["what_if"] = what_if(question, found, memory, answer["capacity"])
     if shared_prefix and found.vllm_args:
         at = answer["vllm_args"].index("--max-num-seqs") + 1
         answer["vllm_args"][at] = str(max(1, answer["capacity"]["middle"]["requests"]))
