@@ -11,6 +11,7 @@ from experiment.simulate.fit import Fit, Question, fit
 from experiment.simulate.names import model_of
 from experiment.simulate.setup import Memory, head_of
 from experiment.simulate.trace import Loaded, TraceOptions, lengths, load
+from experiment.simulate.what_if import what_if
 from experiment.text.errors import user_error
 from experiment.text.messages import message
 from experiment.workload.kvsim_errors import translate_errors
@@ -66,6 +67,7 @@ def plan(
     )  # fmt: skip
     answer = _answer(found) | fitted_answer(fitted)
     capacity, engines = answer["capacity"], answer["engines"]
+    answer["what_if"] = what_if(planned, found, memory, capacity)
     if found.vllm_args and (question.shared_prefix or capacity["limit"] in ("ttft", "tpot")):
         at = answer["vllm_args"].index("--max-num-seqs") + 1
         answer["vllm_args"][at] = str(max(1, capacity["most"] // engines))

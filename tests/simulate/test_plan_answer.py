@@ -82,7 +82,7 @@ def test_a_gpu_of_ones_own_and_vllms_options() -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model_of_the_catalogue_is_planned(name: str) -> None:
-    found = fit(name, custom_gpu(8 << 40, 1e12, 1e14), Memory(), Question(context=2048))
+    found = fit(name, custom_gpu(8 << 40, 1e12, 1e14), Memory(), Question(context=1024))
     capacity, speed = found.capacity(), found.speed(8)
     assert capacity["low"]["requests"] > 1
     assert speed

@@ -136,9 +136,9 @@ def _context(
         "record": record,
         "results": results,
         **page_assets(
+            "words.js",
             "player_state.js",
             "player_draw.js",
-            "player_words.js",
             "player_side.js",
             "player.js",
             styles=("player.css",),

@@ -1,4 +1,4 @@
-"""Page of a plan: the answer, memory of a request by length, computation of blocks."""
+"""Page of a plan: the answer, sliders for other values, memory of a request by length."""
 
 from __future__ import annotations
 
@@ -8,42 +8,90 @@ from markupsafe import Markup
 
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.data_key import Keyed
-from experiment.report.facts.plan import Data, plan_tables, predicted, sentences, serve_command
+from experiment.report.facts.plan import (
+    Data,
+    answer,
+    log_lines,
+    plan_tables,
+    predicted,
+    sentences,
+    serve_command,
+)
 from experiment.report.facts.simulation import memory_facts
+from experiment.report.html.embed import safe_json
 from experiment.report.html.lines import LineChart, line_chart
 from experiment.report.page.page import templates
 from experiment.report.pages.tables import PageText, tables_html
-from experiment.text import Translator
+from experiment.text import LANGUAGES, Translator, catalogue
 from experiment.text.messages import message
 from kvsim.sizing.request_memory import WAYS
 
 FILE = "plan.json"
+# Texts of the sliders' script.
+_ANSWERS = (
+    "range", "exact", "users_fit", "users_perhaps", "users_too_many",
+    "limit_sequences", "printed", "printed_exactly", "never_starts", "request",
+)  # fmt: skip
 
 
 def plan_html(data: Data, lang: str) -> str:
     """Render the page from the data of ``plan --out``."""
-    draw = partial(_chart, plan=data["plan"]) if data["plan"]["memory"] else None
-    return tables_html(lambda t: _page_text(t, data), lang, FILE, data, draw=draw)
+    draw = None if _has_failed(data) else partial(_pictures, plan=data["plan"])
+    scripts = ("words.js", "what_if.js")
+    return tables_html(lambda t: _page_text(t, data), lang, FILE, data, draw=draw, scripts=scripts)
+
+
+def _has_failed(data: Data) -> bool:
+    """Whether the plan is of a start-up log in which vLLM did not start."""
+    return bool("log" in data and data["log"]["failure"])
 
 
 def _page_text(t: Translator, data: Data) -> PageText:
+    log = [t.message(each) for each in log_lines(data["log"])] if "log" in data else []
+    if _has_failed(data):
+        return PageText(data["log"]["path"], log[0], log[1:], tables=())
     plan = data["plan"]
-    answer, *rest = [t.message(each) for each in sentences(data)]
+    title, first, *rest = [t.message(each) for each in answer(data)]
     memory = [
         f"{t.message(label)}: {value if isinstance(value, str) else t.message(value)}"
         for label, value in memory_facts(data)
     ]
-    command = [" ".join(serve_command(plan))] if plan["vllm_args"] else []
+    command = " ".join(serve_command(plan))
+    # What vLLM prints is part of the answer.
+    lists = {
+        t("section.plan"): [t.message(each) for each in sentences(data)],
+        t("section.plan_vllm"): [t.message(each) for each in predicted(plan)[bool(command) :]],
+        t("section.sim_memory"): memory,
+    }
     return PageText(
-        kicker=t("plan.page", model=plan["model"], gpus=plan["gpus"], gpu=plan["gpu"]),
-        headline=answer,
-        facts=rest,
+        kicker=title,
+        headline=first,
+        facts=[*log, *rest],
         tables=plan_tables(t, plan)[:: -1 if plan["memory"] else 1],
-        lists={
-            t("section.plan_vllm"): [*command, *map(t.message, predicted(plan))],
-            t("section.sim_memory"): memory,
-        },
+        lists={heading: lines for heading, lines in lists.items() if lines},
+        command=command,
     )
+
+
+def _pictures(b: Bilingual, plan: Data) -> Markup:
+    sliders = _sliders(b, plan["what_if"]) if plan["what_if"] else Markup("")
+    return sliders + (_chart(b, plan) if plan["memory"] else Markup(""))
+
+
+def _sliders(b: Bilingual, what: Data) -> Markup:
+    """Sliders for context, users, block size and KV dtype; without script they are hidden."""
+    texts = {
+        lang: {name: catalogue(lang)[f"plan.answer.{name}"] for name in _ANSWERS}
+        for lang in LANGUAGES
+    }
+    text = templates(b).get_template("section_what_if.html.j2").render(
+        sliders=[
+            (name, len(positions) - 1, positions.index(what["start"][name]))
+            for name, positions in what["positions"].items()
+        ],
+        texts=safe_json(texts),
+    )  # fmt: skip
+    return Markup(text)  # noqa: S704 - made by a template that escapes
 
 
 def _chart(b: Bilingual, plan: Data) -> Markup:

@@ -29,6 +29,7 @@ class PageText:
         kicker: subject, in small letters above the headline.
         facts: conditions of the figures, a sentence each.
         lists: further sentences by heading.
+        command: for a shell.
     """
 
     kicker: str
@@ -36,6 +37,7 @@ class PageText:
     facts: Sequence[str]
     tables: Sequence[Cells]
     lists: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    command: str = ""
 
 
 def tables_html(
@@ -45,6 +47,7 @@ def tables_html(
     data: Mapping[str, Any],
     tables: Mapping[str, str] | None = None,
     draw: Callable[[Bilingual], Markup] | None = None,
+    scripts: Sequence[str] = (),
 ) -> str:
     """Render the page; ``lang`` is its initial language.
 
@@ -53,6 +56,7 @@ def tables_html(
         name: file name of ``data``, for downloading.
         tables: packed CSV files by name, for downloading.
         draw: returns the charts between headline and tables.
+        scripts: of the page, names of templates.
     """
     b = Bilingual(lang)
     env = templates(b)
@@ -60,7 +64,7 @@ def tables_html(
     texts = [(each, tell(Translator(each))) for each in b.order]
     page: str = env.get_template("tables.html.j2").render(
         lang=lang,
-        **page_assets(),
+        **page_assets(*scripts),
         patterns="",
         pictures=draw(b) if draw else "",
         texts=texts,

@@ -3,8 +3,6 @@
 //   owners[block]  the requests that hold it     holders[request]  table, written, padding, ended
 //   part(block)    [fillers, filled, alive]      sums              slots in each state, kept as
 //                                                                  blocks change
-const pagedkv = {};
-
 pagedkv.unpack = function (packed) {
   const blocks = [];
   for (const entry of packed) {

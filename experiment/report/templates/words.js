@@ -1,4 +1,6 @@
-// The words and numbers of the player, written as Python writes them.
+// Words and numbers, written as Python writes them.
+const pagedkv = {};
+
 pagedkv.write = function (node, text) {
   if (node.said === text) return;
   node.said = text;
@@ -24,6 +26,7 @@ pagedkv.grouped = function (value, digits) {
 
 pagedkv.WRITERS = {
   count: (value) => pagedkv.GROUPED[0].format(Math.round(value)),
+  ratio: (value) => pagedkv.fixed(value, 2),
   percent: (value) => pagedkv.fixed(value * 100, 1) + "\u00a0%",
 
   bytes: (value) => {
@@ -46,7 +49,7 @@ pagedkv.WRITERS = {
   },
 };
 
-// What the player says in the language of the page.
+// Texts of the catalogue in the language of the page.
 pagedkv.Teller = class {
   constructor(texts) {
     this.texts = texts;

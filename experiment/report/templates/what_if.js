@@ -1,0 +1,85 @@
+// What fits for other values than the plan's: the rules of kvsim/sizing/layout.py and
+// kvsim/planning/capacity.py, on layouts that experiment/simulate/what_if.py made.
+const NULL_BLOCKS = 1;
+const DECODING = 1; // tokens in flight
+
+// The most blocks of a request of `length` tokens, over all groups.
+pagedkv.requestBlocks = function (groups, length, inFlight) {
+  const blocks = {
+    full: (group) => Math.ceil(length / group.block_size),
+    latent: (group) => Math.ceil(length / group.block_size),
+    chunked: (group) => Math.ceil(Math.min(group.span + inFlight, length) / group.block_size),
+    // One more: a window need not begin where a block does.
+    window: (group) => Math.ceil(Math.min(group.span - 1 + inFlight, length) / group.block_size) + 1,
+    state: (group) => group.states,
+  };
+  return groups.reduce((sum, group) => sum + group.count * blocks[group.kind](group), 0);
+};
+
+// What a pool of so many blocks holds: requests of `length` tokens, and what vLLM prints.
+pagedkv.capacity = function (groups, blocks, length, maxLength, inFlight, sharedPrefix) {
+  const largest = pagedkv.requestBlocks(groups, maxLength, inFlight);
+  const each = pagedkv.requestBlocks(groups, length, DECODING);
+  const usable = Math.max(0, blocks - NULL_BLOCKS);
+  const [{ count, kind, block_size }] = groups;
+  const sharing = groups.length === 1 && count === 1 && (kind === "full" || kind === "latent");
+  const shared = sharing ? Math.floor(Math.min(sharedPrefix, length - 1) / block_size) : 0;
+  return {
+    each,
+    concurrency: blocks / largest,
+    tokens: Math.floor((blocks / largest) * maxLength),
+    starts: usable >= largest,
+    requests: usable < each ? 0 : Math.floor((usable - shared) / Math.max(1, each - shared)),
+  };
+};
+
+(function () {
+  "use strict";
+  const root = document.getElementById("what-if");
+  if (!root) return;
+  const { capacity, what_if: what } = JSON.parse(document.getElementById("run-data").textContent).plan;
+  const teller = new pagedkv.Teller(JSON.parse(document.getElementById("what-if-texts").textContent));
+  const sliders = [...root.querySelectorAll("input")];
+  const lines = [...root.querySelectorAll(".answers p")];
+
+  function show() {
+    const at = {};
+    for (const slider of sliders) {
+      const value = what.positions[slider.name][slider.value];
+      const text = typeof value === "number" ? pagedkv.WRITERS.count(value) : value;
+      at[slider.name] = value;
+      pagedkv.write(slider.previousElementSibling, text);
+      slider.setAttribute("aria-valuetext", text);
+    }
+    answer(at).forEach((said, i) => {
+      lines[i].hidden = !said;
+      if (said) teller.tell(lines[i], ...said);
+    });
+  }
+
+  // Texts of the plan's own answer, as facts/plan.py chooses them.
+  function answer({ context: length, users, block_size, kv_dtype }) {
+    const { groups, blocks, block_bytes } = what.layouts[block_size][kv_dtype];
+    const maxLength = Math.max(length, what.max_length || 0);
+    const [low, middle, high] = ["low", "middle", "high"].map((size) =>
+      pagedkv.capacity(groups, blocks[size], length, maxLength, what.in_flight, capacity.shared_prefix));
+    for (const size of [low, middle, high]) size.requests *= what.engines;
+    const range = (name) => ({ low: low[name], middle: middle[name], high: high[name] });
+    const fits = users <= low.requests ? "fit" : users <= high.requests ? "perhaps" : "too_many";
+    const seqs = capacity.max_num_seqs;
+    const share = middle.requests ? users / middle.requests : null;
+    const prints = low.tokens === high.tokens ? "printed_exactly" : "printed";
+    return [
+      [low.requests === high.requests ? "exact" : "range", { length, ...range("requests") }],
+      ["users_" + fits, { users, share, high: high.requests }],
+      middle.requests > seqs * what.engines ? ["limit_sequences", { seqs }] : null,
+      [middle.starts ? prints : "never_starts",
+        { version: capacity.version, length: maxLength, concurrency: middle.concurrency, ...range("tokens") }],
+      ["request", { size: middle.each * block_bytes, blocks: middle.each }],
+    ];
+  }
+
+  for (const slider of sliders) slider.addEventListener("input", show);
+  new MutationObserver(show).observe(document.documentElement, { attributes: true, attributeFilter: ["lang"] });
+  show();
+})();
