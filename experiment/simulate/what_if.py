@@ -31,8 +31,8 @@ def what_if(
     Returns:
         ``positions`` of each slider; ``start``, the plan's own; ``engines``; ``in_flight``, tokens
         of the service; ``max_length``, tokens, where it is not the context; ``layouts`` by block
-        size and KV dtype. None where vLLM does not take the plan's block size, and for its engine V0, whose
-        steps grow with the maximum length.
+        size and KV dtype. None where vLLM does not take the plan's block size, and for its engine
+        V0, whose steps grow with the maximum length.
     """
     model, own = question.model, found.block_size
     if not found.vllm_args or not question.options.is_v1(question.gpu):
