@@ -138,7 +138,7 @@ def _context(
         **page_assets(
             "player_state.js",
             "player_draw.js",
-            "player_words.js",
+            "player_format.js",
             "player_side.js",
             "player.js",
             styles=("player.css",),

@@ -1,4 +1,4 @@
-// The words and numbers of the player, written as Python writes them.
+// Formats the player's numbers and sentences as Python does, and writes them into the page.
 pagedkv.write = function (node, text) {
   if (node.said === text) return;
   node.said = text;
