@@ -17,8 +17,8 @@ import torch
 
 from experiment.arms import base
 from experiment.arms.base import ArmRun
+from experiment.arms.functions import FUNCTIONS
 from experiment.arms.launch import plan_launch
-from experiment.arms.registry import ARMS
 from experiment.arms.task import ArmTask
 from experiment.children.prepare import main as prepare
 from experiment.config.schema import Config
@@ -83,7 +83,7 @@ def events_of(arm: str, config: Config, prepared: Prepared) -> list[Event]:
     one = ArmRun(wire, task, import_s=0.0)  # type: ignore[arg-type]
     one.emit_started(0)
     with patch.object(base, "optional_tokenizer", KEPT_TOKENIZER):
-        ARMS[arm](one)
+        FUNCTIONS[arm](one)
     return wire.events
 
 

@@ -329,14 +329,14 @@ METRICS: dict[str, Metric] = {
 }
 # Metrics of an ordinary run.
 ARM_METRICS = {metric.name: metric for metric in _RUN}
-# Rows of a run's tables on the console and page, and of its summary in Markdown.
-TABLE = (
+# Rows of a run's tables: on the console and page, and in Markdown.
+SHOWN = (
     "reserved_bytes", "allocated_bytes", "live_bytes", "wasted_bytes", "live_share",
     "live_share_mean", "fits", "kv_bytes", "process_peak", "load_s", "generate_s",
     "mean_request_s", "tokens_per_s", "moved_bytes", "preemptions", "swapped_blocks",
     "copied_blocks",
 )  # fmt: skip
-SUMMARY = (
+SHOWN_IN_MARKDOWN = (
     "reserved_bytes", "allocated_bytes", "live_bytes", "wasted_bytes", "live_share", "fits",
     "tokens_per_s", "preemptions",
 )  # fmt: skip

@@ -17,7 +17,7 @@ def libraries() -> None:
     """Import the libraries of all arms."""
     import torch  # noqa: F401
 
-    from experiment.arms import registry  # noqa: F401
+    from experiment.arms import functions  # noqa: F401
 
 
 def main(wire: Wire, task_data: dict[str, Any]) -> None:
@@ -29,7 +29,7 @@ def main(wire: Wire, task_data: dict[str, Any]) -> None:
     import torch
 
     from experiment.arms.base import ArmRun
-    from experiment.arms.registry import ARMS
+    from experiment.arms.functions import FUNCTIONS
     from experiment.arms.task import ArmTask
     from experiment.memory.cuda_history import cuda_history
 
@@ -37,12 +37,12 @@ def main(wire: Wire, task_data: dict[str, Any]) -> None:
     if task.config.run.threads:
         torch.set_num_threads(task.config.run.threads)
     torch.manual_seed(task.config.run.seed)
-    if task.arm not in ARMS:
-        raise unknown("arm", task.arm, ARMS)
+    if task.arm not in FUNCTIONS:
+        raise unknown("arm", task.arm, FUNCTIONS)
     run = ArmRun(wire, task, import_s=wire.import_s)
     run.emit_started(os.getpid())
     with cuda_history(_history_path(task), run.emit):
-        ARMS[task.arm](run)
+        FUNCTIONS[task.arm](run)
 
 
 def _history_path(task: ArmTask) -> Path | None:

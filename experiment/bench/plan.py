@@ -1,4 +1,4 @@
-"""Options of a benchmark, and the arms of each round in their order.
+"""Options of a benchmark, and the arms of each round.
 
     every round          arms of the comparison, and fast ones
     first round only     arms that take minutes on a CPU
@@ -37,19 +37,7 @@ _FEWER = {
 # Block sizes that vLLM supports, so that all arms have the same.
 _BLOCK_SIZE = {"cpu": 32, "cuda": 16}
 PROFILED = ("slabs", "paged")
-
-
 ROUNDS, TINY_ROUNDS, MIN_ROUNDS, MINUTES = 5, 2, 2, 30.0
-
-
-def round_order(arms: Sequence[str], number: int) -> list[str]:
-    """Order of the arms in round ``number``: odd rounds reversed, every two rounds rotated by one.
-
-    Drift over the run, such as heat or background load, then affects all arms.
-    """
-    shift = (number // 2) % len(arms) if arms else 0
-    order = [*arms[shift:], *arms[:shift]]
-    return order[::-1] if number % 2 else order
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +129,9 @@ class Options:
         return number < self.least or not late
 
     def arms_of(self, workload: str, number: int) -> list[str]:
-        """Arms of a round, in order."""
+        """Arms of a round; :func:`experiment.bench.rounds.round_order` sorts them."""
         fewer = self._fewer()
-        some = [arm for arm in self.arms if number < fewer.get((workload, arm), number + 1)]
-        return round_order(some, number)
+        return [arm for arm in self.arms if number < fewer.get((workload, arm), number + 1)]
 
     def _fewer(self) -> dict[tuple[str, str], int]:
         """Number of rounds of arms that do not run in all."""

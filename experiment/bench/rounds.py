@@ -1,4 +1,4 @@
-"""Run one round: a run directory with all arms, and the rows of its record."""
+"""A round: the order of its arms, its run directory, and the rows of its record."""
 
 from __future__ import annotations
 
@@ -35,6 +35,16 @@ class RoundContext:
     prepared: Prepared
     listener: Listener
     starting: Callable[[str], None]
+
+
+def round_order(arms: Sequence[str], number: int) -> list[str]:
+    """Order of the arms in round ``number``: odd rounds reversed, every two rounds rotated by one.
+
+    Drift over the run, such as heat or background load, then affects all arms.
+    """
+    shift = (number // 2) % len(arms) if arms else 0
+    order = [*arms[shift:], *arms[:shift]]
+    return order[::-1] if number % 2 else order
 
 
 def with_workload(context: RoundContext, config: Config, workload: Workload) -> RoundContext:

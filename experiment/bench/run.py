@@ -19,7 +19,13 @@ from experiment import __version__
 from experiment.arms.launch import VLLM, find_vllm, has_compiler, refusal_reason
 from experiment.bench.data import BenchData, Round, write_data
 from experiment.bench.plan import Options, base_config, with_run, with_vllm
-from experiment.bench.rounds import RoundContext, RoundResult, run_round, with_workload
+from experiment.bench.rounds import (
+    RoundContext,
+    RoundResult,
+    round_order,
+    run_round,
+    with_workload,
+)
 from experiment.bench.rows import Row
 from experiment.bench.vllm_mode import (
     COMPILED,
@@ -200,7 +206,7 @@ class Bench:
         took: dict[tuple[str, str], float] = {}
         for number in range(options.rounds):
             for workload in options.chosen:
-                arms = options.arms_of(workload.name, number)
+                arms = round_order(options.arms_of(workload.name, number), number)
                 expected = sum(took.get((workload.name, arm), 0.0) for arm in arms)
                 if arms and options.begins(number, time.monotonic() - begun, expected):
                     self._say(message("bench.round", workload=workload.name, n=number + 1))

@@ -1,18 +1,23 @@
 """Typed events of a run: arms emit them, the runner records them, reports read them.
 
+    run        run, cells, arms: start, end, failure, progress; the schema version
+    workload   model, requests, turns of arms
+    steps      block pool, steps, keyframes
+    memory     stages, memory readings, background load
+    engine     kernels, caches, graphs, statistics of an engine
+
 Events hold facts, message keys and numbers. ``t_ns`` is nanoseconds of the monotonic clock. The
-modules import only pydantic and kvsim, so that a worker in another environment can use them. Events
-of the run, its arms and steps are defined here. ``workload``, ``memory``, ``engine`` and
-``repeats`` define the others; all can be imported from here.
+modules import only pydantic and kvsim, so that a worker in another environment can use them. All
+events can be imported from here.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
-from pydantic import BaseModel, Field, PlainSerializer, PlainValidator, TypeAdapter
+from pydantic import BaseModel, Field, TypeAdapter
 
-from experiment.events.base import EventBase, Int, Name, share_fields_set
+from experiment.events.base import share_fields_set
 from experiment.events.engine import (
     CacheMoved,
     CacheQuantized,
@@ -42,6 +47,28 @@ from experiment.events.memory import (
     StageEntered,
     Usage,
 )
+from experiment.events.run import (
+    OLDEST_SCHEMA,
+    SCHEMA_VERSION,
+    ArmFailed,
+    ArmFinished,
+    ArmSkipped,
+    ArmStarted,
+    CellPrepared,
+    CellStarted,
+    Check,
+    EnvironmentProbed,
+    MachineLimits,
+    ModelDirectory,
+    Notice,
+    Progress,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+    UtcOffset,
+    WallNs,
+)
+from experiment.events.steps import Keyframe, PoolReserved, Step, TokenMapping
 from experiment.events.workload import (
     ModelPrepared,
     RepeatFinished,
@@ -52,275 +79,6 @@ from experiment.events.workload import (
     WorkloadReady,
     WorkloadRequest,
 )
-from experiment.text.messages import Message
-from kvsim.core.step import StepPlan, plan_from_json, plan_to_json
-
-SCHEMA_VERSION = 3  # 2: resumed runs; 3: arms of several cells interleave
-OLDEST_SCHEMA = 1  # readable without conversion: later versions only add
-
-
-# Within the range of a calendar: 300 years around 1970, less than a day from UTC.
-WallNs = Annotated[int, Field(gt=-(2**63), lt=2**63)]
-UtcOffset = Annotated[int, Field(gt=-86_400, lt=86_400)]
-
-
-class RunStarted(EventBase):
-    """First line of every log. ``wall_ns`` is the wall clock at ``t_ns``."""
-
-    event: Literal["run_started"] = "run_started"
-    schema_version: Int = SCHEMA_VERSION
-    version: str
-    wall_ns: WallNs
-    utc_offset_s: UtcOffset
-    lang: str
-    command: list[str]
-    config: dict[str, Any]
-
-
-class RunResumed(EventBase):
-    """An interrupted run continues in another process, perhaps after a reboot.
-
-    ``t_ns`` of later events uses the monotonic clock that showed ``t_ns`` at ``wall_ns``.
-    ``missing`` lists the arms that had not finished: cell index (None in an ordinary run) and name.
-    See :mod:`experiment.record.merged`.
-    """
-
-    event: Literal["run_resumed"] = "run_resumed"
-    version: str
-    wall_ns: WallNs
-    utc_offset_s: UtcOffset
-    command: list[str]
-    missing: list[tuple[Int | None, Name]]
-
-
-class EnvironmentProbed(EventBase):
-    """Facts about the machine; see :class:`experiment.machine.environment.Environment`."""
-
-    event: Literal["environment"] = "environment"
-    environment: dict[str, Any]
-
-
-class CellStarted(EventBase):
-    """A cell of an experiment starts: the events up to the next one belong to it.
-
-    ``values`` are the varied parameters under the experiment's names, ``overrides`` the changed
-    config keys, ``arms`` the arms that run in the cell.
-    """
-
-    event: Literal["cell"] = "cell"
-    index: Int
-    of: Int
-    values: dict[Name, Int | float | str]
-    overrides: dict[Name, Any]
-    arms: list[Name]
-
-
-class ArmStarted(EventBase):
-    """The arm's process is running.
-
-    ``variables`` are the environment variables of thread pools and GPU memory in that process,
-    ``cores`` the CPUs that it may use. None if unknown, and in records of older versions.
-    """
-
-    event: Literal["arm_started"] = "arm_started"
-    arm: Name
-    pid: Int
-    variables: dict[str, str] | None = None
-    cores: list[Int] | None = None
-
-
-class PoolReserved(EventBase):
-    """The KV cache of an arm is reserved: its shape, and the bytes of its tensors.
-
-    ``scale_bytes`` are bytes of a block in addition to its slots. ``kv_dtype`` is None if the cache
-    has the model's dtype.
-    """
-
-    event: Literal["pool"] = "pool"
-    arm: Name
-    blocks: Int
-    block_size: Int
-    slot_bytes: Int
-    watermark_blocks: Int = 0
-    elastic: bool = False
-    engine_blocks: Int = 0
-    tensor_bytes: Int | None
-    budget_bytes: Int
-    scale_bytes: Int = 0
-    kv_dtype: Name | None = None
-
-    @property
-    def block_bytes(self) -> int:
-        """Bytes of one block, scales included."""
-        return self.block_size * self.slot_bytes + self.scale_bytes
-
-    @property
-    def bytes_per_slot(self) -> float:
-        """Bytes of a block divided by its number of slots."""
-        return self.block_bytes / self.block_size
-
-
-def _plan(value: Any) -> StepPlan:
-    return value if isinstance(value, StepPlan) else plan_from_json(value)
-
-
-# An object of rows; later versions append to a row or add a name.
-LoggedPlan = Annotated[
-    StepPlan, PlainValidator(_plan), PlainSerializer(plan_to_json, return_type=dict[str, Any])
-]
-
-
-class Step(EventBase):
-    """A step was executed: ``plan``, encoded by :func:`kvsim.core.step.plan_to_json`.
-
-    ``t_ns`` is the end of the step; ``t_ns - started_ns`` is its duration on the arm's clock. That
-    clock pauses during measurements, so the wall-clock start is earlier by the pauses. The duration
-    includes scheduling and finishing requests. ``written_slots`` is the number of written slots in
-    the poisoned tensors, None if not counted.
-    """
-
-    event: Literal["step"] = "step"
-    arm: Name
-    plan: LoggedPlan
-    started_ns: Int
-    written_slots: Int | None = None
-
-
-class Keyframe(EventBase):
-    """Block tables and written slots after ``step``; a replay is checked against them."""
-
-    event: Literal["keyframe"] = "keyframe"
-    arm: Name
-    step: Int
-    tables: dict[Int, list[Int]]
-    written: dict[Int, Int]
-
-
-class TokenMapping(EventBase):
-    """Physical location of one token, read from the block table while the arm runs."""
-
-    event: Literal["mapping"] = "mapping"
-    arm: Name
-    step: Int
-    request: Int
-    position: Int
-    logical: Int
-    physical: Int
-    offset: Int
-
-
-class MachineLimits(EventBase):
-    """Peak rates of the machine with the run's threads, and the work of a token.
-
-    ``read_bytes_per_s`` is measured on memory far larger than any cache. ``flops_per_s`` is
-    measured on large matrices in the model's dtype; a multiply-add counts as two.
-    ``matrix_parameters`` are the weights multiplied for every token, ``output_parameters`` those of
-    the output projection. ``attention_width`` is query heads × head size × layers.
-    ``sampled_parameters`` are those of the ``matrix_parameters`` needed only for tokens that are
-    sampled from: the last layer except its keys and values. 0 in older records.
-    """
-
-    event: Literal["limits"] = "limits"
-    threads: Int
-    read_bytes_per_s: float
-    flops_per_s: float
-    matrix_parameters: Int
-    output_parameters: Int
-    attention_width: Int
-    sampled_parameters: Int = 0
-
-
-class ArmFinished(EventBase):
-    """The arm ended successfully. Times are seconds; ``generate_s`` covers the whole workload."""
-
-    event: Literal["arm_finished"] = "arm_finished"
-    arm: Name
-    import_s: float
-    load_s: float
-    generate_s: float
-    threads: Int
-    device_name: str
-
-
-class ArmFailed(EventBase):
-    """A process failed; events that it emitted before are valid.
-
-    ``arm`` is the arm, or ``environment`` or ``prepare`` for the stages before any arm.
-    """
-
-    event: Literal["arm_failed"] = "arm_failed"
-    arm: Name
-    reason: Message
-    exit_code: Int | None = None
-
-
-class ArmSkipped(EventBase):
-    """The arm was not started, and why."""
-
-    event: Literal["arm_skipped"] = "arm_skipped"
-    arm: Name
-    reason: Message
-
-
-class Progress(EventBase):
-    """Progress of a long task. For the console only; never written to the log."""
-
-    event: Literal["progress"] = "progress"
-    task: Message
-    done: float
-    total: float | None = None
-
-
-class ModelDirectory(EventBase):
-    """Directory of the prepared weights. Between processes only; never written to the log."""
-
-    event: Literal["model_directory"] = "model_directory"
-    path: str
-
-
-class CellPrepared(EventBase):
-    """Inputs of a cell. Between processes only; never written to the log.
-
-    ``refused`` are arms that cannot run in the cell, and why.
-    """
-
-    event: Literal["cell_prepared"] = "cell_prepared"
-    index: Int
-    path: str
-    model: ModelPrepared
-    workload: WorkloadReady
-    refused: dict[Name, Message]
-
-
-class Check(EventBase):
-    """Outcome of one check of the self-test; ``text`` describes it.
-
-    ``passed`` is None if inconclusive.
-    """
-
-    event: Literal["check"] = "check"
-    check: str
-    passed: bool | None
-    text: Message
-
-
-class Notice(EventBase):
-    """A notice for the user, such as background load.
-
-    ``arm`` is the arm that it is about; None: the whole run.
-    """
-
-    event: Literal["notice"] = "notice"
-    text: Message
-    arm: Name | None = None
-
-
-class RunFinished(EventBase):
-    """Last line: how the run ended."""
-
-    event: Literal["run_finished"] = "run_finished"
-    status: Literal["complete", "incomplete", "left", "interrupted", "failed"]
-
 
 Event = Annotated[
     RunStarted

@@ -1,4 +1,4 @@
-"""Construction of a step plan and allocation of the blocks that its chunks write."""
+"""Construction of a step plan; allocation and release of blocks with their operations."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from kvsim.core.blocks import BlockPool, blocks_needed
+from kvsim.core.prefix_cache import PrefixCache
 from kvsim.core.request import Request
 from kvsim.core.step import BlockOp, Chunk, OpKind, PreemptionCause
 
@@ -132,6 +133,15 @@ def allocate(pool: BlockPool, request: int, count: int, draft: Draft) -> tuple[i
     blocks = pool.allocate(request, count)
     _log_evicted(pool, draft)
     return blocks
+
+
+def release_blocks(
+    cache: PrefixCache, request: Request, kind: OpKind = OpKind.FREE, hosts: tuple[int, ...] = ()
+) -> BlockOp:
+    """Release the blocks of ``request`` and unpublish those that it has not written."""
+    cache.retract_unwritten(request)
+    blocks, kept = cache.pool.release(request.id)
+    return BlockOp(kind, request.id, blocks, hosts, kept)
 
 
 def _log_evicted(pool: BlockPool, draft: Draft) -> None:

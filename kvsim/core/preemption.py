@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from kvsim.core.blocks import BlockPool
-from kvsim.core.draft import Draft, allocate
+from kvsim.core.draft import Draft, allocate, release_blocks
 from kvsim.core.group import SequenceGroup
 from kvsim.core.limits import SchedulerConfig
 from kvsim.core.prefix_cache import PrefixCache
@@ -53,10 +53,10 @@ class Preemption:
             draft.causes.append(PreemptionCause(by, needed, free, member.computed))
             if swap:
                 taken = self._host_blocks(member, group, hosts)
-                draft.ops.append(self.release(member, OpKind.SWAP_OUT, taken))
+                draft.ops.append(release_blocks(self.cache, member, OpKind.SWAP_OUT, taken))
                 member.swapped = True
             else:
-                draft.ops.append(self.release(member))
+                draft.ops.append(release_blocks(self.cache, member))
                 member.reached = max(member.reached, member.computed)
                 member.computed = member.published = 0
 
@@ -83,14 +83,6 @@ class Preemption:
         """Count the device blocks that swapping in ``group`` allocates."""
         assert self.host is not None
         return _distinct([self.host.table(member.id) for member in group.members])
-
-    def release(
-        self, request: Request, kind: OpKind = OpKind.FREE, hosts: tuple[int, ...] = ()
-    ) -> BlockOp:
-        """Free the blocks of ``request`` and unpublish those it has not written."""
-        self.cache.retract_unwritten(request)
-        blocks, kept = self.pool.release(request.id)
-        return BlockOp(kind, request.id, blocks, hosts, kept)
 
     def _can_swap(self, group: SequenceGroup) -> bool:
         if self.config.preemption != "swap" or self.host is None or not group.members[0].computed:

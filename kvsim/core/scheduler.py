@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from kvsim.core.blocks import BlockPool
-from kvsim.core.draft import Draft, missing_blocks
+from kvsim.core.draft import Draft, missing_blocks, release_blocks
 from kvsim.core.group import SequenceGroup, most_blocks
 from kvsim.core.limits import RequestRefusedError, SchedulerConfig
 from kvsim.core.placement import Placement
@@ -358,4 +358,4 @@ class Scheduler:
             self._release(request)
 
     def _release(self, request: Request) -> None:
-        self._pending.append(self._preemption.release(request))
+        self._pending.append(release_blocks(self._cache, request))

@@ -14,8 +14,8 @@ from arms_here import events_of
 from transformers import Cache, CompileConfig, GenerationMixin, GPT2LMHeadModel, StaticLayer
 
 from experiment.arms import contiguous
+from experiment.arms.functions import FUNCTIONS
 from experiment.arms.launch import Launch, plan_launch
-from experiment.arms.registry import ARMS
 from experiment.config.schema import Config, expand_arms, group_of
 from experiment.events import (
     ModelCompiled,
@@ -176,7 +176,7 @@ def test_it_is_run_by_its_own_name_and_on_a_gpu_with_a_compiler_alone(
     assert expand_arms([ARM]) == (ARM,)
     assert ARM not in expand_arms(["contiguous"])
     assert group_of(ARM) == group_of("contiguous.batch") == "contiguous"
-    assert ARM in ARMS
+    assert ARM in FUNCTIONS
     model = ModelPrepared(
         name="m", source="random", architecture="a", parameters=1, weights_sha256="0" * 64,
         dtype="float32", device="cpu", layers=1, kv_heads=1, head_dim=4, element_bytes=4,

@@ -42,7 +42,7 @@ class Moved(types.ModuleType):
             raise AttributeError(name)
         return getattr(transformers, name)
 sys.modules["transformers"] = Moved("transformers")
-import experiment.arms.registry
+import experiment.arms.functions
 """
 
 

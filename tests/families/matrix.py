@@ -18,7 +18,7 @@ import torch
 import transformers
 
 from experiment.arms.base import ArmRun
-from experiment.arms.registry import ARMS
+from experiment.arms.functions import FUNCTIONS
 from experiment.arms.task import ArmTask
 from experiment.children.prepare import accepted_model
 from experiment.children.prepare import main as prepare
@@ -87,7 +87,7 @@ class Runs:
                 arm=arm, config=config, device="cpu", directory=prepared.directory,
                 model=prepared.model, workload=prepared.workload,
             )  # fmt: skip
-            ARMS[arm](ArmRun(pipe, task, 0.0))
+            FUNCTIONS[arm](ArmRun(pipe, task, 0.0))
             found[arm] = pipe.events
         return found
 

@@ -15,7 +15,7 @@ MORE = 512 << 20
 def main(wire: Wire, task: dict[str, Any]) -> None:
     import torch  # noqa: F401 - what it maps is not what is limited
 
-    from experiment.arms import registry  # noqa: F401
+    from experiment.arms import functions  # noqa: F401
     from experiment.arms.__main__ import main as run
 
     pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])

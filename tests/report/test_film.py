@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from busy_run import MAX_LENGTH, make_run, paged_plans, slab_plans
 
-import experiment.events
+import experiment.events.steps
 from experiment.events import Step
 from experiment.record.log import Record, read_record
 from experiment.replay.arm_events import split_by_arm
@@ -220,7 +220,7 @@ def test_a_step_is_decoded_and_replayed_once(
     make_run(tmp_path, paged_plans(), slab_plans())
     steps = len(read_record(tmp_path).of(Step))
     counted: Counter[str] = Counter()
-    decode, apply = experiment.events.plan_from_json, Ledger.apply
+    decode, apply = experiment.events.steps.plan_from_json, Ledger.apply
 
     def decoded(data: Any) -> StepPlan:
         counted["decoded"] += 1
@@ -230,7 +230,7 @@ def test_a_step_is_decoded_and_replayed_once(
         counted["applied"] += 1
         return apply(ledger, plan)
 
-    monkeypatch.setattr(experiment.events, "plan_from_json", decoded)
+    monkeypatch.setattr(experiment.events.steps, "plan_from_json", decoded)
     monkeypatch.setattr(Ledger, "apply", applied)
     render(tmp_path)
     assert counted["decoded"] == steps > 40

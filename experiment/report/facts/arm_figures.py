@@ -11,7 +11,7 @@ The record has 0 for all of them, so that gates can use them.
 from __future__ import annotations
 
 from experiment.analysis.experiment_results import Number
-from experiment.analysis.metrics import METRICS, TABLE, Field, Metric
+from experiment.analysis.metrics import METRICS, SHOWN, Field, Metric
 from experiment.analysis.results import ArmResult, Results
 from experiment.report.facts.values import rate, written
 from experiment.text.messages import Message, message
@@ -33,7 +33,7 @@ def visible_metrics(results: Results) -> list[Metric]:
     """Metrics of a run's table, without block events that did not occur."""
     return [
         METRICS[name]
-        for name in TABLE
+        for name in SHOWN
         if name not in OF_BLOCKS or any(getattr(arm, name) for arm in results.arms)
     ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from experiment.analysis.experiment_results import ExperimentResult
-from experiment.analysis.metrics import METRICS, SUMMARY
+from experiment.analysis.metrics import METRICS, SHOWN_IN_MARKDOWN
 from experiment.analysis.results import Results
 from experiment.report.facts.arm_figures import figure, has_blocks
 from experiment.report.facts.texts import arm_name
@@ -45,7 +45,7 @@ def _table(t: Translator, results: Results) -> str:
     if not results.arms:
         return ""
     rows = [["", *(arm_name(t, arm.arm) for arm in results.arms)]]
-    for metric in map(METRICS.__getitem__, SUMMARY):
+    for metric in map(METRICS.__getitem__, SHOWN_IN_MARKDOWN):
         figures = (figure(metric, results, arm) or DASH for arm in results.arms)
         rows.append([t.message(metric.label), *figures])
     unable = not all(has_blocks(arm.arm) for arm in results.arms)

@@ -1,4 +1,4 @@
-"""The function of every arm, under the name that ``--arms`` takes."""
+"""The function of every arm in :data:`experiment.config.arms.ARMS`, by name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 from experiment.arms.base import ArmRun
-from experiment.config import arms
+from experiment.config.arms import ARMS
 
 
 def _function(place: str) -> Callable[[ArmRun], None]:
@@ -15,4 +15,4 @@ def _function(place: str) -> Callable[[ArmRun], None]:
     return found
 
 
-ARMS = {name: _function(arm.run) for name, arm in arms.ARMS.items() if arm.run is not None}
+FUNCTIONS = {name: _function(arm.run) for name, arm in ARMS.items() if arm.run is not None}
