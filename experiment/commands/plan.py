@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,9 @@ from experiment.commands.values import number, size, whole
 from experiment.files.bounded_reading import check_replaceable, is_replaceable
 from experiment.files.os_errors import writing
 from experiment.record.log import write_atomic
-from experiment.simulate.names import check_given
+from experiment.simulate.names import check_given, model_of
 from experiment.simulate.plan import plan as make_plan
+from experiment.simulate.setup import Memory
 from experiment.simulate.start_log import plan_from_log
 from experiment.simulate.trace import TraceOptions
 from experiment.text import Translator
@@ -27,7 +30,8 @@ OPTIONS = {
     "--prompt-tokens": "N", "--new-tokens": "N", **words.TRACE,
     "--skip-bad-rows": None, "--max-num-batched-tokens": "N", "--max-num-seqs": "N",
     "--enforce-eager": None, "--no-async-scheduling": None,
-    "--no-enable-prefix-caching": None, "--details": None, "--json": None, "--out": "FILE",
+    "--no-enable-prefix-caching": None, "--details": None, "--check": None,
+    "--vllm-python": "PATH", "--json": None, "--out": "FILE",
 }  # fmt: skip
 
 
@@ -41,6 +45,12 @@ def plan(arguments: list[str], t: Translator) -> int:
     if words.shows_list(options, t):
         return ExitCode.OK
     _check_out(options.out)
+    if options.vllm_python:
+        if not options.check:
+            raise user_error("error.sim.unused", flag="--vllm-python", other="--check")
+        from experiment.arms.launch import VLLM_PYTHON
+
+        os.environ[VLLM_PYTHON] = options.vllm_python
     custom = _custom(options)
     if options.from_log is None:
         words.check_needed(options, gpu_needed=custom is None)
@@ -65,6 +75,7 @@ def plan(arguments: list[str], t: Translator) -> int:
         )
     else:
         data = make_plan(options.model, gpu, requests, memory, **asked)
+    code = _check(data, options, memory, t) if options.check else ExitCode.OK
     if options.json:
         print(_json(data), end="")
     else:
@@ -73,7 +84,19 @@ def plan(arguments: list[str], t: Translator) -> int:
         show_plan(data, t.lang, options.ascii, options.details)
     if options.out:
         _write(Path(options.out), data, t.lang)
-    return ExitCode.OK
+    return code
+
+
+def _check(data: dict[str, Any], options: argparse.Namespace, memory: Memory, t: Translator) -> int:
+    """Let vLLM lay the planned cache out; return the exit code."""
+    if "log" in data and data["log"]["failure"]:
+        return ExitCode.OK  # it is not the plan that is answered
+    from experiment.simulate.vllm_check import check_plan
+
+    print(t("plan.check.asking"), file=sys.stderr)
+    model = model_of(options.model or data["setup"]["model"]["source"], memory.weights)
+    data["check"] = check_plan(data, model)
+    return ExitCode.OK if data["check"]["verdict"] == "same" else ExitCode.INCOMPLETE
 
 
 def _custom(options: argparse.Namespace) -> GPUFacts | None:

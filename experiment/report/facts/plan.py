@@ -9,6 +9,7 @@ from typing import Any
 from experiment.analysis.finding_text import listed
 from experiment.analysis.metrics import METRICS
 from experiment.report.facts.bench_tables import Cells
+from experiment.report.facts.plan_basis import check_lines, rests_on
 from experiment.report.facts.simulation_figures import rounding_note
 from experiment.report.facts.values import written
 from experiment.simulate.names import DEFAULT_POLICIES
@@ -66,8 +67,9 @@ def answer(data: Data) -> list[Message]:
             if middle["starts"]
             else message("plan.answer.never_starts", length=plan["max_length"])
         )  # fmt: skip
-    lines.append(message(f"plan.answer.rests_{'range' if is_range else 'exact'}"))
-    return lines
+    if "check" in data:
+        lines += check_lines(data["check"])
+    return [*lines, rests_on(data)]
 
 
 _WHERE = ("weights", "activations", "non_torch", "graphs", "kv")
