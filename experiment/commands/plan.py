@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,10 @@ from experiment.files.os_errors import writing
 from experiment.record.log import write_atomic
 from experiment.simulate.alternatives import AXES, choose, compare
 from experiment.simulate.fit import Question
-from experiment.simulate.names import check_given, gpu_of
+from experiment.simulate.names import check_given, gpu_of, model_of
 from experiment.simulate.plan import pairs_of
 from experiment.simulate.plan import plan as make_plan
+from experiment.simulate.setup import Memory
 from experiment.simulate.start_log import plan_from_log
 from experiment.simulate.trace import TraceOptions
 from experiment.text import Translator
@@ -34,7 +37,8 @@ OPTIONS = {
     "--price": "USD|GPU=USD,...", "--compare": ",".join(AXES),
     "--skip-bad-rows": None, "--max-num-batched-tokens": "N", "--max-num-seqs": "N",
     "--enforce-eager": None, "--no-async-scheduling": None,
-    "--no-enable-prefix-caching": None, "--details": None, "--json": None, "--out": "FILE",
+    "--no-enable-prefix-caching": None, "--details": None, "--check": None,
+    "--vllm-python": "PATH", "--json": None, "--out": "FILE",
 }  # fmt: skip
 
 
@@ -48,6 +52,12 @@ def plan(arguments: list[str], t: Translator) -> int:
     if words.shows_list(options, t):
         return ExitCode.OK
     _check_out(options.out)
+    if options.vllm_python:
+        if not options.check:
+            raise user_error("error.sim.unused", flag="--vllm-python", other="--check")
+        from experiment.arms.launch import VLLM_PYTHON
+
+        os.environ[VLLM_PYTHON] = options.vllm_python
     custom = _custom(options)
     prices = _prices(options.price)
     if isinstance(prices, dict) and (custom or options.gpu):
@@ -86,6 +96,7 @@ def plan(arguments: list[str], t: Translator) -> int:
     else:
         rate = number("--rate", options.rate, above=0) if options.trace is None else None
         data = make_plan(options.model, gpu, requests, memory, rate=rate, **asked)
+    code = _check(data, options, memory, t) if options.check else ExitCode.OK
     if options.json:
         print(_json(data), end="")
     elif "plan" not in data and "log" not in data:
@@ -98,7 +109,19 @@ def plan(arguments: list[str], t: Translator) -> int:
         show_plan(data, t.lang, options.ascii, options.details)
     if options.out:
         _write(Path(options.out), data, t.lang)
-    return ExitCode.OK
+    return code
+
+
+def _check(data: dict[str, Any], options: argparse.Namespace, memory: Memory, t: Translator) -> int:
+    """Let vLLM lay the planned cache out; return the exit code."""
+    if "log" in data and data["log"]["failure"]:
+        return ExitCode.OK  # it is not the plan that is answered
+    from experiment.simulate.vllm_check import check_plan
+
+    print(t("plan.check.asking"), file=sys.stderr)
+    model = model_of(options.model or data["setup"]["model"]["source"], memory.weights)
+    data["check"] = check_plan(data, model)
+    return ExitCode.OK if data["check"]["verdict"] == "same" else ExitCode.INCOMPLETE
 
 
 def _axes(text: str | None) -> list[str]:
@@ -163,7 +186,7 @@ def _check_rows(options: argparse.Namespace, chooses: bool) -> None:
         raise user_error("error.sim.priced", price=options.price)
     if options.out and options.out.endswith(".html"):
         raise user_error("error.sim.unused_beside", flag="--out *.html", other=other)
-    for flag in ("--rate", "--from-log"):
+    for flag in ("--rate", "--from-log", "--check"):
         if getattr(options, attribute(flag)) and not options.trace:
             raise user_error("error.sim.unused_beside", flag=flag, other=other)
 

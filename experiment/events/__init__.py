@@ -58,6 +58,7 @@ from experiment.events.run import (
     CellStarted,
     Check,
     EnvironmentProbed,
+    LayoutFound,
     MachineLimits,
     ModelDirectory,
     Notice,
@@ -126,13 +127,14 @@ Event = Annotated[
     | Progress
     | ModelDirectory
     | CellPrepared
+    | LayoutFound
     | Check
     | Notice
     | RunFinished,
     Field(discriminator="event"),
 ]
 
-TRANSIENT = (Progress, ModelDirectory, CellPrepared, TurnAwaited)
+TRANSIENT = (Progress, ModelDirectory, CellPrepared, LayoutFound, TurnAwaited)
 
 _EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 

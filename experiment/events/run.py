@@ -166,6 +166,22 @@ class CellPrepared(EventBase):
     refused: dict[Name, Message]
 
 
+class LayoutFound(EventBase):
+    """The KV cache of one rank by vLLM. Between processes only; never written to the log.
+
+    ``vllm`` is its version, ``groups`` the layers of each group, the fewest first, ``tokens`` and
+    ``concurrency`` what it prints. ``refused``: why it does not start.
+    """
+
+    event: Literal["layout_found"] = "layout_found"
+    vllm: str
+    groups: list[Int]
+    blocks: Int
+    tokens: Int
+    concurrency: float
+    refused: str | None = None
+
+
 class Check(EventBase):
     """Outcome of one check of the self-test; ``text`` describes it.
 

@@ -13,8 +13,9 @@ from typing import Any
 
 from experiment.gpucheck.parts import Task, report
 from experiment.memory.nvml import open_nvml
+from experiment.process.scratch_directory import scratch_directory
 from experiment.process.wire import Wire
-from experiment.selfcheck.checks import all_checks, scratch_directory
+from experiment.selfcheck.checks import all_checks
 from experiment.text.messages import message
 
 MIB = 2**20

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from experiment.children.selfcheck import ARM, Moment
@@ -21,15 +20,12 @@ from experiment.events import (
     Reading,
     StageEntered,
 )
-from experiment.files.os_errors import os_reason
-from experiment.files.scratch import remove_scratch
 from experiment.machine.background_load import steady_background_load
 from experiment.machine.environment import Environment
 from experiment.memory.monitor import Monitor
 from experiment.memory.process_tree import ProcessTree
 from experiment.process.child import Child
-from experiment.process.interrupts import shielded
-from experiment.process.process_tree import OrphanReaper, new_mark
+from experiment.process.scratch_directory import scratch_directory
 from experiment.record.log import EventLog
 from experiment.selfcheck.memory import (
     INTERVAL_MS,
@@ -38,7 +34,7 @@ from experiment.selfcheck.memory import (
     known_amount_checks,
     process_checks,
 )
-from experiment.text.errors import ExitCode, UserError, user_error
+from experiment.text.errors import ExitCode, UserError
 from experiment.text.messages import Message, message
 
 _TIMEOUT_S = 300.0
@@ -66,30 +62,6 @@ def all_checks(log: Path) -> Iterator[Check]:
     environment = _environment(log)
     for device in ("cpu", "cuda") if environment.device == "cuda" else ("cpu",):
         yield from _Examination(environment, device).run(log)
-
-
-@contextmanager
-def scratch_directory() -> Iterator[Path]:
-    """A directory for the log and the samples; should we be killed, it goes all the same.
-
-    Raises:
-        UserError: it cannot be made.
-    """
-    made: Path | None = None
-    guard: OrphanReaper | None = None
-    try:
-        with shielded():
-            try:
-                made = Path(tempfile.mkdtemp(prefix="pagedkv-"))
-                guard = OrphanReaper(new_mark(), made)
-            except OSError as error:
-                raise user_error("error.no_scratch", why=os_reason(error)) from error
-        yield made
-    finally:
-        with shielded():
-            remove_scratch(made)
-            if guard is not None:
-                guard.release()
 
 
 def _environment(log: Path) -> Environment:

@@ -114,6 +114,7 @@ def fitted_answer(fitted: Fit) -> dict[str, Any]:
     running = min(capacity["users"] or capacity["most"], capacity["most"])
     return {
         "engines": fitted.plan.options.data_parallel,
+        "stages": fitted.plan.options.pipeline_parallel,
         "capacity": capacity,
         "speed": fitted.speed(running),
     }

@@ -26,6 +26,7 @@ from typing import Any
 from campaign import CACHE, commit, interpreter
 from oracle import Oracle, sources
 
+from experiment.simulate.vllm_check import language_model
 from kvsim.sizing.fields import UnsupportedGeometryError
 from kvsim.sizing.layers import Serving, layer_caches
 from kvsim.sizing.layout import Layout, LayoutError, Service, lay_out
@@ -36,35 +37,6 @@ LENGTHS, MEMORIES = (2048, 8192, 32_768, 131_072), (4 << 30, 64 << 30)
 BATCHED = 2048
 FIGURES = ("kinds", "groups", "blocks", "tokens")
 RECORDED = Path(__file__).with_name("layouts.jsonl")
-# vLLM's classes for language models that published configs nest in others.
-LANGUAGE_MODELS = {
-    "gemma3_text": "Gemma3ForCausalLM",
-    "gemma3n_text": "Gemma3nForCausalLM",
-    "gemma4_text": "Gemma4ForCausalLM",
-    "gemma4_unified_text": "Gemma4ForCausalLM",
-    "llama4_text": "Llama4ForCausalLM",
-    "mistral": "MistralForCausalLM",
-    "qwen3_5_text": "Qwen3_5ForCausalLM",
-    "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM",
-    "exaone4_5_text": "Exaone4ForCausalLM",
-}
-# What vLLM's classes ask for, published configs have and no cache depends on.
-FILLED: dict[str, dict[str, Any]] = {
-    "chatglm": {
-        "original_rope": True, "add_bias_linear": False, "add_qkv_bias": True, "rmsnorm": True,
-        "ffn_hidden_size": 13_696, "apply_residual_connection_post_layernorm": False,
-        "layernorm_epsilon": 1e-5, "post_layer_norm": True, "padded_vocab_size": 151_552,
-        "seq_length": 131_072, "tie_word_embeddings": False,
-    },
-    "exaone4_5_text": {"model_type": "exaone4"},
-    "glm4_moe_lite": {"first_k_dense_replace": 1},
-    "lfm2": {
-        "conv_dim": 2048, "block_dim": 2048, "block_multiple_of": 256,
-        "block_auto_adjust_ff_dim": True, "block_ffn_dim_multiplier": 1.0,
-    },
-    "mimo_v2_flash": {"layernorm_epsilon": 1e-5, "sliding_window_size": 128},
-    "minimax_m2": {"rotary_dim": 64, "scoring_func": "sigmoid"},
-}  # fmt: skip
 _PLACE = re.compile(r"/\S+|0x\w+")
 _oracle = cache(Oracle)
 Ask = Mapping[str, Any]
@@ -156,15 +128,6 @@ def asks(name: str) -> Iterator[Ask]:
                 yield {**plain_ask, "ranks": ranks, "block_size": block_size, "kv": kv}
     for name_off in ("async", "caching"):
         yield {**plain_ask, name_off: False}
-
-
-def language_model(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config of the language model alone: vLLM's multimodal classes need image libraries."""
-    inner = dict(config.get("text_config", config))
-    kind = str(inner.get("model_type"))
-    if kind in LANGUAGE_MODELS:
-        return {**inner, "architectures": [LANGUAGE_MODELS[kind]], **FILLED.get(kind, {})}
-    return {**config, **FILLED.get(kind, {})}
 
 
 def our_answers(ask: Ask) -> Iterator[dict[str, Any]]:

@@ -25,6 +25,7 @@ from experiment.vllm_setup import VERSION
 from kvsim.core.prefix_cache import PrefixCache
 
 PARTS = ("scheduled", "blocks in use", "preempted", "finished")
+ROOT = Path(__file__).parents[2]
 _PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_31_x86_64", "manylinux1_x86_64")
 
 
@@ -39,7 +40,7 @@ class Oracle:
 
     def __init__(self, python: str, worker: str, sources: Path | None = None) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
-        paths = [str(Path(__file__).with_name("absent"))]
+        paths = [str(ROOT / "experiment" / "vllm_worker" / "absent"), str(ROOT)]
         if sources:
             paths.insert(0, str(sources))
             environment["VLLM_TARGET_DEVICE"] = "cpu"

@@ -4,8 +4,6 @@
 
 An ask has layers, limits and bytes, see :func:`answer`; its answer is a line: the indices of the
 layers of each group, blocks, tokens and concurrency, or what vLLM said when it refused.
-
-Nothing here imports the project.
 """
 
 from __future__ import annotations
@@ -13,35 +11,21 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "CRITICAL")
 
 import torch
-from vllm.config import ModelConfig, VllmConfig
+from vllm.config import ModelConfig
 from vllm.distributed.utils import get_pp_indices
 from vllm.v1 import kv_cache_interface as kv
-from vllm.v1.core import kv_cache_utils as utils
-from vllm_configs import layout_config, llama
+from vllm_configs import llama
 
-try:  # where it is since 0.33
-    from vllm.v1.core import kv_cache_planning as planning
-except ImportError:
-    planning = None
+from experiment.vllm_worker.configs import layout_config
+from experiment.vllm_worker.layouts import lay_out_layers
 
 MAX_LENGTH = 1 << 20
-KINDS = {
-    "FullAttentionSpec": "full", "MLAAttentionSpec": "latent", "SlidingWindowSpec": "window",
-    "ChunkedLocalAttentionSpec": "chunked", "MambaSpec": "state",
-}  # fmt: skip
-
-
-class _OnCuda(VllmConfig):
-    """Its defaults there, where there is Triton."""
-
-    use_v2_model_runner = property(lambda _: True)
 
 
 def answer(model: ModelConfig, ask: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,42 +42,8 @@ def answer(model: ModelConfig, ask: Mapping[str, Any]) -> dict[str, Any]:
     specs = {f"{i}": spec(layer, ask["block_size"]) for i, layer in enumerate(ask["layers"])}
     stages = ask.get("stages", [[*range(len(ask["layers"]))]])
     config.parallel_config.pipeline_parallel_size = len(stages)
-    return found(config, [{f"{i}": specs[f"{i}"] for i in each} for each in stages], ask["bytes"])
-
-
-def found(
-    config: VllmConfig, stages: list[dict[str, kv.KVCacheSpec]], memory: int
-) -> dict[str, Any]:
-    """Return groups by the places of their layers, blocks, tokens and concurrency.
-
-    Args:
-        stages: layers of each pipeline stage; groups are those of the first.
-    """
-    names = (name for stage in stages for name in stage)
-    config.__class__ = _OnCuda  # afterwards: the platform for CPUs cannot run it
-    places = {name: place for place, name in enumerate(names)}
-    memories = [memory] * len(stages)
-    try:
-        if planning:
-            groups = planning.get_global_kv_cache_groups(config, stages)
-            made, *_ = planning.get_kv_cache_configs(config, stages, memories, groups)
-        else:
-            made, *_ = utils.get_kv_cache_configs(config, stages, memories)
-    except (ValueError, NotImplementedError) as error:
-        return {"refused": str(error)[:200]}
-    tokens, concurrency = utils.get_kv_cache_capacity(config, made)
-    kinds: Counter[tuple[str, int]] = Counter()
-    for group in made.kv_cache_groups:
-        inner = getattr(group.kv_cache_spec, "kv_cache_specs", {})
-        specs = [inner.get(name, group.kv_cache_spec) for name in group.layer_names]
-        for each in specs:
-            kind = KINDS[type(each).__name__]
-            kinds[kind, 0 if kind == "state" else each.block_size] += 1
-    return {
-        "kinds": sorted([kind, size, count] for (kind, size), count in kinds.items()),
-        "groups": [[places[name] for name in group.layer_names] for group in made.kv_cache_groups],
-        "blocks": made.num_blocks, "tokens": tokens, "concurrency": concurrency,
-    }  # fmt: skip
+    found = [{f"{i}": specs[f"{i}"] for i in each} for each in stages]
+    return lay_out_layers(config, found, ask["bytes"])
 
 
 def spec(layer: Mapping[str, Any], block_size: int) -> kv.KVCacheSpec:

@@ -8,8 +8,6 @@ A workload is a line as :mod:`workloads` makes it, its answer a line: a list of 
     blocks in use, without the null block
     [preempted request, ...]  in order
     [finished request, ...]  in order
-
-Nothing here imports the project.
 """
 
 from __future__ import annotations

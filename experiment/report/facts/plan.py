@@ -9,6 +9,7 @@ from typing import Any
 from experiment.analysis.finding_text import listed
 from experiment.analysis.metrics import METRICS
 from experiment.report.facts.bench_tables import Cells
+from experiment.report.facts.plan_basis import check_lines, rests_on
 from experiment.report.facts.simulation_figures import rounding_note
 from experiment.report.facts.values import written
 from experiment.simulate.names import DEFAULT_POLICIES
@@ -73,8 +74,9 @@ def answer(data: Data) -> list[Message]:
             if middle["starts"]
             else message("plan.answer.never_starts", length=plan["max_length"])
         )  # fmt: skip
-    lines.append(message(f"plan.answer.rests_{'range' if is_range else 'exact'}"))
-    return lines
+    if "check" in data:
+        lines += check_lines(data["check"])
+    return [*lines, rests_on(data)]
 
 
 def title(plan: Data) -> Message:
@@ -86,8 +88,7 @@ def title(plan: Data) -> Message:
 def _speed(speed: Data | None, load: Data | None) -> list[Message]:
     if speed is None:
         return []
-    source = message(f"plan.answer.by_{speed['source']}").model_dump()
-    lines = [message("plan.answer.speed", **{**speed, "source": source})]
+    lines = [message("plan.answer.speed", **speed)]
     if speed["usd_per_million_tokens"] is not None:
         lines.append(message("plan.answer.cost", usd=speed["usd_per_million_tokens"]))
     if load is not None:

@@ -1,6 +1,7 @@
-"""Stands in for libraries that some of vLLM's model classes import, and no cache depends on.
+"""Stand-ins for absent libraries of images: vLLM's classes can then be imported.
 
-Python imports it at the start of every process that has this directory on its path.
+Python imports this at the start of every process that has the directory on its path: vLLM inspects
+classes in processes of its own.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import importlib.abc
 import importlib.machinery
 import sys
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 LIBRARIES = ("timm", "torchvision")
 
@@ -17,7 +18,9 @@ LIBRARIES = ("timm", "torchvision")
 class _Stub(ModuleType):
     """Any module, class, decorator or value."""
 
-    __path__: ClassVar[list[str]] = []
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__path__ = []
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

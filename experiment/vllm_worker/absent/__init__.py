@@ -1,0 +1,1 @@
+"""Libraries that some of vLLM's model classes import, and no cache depends on."""

@@ -1,0 +1,143 @@
+"""``plan --check``: an installed vLLM confirms the layout, or what differs is named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiment.arms.launch import VLLM_PYTHON
+from experiment.commands.main import main
+from experiment.report.facts.plan_basis import rests_on
+from experiment.simulate.plan import plan
+from experiment.simulate.setup import Memory
+from experiment.text.errors import ExitCode
+from kvsim.sizing.layout import LayerCache, Layout, lay_out
+
+GIB = 1 << 30
+LLAMA = ("--model", "llama-3.1-8b", "--gpu", "rtx-4090", "--context", "4096")
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256,
+    "intermediate_size": 512, "num_hidden_layers": 4, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "vocab_size": 32_000, "max_position_embeddings": 8192,
+    "torch_dtype": "bfloat16",
+}  # fmt: skip
+Checked = Callable[..., tuple[int, dict[str, Any], list[str]]]
+
+
+@pytest.fixture
+def checked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Checked:
+    """Run ``plan --check``; return the exit code, its object and the lines of the answer."""
+
+    def run(*words: str) -> tuple[int, dict[str, Any], list[str]]:
+        out = tmp_path / "plan.json"
+        code = main(["plan", *words, "--check", "--out", str(out), "--lang", "en"])
+        lines = capsys.readouterr().out.splitlines()
+        return code, json.loads(out.read_text(encoding="utf-8"))["check"], lines
+
+    return run
+
+
+@pytest.fixture
+def use_vllm(real_vllm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VLLM_PYTHON, real_vllm)
+
+
+def model_directory(path: Path, **fields: Any) -> str:
+    (path / "config.json").write_text(json.dumps(CONFIG | fields), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.usefixtures("use_vllm")
+@pytest.mark.parametrize(
+    ("words", "groups"),
+    [
+        (LLAMA, 1),
+        (
+            ("--model", "gemma-3-27b", "--gpu", "h100", "--gpus", "2", "--kv-dtype", "fp8",
+             "--max-length", "32768", "--no-async-scheduling", "--no-enable-prefix-caching"), 7,
+        ),
+        (("--model", "qwen3-next-80b-a3b", "--gpu", "h200", "--gpus", "2", "--max-length", "8192",
+          "--dtype", "float16", "--block-size", "32"), 4),
+    ],
+)  # fmt: skip
+def test_vllm_says_the_same(words: Sequence[str], groups: int, checked: Checked) -> None:
+    code, check, lines = checked(*words)
+    assert (code, check["verdict"]) == (ExitCode.OK, "same")
+    figures = {name: both["plan"] for name, both in check["figures"].items()}
+    assert figures == {name: both["vllm"] for name, both in check["figures"].items()}
+    assert len(figures["groups"]) == groups
+    assert figures["tokens"] > figures["blocks"]
+    assert len(lines) <= 15
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.usefixtures("use_vllm")
+def test_a_layout_that_lacks_a_layer_is_found(
+    checked: Checked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lacking(caches: Sequence[LayerCache]) -> Layout:
+        return lay_out(caches[1:])
+
+    monkeypatch.setattr("kvsim.planning.plan.lay_out", lacking)
+    code, check, lines = checked(*LLAMA)
+    assert (code, check["verdict"]) == (ExitCode.INCOMPLETE, "different")
+    assert check["figures"]["groups"] == {"plan": [31], "vllm": [32]}
+    blocks = check["figures"]["blocks"]
+    assert blocks["plan"] > blocks["vllm"]
+    (line,) = [one for one in lines if one.startswith("Blocks")]
+    assert all(f"{blocks[side]:,}" in line for side in blocks)
+    assert len(lines) <= 15
+
+
+@pytest.mark.usefixtures("use_vllm")
+def test_a_cache_too_small_to_start_is_too_small_for_vllm(checked: Checked) -> None:
+    words = ("--model", "llama-3.1-8b", "--gpu", "rtx-4090", "--kv-budget", "4GiB")
+    code, check, _ = checked(*words, "--max-length", "32768")  # no room for the null block
+    assert code == ExitCode.OK
+    assert check["figures"] == {"starts": {"plan": False, "vllm": False}}
+
+
+@pytest.mark.usefixtures("use_vllm")
+def test_a_config_runs_no_code(checked: Checked, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    (tmp_path / "evil.py").write_text(f"open({str(ran)!r}, 'w')\n", encoding="utf-8")
+    named = {"auto_map": {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"},
+             "_attn_implementation": "evil/kernel", "quantization_config": {"quant_method": "evil"},
+             "_name_or_path": str(tmp_path)}  # fmt: skip
+    directory = model_directory(tmp_path, **named)
+    code, check, _ = checked("--model", directory, "--weights", "1GiB", *LLAMA[2:])
+    assert (code, check["verdict"]) == (ExitCode.OK, "same")
+    assert not ran.exists()
+
+
+@pytest.mark.usefixtures("use_vllm")
+def test_what_vllm_cannot_build_is_said_in_a_line(checked: Checked, tmp_path: Path) -> None:
+    directory = model_directory(tmp_path, architectures=["NoSuchForCausalLM"], model_type="none")
+    code, check, lines = checked("--model", directory, "--weights", "1GiB", *LLAMA[2:])
+    assert (code, check["verdict"]) == (ExitCode.INCOMPLETE, "unknown")
+    assert check["reason"]["key"] == "plan.check.not_built"
+    assert len(lines) <= 15
+
+
+def test_without_vllm_the_answer_says_what_to_do(
+    checked: Checked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VLLM_PYTHON, str(tmp_path / "none"))
+    code, check, lines = checked(*LLAMA)
+    assert (code, check["verdict"]) == (ExitCode.INCOMPLETE, "unknown")
+    assert "make vllm" in " ".join(lines)
+
+
+def test_an_interpreter_is_named_for_a_check_alone() -> None:
+    assert main(["plan", *LLAMA, "--vllm-python", "python"]) == ExitCode.USAGE
+
+
+def test_an_answer_names_what_its_memory_rests_on() -> None:
+    given = [Memory(), Memory(overhead=GIB), Memory(budget=4 * GIB)]
+    plans = [plan("llama-3.1-8b", "rtx-4090", memory=memory, context=4096) for memory in given]
+    bases = [str(rests_on(data)) for data in [*plans, {**plans[2], "log": {}}]]
+    assert len(set(bases)) == 4
