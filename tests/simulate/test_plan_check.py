@@ -79,7 +79,7 @@ def test_vllm_says_the_same(words: Sequence[str], groups: int, checked: Checked)
 def test_a_layout_that_lacks_a_layer_is_found(
     checked: Checked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lacking(caches: Sequence[LayerCache]) -> Layout:
+    def lacking(caches: Sequence[LayerCache], _: object) -> Layout:
         return lay_out(caches[1:])
 
     monkeypatch.setattr("kvsim.planning.plan.lay_out", lacking)
