@@ -18,7 +18,8 @@
 # make fuzz   bad input by the thousand for a quarter of an hour (FUZZ_SECONDS), on Linux
 # make corpus whether runs, experiments and simulations lead to the numbers that the program of another
 #             commit (CORPUS_COMMIT) found: an hour, all logs made by that program
-# make plan-check   planned KV caches beside those of public start-up logs of vLLM
+# make plan-check   planned KV caches beside those of public start-up logs of vLLM; make plan-page: renew the
+#             outputs of plan in README and docs
 # make families   run a tiny model of every family that Transformers has, and write the table of them: minutes
 # make bench  the engines against each other, about three quarters of an hour; `make bench-sim`: the
 #             simulator
@@ -99,6 +100,11 @@ test-full: $(VENV)/.ready-dev
 .PHONY: plan-check
 plan-check: $(VENV)/.ready-dev
 	PYTHONPATH=. $(BIN)/python tests/kvsim/plan_check.py
+
+# Outputs of plan in README and docs, from today's program; a test holds that they are up to date.
+.PHONY: plan-page
+plan-page: $(VENV)/.ready-dev
+	PYTHONPATH=.:tests $(BIN)/python tests/simulate/plan_page.py
 
 .PHONY: families
 families: $(VENV)/.ready-dev

@@ -21,7 +21,7 @@ TRANSLATED = {
 }
 WITH_COMMANDS = (
     *TRANSLATED, *TRANSLATED.values(), "CONTRIBUTING.md", "docs/experiments.md",
-    "docs/simulator.md", "docs/performance.md", "docs/vllm.md",
+    "docs/plan.md", "docs/simulator.md", "docs/performance.md", "docs/vllm.md",
     "docs/compare.md", "docs/memory.md",
     "docs/reliability.md", "docs/record.md", "docs/paper.md", "reports/README.md", "CHANGELOG.md",
 )  # fmt: skip
@@ -40,7 +40,7 @@ def spans(page: str) -> list[str]:
 def commands(page: str) -> list[list[str]]:
     """Words of every command of a page, of blocks and within lines, in order."""
     blocks = [block.replace("\\\n", " ").splitlines() for block in FENCE.findall(read(page))]
-    lines = [line for block in blocks for line in block] + spans(page)
+    lines = [line.removeprefix("$ ") for block in blocks for line in block] + spans(page)
     found = []
     for line in lines:
         if f"{line} ".startswith(BEGINNINGS):

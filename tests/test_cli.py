@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from parsed_commands import parsed
 
 import experiment
 from experiment.commands.main import main
@@ -97,12 +98,7 @@ def test_wrong_input_ends_in_one_line_of_the_language(
 @pytest.mark.parametrize(
     ("words", "near"),
     [
-        (("plan", "--tp", "2"), "--gpus"),
-        (("calibrate", "--tensor-parallel-size=2"), "--gpus"),
-        (("simulate", "--max-model-len", "9"), "--max-length"),
-        (("plan", "--max-tokens", "9"), "--new-tokens"),
-        (("run", "--max-tokens", "9"), "--max-new-tokens"),
-        (("simulate", "--request_rate", "9"), "--rate"),
+        (("plan", "--kv-cache-memory-bytes", "9"), "--kv-budget"),
         (("bench", "--worklods", "A"), "--workloads"),
         (("run", "--temperature", "1"), "sampling.temperature"),
         (("--max-num-seqs=4",), "engine.max_num_seqs"),
@@ -120,6 +116,21 @@ def test_the_right_word_is_named(
 ) -> None:
     line = complaint(capsys, *words, "--lang", "en")
     assert near in re.findall(r"[\w.-]+", line)
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (("plan", "--tp", "9"), "tensor_parallel_size"),
+        (("calibrate", "--tensor-parallel-size=9"), "gpus"),
+        (("simulate", "--max-model-len", "9"), "max_length"),
+        (("plan", "--max-tokens", "9"), "new_tokens"),
+        (("run", "--max-tokens", "9"), "max_new_tokens"),
+        (("simulate", "--request_rate", "9"), "rate"),
+    ],
+)
+def test_options_are_taken_by_vllms_names(words: tuple[str, ...], name: str) -> None:
+    assert getattr(parsed(words).options, name) == "9"
 
 
 BARE = {

@@ -10,7 +10,7 @@ from guide_pages import TRANSLATED, WITH_COMMANDS, commands, program_words, read
 from parsed_commands import parsed
 
 from experiment.commands.main import main
-from experiment.commands.parser import COMMANDS
+from experiment.commands.parser import COMMANDS, VLLM_OPTIONS
 from experiment.commands.run import _overrides
 from experiment.config.reading import load_config
 from experiment.config.schema import Config, config_keys
@@ -45,7 +45,7 @@ def test_the_program_takes_every_documented_command(given: list[str]) -> None:
         assert not options.quick or config.experiment.name
     elif command in ("simulate", "plan") and options.model:
         assert model_of(options.model)
-        assert gpu_of(options.gpu)
+        assert not options.gpu or gpu_of(options.gpu)
         assert policies_of(getattr(options, "policy", None))
     elif command == "sweep" and options.config != "CONFIG":
         assert make_cells(read_grid(options.config, options.set or ()))
@@ -54,6 +54,7 @@ def test_the_program_takes_every_documented_command(given: list[str]) -> None:
 def test_every_option_and_key_within_lines_exists() -> None:
     parsers = [parsed([name]).parser for name in COMMANDS]
     flags = {flag for parser in parsers for flag in parser._option_string_actions}
+    flags |= {f"--{name}" for name in VLLM_OPTIONS}
     found = {span for page in WITH_COMMANDS for span in spans(page)}
     named = {span.split()[0].partition("=")[0] for span in found if span.startswith("--")}
     assert named <= flags

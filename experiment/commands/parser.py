@@ -114,7 +114,7 @@ def _formatter(t: Translator) -> type[argparse.HelpFormatter]:
 
 
 # Options of vLLM and its benchmarks, taken as ours; the first that the command has is used.
-_VLLM = {
+VLLM_OPTIONS = {
     "tp": ("--tensor-parallel-size", "--gpus"),
     "pp": ("--pipeline-parallel-size",),
     "dp": ("--data-parallel-size",),
@@ -165,7 +165,7 @@ def _ours(word: str, flags: Sequence[str]) -> str:
     flag, equals, value = word.partition("=")
     if not flag.startswith("-") or flag in flags:
         return word
-    names = _VLLM.get(flag.lstrip("-").replace("_", "-"), ())
+    names = VLLM_OPTIONS.get(flag.lstrip("-").replace("_", "-"), ())
     return next((f"{ours}{equals}{value}" for ours in names if ours in flags), word)
 
 

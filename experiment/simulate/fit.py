@@ -85,27 +85,21 @@ class Fit:
     def capacity(self) -> dict[str, Any]:
         """Requests of one length that fit, on all engines; of one what vLLM prints."""
         plan, server, asked = self.plan, self.plan.options, self.asked
-        length = self.length
-        sizes = {
-            name: asdict(each) | {"requests": each.requests * server.data_parallel}
-            for name, each in capacities(
-                self.layers[1], self.setup.budget, plan.gpus, plan.service(self.max_length),
-                length, asked.shared_prefix,
-            ).items()
-        }  # fmt: skip
+        sizes, alone = self._sizes(asked.shared_prefix), self._sizes(0)
         seqs = server.sequences(plan.gpu, self.max_length)
         most = min(sizes["middle"]["requests"], seqs * server.data_parallel)
         limit = "sequences" if most < sizes["middle"]["requests"] else "memory"
         within = self._within(most)
         if within is not None and within < most:
-            alone = {
+            each = {
                 name: most_within(self._speed, most // server.data_parallel, **{name: value})
                 for name, value in self._targets.items()
             }
-            limit, most = min(alone, key=lambda name: alone[name]).removesuffix("_s"), within
+            limit, most = min(each, key=lambda name: each[name]).removesuffix("_s"), within
         return {
-            "length": length,
+            "length": self.length,
             "shared_prefix": asked.shared_prefix,
+            "unshared": alone["middle"]["requests"],
             "max_num_seqs": seqs,
             "limit": limit,
             "most": most,
@@ -114,6 +108,18 @@ class Fit:
             "positions": plan.model.max_positions,
             "shortened": self.shortened,
             **sizes,
+        }
+
+    def _sizes(self, shared_prefix: int) -> dict[str, dict[str, Any]]:
+        """Least, expected and most."""
+        engines = self.plan.options.data_parallel
+        found = capacities(
+            self.layers[1], self.setup.budget, self.plan.gpus, self.plan.service(self.max_length),
+            self.length, shared_prefix,
+        )  # fmt: skip
+        return {
+            name: asdict(each) | {"requests": each.requests * engines}
+            for name, each in found.items()
         }
 
     def speed(self, running: int) -> dict[str, Any] | None:

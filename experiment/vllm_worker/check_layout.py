@@ -23,7 +23,7 @@ _VARIABLES = {
     "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",  # the plan has checked it, and configs may lack it
     "VLLM_LOGGING_LEVEL": "CRITICAL",
 }
-_MOST_DETAIL = 160  # characters of vLLM's error: some two lines
+_MOST_DETAIL = 70  # characters of vLLM's error
 
 
 def main(wire: Wire, task: dict[str, Any]) -> None:

@@ -41,7 +41,8 @@ def answer(data: Data) -> list[Message]:
     if found["shortened"]:
         lines.append(message("plan.answer.shortened", positions=found["positions"], **shape))
     if found["shared_prefix"]:
-        lines.append(message("plan.answer.prefix", tokens=found["shared_prefix"]))
+        shared = {"tokens": found["shared_prefix"], "unshared": found["unshared"]}
+        lines.append(message("plan.answer.prefix", **shared))
     paged, slabs = (plan["policies"][name]["running"] for name in ("paged", "slabs"))
     if data["trace"] is not None and slabs:
         lines.append(message("plan.answer.trace", running=paged, factor=paged / slabs))
