@@ -36,9 +36,9 @@ OPTIONS = {
     "--prompt-tokens": "N", "--new-tokens": "N", **words.TRACE, "--slo": "ttft=1s,tpot=50ms",
     "--price": "USD|GPU=USD,...", "--compare": ",".join(AXES),
     "--skip-bad-rows": None, "--max-num-batched-tokens": "N", "--max-num-seqs": "N",
-    "--enforce-eager": None, "--no-async-scheduling": None,
-    "--no-enable-prefix-caching": None, "--details": None, "--check": None,
-    "--vllm-python": "PATH", "--json": None, "--out": "FILE",
+    "--max-loras": "N", "--max-lora-rank": "N", "--enforce-eager": None,
+    "--no-async-scheduling": None, "--no-enable-prefix-caching": None, "--details": None,
+    "--check": None, "--vllm-python": "PATH", "--json": None, "--out": "FILE",
 }  # fmt: skip
 
 

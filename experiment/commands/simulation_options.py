@@ -211,6 +211,9 @@ def server_of(options: argparse.Namespace) -> ServerOptions:
     Raises:
         UserError: a value does not fit.
     """
+    loras, rank = (getattr(options, name, None) for name in ("max_loras", "max_lora_rank"))
+    if rank and not loras:
+        raise user_error("error.sim.unused", flag="--max-lora-rank", other="--max-loras")
     return ServerOptions(
         version=_version(options.vllm_version),
         max_num_batched_tokens=whole("--max-num-batched-tokens", options.max_num_batched_tokens),
@@ -219,6 +222,8 @@ def server_of(options: argparse.Namespace) -> ServerOptions:
         pipeline_parallel=_parallel(options, "pipeline") or 1,
         data_parallel=_parallel(options, "data") or 1,
         expert_parallel=getattr(options, "enable_expert_parallel", False),
+        max_loras=whole("--max-loras", loras, most=4096) or 0,
+        max_lora_rank=whole("--max-lora-rank", rank, most=1024) or 16,
     )
 
 

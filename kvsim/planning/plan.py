@@ -393,6 +393,9 @@ def vllm_arguments(q: PlanQuestion, max_length: int, running: int) -> tuple[str,
     parallel = {"tensor": q.gpus // stages, "pipeline": stages, "data": engines}
     for name, size in parallel.items():
         args += [f"--{name}-parallel-size", str(size)] if size > 1 else []
+    if q.options.max_loras:
+        rank = str(q.options.max_lora_rank)
+        args += ["--enable-lora", "--max-loras", str(q.options.max_loras), "--max-lora-rank", rank]
     if q.options.expert_parallel:
         args.append("--enable-expert-parallel")
     if q.kv_dtype == "float8":

@@ -20,7 +20,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kvsim.core.blocks import blocks_needed
-from kvsim.sizing.fields import first_named
+from kvsim.sizing.fields import (
+    attention_heads,
+    first_named,
+    head_dim_of,
+    kv_heads_of,
+    layer_count,
+)
 from kvsim.sizing.gpus import GPUFacts
 from kvsim.sizing.layers import layer_kinds, stage_layers
 from kvsim.sizing.models import MXFP4_BYTES, ModelFacts
@@ -79,6 +85,7 @@ class ServerOptions:
         max_num_seqs: None: likewise.
         pipeline_parallel: stages of the model. ``data_parallel``: engines, which share experts.
         expert_parallel: whole experts on a rank, rather than a part of each: as many bytes.
+        max_loras: LoRA adapters in a step, each with a place of its own for ``max_lora_rank``.
     """
 
     version: Version = TESTED
@@ -88,6 +95,8 @@ class ServerOptions:
     pipeline_parallel: int = 1
     data_parallel: int = 1
     expert_parallel: bool = False
+    max_loras: int = 0
+    max_lora_rank: int = 16
 
     def utilisation(self) -> float:
         """The default of ``--gpu-memory-utilization``."""
@@ -124,6 +133,8 @@ class ServerOptions:
 _WIDENED = Range.of(0, 0.2, 1.2)
 _COMPILING, _EXPERTS = Range.of(0, 0, 0.3), Range.of(0, 0.3, 3.0)
 _ENCODER, _ENCODER_RUN = Range.of(0, 0.5, 1.1), Range.of(0, 0.5, 1.5)
+# Of the bytes of adapters: torch's allocator gives out memory in segments.
+_ADAPTERS = (1.0, 1.09, 1.2)
 _MULTIMODAL = ("gemma3_text", "gemma3n_text", "gemma4_text", "llama4_text", "qwen3_5_text",
                "qwen3_5_moe_text")  # fmt: skip
 
@@ -131,8 +142,8 @@ _MULTIMODAL = ("gemma3_text", "gemma3n_text", "gemma4_text", "llama4_text", "qwe
 class Overhead(NamedTuple):
     """Bytes on one GPU.
 
-    ``buffers``: of the model beside its weights, such as the table of rotary positions, parts that
-    each rank has a copy of, and an image encoder.
+    ``buffers``: of the model in addition to its weights, such as the table of rotary positions,
+    parts that each rank has a copy of, an image encoder, and places for LoRA adapters.
     """
 
     weights: Range
@@ -167,6 +178,9 @@ def rank_overhead(
     # Of latent attention every rank has a copy of much.
     more = (0.0, 0.04, 0.1) if model.text.get("kv_lora_rank") else (0.0, 0.006, 0.02)
     buffers = Range(*(int(weights * part) for part in more))
+    if options.max_loras:
+        adapters = adapter_bytes(model, options.max_lora_rank, tensor_parallel) * options.max_loras
+        buffers = buffers.plus(Range(*(int(adapters * part) for part in _ADAPTERS)))
     if model.text.get("model_type") in _MULTIMODAL or "vision_config" in model.config:
         buffers, activations = buffers.plus(_ENCODER), activations.plus(_ENCODER_RUN)
     return Overhead(Range.exact(weights), buffers, activations, non_torch, graphs)
@@ -206,6 +220,26 @@ def _padded(size: int, multiple: int) -> float:
     return blocks_needed(size, multiple) * multiple / size
 
 
+def adapter_bytes(model: ModelFacts, rank: int, tensor_parallel: int = 1) -> int:
+    """Bytes of one LoRA adapter on a rank: two 16-bit matrices for each linear layer.
+
+    Of experts none. Column-parallel layers share the second matrix, row-parallel ones the first
+    (``vllm/lora/layers``).
+    """
+    config = model.text
+    hidden, ranks = _hidden(config), tensor_parallel
+    heads = attention_heads(config)
+    head = head_dim_of(config, heads)
+    query = heads * head // ranks
+    keys = max(1, kv_heads_of(config, heads) // ranks) * head
+    elements = 2 * (hidden + query) + 2 * (hidden + keys)
+    if model.expert_share == 1:
+        elements += 3 * (hidden + _inner(config) // ranks)
+    vocabulary = _number(model, "vocab_size", _VOCABULARY) // ranks
+    elements = layer_count(config) * elements + 2 * (hidden + vocabulary)
+    return elements * rank * _BITS16
+
+
 def _activations(
     model: ModelFacts, gpu: GPUFacts, options: ServerOptions, max_length: int, ranks: int
 ) -> Range:
@@ -229,15 +263,22 @@ def token_activation(config: Mapping[str, Any], ranks: int) -> int:
 
     Gate and up projections and their product; of experts those of all that a token uses.
     """
-    hidden = int(first_named(config, "hidden_size", "n_embd", "d_model") or 4096)
-    inner = first_named(config, "intermediate_size", "n_inner", "ffn_dim") or 4 * hidden
-    inner = int(max(inner) if isinstance(inner, list) else inner)  # a list: of each layer
+    hidden, inner = _hidden(config), _inner(config)
     width = 3 * inner / ranks
     used = first_named(config, "num_experts_per_tok", "moe_topk", "top_k_experts")
     if used:
         expert = int(first_named(config, "moe_intermediate_size") or inner) / ranks
         width = int(used) * (2 * max(2 * expert, hidden) + 1.5 * expert)
     return int((width + _ROW_WIDTHS * hidden) * _BITS16)
+
+
+def _hidden(config: Mapping[str, Any]) -> int:
+    return int(first_named(config, "hidden_size", "n_embd", "d_model") or 4096)
+
+
+def _inner(config: Mapping[str, Any]) -> int:
+    inner = first_named(config, "intermediate_size", "n_inner", "ffn_dim") or 4 * _hidden(config)
+    return int(max(inner) if isinstance(inner, list) else inner)  # a list: of each layer
 
 
 def _number(model: ModelFacts, name: str, default: int) -> int:

@@ -62,7 +62,7 @@ def checked() -> Iterator[Checked]:
         major, minor = map(int, log.get("vllm", f"{TESTED[0]}.{TESTED[1]}").split("."))
         options = ServerOptions(
             (major, minor), log.get("max_num_batched_tokens"), log.get("max_num_seqs"),
-            log.get("eager", False),
+            log.get("eager", False), max_loras=log.get("max_loras", 0),
         )  # fmt: skip
         gpus = log["gpus"]
         budget = kv_budget(

@@ -44,7 +44,7 @@ from kvsim.sim.simulator import simulate
 from kvsim.sizing.fields import UnsupportedGeometryError
 from kvsim.sizing.gpus import find_gpu
 from kvsim.sizing.models import find_model
-from kvsim.sizing.overhead import ServerOptions, rank_weights
+from kvsim.sizing.overhead import ServerOptions, rank_overhead, rank_weights
 from kvsim.traces import ArrivalProcess, SyntheticTrace, TraceFile, from_preset
 from kvsim.traces.distributions import LengthDistribution
 from kvsim.traces.generate import Recipe
@@ -355,6 +355,18 @@ def test_weights_of_a_rank_are_those_of_public_logs(
     model = find_model(name)
     found = rank_weights(model.quantised(kind) if kind else model, tensor, None, options) / GIB
     assert 0.99 * low < found < 1.01 * high
+
+
+@pytest.mark.parametrize(("slots", "gib"), [(8, 8.17), (16, 8.78), (64, 12.49)])
+def test_places_of_adapters_are_those_of_a_public_log(slots: int, gib: float) -> None:
+    """Qwen3-4B with adapters of rank 16, vLLM 0.27: 7.63 GiB with one place for them."""
+    model, gpu = find_model("qwen3-4b"), find_gpu("rtx-4090")
+
+    def needed(count: int) -> float:
+        options = ServerOptions((0, 27), max_loras=count)
+        return rank_overhead(model, gpu, options, 8192).buffers.middle / GIB
+
+    assert needed(slots) - needed(1) == pytest.approx(gib - 7.63, rel=0.02)
 
 
 def test_pipeline_stages_hold_the_tokens_of_a_public_log() -> None:
