@@ -227,6 +227,7 @@ def test_times_and_versions_are_on_record(crowded: Record) -> None:
     assert engine.variables["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
 
 
+@full
 def test_prefixes_are_shared_later_requests_wait_and_urgent_ones_go_first(
     real_vllm: str, prepared: Prepared, environment: Environment, directory: Path
 ) -> None:
@@ -256,7 +257,7 @@ def test_prefixes_are_shared_later_requests_wait_and_urgent_ones_go_first(
     assert (arm.engine.prefix_hits, arm.shared_peak) == (128, 2)
 
 
-@pytest.mark.skipif("PAGEDKV_FULL" not in os.environ, reason="make test-full PART=faults")
+@full
 def test_a_worker_that_is_killed_leaves_a_row_and_nobody(
     real_vllm: str, prepared: Prepared, environment: Environment, directory: Path
 ) -> None:

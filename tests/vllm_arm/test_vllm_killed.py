@@ -19,6 +19,7 @@ from pathlib import Path
 import psutil
 import pytest
 from real_parts import is_gone
+from sweeps import full
 from vllm_runs import tiny_model
 
 from experiment.events import ArmStarted, Event, Step
@@ -30,7 +31,6 @@ pytestmark = pytest.mark.vllm
 
 ROOT = Path(__file__).parents[2]
 SHM = "/dev/shm/"
-FULL = os.environ.get("PAGEDKV_FULL")  # each of them, at either moment
 DEADLINE_S = 240.0
 
 
@@ -115,8 +115,9 @@ def parent_of(process: psutil.Process) -> int | None:
     return None
 
 
-@pytest.mark.parametrize("when", [loading, generating] if FULL else [generating])
-@pytest.mark.parametrize("whom", ["the program", "the arm"] if FULL else ["the program"])
+@full
+@pytest.mark.parametrize("when", [loading, generating])
+@pytest.mark.parametrize("whom", ["the program", "the arm"])
 def test_none_of_its_processes_outlives_who_is_killed_above_them(
     whom: str, when: Callable[[Path, psutil.Process], bool],
     program: subprocess.Popen[bytes], directory: Path, temporary: Path,
