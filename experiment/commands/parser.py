@@ -119,6 +119,7 @@ VLLM_OPTIONS = {
     "pp": ("--pipeline-parallel-size",),
     "dp": ("--data-parallel-size",),
     "tensor-parallel-size": ("--gpus",),
+    "quantization": ("--weights",),
     "num-gpus": ("--gpus",),
     "max-model-len": ("--max-length",),
     "kv-cache-dtype": ("--kv-dtype",),

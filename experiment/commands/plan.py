@@ -62,7 +62,9 @@ def plan(arguments: list[str], t: Translator) -> int:
     prices = _prices(options.price)
     if isinstance(prices, dict) and (custom or options.gpu):
         raise user_error("error.sim.unused_beside", flag="--price GPU=USD", other="--gpu")
-    chooses = not (custom or options.gpu or options.from_log) and (prices or options.users)
+    chooses = not (custom or options.gpu or options.from_log) and (
+        prices or options.users or options.rate
+    )
     if options.from_log is None:
         words.check_needed(options, gpu_needed=custom is None and not chooses)
     memory, requests, axes = words.memory_of(options), _requests(options), _axes(options.compare)
@@ -72,6 +74,7 @@ def plan(arguments: list[str], t: Translator) -> int:
         "shared_prefix": whole("--shared-prefix", options.shared_prefix, least=0) or 0,
         "async_scheduling": not options.no_async_scheduling,
         "prefix_caching": not options.no_enable_prefix_caching,
+        "rate": number("--rate", options.rate, above=0) if options.trace is None else None,
         "price": prices if isinstance(prices, float) else None,
         **_targets(options.slo),
         **words.sizes_of(options),
@@ -94,8 +97,7 @@ def plan(arguments: list[str], t: Translator) -> int:
             options.from_log, options.model, gpu, memory, requests=requests, **asked
         )
     else:
-        rate = number("--rate", options.rate, above=0) if options.trace is None else None
-        data = make_plan(options.model, gpu, requests, memory, rate=rate, **asked)
+        data = make_plan(options.model, gpu, requests, memory, **asked)
     code = _check(data, options, memory, t) if options.check else ExitCode.OK
     if options.json:
         print(_json(data), end="")
@@ -109,12 +111,13 @@ def plan(arguments: list[str], t: Translator) -> int:
         show_plan(data, t.lang, options.ascii, options.details)
     if options.out:
         _write(Path(options.out), data, t.lang)
+        print(t("console.written", path=options.out), file=sys.stderr)
     return code
 
 
 def _check(data: dict[str, Any], options: argparse.Namespace, memory: Memory, t: Translator) -> int:
     """Let vLLM lay the planned cache out; return the exit code."""
-    if "log" in data and data["log"]["failure"]:
+    if "plan" not in data:
         return ExitCode.OK  # it is not the plan that is answered
     from experiment.simulate.vllm_check import check_plan
 
@@ -179,15 +182,15 @@ def _check_rows(options: argparse.Namespace, chooses: bool) -> None:
     Raises:
         UserError: an option without effect.
     """
-    other = "--compare" if options.compare else "--users"
+    other = "--compare" if options.compare else "--price" if options.price else "--users"
     if chooses and options.compare:
         raise user_error("error.sim.needs", flags="--gpu (--list gpus)")
     if chooses and options.price and "=" not in options.price:
         raise user_error("error.sim.priced", price=options.price)
     if options.out and options.out.endswith(".html"):
         raise user_error("error.sim.unused_beside", flag="--out *.html", other=other)
-    for flag in ("--rate", "--from-log", "--check"):
-        if getattr(options, attribute(flag)) and not options.trace:
+    for flag in ("--from-log", "--check"):
+        if getattr(options, attribute(flag)):
             raise user_error("error.sim.unused_beside", flag=flag, other=other)
 
 
@@ -202,7 +205,8 @@ def _custom(options: argparse.Namespace) -> GPUFacts | None:
     if not any(given.values()):
         return None
     if options.gpu:
-        raise user_error("error.sim.unused_beside", flag="--gpu-memory", other="--gpu")
+        flag = next(flag for flag, value in given.items() if value)
+        raise user_error("error.sim.unused_beside", flag=flag, other="--gpu")
     check_given(given)
     memory = size("--gpu-memory", options.gpu_memory) or 0
     bandwidth = number("--bandwidth", options.bandwidth, above=1, most=1e6) or 0

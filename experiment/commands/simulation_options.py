@@ -22,7 +22,7 @@ from experiment.simulate.trace import TraceOptions, read_options
 from experiment.text import Translator
 from experiment.text.errors import user_error
 from kvsim.sizing.models import QUANTISED
-from kvsim.sizing.overhead import TESTED, ServerOptions, Version
+from kvsim.sizing.overhead import OLDEST, TESTED, ServerOptions, Version
 from kvsim.sweep.grid import MAX_REQUESTS
 from kvsim.traces.parse import UNITS
 
@@ -179,7 +179,7 @@ def memory_of(options: argparse.Namespace) -> Memory:
         server=server_of(options),
         overhead=size("--overhead", options.overhead, 0),
         dtype=choice("--dtype", options.dtype, DTYPES),
-        kv_dtype="fp8" if kv_dtype and kv_dtype.startswith("fp8") else kv_dtype,
+        kv_dtype="fp8" if kv_dtype == "fp8_e4m3" else kv_dtype,
     )
 
 
@@ -195,7 +195,7 @@ def gpus_of(options: argparse.Namespace) -> int:
     if gpus is None:
         return (tensor or 1) * stages
     if gpus % (stages * engines) or (tensor and gpus != tensor * stages * engines):
-        sizes = f"{tensor or 1} x {stages} x {engines}"
+        sizes = " × ".join(str(each) for each in (tensor or "?", stages, engines))
         raise user_error("error.sim.parallel", gpus=gpus, sizes=sizes)
     return gpus // engines
 
@@ -234,6 +234,9 @@ def _version(text: str | None) -> Version:
     if len(numbers) != 2 or not all(part.isdecimal() and len(part) < 5 for part in numbers):
         raise user_error("error.sim.vllm_version", value=text[:40])
     major, minor = map(int, numbers)
+    if (major, minor) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        raise user_error("error.sim.old_vllm", value=text[:40], oldest=oldest)
     return major, minor
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -26,7 +27,7 @@ def whole(flag: str, text: str | None, least: int = 1, most: int = MOST) -> int 
     if text is None:
         return None
     try:
-        value = int(text.replace(",", "").replace("_", ""))
+        value = _scaled(text) or int(text.replace(",", "").replace("_", ""))
     except ValueError as error:
         raise _not_a_kind(flag, text, "error.kind.whole") from error
     if value < least:
@@ -34,6 +35,15 @@ def whole(flag: str, text: str | None, least: int = 1, most: int = MOST) -> int 
     if value > most:
         raise user_error("error.limit_le", config_key=flag, value=text[:60], limit=most)
     return value
+
+
+_SCALES = {"k": 10**3, "m": 10**6, "K": 1 << 10, "M": 1 << 20}
+
+
+def _scaled(text: str) -> int | None:
+    """A number with a suffix as vLLM reads it: 8k is 8,000 and 8K 8,192; None without one."""
+    match = re.fullmatch(r"([0-9]{1,9})([kKmM])", text)
+    return int(match[1]) * _SCALES[match[2]] if match else None
 
 
 def number(

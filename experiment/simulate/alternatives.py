@@ -9,7 +9,7 @@ from typing import Any
 from experiment import __version__
 from experiment.events.wall_clock import wall_clock
 from experiment.simulate.fit import Question, fit
-from experiment.simulate.plan import SCHEMA_VERSION, fitted_answer
+from experiment.simulate.plan import SCHEMA_VERSION
 from experiment.simulate.setup import Memory
 from experiment.text.errors import UserError, user_error
 from kvsim.sizing.gpus import GPUS, GPUFacts
@@ -58,7 +58,7 @@ def choose(
     prices: Mapping[str, float] | None = None,
     gpus: int | None = None,
 ) -> dict[str, Any]:
-    """Find the fewest GPUs of each kind that surely hold the users.
+    """Find the fewest GPUs of each kind that surely hold the users, or serve the rate.
 
     Args:
         prices: USD an hour of the GPUs to choose from; None: all GPUs, without prices.
@@ -70,25 +70,25 @@ def choose(
     Raises:
         UserError: none holds them.
     """
-    users, choices, tried = asked.users or 1, list[dict[str, Any]](), 0
-    failed: UserError | None = None
+    choices, tried, failed = list[dict[str, Any]](), 0, list[UserError]()
     for name in prices or GPUS:
         question = replace(asked, price=prices[name] if prices else None)
         for some in (replace(memory, gpus=gpus),) if gpus else _by_count(memory):
             row = _row(model, name, some, question)
             if isinstance(row, UserError):
-                failed = row
+                failed.append(row)
                 continue
             tried += 1
-            if min(row["requests"]["low"], row["most"]) >= users:
+            if _holds(row, asked):
                 choices.append(row)
                 break
     if not choices:
         if failed and not tried:
-            raise failed
-        raise user_error("error.plan.no_gpu", users=users, gpus=gpus or _by_count(memory)[-1].gpus)
+            raise failed[-1]
+        raise user_error("error.plan.no_gpu", gpus=gpus or _by_count(memory)[-1].gpus)
     choices.sort(key=_cost)
-    return _head(model, asked) | {"choices": choices}
+    left_out = len(prices or GPUS) - len(choices)
+    return _head(model, asked) | {"choices": choices, "left_out": left_out}
 
 
 def _by_count(memory: Memory) -> list[Memory]:
@@ -106,7 +106,7 @@ def _row(
     """The answer in a row, or why there is none."""
     try:
         fitted = fit(model, gpu, memory, asked)
-        answer = fitted_answer(fitted)
+        answer = fitted.answer()
     except UserError as error:
         return error
     capacity, plan = answer["capacity"], fitted.plan
@@ -122,13 +122,22 @@ def _row(
         "requests": {name: size["requests"] for name, size in each.items()},
         "limit": capacity["limit"],
         "most": capacity["most"],
+        "load": answer["load"],
         "speed": answer["speed"],
     }
 
 
+def _holds(row: Mapping[str, Any], asked: Question) -> bool:
+    """Whether the users surely fit, or those that the rate keeps running."""
+    if asked.users is not None or asked.rate is None:
+        return bool(min(row["requests"]["low"], row["most"]) >= (asked.users or 1))
+    load = row["load"]
+    return bool(load and load["running"] and load["running"] <= row["requests"]["low"])
+
+
 def _cost(row: Mapping[str, Any]) -> tuple[float, int]:
     speed = row["speed"]
-    usd = speed["usd_per_million_tokens"] if speed else None
+    usd = speed["usd_per_hour"] if speed else None
     return (usd or 0.0, row["memory"])
 
 
@@ -140,5 +149,6 @@ def _head(model: str, asked: Question) -> dict[str, Any]:
         **wall_clock(),
         "model": model,
         "users": asked.users,
+        "rate": asked.rate,
         "context": asked.context,
     }

@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from math import inf
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from experiment.simulate.names import gpu_of, model_of
 from experiment.simulate.setup import Memory, Setup, make_setup
@@ -17,12 +20,15 @@ from experiment.text.errors import user_error
 from experiment.text.messages import message
 from experiment.workload.kvsim_errors import translate_errors
 from kvsim.planning.capacity import capacities, longest
-from kvsim.planning.plan import PlanQuestion
-from kvsim.planning.speed import Speed, Traffic, most_within
+from kvsim.planning.plan import PlanError, PlanQuestion
+from kvsim.planning.saturation import mean_over_steps, paged_demand
+from kvsim.planning.speed import Speed, Traffic, most_within, running_at
 from kvsim.sizing.gpus import GPUFacts
 from kvsim.sizing.layout import LayerCache, Layout, LayoutError
+from kvsim.sizing.request_memory import group_blocks
 
 _MOST_LENGTH = 1 << 17  # of a model whose config has no positions
+_MOST_TOKENS = 1 << 24  # of a request
 _MILLION, _HOUR_S = 1e6, 3600.0
 
 
@@ -39,6 +45,7 @@ class Question:
         block_size: tokens; None: vLLM's default for the model.
         latency: a file that ``calibrate`` wrote; None: the bound of model and GPU.
         ttft_s, tpot_s: most time to the first token and per output token; None: any.
+        rate: requests a second.
         price: of a GPU, USD an hour.
         async_scheduling, prefix_caching: of vLLM, by its defaults.
     """
@@ -52,6 +59,7 @@ class Question:
     latency: Path | None = None
     ttft_s: float | None = None
     tpot_s: float | None = None
+    rate: float | None = None
     price: float | None = None
     async_scheduling: bool = True
     prefix_caching: bool = True
@@ -82,20 +90,35 @@ class Fit:
         sizes = set(map(sum, self.plan.lengths))
         return sizes.pop() if len(sizes) == 1 else self.max_length
 
+    def answer(self) -> dict[str, Any]:
+        """Capacity, what a rate comes to, and the speed with that, the users, or as many as fit."""
+        capacity = self.capacity()
+        load = self._load(capacity["most"])
+        running = capacity["users"] or (load and load["running"]) or capacity["most"]
+        return {
+            "engines": self.plan.engines,
+            "stages": self.plan.options.pipeline_parallel,
+            "capacity": capacity,
+            "load": load,
+            "speed": self.speed(max(1, min(running, capacity["most"]))),
+        }
+
     def capacity(self) -> dict[str, Any]:
-        """Requests of one length that fit, on all engines; of one what vLLM prints."""
+        """Requests of one length that fit, on all engines; of one what vLLM prints.
+
+        ``most``: requests at once, on average, within memory, sequences and time.
+        """
         plan, server, asked = self.plan, self.plan.options, self.asked
         sizes, alone = self._sizes(asked.shared_prefix), self._sizes(0)
         seqs = server.sequences(plan.gpu, self.max_length)
-        most = min(sizes["middle"]["requests"], seqs * server.data_parallel)
-        limit = "sequences" if most < sizes["middle"]["requests"] else "memory"
-        within = self._within(most)
-        if within is not None and within < most:
-            each = {
-                name: most_within(self._speed, most // server.data_parallel, **{name: value})
-                for name, value in self._targets.items()
-            }
-            limit, most = min(each, key=lambda name: each[name]).removesuffix("_s"), within
+        most, limit = self._running(sizes["middle"]["requests"]), "memory"
+        if plan.latency is not None:
+            for name, value in self._targets.items():
+                within = most_within(self._speed, most, **{name: value})
+                if within < most:
+                    most, limit = within, name.removesuffix("_s")
+        if seqs * plan.engines < most:
+            most, limit = seqs * plan.engines, "sequences"
         return {
             "length": self.length,
             "shared_prefix": asked.shared_prefix,
@@ -110,38 +133,55 @@ class Fit:
             **sizes,
         }
 
+    def _running(self, requests: int) -> int:
+        """Requests at once: of those that grow from their prompts more than of whole ones."""
+        if self.asked.requests is None or self.asked.shared_prefix:
+            return requests
+        layout, plan = self.layers[1], self.plan
+        lengths = [pair for pair in plan.lengths if sum(pair) <= self.max_length]
+        if not lengths:
+            return requests
+        first = layout.groups[0].cache[0]
+        if len(layout.groups) == 1 and first.kind in ("full", "latent"):
+            each = paged_demand(lengths, first.block_size).blocks
+        else:
+            tokens = np.arange(max(map(sum, lengths)) + 1)
+            each = mean_over_steps(lengths, group_blocks(layout, tokens))
+        blocks = self.setup.budget.kv // plan.gpus // layout.block_bytes
+        return int(blocks / each) * plan.engines
+
     def _sizes(self, shared_prefix: int) -> dict[str, dict[str, Any]]:
         """Least, expected and most."""
-        engines = self.plan.options.data_parallel
         found = capacities(
             self.layers[1], self.setup.budget, self.plan.gpus, self.plan.service(self.max_length),
             self.length, shared_prefix,
         )  # fmt: skip
         return {
-            name: asdict(each) | {"requests": each.requests * engines}
+            name: asdict(each) | {"requests": each.requests * self.plan.engines}
             for name, each in found.items()
         }
 
-    def speed(self, running: int) -> dict[str, Any] | None:
-        """With so many requests at once on all engines; None: no latency model, or no request."""
-        engines, asked = self.plan.options.data_parallel, self.asked
-        found = self._speed(-(-running // engines))
+    def _load(self, most: int) -> dict[str, Any] | None:
+        """Requests at once that the rate keeps running; None of them: more than it can serve."""
+        rate, full = self.asked.rate, self._speed(most)
+        if rate is None or full is None or full.rate is None:
+            return None
+        running = running_at(self._speed, rate, most) if rate <= full.rate else None
+        share = running / most if running is not None else None
+        return {"rate": rate, "running": running, "share": share, "most": full.rate}
+
+    def speed(self, running: float) -> dict[str, Any] | None:
+        """With so many requests at once on all engines; None without a latency model."""
+        found, asked = self._speed(running), self.asked
         if found is None:
             return None
-        gpus = self.plan.gpus * engines
-        tokens = running / found.tpot_s if found.tpot_s else None
-        each = tokens / found.tokens_per_s if tokens and found.tokens_per_s else 1.0
-        price = None
-        if asked.price is not None and tokens:
-            price = asked.price * gpus / (tokens * _HOUR_S) * _MILLION
+        per_hour = asked.price * self.plan.gpus * self.plan.engines if asked.price else None
+        a_million = _MILLION / _HOUR_S / found.tokens_per_s if found.tokens_per_s < inf else 0.0
         return {
             "source": self.setup.latency_source,
-            "running": running,
-            "tpot_s": found.tpot_s,
-            "ttft_s": found.ttft_s,
-            "rate": found.rate * each if found.rate is not None else None,
-            "tokens_per_s": tokens,
-            "usd_per_million_tokens": price,
+            **{name: value for name, value in asdict(found).items() if value != inf},
+            "usd_per_hour": per_hour,
+            "usd_per_million_tokens": per_hour * a_million if per_hour is not None else None,
             "slo": self._targets or None,
         }
 
@@ -150,17 +190,12 @@ class Fit:
         targets = {"ttft_s": self.asked.ttft_s, "tpot_s": self.asked.tpot_s}
         return {name: value for name, value in targets.items() if value is not None}
 
-    def _within(self, most: int) -> int | None:
-        """Requests at once that meet the targets; None: there are none, or no latency model."""
-        if not self._targets or self.plan.latency is None:
-            return None
-        engines = self.plan.options.data_parallel
-        return most_within(self._speed, most // engines, **self._targets) * engines
-
     @cached_property
     def _traffic(self) -> Traffic:
-        traffic = Traffic.of(self.plan.lengths, self.layers[0])
-        return traffic.decoding() if self.asked.requests is None else traffic
+        asked = self.asked
+        cached = asked.shared_prefix if asked.prefix_caching else 0
+        traffic = Traffic.of(self.plan.lengths, self.layers[0], cached)
+        return traffic.decoding() if asked.requests is None else traffic
 
     def _speed(self, running: float) -> Speed | None:
         return self.plan.speed(self._traffic, running, self.max_length)
@@ -194,6 +229,10 @@ def fit(model: str, gpu: str | GPUFacts, memory: Memory, asked: Question) -> Fit
             prefix_caching=asked.prefix_caching,
         )  # fmt: skip
 
+    if asked.shared_prefix and asked.shared_prefix >= _shortest(asked):
+        raise user_error("error.plan.prefix", prefix=asked.shared_prefix, prompt=_shortest(asked))
+    if memory.server.expert_parallel and named.expert_share == 1:
+        raise user_error("error.plan.no_experts", model=named.name)
     if requests is None:
         length = max_length or asked.context
         if length is None:
@@ -205,8 +244,16 @@ def fit(model: str, gpu: str | GPUFacts, memory: Memory, asked: Question) -> Fit
     setup = set_up(max_length)
     with translate_errors():
         found = Fit(question(setup), setup, asked, shortened)
-        found.plan.longest()
+        if found.max_length > _MOST_TOKENS:
+            raise PlanError("positions", max_length=found.max_length, positions=_MOST_TOKENS)
     return found
+
+
+def _shortest(asked: Question) -> float:
+    """Tokens of the shortest prompt; of a context all but one."""
+    if asked.requests is not None:
+        return min((prompt for prompt, _ in asked.requests), default=inf)
+    return asked.context or inf
 
 
 def _layers(question: PlanQuestion) -> tuple[list[LayerCache], Layout]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from typing import Any
 
-from experiment.simulate.fit import Fit, Question, fit
+from experiment.simulate.fit import Question, fit
 from experiment.simulate.names import model_of
 from experiment.simulate.setup import Memory, head_of
 from experiment.simulate.trace import Loaded, TraceOptions, lengths, load
@@ -16,7 +15,6 @@ from experiment.text.errors import user_error
 from experiment.text.messages import message
 from experiment.workload.kvsim_errors import translate_errors
 from kvsim.planning.plan import Plan, make_plan
-from kvsim.planning.speed import Traffic, running_at
 from kvsim.sizing.gpus import GPUFacts
 from kvsim.sizing.layout import LayoutError
 
@@ -28,8 +26,6 @@ def plan(
     gpu: str | GPUFacts,
     requests: Sequence[tuple[int, int]] | TraceOptions | None = None,
     memory: Memory = Memory(),  # noqa: B008
-    *,
-    rate: float | None = None,
     **asked: Any,
 ) -> dict[str, Any]:
     """Plan for a model on a GPU; plain values, as ``plan --out`` writes them.
@@ -38,8 +34,8 @@ def plan(
         model: a name of the catalogue, a config.json or its directory; ``gpu``: a name, or facts.
         requests: (prompt, new) tokens of each kind of request, or a trace; None: all of ``context``
             tokens.
-        rate: requests a second; None: that of the trace, where it has one.
-        asked: further fields of :class:`experiment.simulate.fit.Question`.
+        asked: further fields of :class:`experiment.simulate.fit.Question`; a ``rate`` of None is
+            that of the trace, where it has one.
 
     Raises:
         UserError: a name, the trace or the memory does not fit, or nothing does.
@@ -49,10 +45,18 @@ def plan(
     if isinstance(requests, TraceOptions):
         stream = _loaded(requests, model, memory, question.max_length)
         requests = lengths(stream)
-        if rate is None and stream.info.span_ns:
+        if question.rate is None and stream.info.span_ns:
             rate = (stream.facts.requests - 1) / (stream.info.span_ns / 1e9)
-    fitted = fit(model, gpu, memory, replace(question, requests=requests))
-    planned = fitted.plan
+            question = replace(question, rate=rate)
+    question = replace(question, requests=requests)
+    fitted = fit(model, gpu, memory, question)
+    answer = fitted.answer()
+    if answer["capacity"]["limit"] in ("ttft", "tpot") and memory.server.max_num_seqs is None:
+        most = max(1, answer["capacity"]["most"] // answer["engines"])
+        memory = replace(memory, server=replace(memory.server, max_num_seqs=most))
+        fitted = fit(model, gpu, memory, question)
+        answer = fitted.answer()
+    planned, load = fitted.plan, answer.pop("load")
     try:
         with translate_errors():
             found = make_plan(planned)
@@ -65,12 +69,15 @@ def plan(
         fitted.setup, caches=tuple(found.caches), budget=found.budget, block_size=found.block_size,
         max_length=found.max_length, max_length_source="declared" if declared else "longest",
     )  # fmt: skip
-    answer = _answer(found) | fitted_answer(fitted)
-    capacity, engines = answer["capacity"], answer["engines"]
-    answer["what_if"] = what_if(planned, found, memory, capacity)
-    if found.vllm_args and (question.shared_prefix or capacity["limit"] in ("ttft", "tpot")):
-        at = answer["vllm_args"].index("--max-num-seqs") + 1
-        answer["vllm_args"][at] = str(max(1, capacity["most"] // engines))
+    if question.requests is None:  # the rate of requests that generate nothing
+        found = replace(found, full=None)
+    answer = _answer(found) | answer
+    answer["what_if"] = what_if(planned, found, memory, answer["capacity"])
+    if memory.kv_dtype == "fp8_e5m2" and found.vllm_args:
+        answer["vllm_args"][answer["vllm_args"].index("--kv-cache-dtype") + 1] = memory.kv_dtype
+    if memory.weights == "fp8" and found.vllm_args:
+        answer["vllm_args"] += ["--quantization", "fp8"]
+    answer["checkpoint"] = memory.weights if isinstance(memory.weights, str) else None
     if memory.dtype is not None and found.vllm_args:
         answer["vllm_args"] += ["--dtype", memory.dtype]
     head = head_of("plan", SCHEMA_VERSION, setup, stream)
@@ -84,7 +91,7 @@ def plan(
     if found.memory:  # no slot holds a token of every layer
         block_bytes = found.layout.block_bytes * setup.gpus
         head["setup"] |= {"slots": None, "blocks": found.blocks, "block_bytes": block_bytes}
-    return head | {"plan": answer} | _load(fitted, found, rate)
+    return head | {"plan": answer, "load": load}
 
 
 def pairs_of(
@@ -106,18 +113,6 @@ def pairs_of(
 def _loaded(trace: TraceOptions, model: str, memory: Memory, max_length: int | None) -> Loaded:
     most = max_length or model_of(model, memory.weights).max_positions
     return load(replace(trace, max_length=most))
-
-
-def fitted_answer(fitted: Fit) -> dict[str, Any]:
-    """Capacity, and the speed with the users that are asked for or with as many as fit."""
-    capacity = fitted.capacity()
-    running = min(capacity["users"] or capacity["most"], capacity["most"])
-    return {
-        "engines": fitted.plan.options.data_parallel,
-        "stages": fitted.plan.options.pipeline_parallel,
-        "capacity": capacity,
-        "speed": fitted.speed(running),
-    }
 
 
 def _answer(found: Plan) -> dict[str, Any]:
@@ -146,17 +141,3 @@ def _answer(found: Plan) -> dict[str, Any]:
             "request_bytes": printed.request_blocks * layout.block_bytes * found.gpus,
         }
     return answer
-
-
-def _load(fitted: Fit, found: Plan, rate: float | None) -> dict[str, Any]:
-    """What a rate comes to: requests at a time, and the share of the pool that they hold."""
-    most, full = found.policies["paged"].running, found.full
-    if rate is None or full is None or full.rate is None or most is None:
-        return {"load": None}
-    running = None
-    if rate <= full.rate:
-        traffic = Traffic.of(fitted.plan.lengths, found.caches)
-        at = partial(fitted.plan.speed, traffic, max_length=found.max_length)
-        running = running_at(at, rate, most)
-    share = running / most if running is not None else None
-    return {"load": {"rate": rate, "running": running, "share": share}}

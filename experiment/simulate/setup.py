@@ -188,7 +188,7 @@ class Memory:
 
     def kv_dtype_of(self, model: ModelFacts) -> str:
         """What K and V are kept in."""
-        if self.kv_dtype == "fp8":
+        if self.kv_dtype is not None and self.kv_dtype.startswith("fp8"):
             return "float8"
         return self.dtype or model.kv_dtype
 
@@ -233,9 +233,12 @@ class Memory:
         return KVBudget(self.budget, memory)
 
     def roofline(self, model: ModelFacts, gpu: GPUFacts) -> Latency:
-        """The bound that the model's and the GPU's facts set."""
+        """The bound that the model's and the GPU's facts set, of all engines together."""
         tensor = self.gpus // self.server.pipeline_parallel  # a token passes one stage at a time
-        return roofline(model, gpu, tensor, self.dtype, self.kv_dtype_of(model))
+        engines = self.server.data_parallel
+        found = roofline(model, gpu, tensor * engines, self.dtype, self.kv_dtype_of(model))
+        # Engines share experts alone.
+        return replace(found, weight_bytes=found.weight_bytes * engines)
 
 
 def length_limit(model: ModelFacts, asked: int | None) -> int | None:

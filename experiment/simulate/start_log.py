@@ -21,10 +21,11 @@ from experiment.simulate.setup import Memory
 from experiment.text.errors import UserError, user_error
 from kvsim.sizing.gpus import GPUFacts, custom_gpu
 from kvsim.sizing.models import ModelFacts, UnknownModelError, find_model
-from kvsim.sizing.overhead import TESTED, rank_overhead, rank_weights
+from kvsim.sizing.overhead import TESTED, ServerOptions, rank_overhead, rank_weights
 from kvsim.sizing.start_log import NotALogError, StartLog, read_start_log
 
 _MAX_BYTES = 64 << 20
+_ROUNDED = 0.003
 _FEW_SEQS, _FEW_TOKENS = 64, 2048  # of a step, as a remedy
 _REST = 2 << 30  # of a GPU whose size a log does not say, beside weights and cache
 
@@ -65,13 +66,32 @@ def plan_from_log(
     known = replace(memory, gpus=ranks, server=server, utilisation=None, overhead=None)
     size = log.total or max(0, log.kv or 0) + _weights(log, name, known) + _REST
     device = gpu or replace(custom_gpu(size, 1e12, 1e14), name="GPU", source="")
-    length = asked.pop("max_length", None) or log.max_length
+    told = asked.pop("max_length", None)
+    length = told or log.max_length
     data: dict[str, Any] = {}
-    if kv is not None:
+    wants = asked.get("context") is not None or asked.get("requests") is not None or told
+    if kv is not None and (wants or not log.failure):
         data = _planned(name, device, replace(known, budget=kv * ranks), length, asked)
+        tokens = data["plan"]["capacity"]["middle"]["tokens"]
+        if log.tokens and log.tokens != tokens and abs(log.tokens / tokens - 1) < _ROUNDED:
+            exact = -(-kv * log.tokens // tokens)  # the log rounds its GiB
+            data = _planned(name, device, replace(known, budget=exact * ranks), length, asked)
     failed = _Failed(log, name, device, known, length)
     remedies = failed.remedies() if log.failure else []
-    return data | {"log": asdict(log) | {"path": path, "remedies": remedies, "ranks": ranks}}
+    more = {"path": path, "remedies": remedies, "ranks": ranks, "rest": _rest(log, device, server)}
+    return data | {"log": asdict(log) | more}
+
+
+def _rest(log: StartLog, device: GPUFacts | str, server: ServerOptions) -> int | None:
+    """Bytes of a GPU that neither weights nor cache take, of a size that is known."""
+    if log.weights is None or log.kv is None or log.activations is not None:
+        return None
+    facts = gpu_of(device) if isinstance(device, str) else device
+    total = log.total or (facts.cuda_bytes if facts.source else None)
+    if total is None:
+        return None
+    share = log.utilisation or server.utilisation()
+    return max(0, int(total * share) - log.weights - log.kv)
 
 
 def _model_of(log: StartLog, path: str) -> str:
@@ -175,13 +195,18 @@ class _Failed:
             return _remedy(name)
         budget = replace(memory, budget=kv * memory.gpus)
         try:
-            if length is not None and not _starts(self.name, self.gpu, budget, length):
-                length = None
-            found = fit(self.name, self.gpu, budget, Question(max_length=length))
+            starts = length is not None and _starts(self.name, self.gpu, budget, length)
+            found = fit(
+                self.name, self.gpu, budget, Question(max_length=length if starts else None)
+            )
         except UserError:  # not even a block, or heads that cannot be divided
             return _remedy(name)
-        return _remedy(name, found.max_length, found.capacity()["middle"]["tokens"])
+        tokens = found.capacity()["middle"]["tokens"]
+        return _remedy(name, found.max_length, tokens, self.length if starts else None)
 
 
-def _remedy(name: str, value: float | None = None, tokens: int | None = None) -> dict[str, Any]:
-    return {"name": name, "value": value, "tokens": tokens}
+def _remedy(
+    name: str, value: float | None = None, tokens: int | None = None, enough: int | None = None
+) -> dict[str, Any]:
+    """A change; ``enough``: the maximum length, where vLLM then starts with it."""
+    return {"name": name, "value": value, "tokens": tokens, "enough": enough}

@@ -64,7 +64,7 @@ def what_if(
             "context": context,
             "users": users,
             "block_size": own,
-            "kv_dtype": "fp8" if memory.kv_dtype == "fp8" else "auto",
+            "kv_dtype": "fp8" if (memory.kv_dtype or "").startswith("fp8") else "auto",
         },
         "engines": engines,
         "in_flight": question.service(found.max_length).in_flight,

@@ -21,7 +21,7 @@ import numpy as np
 
 from kvsim.contiguous.reservation import POLICIES, ReservationError, ReservationPolicy
 from kvsim.core.request import final_tokens
-from kvsim.latency.roofline import Latency
+from kvsim.latency.roofline import Latency, Roofline
 from kvsim.planning.saturation import (
     NeverSaturatedError,
     PagedDemand,
@@ -99,8 +99,8 @@ class Plan:
         memory: bytes of a request against its length, on all GPUs, for each of
             :data:`kvsim.sizing.request_memory.WAYS`; empty where all layers are alike.
         block_sizes: blocks per request for each block size.
-        full: speed with a full pool; at a higher rate of requests these wait or are preempted.
-            None without a latency model.
+        full: speed of all engines with full pools; at a higher rate requests wait or are
+            preempted. None without a latency model.
         vllm_args: command line arguments; empty if vLLM has no such block size.
         printed: capacity that vLLM will print; None for a block size that it does not have.
     """
@@ -176,11 +176,26 @@ class PlanQuestion:
         return Service(max_length, batched, in_flight)
 
     def speed(self, traffic: Traffic, running: float, max_length: int) -> Speed | None:
-        """How fast one engine serves; None without a latency model or a whole request."""
+        """How fast all engines serve; None without a latency model or a whole request.
+
+        A roofline is of all engines, another latency model of one.
+        """
         if self.latency is None:
             return None
-        tokens = self.service(max_length).max_num_batched_tokens
-        return speed(self.latency, traffic, running, tokens, self.options.pipeline_parallel)
+        tokens, engines = self.service(max_length).max_num_batched_tokens, self.engines
+        stages = self.options.pipeline_parallel
+        if engines == 1 or isinstance(self.latency, Roofline):
+            return speed(self.latency, traffic, running, tokens, stages, engines)
+        one = speed(self.latency, traffic, max(1.0, running / engines), tokens, stages)
+        if one is None:
+            return None
+        rate = one.rate * engines if one.rate is not None else None
+        return replace(one, running=running, rate=rate, tokens_per_s=one.tokens_per_s * engines)
+
+    @property
+    def engines(self) -> int:
+        """Engines in data parallel."""
+        return self.options.data_parallel
 
     def layers(self) -> tuple[list[LayerCache], Layout]:
         """What the layers of the largest pipeline stage keep on one GPU, and vLLM's layout.
@@ -230,7 +245,7 @@ def make_plan(question: PlanQuestion) -> Plan:
     service = q.service(max_length)
     full = None
     if running:
-        full = q.speed(Traffic.of(lengths, caches), running, max_length)
+        full = q.speed(Traffic.of(lengths, caches), running * q.engines, max_length)
     printed = layout.capacity(budget.kv // q.gpus, service)
     return Plan(
         model=q.model.name,
@@ -250,7 +265,7 @@ def make_plan(question: PlanQuestion) -> Plan:
         policies=fit.policies,
         block_sizes=() if grouped else [paged_demand(lengths, size) for size in BLOCK_SIZES],
         full=full,
-        vllm_args=vllm_arguments(q, max_length, int(running or 1)),
+        vllm_args=vllm_arguments(q, max_length),
         printed=None if q.block_size % GPU_BLOCK_MULTIPLE else printed,
         memory=fit.memory,
     )
@@ -383,12 +398,14 @@ def _reserved(
     return PolicyPlan(pool.running, None, bytes_each, pool.live / slots, pool)
 
 
-def vllm_arguments(q: PlanQuestion, max_length: int, running: int) -> tuple[str, ...]:
+def vllm_arguments(q: PlanQuestion, max_length: int) -> tuple[str, ...]:
     """Return the arguments of ``vllm serve`` for the plan; empty for an unsupported block size."""
     if q.block_size is None or q.block_size % GPU_BLOCK_MULTIPLE:
         return ()
     args = ["--model", q.model.hub, "--max-model-len", str(max_length)]
-    args += ["--block-size", str(q.block_size), "--max-num-seqs", str(max(1, running))]
+    args += ["--block-size", str(q.block_size)]
+    if q.options.max_num_seqs is not None:
+        args += ["--max-num-seqs", str(q.options.max_num_seqs)]
     stages, engines = q.options.pipeline_parallel, q.options.data_parallel
     parallel = {"tensor": q.gpus // stages, "pipeline": stages, "data": engines}
     for name, size in parallel.items():

@@ -27,7 +27,8 @@ class Traffic:
     """What serving the mean request takes.
 
     Attributes:
-        prompt, output: tokens; an ``output`` of infinity: only decoding is asked about.
+        prompt, output: tokens that are computed; an ``output`` of infinity: only decoding is asked
+            about.
         read: tokens that attention reads in a step that decodes, on average.
         pairs: query-key pairs of the prompt.
     """
@@ -42,19 +43,26 @@ class Traffic:
         return replace(self, output=inf)
 
     @classmethod
-    def of(cls, lengths: Sequence[tuple[int, int]], caches: Sequence[LayerCache] = ()) -> Traffic:
+    def of(
+        cls,
+        lengths: Sequence[tuple[int, int]],
+        caches: Sequence[LayerCache] = (),
+        shared_prefix: int = 0,
+    ) -> Traffic:
         """Means over (prompt, new) tokens of requests.
 
         Args:
             caches: of the layers: what windows, chunks and states keep is read as if it were as
                 many bytes of tokens that every layer keeps.
+            shared_prefix: tokens that a prefix cache holds; of layers that keep every token alone.
         """
         count = len(lengths)
         prompt, output = (sum(each) / count for each in zip(*lengths, strict=True))
         whole = token_bytes(caches)
         if not whole or not any(cache.kind == "state" or cache.span for cache in caches):
-            read = paged_demand(lengths, 1).live
-            return cls(prompt, output, read, prompt * (prompt + 1) / 2)
+            read, cached = paged_demand(lengths, 1).live, min(shared_prefix, prompt - 1)
+            pairs = prompt * (prompt + 1) / 2 - cached * (cached + 1) / 2
+            return cls(prompt - cached, output, read, pairs)
         at = live_bytes(caches, np.arange(max(map(sum, lengths)) + 1))
         pairs = sum(cache.token_bytes * _pairs(prompt, cache) for cache in caches) / whole
         return cls(prompt, output, mean_over_steps(lengths, at) / whole, pairs)
@@ -92,12 +100,14 @@ def speed(
     running: float,
     max_num_batched_tokens: int = 2048,
     stages: int = 1,
+    engines: int = 1,
 ) -> Speed | None:
     """Return the speed with ``running`` requests at once; None with less than one.
 
     Args:
         stages: pipeline stages, each of which has a share of the requests in hand at a time;
             ``latency`` is of all stages one after another.
+        engines: in data parallel, which take their steps together; ``latency`` is of all of them.
     """
     if running < 1:
         return None
@@ -105,7 +115,7 @@ def speed(
     chunks = ceil(traffic.prompt / max_num_batched_tokens)
     # Each request needs `output` steps, so batch / output requests arrive per step.
     arrivals = batch / traffic.output
-    with_prompts = min(1.0, arrivals * chunks)
+    with_prompts = min(1.0, arrivals * chunks / engines)
 
     def step(prompts: float, decoding: float) -> float:
         read = decoding * traffic.read
@@ -118,8 +128,8 @@ def speed(
         mixed = step(arrivals / with_prompts, batch)
         mean = with_prompts * mixed + (1 - with_prompts) * mean
     others = batch - 1
-    # The first chunk waits for the step in hand, half of it on average.
-    first = chunks * step(1 / chunks, others) + (mean / 2 if others else 0.0)
+    # The first chunk waits for the step in hand, half of it on average. Other engines prefill, too.
+    first = chunks * step(engines / chunks, others) + (mean / 2 if others else 0.0)
     per_second = running / mean if mean else inf
     rate = per_second / traffic.output if traffic.output < inf else None
     return Speed(running, mean, first, rate, per_second)

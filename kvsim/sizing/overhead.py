@@ -33,6 +33,7 @@ from kvsim.sizing.models import MXFP4_BYTES, ModelFacts
 
 Version = tuple[int, int]
 TESTED: Version = (0, 33)
+OLDEST: Version = (0, 6)
 # The engine that profiled with whole prompts; more sequences at a time; top-k and top-p without
 # sorting; a larger share; CUDA graphs within the share.
 _V1, _MANY_SEQS, _NO_SORT = (0, 8), (0, 9), (0, 17)

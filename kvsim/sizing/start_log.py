@@ -45,6 +45,7 @@ _BYTES = {
 _WHOLE = {
     "max_length": (
         r"max_seq_len=(\d+)",
+        r"'max_model_len': (\d+)",
         r"Maximum concurrency for ([\d,]+) tokens",
         r"max seq len \((\d+)\)",
     ),
@@ -63,7 +64,12 @@ _VERSION = (
     r"vLLM API server version v?(\d+\.\d+)",
     r"vLLM (?:version )?v?(\d+\.\d+)\.\d",
 )
-_MODEL = (r"model='([^']{1,200})'", r"model_tag='([^']{1,200})'", r"vllm serve (\S{1,200})")
+_MODEL = (
+    r"model='([^']{1,200})'",
+    r"'model(?:_tag)?': '([^']{1,200})'",
+    r"model_tag='([^']{1,200})'",
+    r"vllm serve (\S{1,200})",
+)
 _CONCURRENCY = (r"tokens per request: ([\d.]+)x",)
 # The first that is found; a graph is captured after the cache is there.
 _FAILURES = (

@@ -210,7 +210,7 @@ def test_a_plan_of_the_paper_s_machine() -> None:
     assert plan.full is None
     assert plan.vllm_args == (
         "--model", "facebook/opt-13b", "--max-model-len", "2048", "--block-size", "16",
-        "--max-num-seqs", str(int(running["paged"])), "--kv-cache-memory-bytes", str(12 * GIB),
+        "--kv-cache-memory-bytes", str(12 * GIB),
     )  # fmt: skip
 
 

@@ -130,14 +130,16 @@ def test_times_limit_the_requests(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["vllm_args"][at + 1] == str(found["capacity"]["most"])
     none = answered(capsys, *words, "--slo", "ttft=1ms")["plan"]
     assert (none["capacity"]["limit"], none["capacity"]["most"]) == ("ttft", 0)
-    assert none["speed"] is None
+    assert none["speed"]["ttft_s"] > 0.001  # of one alone
 
 
 @pytest.mark.parametrize(
     "words",
     [("--slo", "tpot=20"), ("--slo", "latency=1s"), ("--slo", ""), ("--price", "0"),
      ("--price", "h100=2"), ("--compare", "gpu"), ("--pipeline-parallel-size", "64"),
-     ("--gpus", "3", "--data-parallel-size", "2"), ("--gpus", "8", "-tp", "2")],
+     ("--gpus", "3", "--data-parallel-size", "2"), ("--gpus", "8", "-tp", "2"),
+     ("--enable-expert-parallel",), ("--context", "64", "--shared-prefix", "64"),
+     ("--vllm-version", "0.1"), ("--max-lora-rank", "8")],
 )  # fmt: skip
 def test_what_makes_no_question_is_refused(
     words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
@@ -161,11 +163,14 @@ def test_the_gpus_that_users_need(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_prices_rank_gpus(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("--users", "50", "--context", "8192", "--price", "h100=2.5,l40s=0.9,b200=6")
+    each = {"h100": 2.5, "l40s": 0.9, "b200": 6}
+    prices = ",".join(f"{gpu}={usd}" for gpu, usd in each.items())
+    words = ("--users", "50", "--context", "8192", "--price", prices)
     found = answered(capsys, *words)["choices"]
-    usd = [row["speed"]["usd_per_million_tokens"] for row in found]
+    usd = [row["speed"]["usd_per_hour"] for row in found]
     assert sorted(row["gpu"] for row in found) == ["b200", "h100", "l40s"]
     assert usd == sorted(usd)
+    assert usd == [each[row["gpu"]] * row["gpus"] for row in found]
     assert main(["plan", "--model", MODEL, *words, "--lang", "en"]) == ExitCode.OK
     out = capsys.readouterr().out
     assert found[0]["gpu"] in out.splitlines()[0]
@@ -194,3 +199,51 @@ def test_engines_in_parallel_share_requests_and_experts() -> None:
     assert one["budget"]["weights"] - two["budget"]["weights"] > experts / 2 * 0.9
     assert two["capacity"]["middle"]["requests"] > 2 * one["capacity"]["middle"]["requests"]
     assert two["speed"]["tokens_per_s"] > one["speed"]["tokens_per_s"]
+
+
+def test_engines_in_parallel_read_the_experts_once() -> None:
+    """Eight engines of a GPU are no slower than one of eight by much more than its own weights."""
+    server = Memory().server
+    one = Memory(gpus=8)
+    many = Memory(server=replace(server, data_parallel=8, expert_parallel=True))
+    tpot = {}
+    for name, memory in (("tensor", one), ("data", many)):
+        found = plan("deepseek-v3", "h200", memory=memory, context=1024, users=400)["plan"]
+        tpot[name] = found["speed"]["tpot_s"]
+    assert tpot["tensor"] < tpot["data"] < 1.5 * tpot["tensor"]
+
+
+def test_a_cached_prefix_is_not_computed_again() -> None:
+    alone, shared = (
+        plan(MODEL, "rtx-4090", context=4096, users=5, shared_prefix=prefix)["plan"]["speed"]
+        for prefix in (0, 2048)
+    )
+    assert 0.4 < shared["ttft_s"] / alone["ttft_s"] < 0.6
+
+
+def test_a_rate_is_served_or_not_and_chooses_gpus(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--prompt-tokens", "2000", "--new-tokens", "300")
+    at = {rate: answered(capsys, "--gpu", "h100", *words, "--rate", rate) for rate in ("2", "15")}
+    calm, busy = at["2"]["plan"]["speed"], at["15"]["plan"]["speed"]
+    assert calm["running"] == at["2"]["load"]["running"] < busy["running"]
+    assert calm["rate"] == pytest.approx(2, rel=0.05)
+    assert calm["ttft_s"] < busy["ttft_s"]
+    over = answered(capsys, "--gpu", "h100", *words, "--rate", "60")
+    assert over["load"]["running"] is None
+    assert over["load"]["most"] == pytest.approx(over["plan"]["speed"]["rate"], rel=0.02)
+    for row in answered(capsys, *words, "--rate", "15", "--price", "h100=2.5,l40s=0.9")["choices"]:
+        assert row["load"]["running"] <= row["requests"]["low"]
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [(("--weights", "fp8"), "--quantization fp8"), (("--kv-dtype", "fp8_e5m2"), "fp8_e5m2"),
+     (("--max-num-seqs", "38"), "--max-num-seqs 38")],
+)  # fmt: skip
+def test_the_command_is_that_of_the_plan(
+    words: tuple[str, ...], part: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = answered(capsys, "--gpu", "h100", "--context", "8K", *words)["plan"]
+    assert part in " ".join(found["vllm_args"])
+    assert found["max_length"] == 8192
+    assert ("--max-num-seqs" in found["vllm_args"]) == ("--max-num-seqs" in words)

@@ -113,3 +113,37 @@ def test_a_model_of_another_machine_is_known_by_its_name_alone(
         log.write_text(STARTED.replace("Qwen/Qwen3-8B", name), encoding="utf-8")
         assert main(["plan", "--from-log", str(log), "--lang", "en"]) == ExitCode.USAGE
         assert f"model {name}, which" in capsys.readouterr().err.replace("\n", " ")
+
+
+ARGUMENTS = """
+INFO [api_server.py:1896] vLLM API server version 0.10.2
+INFO [utils.py:328] non-default args: {'model_tag': 'Qwen/Qwen2.5-7B-Instruct', 'max_model_len': 16384}
+INFO [gpu_model_runner.py:2653] Model loading took 14.2488 GiB and 5.1 seconds
+INFO [gpu_worker.py:298] Available KV cache memory: 4.62 GiB
+INFO [kv_cache_utils.py:1028] GPU KV cache size: 86,480 tokens
+"""  # noqa: E501
+
+
+def test_a_model_in_the_arguments_and_the_tokens_of_the_log(log: Path) -> None:
+    """4.62 GiB are rounded: 86,496 tokens would fit in them."""
+    log.write_text(ARGUMENTS, encoding="utf-8")
+    found = plan_from_log(str(log), gpu="rtx-4090")
+    assert (found["plan"]["model"], found["plan"]["max_length"]) == ("qwen2.5-7b", 16_384)
+    assert found["plan"]["capacity"]["middle"]["tokens"] == 86_480
+    total = 0.9 * 23.5 * GIB  # of an RTX 4090, as CUDA reports it
+    rest = total - (14.2488 + 4.62) * GIB
+    assert found["log"]["rest"] == pytest.approx(rest, abs=0.2 * GIB)
+
+
+def test_a_question_of_ones_own_is_answered_after_a_failure(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.write_text(TOO_LONG, encoding="utf-8")
+    assert "plan" not in plan_from_log(str(log))
+    found = plan_from_log(str(log), context=32_768)
+    assert found["plan"]["capacity"]["middle"]["requests"] == 1
+    enough = {each["name"]: each["enough"] for each in found["log"]["remedies"]}
+    assert enough["gpus"] == 131_072
+    assert enough["fp8"] is None
+    assert main(["plan", "--from-log", str(log), "--context", "32768"]) == ExitCode.OK
+    assert "32,768" in capsys.readouterr().out

@@ -50,7 +50,7 @@ def show_plan(data: Data, lang: str, ascii_only: bool, details: bool = False) ->
     if "log" in data:
         for line in log_lines(data["log"]):
             out.paragraph(out.t.message(line))
-        if data["log"]["failure"]:
+        if "plan" not in data:
             return
     plan = data["plan"]
     title, *lines = answer(data)

@@ -75,6 +75,12 @@ def answer(data: Data) -> list[Message]:
             if middle["starts"]
             else message("plan.answer.never_starts", length=plan["max_length"])
         )  # fmt: skip
+        if middle["starts"] and not low["starts"]:
+            lines.append(message("plan.answer.may_not_start", length=plan["max_length"]))
+    else:
+        lines.append(message("plan.no_block_size", multiple=GPU_BLOCK_MULTIPLE))
+    if plan["checkpoint"] not in (None, "fp8"):
+        lines.append(message("plan.answer.checkpoint", kind=plan["checkpoint"]))
     if "check" in data:
         lines += check_lines(data["check"])
     return [*lines, rests_on(data)]
@@ -89,19 +95,17 @@ def title(plan: Data) -> Message:
 def _speed(speed: Data | None, load: Data | None) -> list[Message]:
     if speed is None:
         return []
-    lines = [message("plan.answer.speed", **speed)]
-    if speed["usd_per_million_tokens"] is not None:
-        lines.append(message("plan.answer.cost", usd=speed["usd_per_million_tokens"]))
+    lines = []
     if load is not None:
-        lines.append(_load(load))
+        name = "over" if load["running"] is None else "idle" if load["running"] <= 1 else "under"
+        lines.append(message(f"plan.{name}", **load))
+    running, tokens = speed["running"], round(speed["tokens_per_s"])
+    running = round(running, 1 if running < 10 and running % 1 else None)
+    lines.append(message("plan.answer.speed", **{**speed, "running": running, "tokens": tokens}))
+    if speed["usd_per_hour"] is not None:
+        cost = {name: speed[f"usd_per_{name}"] for name in ("hour", "million_tokens")}
+        lines.append(message("plan.answer.cost", **cost))
     return lines
-
-
-def _load(load: Data) -> Message:
-    """What a rate of requests comes to."""
-    if load["running"] is None:
-        return message("plan.over", rate=load["rate"])
-    return message("plan.idle" if load["running"] <= 1 else "plan.under", **load)
 
 
 def rows_answer(data: Data) -> list[Message]:
@@ -110,13 +114,20 @@ def rows_answer(data: Data) -> list[Message]:
     if "choices" in data:
         best = data["choices"][0]
         shape = {"model": model, "length": best["length"], "users": users or 1}
-        lines = [message("plan.choice.title", **shape, gpus=best["gpus"], gpu=best["gpu"])]
+        shape |= {"gpus": best["gpus"], "gpu": best["gpu"], "rate": data["rate"]}
+        key = "title" if users or data["rate"] is None else "rate"
+        lines = [message(f"plan.choice.{key}", **shape)]
         lines.append(message(f"plan.choice.{'by_price' if _usd(best) else 'by_memory'}"))
+        if _usd(best) and data["left_out"]:
+            lines.append(message("plan.choice.left_out", n=data["left_out"]))
     else:
         row = next(row for rows in data["compared"].values() for row in rows if not row["reason"])
         shape = {"model": model, "length": row["length"]}
         lines = [message("plan.compare.title", **shape, gpu=row["gpu"])]
-    if any(row.get("speed") for row in data.get("choices") or _compared(data)):
+    rows = data.get("choices") or _compared(data)
+    if any(row.get("limit", "memory") != "memory" for row in rows):
+        lines.append(message("plan.compare.limited"))
+    if any(row.get("speed") for row in rows):
         lines.append(message("plan.answer.speed_source"))
     return lines
 
@@ -144,22 +155,26 @@ def _value(t: Translator, axis: str, row: Data) -> str:
 
 def _rows(t: Translator, first: str, rows: Sequence[tuple[str, Data]]) -> Cells:
     priced = any(_usd(row) for _, row in rows)
-    heads = [t(f"plan.row.{name}") for name in ("at_once", "kv_cache", "tpot", "throughput")]
+    heads = ["at_once", "usd_per_hour" if priced else "kv_cache", "tpot", "throughput"]
     cells = [
-        [name, t("plan.row.nothing"), *[DASH] * (3 + priced)]
+        [name, t("plan.row.nothing"), *[DASH] * len(heads)][: 1 + len(heads)]
         if row["reason"]
-        else [name, *_figures(row), *([written(_usd(row), "mean")] if priced else [])]
+        else [name, *_figures(row)]
         for name, row in rows
     ]
-    return Cells("", [first, *heads, *([t("plan.row.usd")] if priced else [])], cells)
+    return Cells("", [first, *(t(f"plan.row.{name}") for name in heads)], cells)
 
 
 def _figures(row: Data) -> list[str]:
     requests, speed = row["requests"], row["speed"] or {}
     low, middle, high = (f"{requests[name]:,}" for name in ("low", "middle", "high"))
+    at_once = middle if low == high else f"{middle} ({low}–{high})"
+    if row["limit"] != "memory":
+        at_once = f"{row['most']:,} *"
+    usd = _usd(row)
     return [
-        middle if low == high else f"{middle} ({low}–{high})",
-        format_bytes(row["kv"]["middle"]),
+        at_once,
+        format_bytes(row["kv"]["middle"]) if usd is None else written(usd, "mean"),
         written(speed.get("tpot_s"), "seconds"),
         written(speed.get("tokens_per_s"), "rate"),
     ]
@@ -167,10 +182,10 @@ def _figures(row: Data) -> list[str]:
 
 def _usd(row: Data) -> float | None:
     speed = row.get("speed")
-    return speed["usd_per_million_tokens"] if speed else None
+    return speed["usd_per_hour"] if speed else None
 
 
-_WHERE = ("weights", "activations", "non_torch", "graphs", "kv")
+_WHERE = ("weights", "activations", "non_torch", "rest", "graphs", "kv")
 
 
 def log_lines(log: Data) -> list[Message]:
@@ -201,7 +216,10 @@ def _remedy(remedy: Data) -> Message:
     text = message(f"plan.log.do_{remedy['name']}", value=remedy["value"])
     if remedy["tokens"] is None:
         return text
-    return message("plan.log.gives", text=text.model_dump(), tokens=remedy["tokens"])
+    shown = {"text": text.model_dump(), "tokens": remedy["tokens"]}
+    if remedy["enough"] is not None:
+        return message("plan.log.enough", **shown, length=remedy["enough"])
+    return message("plan.log.gives", **shown)
 
 
 def _of(name: str, low: Data, middle: Data, high: Data) -> dict[str, Any]:
@@ -250,10 +268,8 @@ def sentences(data: Data) -> list[Message]:
 
 def _preemption(data: Data) -> list[Message]:
     full = data["plan"]["full"]
-    if not data["setup"]["gpu"].get("source", True):  # only its memory is known
+    if full is None:
         return []
-    if full is None or full["rate"] is None:
-        return [message("plan.no_rate")]
     source = message(f"plan.latency_{data['setup']['latency']['source']}").model_dump()
     return [message("plan.full_at", rate=full["rate"], source=source)]
 

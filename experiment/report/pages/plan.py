@@ -42,8 +42,8 @@ def plan_html(data: Data, lang: str) -> str:
 
 
 def _has_failed(data: Data) -> bool:
-    """Whether the plan is of a start-up log in which vLLM did not start."""
-    return bool("log" in data and data["log"]["failure"])
+    """Whether there is no plan, but a start-up log in which vLLM did not start."""
+    return "plan" not in data
 
 
 def _page_text(t: Translator, data: Data) -> PageText:
