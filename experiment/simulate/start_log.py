@@ -48,12 +48,7 @@ def plan_from_log(
     Raises:
         UserError: no such log, or it lacks what the plan needs.
     """
-    file = expand_path(path)
-    try:
-        log = read_start_log(read_bounded(file, _MAX_BYTES).decode("utf-8", "replace"))
-    except NotALogError as error:
-        key = "error.plan.other_engine" if error.engine else "error.plan.no_log"
-        raise user_error(key, path=path, engine=error.engine or "") from error
+    log = read_log(path)
     name = model or _model_of(log, path)
     ranks = log.tensor_parallel or memory.gpus
     server = replace(memory.server, version=log.version or TESTED)
@@ -69,6 +64,21 @@ def plan_from_log(
         data = _planned(name, device, replace(known, budget=kv * ranks), length, asked)
     remedies = _remedies(log, name, device, known, length) if log.failure else []
     return data | {"log": asdict(log) | {"path": path, "remedies": remedies, "ranks": ranks}}
+
+
+def read_log(path: str) -> StartLog:
+    """The figures of a start-up log.
+
+    Raises:
+        UserError: no such file, or no log of vLLM.
+    """
+    try:
+        return read_start_log(
+            read_bounded(expand_path(path), _MAX_BYTES).decode("utf-8", "replace")
+        )
+    except NotALogError as error:
+        key = "error.plan.other_engine" if error.engine else "error.plan.no_log"
+        raise user_error(key, path=path, engine=error.engine or "") from error
 
 
 def _model_of(log: StartLog, path: str) -> str:
