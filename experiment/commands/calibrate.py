@@ -8,15 +8,19 @@ from experiment.commands import simulation_options as words
 from experiment.commands.parser import make_parser, parse
 from experiment.commands.values import choice, whole
 from experiment.files.bounded_reading import check_replaceable
+from experiment.simulate.calibrate import Server
 from experiment.simulate.calibrate import calibrate as fitted
 from experiment.simulate.latency_file import write_latency
+from experiment.simulate.setup import Memory
 from experiment.text import Translator
 from experiment.text.errors import ExitCode, user_error
 
 _FOLDS = 5
 _MODEL = ("--model", "--gpu", "--gpus", "--dtype")
 OPTIONS = {
-    "source": "RUN|FILE", **{flag: words.MODEL[flag] for flag in (*_MODEL, "--list")},
+    "source": "RUN|FILE", "--from-log": "FILE",
+    **{flag: words.MODEL[flag] for flag in (*_MODEL, "--list")},
+    **{flag: words.LIMITS[flag] for flag in ("--max-num-seqs", "--max-num-batched-tokens")},
     "--arm": "ARM", "--folds": "N", "--out": "FILE",
 }  # fmt: skip
 
@@ -39,8 +43,15 @@ def calibrate(arguments: list[str], t: Translator) -> int:
         folds=whole("--folds", options.folds, 2) or _FOLDS,
         model=options.model,
         gpu=options.gpu,
-        gpus=whole("--gpus", options.gpus),
-        dtype=choice("--dtype", options.dtype, words.DTYPES),
+        memory=Memory(
+            gpus=whole("--gpus", options.gpus) or 1,
+            dtype=choice("--dtype", options.dtype, words.DTYPES),
+        ),
+        server=Server(
+            options.from_log,
+            whole("--max-num-seqs", options.max_num_seqs),
+            whole("--max-num-batched-tokens", options.max_num_batched_tokens),
+        ),
     )
     from experiment.report.console.calibration import show_calibration
 

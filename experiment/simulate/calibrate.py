@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,19 @@ from experiment.files.bounded_reading import evaluating
 from experiment.record.log import EVENTS_FILE, read_record
 from experiment.simulate.latency_file import latency_to_json
 from experiment.simulate.names import check_given, gpu_of, model_of
-from experiment.simulate.setup import Memory
+from experiment.simulate.setup import Limits, Memory
+from experiment.simulate.start_log import read_log
 from experiment.text.errors import user_error
 from experiment.workload.kvsim_errors import translate_errors
 from kvsim.files import file_sha256
 from kvsim.latency.calibrate import Calibration, StepRecord, calibrate_linear, calibrate_roofline
-from kvsim.latency.request_times import calibrate_requests, read_request_records
-from kvsim.latency.roofline import LinearLatency, Roofline, StepWork
+from kvsim.latency.request_times import RequestRecord, read_request_records
+from kvsim.latency.roofline import LinearLatency, Roofline, StepWork, least_costs
+from kvsim.planning.replay_fit import PoolTooSmallError, fit_replay
+from kvsim.sim.config import SimConfig
+
+# vLLM's on a GPU.
+_BLOCK_SIZE = 16
 
 
 def is_run(path: Path) -> bool:
@@ -75,6 +81,56 @@ def _add(steps: dict[str, list[StepRecord]], event: Step, prompts: Mapping[int, 
         steps.setdefault(event.arm, []).append(StepRecord(work, seconds))
 
 
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What the server of recorded requests ran with; None: what its log says, or vLLM's default.
+
+    Attributes:
+        log: its start-up log, which has the size of its KV cache.
+    """
+
+    log: str | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+
+    def given(self) -> list[str]:
+        """Options that were given."""
+        flags = {
+            "--from-log": self.log,
+            "--max-num-seqs": self.max_num_seqs,
+            "--max-num-batched-tokens": self.max_num_batched_tokens,
+        }
+        return [flag for flag, value in flags.items() if value is not None]
+
+    def replay(self, records: Sequence[RequestRecord]) -> SimConfig:
+        """The pool and the limits; without a log the pool holds all requests.
+
+        Raises:
+            UserError: no log of vLLM, or none with the size of a KV cache.
+        """
+        log = read_log(self.log) if self.log else None
+        block = (log and log.block_size) or _BLOCK_SIZE
+        longest = max(each.prompt_tokens + each.output_tokens for each in records)
+        if log is None:
+            blocks = sum(-(-(r.prompt_tokens + r.output_tokens) // block) for r in records)
+        elif log.tokens:
+            blocks = log.tokens // block - 1  # vLLM's null block holds no tokens
+        else:
+            raise user_error("error.plan.no_log", path=self.log, engine="")
+        limits = Limits()
+        return SimConfig(
+            "paged",
+            blocks * block,
+            1,
+            longest,
+            block_size=block,
+            max_num_seqs=self.max_num_seqs or (log and log.max_num_seqs) or limits.max_num_seqs,
+            max_num_batched_tokens=self.max_num_batched_tokens
+            or (log and log.max_num_batched_tokens)
+            or limits.max_num_batched_tokens,
+        )
+
+
 def calibrate(
     source: Path,
     *,
@@ -82,8 +138,8 @@ def calibrate(
     folds: int = 5,
     model: str | None = None,
     gpu: str | None = None,
-    gpus: int | None = None,
-    dtype: str | None = None,
+    memory: Memory = Memory(),  # noqa: B008
+    server: Server = Server(),
 ) -> dict[str, Any]:
     """Fit the seconds of a step; what ``calibrate --out`` writes.
 
@@ -91,35 +147,34 @@ def calibrate(
         source: the directory of a run, or a file of requests with their times.
         arm: of a run; None: ``paged``, or the first.
         folds: parts of the records, each held out once.
-        model, gpu, gpus, dtype: with them a run is fitted by a roofline, else by a sum of costs.
+        model, gpu, memory: they bound the costs; a run is then fitted by a roofline.
+        server: of requests; the pool and the limits of their replay.
 
     Raises:
         UserError: there is no record to fit to, too little of it, or a name is unknown.
     """
-    given = {"--model": model, "--gpu": gpu, "--gpus": gpus, "--dtype": dtype}
-    used = [flag for flag, value in (given | {"--arm": arm}).items() if value is not None]
-    if not is_run(source):
-        return _of_requests(source, folds, used)
-    named = None
-    if any(value is not None for value in given.values()):
+    ideal: Roofline | None = None
+    if model is not None or gpu is not None or memory != Memory():
         check_given({"--model": model, "--gpu": gpu})
-        named = (str(model), str(gpu))
-    return _of_run(source, arm, folds, Memory(gpus=gpus or 1, dtype=dtype), named)
+        named = model_of(str(model))
+        memory.caches(named)
+        ideal = memory.roofline(named, gpu_of(str(gpu)))
+    if not is_run(source):
+        if arm is not None:
+            raise user_error("error.sim.run_only", path=str(source))
+        return _of_requests(source, folds, server, ideal)
+    if unused := server.given():
+        raise user_error("error.sim.requests_only", path=str(source), flags=", ".join(unused))
+    return _of_run(source, arm, folds, ideal)
 
 
-def _of_run(
-    path: Path, arm: str | None, folds: int, memory: Memory, named: tuple[str, str] | None
-) -> dict[str, Any]:
+def _of_run(path: Path, arm: str | None, folds: int, ideal: Roofline | None) -> dict[str, Any]:
     """Steps of our own log; with a model and a GPU a roofline, else a sum of costs."""
     arm, records = step_records(path, arm)
     if len(records) < folds:
         raise _too_few(path, len(records), folds)
     fitted: Calibration[Roofline] | Calibration[LinearLatency]
-    if named is not None:
-        model = model_of(named[0])
-        memory.caches(model)
-        ideal = memory.roofline(model, gpu_of(named[1]))
-        assert isinstance(ideal, Roofline)
+    if ideal is not None:
         fitted = calibrate_roofline(records, ideal, folds)
     else:
         fitted = calibrate_linear(records, folds)
@@ -135,41 +190,46 @@ def _of_run(
     }
 
 
-def _of_requests(path: Path, folds: int, unused: Sequence[str]) -> dict[str, Any]:
-    """Requests with their times: a step's costs from what went on beside each."""
+def _of_requests(path: Path, folds: int, server: Server, ideal: Roofline | None) -> dict[str, Any]:
+    """Requests with their times: the costs under which a replay takes as long."""
     path = requests_file(path)
-    if unused:
-        raise user_error("error.sim.run_only", flags=", ".join(unused), path=str(path))
     with translate_errors():
         records, rejected = read_request_records(path)
-    several = sum(record.output_tokens > 1 for record in records)
-    if several < folds:
-        raise _too_few(path, several, folds)
-    fitted = calibrate_requests(records, folds)
-    forward = {"decode": fitted.decode_forward, "prefill": fitted.prefill_forward}
+    if len(records) < folds:
+        raise _too_few(path, len(records), folds)
+    config = server.replay(records)
+    limit = config.max_num_batched_tokens
+    least = least_costs(ideal, limit) if ideal else LinearLatency()
+    try:
+        with translate_errors():
+            fitted = fit_replay(records, config, least, folds)
+    except PoolTooSmallError as error:
+        raise user_error("error.sim.replay_pool", path=str(path), **error.params) from error
     return {
         "kind": "latency",
         "source": path.name,
         "sha256": file_sha256(path),
-        "requests": fitted.requests,
-        "single_token": fitted.single_token,
+        "requests": len(records),
         "rejected": [asdict(each) for each in rejected],
         "folds": folds,
-        "latency": latency_to_json(fitted.decode.latency),
-        "prefill": asdict(fitted.prefill.costs),
+        "pool": {
+            "blocks": config.shape.blocks if server.log else None,
+            "block_size": config.block_size,
+            "max_num_seqs": config.max_num_seqs,
+            "max_num_batched_tokens": limit,
+        },
+        "latency": latency_to_json(fitted.costs),
+        "least": asdict(least),
+        "replay": asdict(fitted.replay) | {"preemptions": fitted.preemptions},
         "errors": {
-            name: _errors(part) | {"forward": _plain(forward[name])}
-            for name, part in (("decode", fitted.decode), ("prefill", fitted.prefill))
+            "first_token": _errors(fitted.first_token),
+            "latency": _errors(fitted.latency),
         },
     }
 
 
 def _errors(fitted: Any) -> dict[str, Any]:
     return {name: asdict(getattr(fitted, name)) for name in ("fit", "held_out", "constant")}
-
-
-def _plain(error: Any) -> dict[str, Any] | None:
-    return None if error is None else asdict(error)
 
 
 def _too_few(path: Path, count: int, folds: int) -> Exception:

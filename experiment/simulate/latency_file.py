@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +14,7 @@ from experiment.files.os_errors import writing
 from experiment.record.log import write_atomic
 from experiment.text.errors import user_error
 from kvsim.latency.clock import attoseconds
-from kvsim.latency.roofline import Latency, LinearLatency, Roofline, StepWork
+from kvsim.latency.roofline import Efficiencies, Latency, LinearLatency, Roofline, StepWork
 
 _KINDS: dict[str, Callable[..., LinearLatency | Roofline]] = {
     "LinearLatency": LinearLatency,
@@ -23,32 +22,25 @@ _KINDS: dict[str, Callable[..., LinearLatency | Roofline]] = {
 }
 # Of each field, except 0 for costs and amounts: wide enough for every machine, and narrow enough
 # that no product, quotient or sum over 10**15 tokens leaves the range of a float.
-_SECONDS, _AMOUNT, _SPEED, _EFFICIENCY = (1e-30, 1e6), (1e-6, 1e21), (1.0, 1e24), (1e-12, 1e12)
+_SECONDS, _AMOUNT, _SPEED, _SHARE = (1e-30, 1e6), (1e-6, 1e21), (1.0, 1e24), (1e-12, 1.0)
 _RANGES = {
     "bandwidth": _SPEED,
     "flops": _SPEED,
-    "memory_efficiency": _EFFICIENCY,
-    "compute_efficiency": _EFFICIENCY,
-    "expert_share": (1e-12, 1.0),
+    **dict.fromkeys(("expert_share", "weights", "cache", "products", "attention"), _SHARE),
     **dict.fromkeys(
         ("weight_bytes", "expert_bytes", "kv_token_bytes", "token_flops", "pair_flops"), _AMOUNT
     ),
 }
-_NEVER_ZERO = {"bandwidth", "flops", "memory_efficiency", "compute_efficiency"}
-_INFINITE = {"memory_efficiency", "compute_efficiency"}
+_NEVER_ZERO = {"bandwidth", "flops", "weights", "cache", "products", "attention"}
 # The least work: one prompt token and one decoded token, each attending to itself.
 _LEAST_WORK = StepWork(1, 1, 2, 2)
 SCHEMA_VERSION = 1
 
 
 def latency_to_json(latency: Latency) -> dict[str, Any]:
-    """Kind and coefficients; an efficiency that records do not show (infinite) is null."""
+    """Kind and coefficients."""
     assert isinstance(latency, LinearLatency | Roofline)
-    values = {
-        name: None if isinstance(value, float) and math.isinf(value) else value
-        for name, value in asdict(latency).items()
-    }
-    return {"kind": type(latency).__name__, **values}
+    return {"kind": type(latency).__name__, **asdict(latency)}
 
 
 def write_latency(path: Path, data: dict[str, Any]) -> None:
@@ -73,7 +65,9 @@ def read_latency(path: Path) -> Latency:
         data = parse_json(text)
         values = dict(data["latency"])
         kind = _KINDS[values.pop("kind")]
-        latency = kind(**{k: math.inf if v is None else v for k, v in values.items()})
+        if "efficiencies" in values:
+            values["efficiencies"] = Efficiencies(**values["efficiencies"])
+        latency = kind(**values)
         _check(latency)
     except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise user_error("error.sim.no_latency", path=str(path)) from error
@@ -87,6 +81,7 @@ def _check(latency: LinearLatency | Roofline) -> None:
         ValueError, OverflowError: a field or the duration of a step is out of range.
     """
     values = asdict(latency)
+    values |= values.pop("efficiencies", {})
     if values.pop("overlap", "max") not in ("max", "sum"):
         raise ValueError(values)
     if not all(_is_in_range(name, value) for name, value in values.items()):
@@ -101,4 +96,4 @@ def _is_in_range(name: str, value: object) -> bool:
     if value == 0:
         return name not in _NEVER_ZERO
     low, high = _RANGES.get(name, _SECONDS)
-    return low <= value <= high or (name in _INFINITE and value == math.inf)
+    return low <= value <= high

@@ -16,7 +16,7 @@ from experiment.simulate.trace import Loaded, holds_texts
 from experiment.text.errors import user_error
 from experiment.workload.kvsim_errors import translate_errors
 from kvsim.core.limits import PreemptionKind
-from kvsim.latency.roofline import Latency, roofline
+from kvsim.latency.roofline import Latency, Roofline, roofline
 from kvsim.planning.preemption_cost import COPY_S, block_transfer_s
 from kvsim.sim.config import PolicyName, SimConfig
 from kvsim.sizing.budget import DEFAULTS, KVBudget, kv_budget
@@ -49,7 +49,8 @@ class Setup:
 
     Attributes:
         caches: what the layers keep, on one GPU.
-        latency: of a step. ``latency_source``: ``roofline``: a bound; ``file``: calibrated.
+        latency: of a step. ``latency_source``: ``roofline``: at assumed efficiencies; ``file``:
+            calibrated.
         max_length_source: ``declared``; ``longest``: what the longest request needs; ``model``:
             the model has fewer positions than that.
         dtype: of the weights as they are served; ``kv_dtype``: of keys and values.
@@ -162,7 +163,13 @@ class Setup:
             "beams": self.beams,
             "branching": self.branching if self.beams > 1 else None,
             "seed": self.seed,
-            "latency": {"source": self.latency_source, "kind": type(self.latency).__name__},
+            "latency": {
+                "source": self.latency_source,
+                "kind": type(self.latency).__name__,
+                "efficiencies": asdict(self.latency.efficiencies)
+                if isinstance(self.latency, Roofline)
+                else None,
+            },
         }
 
 
@@ -232,8 +239,8 @@ class Memory:
             )  # fmt: skip
         return KVBudget(self.budget, memory)
 
-    def roofline(self, model: ModelFacts, gpu: GPUFacts) -> Latency:
-        """The bound that the model's and the GPU's facts set, of all engines together."""
+    def roofline(self, model: ModelFacts, gpu: GPUFacts) -> Roofline:
+        """The roofline of all engines together, at assumed efficiencies."""
         tensor = self.gpus // self.server.pipeline_parallel  # a token passes one stage at a time
         engines = self.server.data_parallel
         found = roofline(model, gpu, tensor * engines, self.dtype, self.kv_dtype_of(model))
@@ -268,7 +275,7 @@ def make_setup(
     Args:
         max_length: tokens of the longest request; None: the model's positions.
         block_size: tokens of a block; None: vLLM's default for the model.
-        latency: a file that ``calibrate`` wrote; None: the bound of model and GPU.
+        latency: a file that ``calibrate`` wrote; None: the roofline of model and GPU.
         service: fields of :class:`Setup` about requests and the scheduler.
 
     Raises:

@@ -51,12 +51,7 @@ def plan_from_log(
     Raises:
         UserError: no such log, or it lacks what the plan needs.
     """
-    file = expand_path(path)
-    try:
-        log = read_start_log(read_bounded(file, _MAX_BYTES).decode("utf-8", "replace"))
-    except NotALogError as error:
-        key = "error.plan.other_engine" if error.engine else "error.plan.no_log"
-        raise user_error(key, path=path, engine=error.engine or "") from error
+    log = read_log(path)
     name = model or _model_of(log, path)
     ranks = log.tensor_parallel or memory.gpus
     server = replace(memory.server, version=log.version or TESTED)
@@ -92,6 +87,21 @@ def _rest(log: StartLog, device: GPUFacts | str, server: ServerOptions) -> int |
         return None
     share = log.utilisation or server.utilisation()
     return max(0, int(total * share) - log.weights - log.kv)
+
+
+def read_log(path: str) -> StartLog:
+    """The figures of a start-up log.
+
+    Raises:
+        UserError: no such file, or no log of vLLM.
+    """
+    try:
+        return read_start_log(
+            read_bounded(expand_path(path), _MAX_BYTES).decode("utf-8", "replace")
+        )
+    except NotALogError as error:
+        key = "error.plan.other_engine" if error.engine else "error.plan.no_log"
+        raise user_error(key, path=path, engine=error.engine or "") from error
 
 
 def _model_of(log: StartLog, path: str) -> str:

@@ -17,7 +17,15 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from kvsim.latency.nnls import Floats, nnls
-from kvsim.latency.roofline import Latency, LinearLatency, Overlap, Roofline, StepWork
+from kvsim.latency.roofline import (
+    IDEAL,
+    Efficiencies,
+    Latency,
+    LinearLatency,
+    Overlap,
+    Roofline,
+    StepWork,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +51,8 @@ class FitError:
     bias_percent: float
 
 
+# Costs of a roofline: fixed, and seconds of traffic and arithmetic per ideal second.
+_LEAST = np.array([0.0, 1.0, 1.0])
 LatencyT = TypeVar("LatencyT", bound=Latency)
 
 
@@ -94,9 +104,23 @@ def fold_blocks(count: int, folds: int) -> list[slice]:
     return [slice(a, b) for a, b in pairwise(edges)]
 
 
-def relative_fit(columns: Floats, seconds: Floats) -> Floats:
-    """Return coefficients >= 0 that minimise relative squared errors; shape [coefficients]."""
-    return nnls(columns / seconds[:, None], np.ones(len(seconds)))
+def features(works: Sequence[StepWork]) -> Floats:
+    """Return the factors of the costs of :class:`LinearLatency` in order; shape [steps, 5]."""
+    rows = [
+        (1, w.prefill_tokens, w.decode_tokens, w.kv_read_tokens, w.attention_pairs) for w in works
+    ]
+    return np.array(rows, np.float64).reshape(-1, 5)
+
+
+def bounded_fit(columns: Floats, target: Floats, least: Floats | float = 0.0) -> Floats:
+    """Return coefficients of at least ``least`` that minimise squared errors."""
+    bounds = np.broadcast_to(least, columns.shape[1:])
+    return bounds + nnls(columns, target - columns @ bounds)
+
+
+def relative_fit(columns: Floats, seconds: Floats, least: Floats | float = 0.0) -> Floats:
+    """Return coefficients that minimise relative squared errors, see :func:`bounded_fit`."""
+    return bounded_fit(columns / seconds[:, None], np.ones(len(seconds)), least)
 
 
 def cross_validated(
@@ -129,7 +153,7 @@ def calibrate_linear(records: Sequence[StepRecord], folds: int = 5) -> Calibrati
     """
 
     def fit(part: Sequence[StepRecord]) -> LinearLatency:
-        columns, seconds = _columns([r.work for r in part]), _seconds(part)
+        columns, seconds = features([r.work for r in part]), _seconds(part)
         return LinearLatency(*(float(each) for each in relative_fit(columns, seconds)))
 
     return _calibrate(records, folds, fit)
@@ -140,8 +164,8 @@ def calibrate_roofline(
 ) -> Calibration[Roofline]:
     """Fit the fixed cost and efficiencies of a roofline, with and without overlap.
 
-    Keeps the form with the smaller fitting error, also within each fold. An efficiency above 1
-    means that the model or GPU facts of ``ideal`` are wrong.
+    One efficiency is fitted for memory traffic and one for arithmetic, each at most 1. Keeps the
+    form with the smaller fitting error, also within each fold.
 
     Raises:
         ValueError: see :func:`calibrate_linear`.
@@ -176,23 +200,17 @@ def _calibrate(
 def _fit_roofline(
     records: Sequence[StepRecord], seconds: Floats, ideal: Roofline, overlap: Overlap
 ) -> Roofline:
-    ideal = replace(ideal, fixed_s=0.0, memory_efficiency=1.0, compute_efficiency=1.0)
+    ideal = replace(ideal, fixed_s=0.0, efficiencies=IDEAL)
     memory = np.array([ideal.memory_s(r.work) for r in records])
     compute = np.array([ideal.compute_s(r.work) for r in records])
     ones = np.ones(len(records))
     if overlap == "sum":
-        found = relative_fit(np.stack([ones, memory, compute], 1), seconds)
+        found = relative_fit(np.stack([ones, memory, compute], 1), seconds, _LEAST)
     else:
         found = _fit_max(ones, memory, compute, seconds)
     fixed, slow_memory, slow_compute = (float(each) for each in found)
-    # A coefficient of 0 is indistinguishable from infinite speed.
-    return replace(
-        ideal,
-        fixed_s=fixed,
-        memory_efficiency=1 / slow_memory if slow_memory > 0 else float("inf"),
-        compute_efficiency=1 / slow_compute if slow_compute > 0 else float("inf"),
-        overlap=overlap,
-    )
+    reached = Efficiencies(1 / slow_memory, 1 / slow_memory, 1 / slow_compute, 1 / slow_compute)
+    return replace(ideal, fixed_s=fixed, efficiencies=reached, overlap=overlap)
 
 
 def _fit_max(ones: Floats, memory: Floats, compute: Floats, seconds: Floats) -> Floats:
@@ -200,12 +218,12 @@ def _fit_max(ones: Floats, memory: Floats, compute: Floats, seconds: Floats) -> 
 
     Starts from several splits and keeps the best result, since a round may increase the error.
     """
-    best, lowest = np.zeros(3), np.inf
+    best, lowest = _LEAST, np.inf
     for lean in (0.25, 0.5, 1.0, 2.0, 4.0):
         bound = memory >= lean * compute
         for _ in range(30):
             columns = np.stack([ones, memory * bound, compute * ~bound], 1)
-            found = relative_fit(columns, seconds)
+            found = relative_fit(columns, seconds, _LEAST)
             predicted = found[0] + np.maximum(found[1] * memory, found[2] * compute)
             off = float((((predicted - seconds) / seconds) ** 2).sum())
             if off < lowest:
@@ -215,14 +233,6 @@ def _fit_max(ones: Floats, memory: Floats, compute: Floats, seconds: Floats) -> 
                 break
             bound = again
     return best
-
-
-def _columns(works: Sequence[StepWork]) -> Floats:
-    """Return [records, 5]: a constant, then the features of :class:`LinearLatency` in order."""
-    rows = [
-        (1, w.prefill_tokens, w.decode_tokens, w.kv_read_tokens, w.attention_pairs) for w in works
-    ]
-    return np.array(rows, np.float64).reshape(-1, 5)
 
 
 def _seconds(records: Sequence[StepRecord]) -> Floats:

@@ -118,16 +118,16 @@ class _LinearClock:
 
 class _RooflineClock:
     def __init__(self, latency: Roofline) -> None:
-        traffic = latency.bandwidth * latency.memory_efficiency
-        arithmetic = latency.flops * latency.compute_efficiency
+        share = latency.efficiencies
+        weights, cache = latency.bandwidth * share.weights, latency.bandwidth * share.cache
         self._fixed = attoseconds(latency.fixed_s)
-        self._weights = latency.weight_bytes / traffic
-        self._experts = latency.expert_bytes / traffic
+        self._weights = latency.weight_bytes / weights
+        self._experts = latency.expert_bytes / weights
         self._left_out = 1 - latency.expert_share
         self._dense = attoseconds(self._weights)
-        self._kv = attoseconds(latency.kv_token_bytes / traffic)
-        self._token = attoseconds(latency.token_flops / arithmetic)
-        self._pair = attoseconds(latency.pair_flops / arithmetic)
+        self._kv = attoseconds(latency.kv_token_bytes / cache)
+        self._token = attoseconds(latency.token_flops / (latency.flops * share.products))
+        self._pair = attoseconds(latency.pair_flops / (latency.flops * share.attention))
         self._max = latency.overlap == "max"
 
     def step(self, work: StepWork) -> int:

@@ -5,7 +5,8 @@
     seconds = fixed + max(arithmetic, memory)          or their sum
 
 Source: Williams et al., "Roofline", CACM 52(4), 2009. With efficiencies of 1 and no fixed cost it
-is a lower bound, not a prediction; :mod:`kvsim.latency.calibrate` fits it to records.
+is a lower bound that no step beats. :data:`ASSUMED` are efficiencies that were published;
+:mod:`kvsim.latency.calibrate` fits them to records.
 """
 
 from __future__ import annotations
@@ -65,13 +66,18 @@ class Latency(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LinearLatency:
-    """A linear cost model: seconds per step, and per unit of work."""
+    """A linear cost model: seconds per step, and per unit of work.
+
+    Attributes:
+        request_s: from a request's arrival until the engine has it; no part of a step.
+    """
 
     fixed_s: float = 0.0
     per_prefill_token_s: float = 0.0
     per_decode_token_s: float = 0.0
     per_kv_token_s: float = 0.0
     per_pair_s: float = 0.0
+    request_s: float = 0.0
 
     def seconds(self, work: StepWork) -> float:
         """Return the duration of a step."""
@@ -84,6 +90,31 @@ class LinearLatency:
             + self.per_kv_token_s * work.kv_read_tokens
             + self.per_pair_s * work.attention_pairs
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Efficiencies:
+    """Achieved share of the peak of each operation, at most 1.
+
+    Attributes:
+        weights: of the bandwidth, reading weights. 72 % in decoding with Llama-2-7B on an A100:
+            PyTorch blog, "Accelerating Generative AI with PyTorch II: GPT, Fast", 2023.
+        cache: of the bandwidth, reading and writing K and V. 3,000 of 3,350 GB/s on an H800:
+            README of DeepSeek's FlashMLA, 2025.
+        products: of the arithmetic, matrix products. 80 to 90 %: Dao, "FlashAttention-2",
+            arXiv 2307.08691, section 1.
+        attention: of the arithmetic, queries with keys and values. 73 % on an A100:
+            FlashAttention-2, abstract; 75 % on an H100: FlashAttention-3, arXiv 2407.08608.
+    """
+
+    weights: float = 0.72
+    cache: float = 0.89
+    products: float = 0.8
+    attention: float = 0.73
+
+
+ASSUMED = Efficiencies()
+IDEAL = Efficiencies(1.0, 1.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +131,7 @@ class Roofline:
         bandwidth: bytes per second, summed over GPUs.
         flops: FLOP/s, summed over GPUs.
         fixed_s: fixed cost of a step in seconds.
-        memory_efficiency, compute_efficiency: achieved share of the peak.
+        efficiencies: achieved shares of the peaks.
         overlap: ``max``: traffic and arithmetic overlap; ``sum``: they do not.
     """
 
@@ -113,8 +144,7 @@ class Roofline:
     expert_bytes: float = 0.0
     expert_share: float = 1.0
     fixed_s: float = 0.0
-    memory_efficiency: float = 1.0
-    compute_efficiency: float = 1.0
+    efficiencies: Efficiencies = IDEAL
     overlap: Overlap = "max"
 
     def memory_s(self, work: StepWork) -> float:
@@ -123,14 +153,17 @@ class Roofline:
             return 0.0
         # Tokens select experts independently and uniformly.
         chosen = 1 - (1 - self.expert_share) ** work.tokens
-        slots = work.kv_read_tokens + work.tokens
-        moved = self.weight_bytes + self.expert_bytes * chosen + self.kv_token_bytes * slots
-        return moved / (self.bandwidth * self.memory_efficiency)
+        weights = self.weight_bytes + self.expert_bytes * chosen
+        cache = self.kv_token_bytes * (work.kv_read_tokens + work.tokens)
+        share = self.efficiencies
+        return (weights / share.weights + cache / share.cache) / self.bandwidth
 
     def compute_s(self, work: StepWork) -> float:
         """Return the seconds of arithmetic."""
-        done = self.token_flops * work.tokens + self.pair_flops * work.attention_pairs
-        return done / (self.flops * self.compute_efficiency)
+        products = self.token_flops * work.tokens
+        attention = self.pair_flops * work.attention_pairs
+        share = self.efficiencies
+        return (products / share.products + attention / share.attention) / self.flops
 
     def seconds(self, work: StepWork) -> float:
         """Return the duration of a step."""
@@ -147,8 +180,9 @@ def roofline(
     gpus: int = 1,
     dtype: str | None = None,
     kv_dtype: str | None = None,
+    efficiencies: Efficiencies = ASSUMED,
 ) -> Roofline:
-    """Return the ideal roofline of a model on ``gpus`` GPUs, without communication cost.
+    """Return the roofline of a model on ``gpus`` GPUs, without communication cost.
 
     Windows and chunks are ignored: such layers attend to all tokens. States are not read.
 
@@ -170,6 +204,23 @@ def roofline(
         pair_flops=2.0 * model.query_heads * sum(_pair_elements(model, each) for each in caches),
         bandwidth=gpu.bandwidth * gpus,
         flops=gpu.flops * gpus,
+        efficiencies=efficiencies,
+    )
+
+
+def least_costs(ideal: Roofline, max_num_batched_tokens: int) -> LinearLatency:
+    """Return the costs below which a step would beat a roofline.
+
+    A step reads the weights of at least one token, and the K and V that it attends to. The largest
+    step of prompt tokens takes at least its arithmetic, which hides the reading of weights.
+    """
+    weights = ideal.weight_bytes + ideal.expert_bytes * ideal.expert_share
+    fixed = weights / ideal.bandwidth
+    token = ideal.token_flops / ideal.flops
+    return LinearLatency(
+        fixed_s=fixed,
+        per_prefill_token_s=max(0.0, token - fixed / max_num_batched_tokens),
+        per_kv_token_s=ideal.kv_token_bytes / ideal.bandwidth,
     )
 
 

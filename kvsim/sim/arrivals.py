@@ -57,6 +57,7 @@ class ArrivalQueue:
         check: takes (prompt tokens, new tokens, samples) and returns why it can never be served.
         keep_ids: keep the hash ids of waiting requests.
         samples: samples of each request; None: as in the stream.
+        delay: attoseconds from a request's arrival until the engine has it.
 
     Attributes:
         most_positions: prompt + new tokens of the longest accepted request.
@@ -69,7 +70,9 @@ class ArrivalQueue:
         check: Check,
         keep_ids: bool = False,
         samples: int | None = None,
+        delay: int = 0,
     ) -> None:
+        self._delay = delay
         self.arrival_ns = array("q")
         self.prompt = array("l")
         self.output = array("l")
@@ -136,7 +139,9 @@ class ArrivalQueue:
         return self._ids.popleft()
 
     def _next_time(self) -> int | None:
-        return None if self._next is None else self._next.arrival_ns * PER_NANOSECOND
+        if self._next is None:
+            return None
+        return self._next.arrival_ns * PER_NANOSECOND + self._delay
 
     def _enter(self, request: TraceRequest) -> None:
         _, arrival, prompt, output, ids, size, _, _, _, samples, priority = request

@@ -17,7 +17,8 @@ from collections.abc import Callable
 from itertools import chain
 
 from kvsim.contiguous.reservation import POLICIES
-from kvsim.latency.clock import step_clock
+from kvsim.latency.clock import attoseconds, step_clock
+from kvsim.latency.roofline import LinearLatency
 from kvsim.sim.arrivals import ArrivalQueue
 from kvsim.sim.config import SIM_POLICIES, PolicyName, SimConfig, SimulationError, catalogue_config
 from kvsim.sim.metrics import SimResult
@@ -66,7 +67,10 @@ def simulate(
     policy = make_policy(config, (config.samples or first.samples) if first else 1)
     ahead = (first,) if first else ()
     keep_ids = config.policy == "paged+prefix"
-    arrivals = ArrivalQueue(chain(ahead, requests), policy.check, keep_ids, config.samples)
+    delay = config.latency.request_s if isinstance(config.latency, LinearLatency) else 0.0
+    arrivals = ArrivalQueue(
+        chain(ahead, requests), policy.check, keep_ids, config.samples, attoseconds(delay)
+    )
     recorder = Recorder(policy.names, config.series_points)
     run = SimulationRun(config, arrivals, recorder, step_clock(config.latency), jump)
     policy.begin(run)

@@ -50,8 +50,14 @@ _WHOLE = {
         r"max seq len \((\d+)\)",
     ),
     "tensor_parallel": (r"tensor_parallel_size['\"]?[=:] ?(\d+)",),
-    "tokens": (r"GPU KV cache size: ([\d,]+) tokens", r"stored in KV cache \((\d+)\)"),
+    "tokens": (r"[CG]PU KV cache size: ([\d,]+) tokens", r"stored in KV cache \((\d+)\)"),
     "blocks": (r"#? ?GPU blocks: (\d+)",),
+    "block_size": (r"'block_size': (\d+)",),
+    "max_num_seqs": (r"'max_num_seqs': (\d+)", r"max_num_seqs=(\d+)"),
+    "max_num_batched_tokens": (
+        r"'max_num_batched_tokens': (\d+)",
+        r"max_num_batched_tokens=(\d+)",
+    ),
     "longest": (r"estimated maximum model length is (\d+)",),
 }
 _UTILISATION = (
@@ -97,6 +103,7 @@ class StartLog:
     Attributes:
         total: memory that CUDA reports. ``kv``: of the cache; ``needed``: of a longest request.
         tokens, concurrency, blocks: of the cache, as printed.
+        block_size, max_num_seqs, max_num_batched_tokens: where they are set, or printed.
         longest: the maximum length with which vLLM says that it would start.
         failure: ``no_memory``, ``too_long``, ``little_free``, ``oom_profile``, ``oom_capture``.
     """
@@ -116,6 +123,9 @@ class StartLog:
     tensor_parallel: int | None
     tokens: int | None
     blocks: int | None
+    block_size: int | None
+    max_num_seqs: int | None
+    max_num_batched_tokens: int | None
     longest: int | None
     failure: str | None
 

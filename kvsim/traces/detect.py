@@ -31,6 +31,8 @@ from kvsim.traces.types import Source, TraceError
 
 _SAMPLE_ROWS = 200
 _SAMPLE_BYTES = 32 << 20
+# In the result of ``vllm bench serve``, before its lists; stands for its first line.
+_BENCH = '"request_throughput"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +114,22 @@ def _check_declared(
         raise TraceError("bad_block_size", file=str(path), block_size=block_size)
 
 
+def is_bench(path: Path) -> bool:
+    """Whether a file is a result of ``vllm bench serve``.
+
+    Raises:
+        TraceError: see :func:`identify`.
+    """
+    return _first_line(path)[1] == _BENCH
+
+
 def _first_line(path: Path) -> tuple[int, str]:
     with open_trace(path) as (_, stream):
-        if stream.peek(1).removeprefix(codecs.BOM_UTF8).startswith(b"["):
+        head = stream.peek(1).removeprefix(codecs.BOM_UTF8)
+        if head.startswith(b"["):
             return 1, "["  # the whole list may be on this line
+        if head.startswith(b"{") and _BENCH.encode() in head:
+            return 1, _BENCH
         for number, data in lines(stream, path):
             if data is None:
                 raise TraceError("unknown_format", file=str(path), line=number, found="")
@@ -139,6 +153,8 @@ def _first_object(line: str) -> dict[str, Any]:
 
 
 def _detect(path: Path, number: int, line: str, sizes: tuple[int, ...] | None) -> TraceFormat:
+    if line == _BENCH:
+        return FORMATS["vllm-bench"]
     if line.startswith("["):
         found = _first_entry(path)
         other = [] if "conversations" in found else _fitting("jsonl", found)
@@ -184,6 +200,10 @@ def _unknown(path: Path, number: int, line: str, kind: str, found: set[str]) -> 
 def _check_first(format_: TraceFormat, path: Path, number: int, line: str) -> None:
     if format_.container == "csv":
         require_keys([v.strip() for v in split_csv(line)], path, number, format_.keys, format_.name)
+    elif format_.container == "columns":
+        if line != _BENCH:
+            raise TraceError("other_format", file=str(path), line=number, format=format_.name,
+                             missing=_BENCH, found=line[:80])  # fmt: skip
     elif format_.container == "json":
         if not line.startswith("["):
             raise TraceError("other_format", file=str(path), line=number, format=format_.name,

@@ -12,6 +12,7 @@
 | timed-trace | input of ``vllm bench serve``, JSONL | declared | declared or detected |
 | llmservingsim | LLMServingSim workloads, JSONL | ns | - |
 | recorded-run | requests recorded by a benchmark, JSONL | s | - |
+| vllm-bench | ``vllm bench serve --save-detailed``, one JSON object of lists | s | - |
 | sharegpt | ShareGPT, one JSON list of conversations | none | - |
 | prompts | JSONL, ``{"prompt": ...}`` | none | - |
 """
@@ -84,7 +85,8 @@ class TraceFormat:
     """One trace format.
 
     Attributes:
-        container: ``csv`` with a header, ``jsonl``, or ``json``: one list.
+        container: ``csv`` with a header, ``jsonl``, ``json``: one list, or ``columns``: one object
+            with a list for each key.
         keys: required columns or keys; used for detection.
         clock: the key among ``keys`` that holds times; None: no clock.
         unit: of its times; None: no clock, or (``declare_unit``) it must be declared.
@@ -92,7 +94,7 @@ class TraceFormat:
     """
 
     name: str
-    container: Literal["csv", "jsonl", "json"]
+    container: Literal["csv", "jsonl", "json", "columns"]
     keys: tuple[str, ...]
     parse: Parser
     clock: str | None = None
@@ -173,6 +175,14 @@ def _recorded_run(row: Row, context: ParseContext) -> Iterator[Raw]:
     return _tokenised(row, "arrival_time", context)
 
 
+def _vllm_bench(row: Row, context: ParseContext) -> Iterator[Raw]:
+    yield Raw(
+        context.time(row["start_times"]),
+        tokens(row["input_lens"], "prompt"),
+        tokens(row["output_lens"], "output"),
+    )
+
+
 def _tokenised(row: Row, clock: str, context: ParseContext) -> Iterator[Raw]:
     if "sub_requests" in row:
         raise BadRowError("sub_requests_not_supported")
@@ -229,6 +239,8 @@ def _turn(value: object) -> int | None:
 _TOKENISED = ("input_toks", "output_toks")
 _LENGTHS = ("timestamp", "input_length", "output_length")
 _BURST = ("Timestamp", "Model", "Request tokens", "Response tokens", "Total tokens", "Log Type")
+# Lists of a benchmark's result, one element for each request; ``itls`` has lists.
+BENCH_KEYS = ("input_lens", "output_lens", "start_times", "ttfts", "itls")
 _CHATS = ("chat_id", "parent_chat_id", "turn")
 FORMATS = {
     each.name: each
@@ -268,6 +280,7 @@ FORMATS = {
             "recorded-run", "jsonl", (*_TOKENISED, "arrival_time"), _recorded_run,
             "arrival_time", "s",
         ),
+        TraceFormat("vllm-bench", "columns", BENCH_KEYS, _vllm_bench, "start_times", "s"),
         TraceFormat("prompts", "jsonl", ("prompt",), _prompts, texts=True, optional=_OUTPUT_KEYS),
         TraceFormat(
             "sharegpt", "json", ("conversations",), _sharegpt, texts=True, optional=("id",)

@@ -13,7 +13,7 @@ from kvsim.traces.detect import identify
 from kvsim.traces.formats import ParseContext, Turns
 from kvsim.traces.opening import open_trace
 from kvsim.traces.parse import BadRowError, Raw
-from kvsim.traces.rows import Placed, csv_rows, json_list_rows, jsonl_rows, lines
+from kvsim.traces.rows import Placed, csv_rows, json_column_rows, json_list_rows, jsonl_rows, lines
 from kvsim.traces.types import (
     LONGEST_NS,
     NANOSECONDS,
@@ -87,7 +87,7 @@ class TraceFile:
             TraceError: ``too_many``.
         """
         most, container = self.options.most, self.kind.format.container
-        if most is None or self.options.policy != "strict" or container == "json":
+        if most is None or self.options.policy != "strict" or container in ("json", "columns"):
             return
         with open_trace(self.path) as (_, stream):
             filled = (line for _, line in lines(stream, self.path) if line is None or line.strip())
@@ -199,6 +199,9 @@ class _TraceReader:
             return csv_rows(stream, self.path, format_.keys, format_.name)
         if format_.container == "json":
             return json_list_rows(stream, self.path)
+        if format_.container == "columns":
+            assert format_.clock is not None
+            return json_column_rows(stream, self.path, format_.keys, format_.clock)
         return jsonl_rows(stream, self.path)
 
     def _row(self, place: Place, row: object) -> Iterator[TraceRequest]:

@@ -1,6 +1,6 @@
 """Splits the bytes of a file into numbered rows.
 
-file ─► Hashed ─► (gzip) ─► lines ─► CSV by the header │ JSON a line │ one JSON list
+file ─► Hashed ─► (gzip) ─► lines ─► CSV by the header │ JSON a line │ one JSON list │ columns
           │                             └── (line number, row or rejection)
           └─ sha256 of the bytes as stored
 
@@ -14,6 +14,7 @@ import codecs
 import csv
 import json
 import re
+from array import array
 from collections.abc import Iterator, Sequence
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -40,7 +41,8 @@ MAX_BLANK_LINES = 1_000_000
 MAX_BLANK_CHARS = 64 << 20
 _MAX_SPACE_RATIO = 16
 _SPACE = re.compile(r"[ \t\r\n]*")
-_VALUE_ENDS = frozenset(" \t\r\n,]")
+_VALUE_ENDS = frozenset(" \t\r\n,]}:")
+_MAX_NUMBER = 1 << 40  # of an inner list
 _VISIBLE = re.compile(rb"[!-~]")  # every row has a visible ASCII character
 
 
@@ -215,12 +217,7 @@ def json_list_rows(stream: IO[bytes], path: Path) -> Iterator[Placed]:
     if text.take() != "[":
         raise TraceError("other_format", file=str(path), format="json list", missing="[",
                          **text.place.params())  # fmt: skip
-    entry = 0
-    while text.skip() and text.peek() != "]":
-        if entry and text.take() != ",":
-            raise text.error("not_json", detail="no comma")
-        text.skip()
-        entry += 1
+    for entry in _members(text, "]"):
         line = text.place.line
         value = text.value(entry)
         good = isinstance(value, dict)
@@ -228,11 +225,83 @@ def json_list_rows(stream: IO[bytes], path: Path) -> Iterator[Placed]:
             Place(line, entry),
             value if good else BadRowError("not_an_object", type(value).__name__),
         )
-    if not text.skip():
-        raise text.error("not_json", detail="the list has no end")
-    text.take()
     if text.skip():
         raise text.error("content_after_list")
+
+
+def json_column_rows(
+    stream: IO[bytes], path: Path, keys: Sequence[str], clock: str
+) -> Iterator[Placed]:
+    """Yield rows from the lists ``keys`` of one JSON object, which have an element for each row.
+
+    Rows are sorted by the number under ``clock``. A list within a list becomes an array of numbers,
+    or None. Other values are skipped.
+
+    Raises:
+        TraceError: ``not_json``, ``entry_too_long``, ``entry_of_many``, ``content_after_list``,
+            ``blank``; ``no_details``: a list is missing, or the lists differ in length.
+    """
+    text = _Text(stream, path)
+    columns: dict[str, list[Any]] = {}
+    if not text.skip() or text.take() != "{":
+        raise text.error("not_json", detail="no object")
+    for entry in _members(text, "}"):
+        name = text.value(entry)
+        if not (isinstance(name, str) and text.skip() and text.take() == ":" and text.skip()):
+            raise text.error("not_json", detail="no name")
+        if text.peek() != "[":
+            text.value(entry)
+            continue
+        text.take()
+        kept: list[Any] = []
+        for place in _members(text, "]"):
+            value = text.value(place)
+            if name in keys:
+                kept.append(_numbers(value))
+                if len(kept) > MAX_ROW_VALUES:
+                    raise text.error("entry_of_many", entry=entry, limit=MAX_ROW_VALUES)
+        if name in keys:
+            columns[name] = kept
+    if text.skip():
+        raise text.error("content_after_list")
+    most = max(map(len, columns.values()), default=0) or 1
+    missing = [key for key in keys if len(columns.get(key, ())) != most]
+    if missing:
+        raise TraceError("no_details", file=str(path), missing=", ".join(missing))
+    rows = [
+        dict(zip(keys, row, strict=True))
+        for row in zip(*(columns[key] for key in keys), strict=True)
+    ]
+
+    def time(place: int) -> Any:
+        value = rows[place][clock]
+        return value if isinstance(value, int | Decimal) else 0
+
+    yield from ((Place(1, at + 1), rows[at]) for at in sorted(range(len(rows)), key=time))
+
+
+def _members(text: _Text, end: str) -> Iterator[int]:
+    """Yield the number of each member of an object or list, with the text at its beginning."""
+    entry = 0
+    while text.skip() and text.peek() != end:
+        if entry and text.take() != ",":
+            raise text.error("not_json", detail="no comma")
+        text.skip()
+        entry += 1
+        yield entry
+    if not text.skip():
+        raise text.error("not_json", detail="no end")
+    text.take()
+
+
+def _numbers(value: Any) -> Any:
+    """Convert a list of numbers to an array; None if it holds anything else."""
+    if not isinstance(value, list):
+        return value
+    good = all(
+        isinstance(each, int | Decimal) and -_MAX_NUMBER < each < _MAX_NUMBER for each in value
+    )
+    return array("d", map(float, value)) if good else None
 
 
 def _is_cut(error: json.JSONDecodeError) -> bool:

@@ -27,7 +27,8 @@ ERROR_CODES = (
     "bad_block_size", "bad_row", "blank", "block_size_needed", "clock_too_long",
     "content_after_list", "empty", "entry_of_many", "entry_too_long", "json_lines_needed",
     "near_format",
-    "no_block_size_fits", "no_clock", "no_such_format", "no_such_unit", "not_json", "not_utf8",
+    "no_block_size_fits", "no_clock", "no_details", "no_such_format", "no_such_unit",
+    "not_json", "not_utf8",
     "nothing_accepted", "other_format", "row_endless",
     "tokens_needed", "too_many", "unit_needed", "unknown_format", "unpacks", "unreadable",
 )  # fmt: skip

@@ -153,7 +153,8 @@ def latencies() -> list[bytes]:
     linear = {"kind": "LinearLatency", "fixed_s": 0.01, "per_decode_token_s": 1e-4}
     roof = {
         "kind": "Roofline", "weight_bytes": 1e9, "kv_token_bytes": 1e4, "token_flops": 1e9,
-        "pair_flops": 1e4, "bandwidth": 1e12, "flops": 1e14, "memory_efficiency": None,
+        "pair_flops": 1e4, "bandwidth": 1e12, "flops": 1e14,
+        "efficiencies": {"weights": 0.7, "cache": 0.8, "products": 0.6, "attention": 0.5},
     }  # fmt: skip
     return [json.dumps({"latency": each}).encode() for each in (linear, roof)]
 
@@ -168,7 +169,17 @@ def request_records() -> list[bytes]:
         }
         for n in range(12)
     ]  # fmt: skip
-    return [_lines(*rows)]
+    bench = {
+        "model_id": "tiny",
+        "request_throughput": 2.5,
+        "input_lens": [10 + n for n in range(12)],
+        "output_lens": [3] * 12,
+        "ttfts": [0.05] * 12,
+        "itls": [[0.01, 0.02]] * 12,
+        "start_times": [n * 0.1 for n in range(12)],
+        "generated_texts": ["a"] * 12,
+    }
+    return [_lines(*rows), json.dumps(bench).encode()]
 
 
 def sweeps() -> list[bytes]:

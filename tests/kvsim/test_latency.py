@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,12 +20,17 @@ from kvsim.latency.calibrate import (
     relative_fit,
 )
 from kvsim.latency.nnls import Floats, nnls
-from kvsim.latency.request_times import RequestRecord, calibrate_requests, read_request_records
-from kvsim.latency.roofline import LinearLatency, Roofline, StepWork, roofline
+from kvsim.latency.roofline import (
+    ASSUMED,
+    IDEAL,
+    Efficiencies,
+    LinearLatency,
+    StepWork,
+    least_costs,
+    roofline,
+)
 from kvsim.sizing.gpus import find_gpu
 from kvsim.sizing.models import find_model
-
-RUN = Path(__file__).resolve().parents[3] / "shared/traces/vllm_rtxpro6000_llama-3.1-8b"
 
 
 def residual(columns: Floats, target: Floats, x: Floats) -> float:
@@ -88,7 +91,7 @@ def test_work_is_what_counting_each_query_and_key_gives(
 
 def test_a_decode_step_reads_all_weights_and_a_long_prompt_is_arithmetic() -> None:
     model, gpu = find_model("llama-2-7b"), find_gpu("a100-80gb")
-    ideal = roofline(model, gpu)
+    ideal = roofline(model, gpu, efficiencies=IDEAL)
     decode = StepWork.of([(1000, 1, True)])
     moved = 2 * 6_738_415_616 + 524_288 * (1001 + 1)
     assert ideal.seconds(decode) == pytest.approx(moved / 2039e9)
@@ -101,7 +104,7 @@ def test_a_decode_step_reads_all_weights_and_a_long_prompt_is_arithmetic() -> No
     assert both.seconds(prompt) == pytest.approx(
         1 + ideal.memory_s(prompt) + ideal.compute_s(prompt)
     )
-    two = roofline(model, gpu, gpus=2)
+    two = roofline(model, gpu, gpus=2, efficiencies=IDEAL)
     assert two.seconds(prompt) == pytest.approx(ideal.seconds(prompt) / 2)
     with pytest.raises(ValueError, match="0 GPUs"):
         roofline(model, gpu, gpus=0)
@@ -109,7 +112,7 @@ def test_a_decode_step_reads_all_weights_and_a_long_prompt_is_arithmetic() -> No
 
 def test_one_token_reads_its_experts_and_many_tokens_read_all() -> None:
     model = find_model("mixtral-8x7b")
-    ideal = roofline(model, find_gpu("h100"))
+    ideal = roofline(model, find_gpu("h100"), efficiencies=IDEAL)
     one = ideal.memory_s(StepWork(decode_tokens=1)) * ideal.bandwidth
     assert one == pytest.approx(2 * model.active_parameters, rel=1e-4)
     many = ideal.memory_s(StepWork(decode_tokens=200)) * ideal.bandwidth
@@ -141,9 +144,8 @@ def test_a_linear_fit_finds_the_costs_that_made_the_records() -> None:
 @pytest.mark.parametrize("overlap", ["max", "sum"])
 def test_a_roofline_fit_finds_form_and_efficiencies(overlap: str) -> None:
     ideal = roofline(find_model("llama-3.1-8b"), find_gpu("a100-80gb"))
-    true = replace(
-        ideal, fixed_s=2e-3, memory_efficiency=0.8, compute_efficiency=0.55, overlap=overlap
-    )
+    reached = Efficiencies(0.8, 0.8, 0.55, 0.55)
+    true = replace(ideal, fixed_s=2e-3, efficiencies=reached, overlap=overlap)
     random = np.random.default_rng(1)
     records = [
         StepRecord(work, true.seconds(work) * float(random.normal(1, 0.01)))
@@ -151,8 +153,8 @@ def test_a_roofline_fit_finds_form_and_efficiencies(overlap: str) -> None:
     ]
     found = calibrate_roofline(records, ideal)
     assert found.latency.overlap == overlap
-    assert found.latency.memory_efficiency == pytest.approx(0.8, rel=0.05)
-    assert found.latency.compute_efficiency == pytest.approx(0.55, rel=0.05)
+    assert found.latency.efficiencies.weights == pytest.approx(0.8, rel=0.05)
+    assert found.latency.efficiencies.attention == pytest.approx(0.55, rel=0.05)
     assert found.latency.fixed_s == pytest.approx(2e-3, rel=0.2)
     assert found.held_out.mean_percent < 1.2
 
@@ -198,82 +200,39 @@ def test_errors_are_percentages_of_what_was_recorded() -> None:
         calibrate_linear([StepRecord(StepWork(), 0.0)] * 9)
 
 
-def recorded(costs: LinearLatency, count: int) -> list[RequestRecord]:
-    """Requests of an engine that decodes all who run and computes one prompt a step."""
-    random = np.random.default_rng(5)
-    waiting = [
-        (i, int(random.integers(50, 900)), int(random.integers(20, 90))) for i in range(count)
-    ]
-    now, running, done = 0.0, [], []
-    while waiting or running:
-        chunks = [(r["prompt"] + r["made"] - 1, 1, True) for r in running]
-        new = None
-        if waiting and random.random() < 0.3:
-            _, prompt, output = waiting.pop(0)
-            new = {"prompt": prompt, "output": output, "made": 0, "at": now}
-            chunks.append((0, prompt, False))
-        now += costs.seconds(StepWork.of(chunks)) if chunks else 1e-3
-        for r in running:
-            r["made"] += 1
-        if new:
-            new |= {"made": 1, "first": now}
-            running.append(new)
-        for r in [r for r in running if r["made"] >= r["output"]]:
-            running.remove(r)
-            done.append(RequestRecord(r["prompt"], r["output"], r["at"], r["at"], r["first"], now))
-    return done
+def test_each_operation_has_its_own_efficiency() -> None:
+    model, gpu = find_model("llama-2-7b"), find_gpu("a100-80gb")
+    assumed, ideal = roofline(model, gpu), roofline(model, gpu, efficiencies=IDEAL)
+    assert all(0 < getattr(ASSUMED, name) < 1 for name in Efficiencies.__dataclass_fields__)
+    # One token after 1,000: 13.5 GB of weights at 72 %, 525 MB of K and V at 89 % of 2,039 GB/s.
+    decode = StepWork.of([(1000, 1, True)])
+    moved = 2 * 6_738_415_616 / 0.72 + 524_288 * (1001 + 1) / 0.89
+    assert assumed.seconds(decode) == pytest.approx(moved / 2039e9)
+    prompt = StepWork.of([(0, 4096, False)])
+    products, pairs = 2 * 6_738_415_616 * 4096, 4 * 32 * 4096 * (4096 * 4097 // 2)
+    assert assumed.seconds(prompt) == pytest.approx((products / 0.8 + pairs / 0.73) / 312e12)
+    assert ideal.seconds(prompt) < assumed.seconds(prompt)
 
 
-def test_request_times_give_back_the_costs_of_the_steps_behind_them() -> None:
-    true = LinearLatency(5e-3, 4e-5, 3e-4, 4e-7)
-    found = calibrate_requests(recorded(true, 600))
-    latency = found.decode.latency
-    assert latency.fixed_s == pytest.approx(true.fixed_s, rel=0.1)
-    assert latency.per_prefill_token_s == pytest.approx(true.per_prefill_token_s, rel=0.1)
-    assert latency.per_decode_token_s == pytest.approx(true.per_decode_token_s, rel=0.1)
-    assert latency.per_kv_token_s == pytest.approx(true.per_kv_token_s, rel=0.1)
-    assert found.decode.held_out.mean_percent < 1
-    assert found.decode_forward is not None
-    assert found.decode_forward.mean_percent < 1.5
-    assert found.prefill.costs.per_own_token_s == pytest.approx(4e-5, rel=0.1)
-    # One prompt a step: nobody ever waited for another's.
-    assert found.prefill.costs.per_other_token_s == 0
+def test_no_fit_beats_physics() -> None:
+    ideal = roofline(find_model("llama-3.1-8b"), find_gpu("a100-80gb"))
+    faster = replace(ideal, efficiencies=Efficiencies(3.0, 3.0, 2.0, 2.0))
+    records = [StepRecord(work, faster.seconds(work)) for work in works(2, 120)]
+    found = calibrate_roofline(records, ideal).latency
+    assert found.efficiencies == IDEAL
 
 
-def test_bad_records_are_counted(tmp_path: Path) -> None:
-    good = {"input_toks": 5, "output_toks": 2, "queued_ts": 1, "scheduled_ts": 1.5,
-            "first_token_ts": 2, "last_token_ts": 3}  # fmt: skip
-    rows = [good, good | {"first_token_ts": 0}, good | {"output_toks": 0},
-            good | {"first_token_ts": 1.5}]  # fmt: skip
-    path = tmp_path / "requests.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    records, refused = read_request_records(path)
-    assert records == [RequestRecord(5, 2, 1.0, 1.5, 2.0, 3.0)]
-    assert [(r.reason, r.count, r.first_line) for r in refused] == [
-        ("clock_backwards", 1, 2), ("output_not_positive", 1, 3), ("no_duration", 1, 4),
-    ]  # fmt: skip
-
-
-def test_a_real_run_of_vllm_is_predicted_on_requests_it_was_not_fitted_to() -> None:
-    if not RUN.exists():
-        pytest.skip("the recorded vLLM run is not beside this checkout (../shared/traces)")
-    records, refused = read_request_records(RUN / "requests.jsonl")
-    assert (len(records), refused) == (300, ())
-    found = calibrate_requests(records)
-    # A constant is off by 14.6 %, and for prefill by 27 %.
-    assert found.decode.held_out.mean_percent < 1
-    assert found.decode_forward is not None
-    assert found.decode_forward.mean_percent < 1.5
-    assert found.decode.constant.mean_percent > 10
-    assert found.prefill.held_out.mean_percent < 15
-    assert found.prefill.constant.mean_percent > 20
-    # 16 GB of weights at 1.6 TB/s take 10 ms: what a step costs beside its requests.
-    assert 0.009 < found.decode.latency.fixed_s < 0.013
+def test_the_least_costs_are_those_of_reading_and_of_the_largest_prompt_step() -> None:
+    ideal = roofline(find_model("llama-2-7b"), find_gpu("a100-80gb"), efficiencies=IDEAL)
+    least = least_costs(ideal, 2048)
+    assert least.fixed_s == pytest.approx(2 * 6_738_415_616 / 2039e9)
+    assert least.per_kv_token_s == pytest.approx(524_288 / 2039e9)
+    full = least.fixed_s + 2048 * least.per_prefill_token_s
+    assert full == pytest.approx(2 * 6_738_415_616 * 2048 / 312e12)
 
 
 def test_the_ideal_roofline_is_below_a_fitted_one() -> None:
-    ideal = roofline(find_model("opt-13b"), find_gpu("a100-40gb"))
-    slower = replace(ideal, memory_efficiency=0.7, compute_efficiency=0.5, fixed_s=1e-3)
-    assert isinstance(slower, Roofline)
+    ideal = roofline(find_model("opt-13b"), find_gpu("a100-40gb"), efficiencies=IDEAL)
+    slower = replace(ideal, efficiencies=ASSUMED, fixed_s=1e-3)
     for work in works(6, 20):
         assert ideal.seconds(work) < slower.seconds(work)

@@ -17,6 +17,7 @@ from experiment.simulate.calibrate import step_records
 from experiment.simulate.latency_file import read_latency
 from experiment.text.errors import ExitCode
 from kvsim.core.request import final_tokens
+from kvsim.latency.request_times import read_request_records
 from kvsim.latency.roofline import LinearLatency, StepWork
 from kvsim.planning.plan import PlanQuestion, kv_budget, make_plan
 from kvsim.planning.speed import Traffic, running_at, speed
@@ -24,6 +25,7 @@ from kvsim.sizing.gpus import find_gpu
 from kvsim.sizing.models import find_model
 from kvsim.sizing.vllm_capacity import vllm_capacity
 
+SERVED = Path(__file__).resolve().parents[1] / "corpus" / "served"
 WORDS = ("--model", "llama-3.1-8b", "--gpu", "rtx-4090", "--prompt-tokens", "500",
          "--new-tokens", "300")  # fmt: skip
 
@@ -142,30 +144,80 @@ def test_calibrate_finds_the_times_that_made_the_record(
     found = json.loads(out.read_text(encoding="utf-8"))
     assert found["sha256"] == hashlib.sha256(record.read_bytes()).hexdigest()
     assert found["sha256"] in printed.replace(" ", "")
-    assert found["errors"]["decode"]["held_out"]["mean_percent"] < 0.1
-    assert found["prefill"]["per_own_token_s"] == pytest.approx(1e-4, rel=0.01)
+    assert found["errors"]["latency"]["held_out"]["mean_percent"] < 0.5
+    assert found["latency"]["per_prefill_token_s"] == pytest.approx(1e-4, rel=0.05)
+    assert all(abs(found["replay"][name]) < 0.5 for name in ("span", "first_token", "latency"))
     latency = read_latency(out)
     assert isinstance(latency, LinearLatency)
     step = latency.fixed_s + latency.per_decode_token_s + 500 * latency.per_kv_token_s
     assert step == pytest.approx(0.01, rel=0.05)
 
 
+SERVER_LOG = """\
+INFO non-default args: {'block_size': 32, 'max_num_batched_tokens': 512, 'max_num_seqs': 32}
+INFO [kv_cache_utils.py:2327] CPU KV cache size: 2,592 tokens
+"""
+
+
+def test_a_benchmark_is_calibrated_with_the_server_s_log_and_replayed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    served = str(SERVED / "rate-6.json.gz")
+    log, latency, out = (tmp_path / name for name in ("vllm.log", "latency.json", "out"))
+    log.write_text(SERVER_LOG, encoding="utf-8")
+    words = ("calibrate", served, "--from-log", str(log), "--out", str(latency))
+    assert main([*words, "--lang", "en"]) == ExitCode.OK
+    assert "80 blocks of 32 tokens" in " ".join(capsys.readouterr().out.split())
+    found = json.loads(latency.read_text(encoding="utf-8"))
+    # The pool of 80 blocks, without vLLM's null block; 36,864 bytes a token of GPT-2.
+    words = (
+        "simulate", "--trace", served, "--latency", str(latency), "--model", "gpt2", "--gpu",
+        "a100-80gb", "--kv-budget", str(80 * 32 * 36_864), "--block-size", "32", "--policy",
+        "paged", "--max-num-seqs", "32", "--max-num-batched-tokens", "512", "--out", str(out),
+    )  # fmt: skip
+    assert main([*words, "--quiet"]) == ExitCode.OK
+    (cell,) = json.loads((out / "sim.json").read_text(encoding="utf-8"))["cells"]
+    records, _ = read_request_records(Path(served))
+    recorded = sum(each.first_s - each.queued_s for each in records) / len(records)
+    error = 100 * (cell["result"]["first_token_s"]["mean"] / recorded - 1)
+    assert error == pytest.approx(found["replay"]["first_token"], abs=0.1)
+    assert cell["result"]["preemptions"]["total"] == found["replay"]["preemptions"] > 10
+
+
+def test_costs_are_bounded_by_model_and_gpu(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = requests_file(tmp_path / "requests.jsonl")
+    words = ("--model", "llama-3.1-70b", "--gpu", "a100-80gb", "--gpus", "2", "--lang", "en")
+    out = tmp_path / "latency.json"
+    assert main(["calibrate", str(record), *words, "--out", str(out)]) == ExitCode.OK
+    assert "physical minimum" in capsys.readouterr().out
+    # 141 GB of weights at 4,078 GB/s.
+    latency = read_latency(out)
+    assert isinstance(latency, LinearLatency)
+    assert latency.fixed_s >= 0.0346
+
+
 ROOFLINE = {
     "kind": "Roofline", "weight_bytes": 1e9, "kv_token_bytes": 36000, "token_flops": 1e9,
     "pair_flops": 1e5, "bandwidth": 1e12, "flops": 1e14,
 }  # fmt: skip
+SHARES = {"weights": 0.7, "cache": 0.9, "products": 0.8, "attention": 0.7}
 LINEAR = {"kind": "LinearLatency"}
 
 
 @pytest.mark.parametrize(
     "latency",
     [
-        ROOFLINE | {"bandwidth": 1e-200, "memory_efficiency": 1e-200},
+        ROOFLINE | {"bandwidth": 1e-200, "efficiencies": SHARES | {"weights": 1e-200}},
         ROOFLINE | {"bandwidth": 1e-300},
-        ROOFLINE | {"flops": 5e-324, "compute_efficiency": 0.1},
+        ROOFLINE | {"flops": 5e-324},
+        ROOFLINE | {"efficiencies": SHARES | {"products": 1.5}},
+        ROOFLINE | {"efficiencies": {"weights": 0.5}, "flops": 0},
+        ROOFLINE | {"efficiencies": 0.5},
         ROOFLINE | {"expert_share": 1e20, "expert_bytes": 1},
         ROOFLINE | {"expert_share": -0.5, "expert_bytes": 1},
-        ROOFLINE | {"memory_efficiency": None, "compute_efficiency": None},
+        ROOFLINE | {"efficiencies": None},
         ROOFLINE | {"weight_bytes": 10**400},
         LINEAR | {"per_pair_s": 5e-324},
         LINEAR | {"fixed_s": 1e29},
@@ -201,5 +253,7 @@ def test_steps_of_our_own_log_are_told_apart(
     assert "arm paged: 3 steps" in " ".join(capsys.readouterr().out.split())
     assert main(["calibrate", str(tmp_path), "--arm", "vllm", "--lang", "en"]) == ExitCode.USAGE
     assert "contiguous.batch, paged" in capsys.readouterr().err
+    assert main(["calibrate", str(tmp_path), "--max-num-seqs", "4"]) == ExitCode.USAGE
+    assert "--max-num-seqs" in capsys.readouterr().err
     assert main(["calibrate", str(tmp_path), "--folds", "2", "--gpus", "2"]) == ExitCode.USAGE
     assert "--model (--list models), --gpu (--list gpus)" in capsys.readouterr().err

@@ -19,7 +19,7 @@ from experiment.report.facts.simulation_sweeps import sweeps_of
 from experiment.report.facts.values import written
 from experiment.text import Translator
 from experiment.text.errors import ExitCode
-from kvsim.latency.roofline import Roofline
+from kvsim.latency.roofline import Efficiencies, Roofline
 from kvsim.sim.config import SIM_POLICIES, SimConfig
 from kvsim.sim.simulator import simulate
 from kvsim.traces import ArrivalProcess, SyntheticTrace, from_preset
@@ -48,6 +48,7 @@ def test_the_record_is_what_kvsim_itself_finds(drawn: Path) -> None:
     plain = {k: v for k, v in told.items() if k not in ("latency", "labels")}
     latency = {k: v for k, v in told["latency"].items() if k != "kind"}
     assert told["latency"]["kind"] == "Roofline"
+    latency["efficiencies"] = Efficiencies(**latency["efficiencies"])
     config = SimConfig(**plain, latency=Roofline(**latency), labels=told["labels"])
     assert (
         json.loads(json.dumps(simulate(SyntheticTrace(recipe), config).to_json())) == cell["result"]

@@ -122,8 +122,7 @@ WRONG = {
     "missing record": (("calibrate", "none"), "none"),
     "no records": (("calibrate", "timed.jsonl"), "timed.jsonl"),
     "word of runs": (("calibrate", "timed.jsonl", "--arm", "paged"), "--arm"),
-    "words of runs": (
-        ("calibrate", "timed.jsonl", "--model", "opt-13b", "--gpu", "h100"), "--model, --gpu"),
+    "half a bound": (("calibrate", "timed.jsonl", "--model", "opt-13b"), "--gpu"),
 }  # fmt: skip
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiment.report.console.simulation import SimulationConsole
-from experiment.text import DASH
 from experiment.workload.kvsim_errors import rejected_message
 
 Data = Mapping[str, Any]
@@ -22,43 +21,61 @@ def show_calibration(data: Data, lang: str, ascii_only: bool) -> None:
         out.paragraph(t("calibrate.of_run", name=data["source"], arm=data["arm"],
                         steps=data["steps"]))  # fmt: skip
     else:
-        out.paragraph(t("calibrate.of_requests", name=data["source"], requests=data["requests"],
-                        single=data["single_token"]))  # fmt: skip
+        out.paragraph(t("calibrate.of_requests", name=data["source"], requests=data["requests"]))
         for each in data["rejected"]:
             out.warn(rejected_message(each))
+        pool = data["pool"]
+        out.paragraph(t("calibrate.pool" if pool["blocks"] else "calibrate.pool_unlimited", **pool))
     out.line(t("calibrate.sha256", sha256=data["sha256"]), "dim")
     _coefficients(out, data)
+    if "replay" in data:
+        _replay(out, data["replay"])
     for name, errors in data["errors"].items():
         _errors(out, name, errors)
     out.line(t("calibrate.about", folds=data["folds"]), "dim")
 
 
 def _coefficients(out: SimulationConsole, data: Data) -> None:
-    latency = data["latency"]
+    latency, least = data["latency"], data.get("least", {})
+    reached = latency.get("efficiencies", {})
+    shown = {
+        **latency,
+        "memory_efficiency": reached.get("weights"),
+        "compute_efficiency": reached.get("products"),
+    }
+    bounded = any(least.values())
     rows = [
-        (out.t(f"calibrate.{name}"), [_cost(name, value)])
-        for name, value in latency.items()
-        if f"calibrate.{name}" in _COEFFICIENTS and name != "kind"
+        (
+            out.t(f"calibrate.{name}"),
+            [_cost(name, shown[name]), *([_cost(name, least[name])] if bounded else [])],
+        )
+        for name in _COEFFICIENTS
+        if shown.get(name) is not None
     ]
-    rows += [
-        (out.t(f"calibrate.prefill_{name}"), [_cost(name, value)])
-        for name, value in data.get("prefill", {}).items()
-    ]
-    kind = out.t(f"calibrate.kind_{latency['kind'].lower()}")
-    out.figures(kind, [out.t("calibrate.value")], rows)
+    heads = [out.t("calibrate.value"), *([out.t("calibrate.least")] if bounded else [])]
+    out.figures(out.t(f"calibrate.kind_{latency['kind'].lower()}"), heads, rows)
 
 
 # Inputs of a roofline (model and GPU) are not shown.
-_COEFFICIENTS = {
-    "calibrate.fixed_s", "calibrate.per_prefill_token_s", "calibrate.per_decode_token_s",
-    "calibrate.per_kv_token_s", "calibrate.per_pair_s", "calibrate.memory_efficiency",
-    "calibrate.compute_efficiency", "calibrate.overlap",
-}  # fmt: skip
+_COEFFICIENTS = (
+    "fixed_s", "per_prefill_token_s", "per_decode_token_s", "per_kv_token_s", "per_pair_s",
+    "request_s", "memory_efficiency", "compute_efficiency", "overlap",
+)  # fmt: skip
 
 
-def _cost(name: str, value: float | str | None) -> str:
-    if value is None or isinstance(value, str):
-        return value or DASH
+def _replay(out: SimulationConsole, replay: Data) -> None:
+    t = out.t
+    rows = [
+        (t(f"calibrate.replay_{name}"), [f"{replay[name]:+.1f} %"])
+        for name in ("span", "first_token", "latency")
+    ]
+    out.figures(t("calibrate.replay"), [t("calibrate.replay_error")], rows)
+    out.line(t("calibrate.replay_preemptions", count=replay["preemptions"]), "dim")
+
+
+def _cost(name: str, value: float | str) -> str:
+    if isinstance(value, str):
+        return value
     if not name.endswith(_SECONDS):
         return f"{value:.3f}"
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9)):
@@ -70,18 +87,10 @@ def _cost(name: str, value: float | str | None) -> str:
 def _errors(out: SimulationConsole, name: str, errors: Data) -> None:
     t = out.t
     heads = [t(f"calibrate.error_{part}") for part in ("mean", "median", "p95", "bias")]
-    rows = [
-        (t(f"calibrate.on_{on}"), _row(errors[on]))
-        for on in ("held_out", "forward", "fit", "constant")
-        if on in errors
-    ]
+    rows = [(t(f"calibrate.on_{on}"), _row(errors[on])) for on in ("held_out", "fit", "constant")]
     out.figures(t(f"calibrate.errors_{name}"), heads, rows)
-    if errors.get("forward", 0) is None:
-        out.line(t("calibrate.no_forward"), "dim")
 
 
-def _row(error: Data | None) -> list[str]:
-    if error is None:
-        return [DASH] * 4
+def _row(error: Data) -> list[str]:
     values = (error["mean_percent"], error["median_percent"], error["p95_percent"])
     return [*(f"{value:.1f} %" for value in values), f"{error['bias_percent']:+.1f} %"]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from experiment.text.messages import Message, message
 from experiment.workload.kvsim_errors import rejected_message
+from kvsim.latency.roofline import IDEAL
 
 Fact = tuple[Message, Message | str]
 Data = Mapping[str, Any]
@@ -276,7 +278,11 @@ def limit_facts(data: Data) -> list[Fact]:
         )
     elif (setup["samples"] or data["facts"]["samples"]) > 1:
         facts.append(_message_fact("samples", n=setup["samples"] or data["facts"]["samples"]))
-    facts.append(_fact("latency", message(f"sim.fact.latency_{setup['latency']['source']}")))
+    latency = setup["latency"]
+    # Before efficiencies were recorded, all were 1.
+    shares = latency.get("efficiencies") or asdict(IDEAL)
+    given = shares if latency["source"] == "roofline" else {}
+    facts.append(_fact("latency", message(f"sim.fact.latency_{latency['source']}", **given)))
     return facts
 
 

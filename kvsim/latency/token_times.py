@@ -1,0 +1,125 @@
+"""Costs of a step from the times of tokens.
+
+    tokens of A  ──|────────|────────|────────────────|────────|──
+    tokens of B  ──|────────|────────|────────────────|─ preempted
+    first of C   ─────────────────────────────────────|
+
+A step ends with a token of each request that decodes, so tokens that arrive together show when
+steps end, and the tokens show their work: first ones a prompt, others a decode. A request without a
+token in several steps was preempted: it did not decode in them. What is computed again is rare, and
+an outlier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kvsim.latency.calibrate import bounded_fit
+from kvsim.latency.nnls import Floats
+from kvsim.latency.request_times import RequestRecord
+from kvsim.latency.roofline import LinearLatency
+
+# Tokens of one step reach the client one after another, within this share of a median gap.
+_SAME_STEP = 0.1
+# Without a token in as many steps a request was preempted; one late token is no sign of it.
+_MISSED_STEPS = 2
+# Residuals of more than this many medians count less: 1.5 standard deviations.
+_HUBER = 2.2
+_ROUNDS = 10
+# Share of the tokens whose times have to be known: several may arrive at once.
+_KNOWN = 0.95
+
+
+def has_token_times(records: Sequence[RequestRecord]) -> bool:
+    """Whether the times of most tokens are known."""
+    known = sum(len(each.gaps_s) for each in records)
+    return known > 0 and known >= _KNOWN * sum(each.output_tokens - 1 for each in records)
+
+
+def fit_tokens(records: Sequence[RequestRecord], least: Floats) -> LinearLatency:
+    """Fit the costs of a step except that of a pair.
+
+    Without the times of tokens those of a request are taken to be even, and a preemption is part of
+    the steps: then the result is but a first guess.
+
+    Args:
+        least: bounds of the costs.
+    """
+    columns, seconds = (_per_burst if has_token_times(records) else _per_request)(records)
+    if not len(seconds):
+        return LinearLatency(*least.tolist())
+    return LinearLatency(*_robust_fit(columns, seconds, least[:4]).tolist())
+
+
+def _per_request(records: Sequence[RequestRecord]) -> tuple[Floats, Floats]:
+    """Return steps, prompt tokens, decodes and slots read while each request decodes."""
+    table = np.array([each[:5] for each in records], np.float64)
+    prompt, output, _, first, last = table[table[:, 1] > 1].T
+    seconds, steps = last - first, output - 1
+    order = np.argsort(np.concatenate([first, last]), kind="stable")
+    edges = np.concatenate([first, last])[order]
+
+    def while_decoding(amount: Floats) -> Floats:
+        rate = amount / seconds
+        slope = np.cumsum(np.concatenate([rate, -rate])[order])
+        sums = np.concatenate([[0.0], np.cumsum(slope[:-1] * np.diff(edges))])
+        return np.asarray(np.interp(last, edges, sums) - np.interp(first, edges, sums))
+
+    starts = np.argsort(table[:, 3])
+    sums = np.concatenate([[0.0], np.cumsum(table[starts, 0])])
+    low, high = (np.searchsorted(table[starts, 3], each, "right") for each in (first, last))
+    read = while_decoding(steps * (prompt + steps / 2))
+    return np.stack([steps, sums[high] - sums[low], while_decoding(steps), read], -1), seconds
+
+
+def _per_burst(records: Sequence[RequestRecord]) -> tuple[Floats, Floats]:
+    """Return steps, prompt tokens, decodes and slots read of each burst, and its seconds."""
+    gaps = [np.asarray(each.gaps_s, np.float64) for each in records]
+    after = [np.concatenate([[0.0], np.cumsum(each)]) for each in gaps]
+    times = np.concatenate([r.first_s + each for r, each in zip(records, after, strict=True)])
+    written = [
+        r.prompt_tokens + np.arange(len(each)) for r, each in zip(records, after, strict=True)
+    ]
+    context = np.concatenate(written).astype(np.float64)
+    is_first = np.zeros(len(times), bool)
+    is_first[np.cumsum([0, *map(len, after)])[:-1]] = True
+    # The burst of tokens in which each token arrives.
+    order = np.argsort(times, kind="stable")
+    ordered = times[order]
+    begins = np.diff(ordered, prepend=-np.inf) > _SAME_STEP * float(np.median(np.concatenate(gaps)))
+    burst = np.empty(len(times), np.int64)
+    burst[order] = np.cumsum(begins) - 1
+    ends = ordered[begins]
+
+    def per_burst(values: Floats) -> Floats:
+        return np.bincount(burst, values, len(ends)).astype(np.float64)
+
+    preempted = ~is_first & (np.diff(burst, prepend=0) > 1 + _MISSED_STEPS)
+    decodes = per_burst(~is_first * 1.0)
+    # Requests that decode between two bursts: those with a next token, and not preempted.
+    going_on = ~is_first & ~preempted
+    change = np.bincount(burst[np.flatnonzero(going_on) - 1] + 1, minlength=len(ends) + 1)
+    change -= np.bincount(burst[going_on] + 1, minlength=len(ends) + 1)
+    running = np.cumsum(change)[: len(ends)]
+    computed = per_burst(np.where(is_first, context, 0.0))
+    read = per_burst(np.where(is_first, 0.0, context))
+    steps = decodes / np.maximum(running, 1)
+    columns = np.stack([steps, computed, decodes, read], -1)[1:]
+    used = running[1:] > 0
+    return columns[used], np.diff(ends)[used]
+
+
+def _robust_fit(columns: Floats, seconds: Floats, least: Floats) -> Floats:
+    """Fit with less weight on outliers: other programs make some steps longer.
+
+    Source: Huber, "Robust Estimation of a Location Parameter", 1964, by reweighting.
+    """
+    weights = np.ones(len(seconds))
+    for _ in range(_ROUNDS):
+        found = bounded_fit(columns * weights[:, None], seconds * weights, least)
+        off = np.abs(seconds - columns @ found)
+        usual = max(_HUBER * float(np.median(off)), 1e-12)
+        weights = np.sqrt(usual / np.maximum(off, usual))
+    return found
