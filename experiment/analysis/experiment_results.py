@@ -207,10 +207,10 @@ class ExperimentResult(_Result):
         return any(note.key in _NOISY for note in self.notes)
 
     @property
-    def foretold(self) -> tuple[int, int]:
-        """Counts that are what kvsim foretold, and all that it foretold.
+    def exact_counts(self) -> tuple[int, int]:
+        """Number of counts that equal kvsim's predictions, and number of predicted counts.
 
-        Those which restate the config are none of them, though what kvsim says stands beside them.
+        Without counts that restate the config.
         """
         found = [
             value.exact

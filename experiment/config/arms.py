@@ -1,8 +1,8 @@
-"""Every arm: what runs it, how it is called for, drawn and simulated.
+"""Table of all arms: implementation, command-line group, chart style and simulation.
 
-plain Transformers ─► slabs ─► paged ─► engines that are not ours ─► arms of somebody's own
+plain Transformers ─► slabs ─► paged ─► external engines ─► user-defined arms
 
-In this order arms stand side by side, whatever order they ran in.
+Reports show arms in this order.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class Arm:
     """One way of running the same requests.
 
     Attributes:
-        run: module and function in ``experiment.arms``; None: it has an interpreter of its own.
-        group: what ``--arms`` takes, and a gate stands before; empty: its own name.
-        alone: it runs by its own name alone, never with its group.
-        series: its colour, mark and dashes in charts; None: the next ones that are left.
-        at_once: it is handed all requests before it begins, so that none may come later.
-        simulated: as what kvsim runs its requests; None: its engine decides by itself.
-        refuses: why it cannot run some requests.
+        run: module and function in ``experiment.arms``; None: it runs in a separate interpreter.
+        group: its name in ``--arms`` and in gates; empty: its own name.
+        alone: it runs only if named itself, not with its group.
+        series: its colour, mark and dashes in charts; None: the next unused ones.
+        at_once: it gets all requests before it starts, so none may arrive later.
+        simulated: policy by which kvsim simulates it; None: not simulated.
+        refuses: returns why it cannot run a workload, or None.
     """
 
     run: str | None
@@ -42,7 +42,7 @@ class Arm:
 
 
 def ends_by_length(workload: WorkloadReady) -> bool:
-    """Whether requests end at the given length or at the end-of-text token alone."""
+    """Whether requests end only at the given length or the end-of-text token."""
     return not workload.sampling.stop_token_ids and not workload.sampling.min_new_tokens
 
 
@@ -50,7 +50,7 @@ def _stops(workload: WorkloadReady) -> Message | None:
     return None if ends_by_length(workload) else message("skip.no_stops")
 
 
-# Of most charts two arms, and the accent of a page, have the colours furthest apart.
+# The most frequent pair of arms in charts has the most distinct colours.
 ARMS: dict[str, Arm] = {
     "contiguous.sequential": Arm(
         "contiguous.run_sequential", "contiguous", series=3, simulated="one_by_one"
@@ -77,10 +77,10 @@ _RUNGS = {arm: place for place, arm in enumerate(ARMS)}
 
 
 def by_ladder(things: Iterable[T], arm: Callable[[T], str]) -> list[T]:
-    """Things by their arms; of arms that the ladder does not know, behind it, as they came."""
+    """Sort things by their arm's order; unknown arms come last, in their given order."""
     return sorted(things, key=lambda one: _RUNGS.get(arm(one), len(ARMS)))
 
 
 def in_order(arms: Iterable[str]) -> list[str]:
-    """Names of arms by the ladder."""
+    """Sort names of arms."""
     return by_ladder(arms, str)

@@ -86,9 +86,9 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def _has_long_key(line: str) -> bool:
-    """Whether what stands before an ``=``, or in a table's header, may be a key of many parts.
+    """Whether the text before an ``=``, or a table's header, may be a key of many parts.
 
-    What is a text is not told apart: what a text hides from us may not be one for the parser.
+    Strings are not excluded, since the parser may delimit them differently.
     """
     keys = line if line.lstrip().startswith("[") else line.rpartition("=")[0]
     return _LONG_KEY.search(_QUOTED.sub("_", keys)) is not None

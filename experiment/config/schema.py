@@ -367,8 +367,8 @@ def _check_engine(engine: EngineConfig) -> None:
     ):
         value, limit = getattr(engine, name), getattr(engine, other)
         if value is not None and value > limit:
-            told = {"config_key": f"engine.{name}", "value": value, "other": f"engine.{other}"}
-            raise user_error("error.above_other", **told, limit=limit)
+            params = {"config_key": f"engine.{name}", "value": value, "other": f"engine.{other}"}
+            raise user_error("error.above_other", **params, limit=limit)
     if engine.prefill_schedule_interval > 1 and engine.scheduler == "vllm-0.32":
         raise user_error("error.prefill_interval", version=engine.scheduler)
     if engine.long_prefill_token_threshold_adaptive and not engine.long_prefill_token_threshold:

@@ -105,8 +105,8 @@ class WeightsPacked(EventBase):
     ``layers`` were packed in ``seconds``. ``kept`` linear layers are unchanged because another
     module needs their weight. ``few_rows`` layers use the engine's compiled code for products of
     few rows. ``embeddings`` read rows of packed weights; ``gelus`` were replaced by PyTorch's. The
-    packed weights take ``bytes``. ``reason`` says why no layer is packed. Fields that an older log
-    lacks are None; only older logs have ``fused``, layers that computed their activation too, and
+    packed weights take ``bytes``. ``reason``: why no layer is packed. Fields missing in older logs
+    are None; only those have ``fused``, layers that computed their activation too, and
     ``huge_bytes``, those on huge pages.
     """
 
@@ -179,7 +179,7 @@ class DecodeGraphsUsed(EventBase):
 
 
 class EngineReported(EventBase):
-    """What an external engine reports when it is ready to generate.
+    """Report of an external engine that is ready to generate.
 
     ``tokens`` and ``max_concurrency`` are its reported capacity, ``max_concurrency`` in requests of
     ``max_length``. ``rank_bytes`` are the KV tensors of each rank, read in its own process.
@@ -232,7 +232,7 @@ class SecondPartRun(EventBase):
 
     ``finished`` of ``requests`` ended within the time limit. ``running`` is the most in one step,
     ``mean_running`` the mean over time; both None if no step ran. ``tokens`` were generated in
-    ``seconds`` on the arm's clock, from ``started_ns`` on. ``reason`` says why not all finished.
+    ``seconds`` on the arm's clock, from ``started_ns`` on. ``reason``: why not all finished.
     """
 
     event: Literal["second_part"] = "second_part"

@@ -44,7 +44,7 @@ class Channel(StrEnum):
 
 
 class Scope(StrEnum):
-    """What a memory figure covers."""
+    """Coverage of a memory figure."""
 
     TENSOR = "tensor"
     PROCESS = "process"
@@ -102,7 +102,7 @@ class Baseline(EventBase):
 class ForeignProcesses(EventBase):
     """Number of other processes on the GPU, before and after the arm. On CUDA only.
 
-    ``reason`` says why a count is None.
+    ``reason``: why a count is None.
     """
 
     event: Literal["foreign_processes"] = "foreign_processes"

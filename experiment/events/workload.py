@@ -12,9 +12,9 @@ from experiment.text.messages import Message
 
 
 class TurnAwaited(EventBase):
-    """The arm stands still before a measured repeat. Between processes only; never written down.
+    """The arm waits before a measured repeat. Between processes only; never written to the log.
 
-    The warm-up waits for nobody: behind it the arm has everything that it will need.
+    There is no wait before the warm-up, after which the arm has allocated all that it needs.
     """
 
     event: Literal["turn_awaited"] = "turn_awaited"
@@ -23,11 +23,10 @@ class TurnAwaited(EventBase):
 
 
 class TurnStarted(EventBase):
-    """The arm goes on with this repeat, and what follows is of this ``cell`` again, by its index.
+    """The arm continues with this repeat; later events belong to the ``cell`` of this index.
 
-    Those of one ``group`` take turns: each runs a repeat before any runs the next one, so that
-    repeats of the same number are neighbours in time. Its number is the moment of its first turn;
-    None: nobody else has a turn, and the arm runs all of its repeats one behind the other.
+    Arms of one ``group`` are interleaved, so repeats of the same number are close in time. The
+    group's number is the time of its first turn; None: the arm runs its repeats consecutively.
     """
 
     event: Literal["turn"] = "turn"
@@ -38,9 +37,9 @@ class TurnStarted(EventBase):
 
 
 class RepeatFinished(EventBase):
-    """An arm has run the workload once more: its steps and requests since the one before are those.
+    """An arm of an experiment has finished a repeat: its steps and requests since the last one.
 
-    Of an experiment's arms alone. The first one warms up; ``generate_s`` leaves out pauses.
+    The first repeat is the warm-up. ``generate_s``: seconds without pauses.
     """
 
     event: Literal["repeat"] = "repeat"
@@ -53,7 +52,7 @@ class RepeatFinished(EventBase):
 class ModelPrepared(EventBase):
     """The weights that every arm loads.
 
-    ``notes`` explain what ``source`` means for the run. ``own_attention``: the paged engine runs
+    ``notes`` explain the effects of ``source``. ``own_attention``: the paged engine runs
     the model's own attention code on gathered keys and values.
     """
 

@@ -1,11 +1,11 @@
-"""The experiments: each a small module that says what varies, what is looked at, what it shows.
+"""Experiments: each is a module that declares its cells, figures and findings.
 
-    configs/NAME.toml ─► cells ─► lead: one process an arm and cell ─► record
+    configs/NAME.toml ─► cells ─► lead: one process per arm, cell ──► record
                                                                          │
     figures, findings ◄── evaluate ◄── measured (repeats) ◄──────────────┤
                               ▲                                          │
-                              └── foretold (kvsim, the same lengths) ◄───┘
+                              └── predicted (kvsim, same lengths) ◄──────┘
 
-A module here imports neither torch nor an arm: it is asked before a run for its cells and after
-it for its findings, also when an old run is drawn again. docs/experiments.md has the recipe.
+A module here imports neither torch nor an arm: its cells are needed before a run, its findings
+after it and whenever the run is rendered again. docs/experiments.md shows how to add one.
 """

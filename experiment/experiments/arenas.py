@@ -1,4 +1,4 @@
-"""Figures of the contiguous arenas that an experiment keeps beside its paged arm."""
+"""Figures of the contiguous arenas that an experiment runs alongside its paged arm."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ Measure = Callable[[Measured], Number | None]
 
 
 def hole(allocator: str, name: str, bytes_each: bool = False) -> Measure:
-    """A count of an arena; ``bytes_each``: of slots, as bytes."""
+    """Measure a count of an arena; ``bytes_each``: a count of slots, in bytes."""
 
     def measure(m: Measured) -> int | None:
-        seen = m.holes.get(allocator)
-        value: int | None = getattr(seen, name) if seen else None
-        return value * seen.slot_bytes if seen and bytes_each and value is not None else value
+        arena = m.holes.get(allocator)
+        value: int | None = getattr(arena, name) if arena else None
+        return value * arena.slot_bytes if arena and bytes_each and value is not None else value
 
     return measure
 
 
 def arena_mean(allocator: str) -> Measure:
-    """Requests at a time in an arena: there each runs as many steps as it generates tokens."""
+    """Mean concurrency in an arena, where a request runs one step per generated token."""
 
     def measure(m: Measured) -> float | None:
-        seen = m.holes.get(allocator)
-        asked = sum(request.max_new_tokens for request in m.workload.requests)
-        return asked / seen.steps if seen and seen.steps else None
+        arena = m.holes.get(allocator)
+        tokens = sum(request.max_new_tokens for request in m.workload.requests)
+        return tokens / arena.steps if arena and arena.steps else None
 
     return measure
 
 
-def arena_bytes(name: str) -> ForetellArena:
-    """What kvsim's arithmetic says of slots, as bytes: :class:`kvsim.sim.arena.ArenaCounts`."""
+def arena_bytes(name: str) -> PredictArena:
+    """Predict a count of slots, in bytes; ``name``: of :class:`kvsim.sim.arena.ArenaCounts`."""
 
-    def predict(said: ArenaPrediction) -> int | None:
-        slots: int | None = getattr(said, name)
-        return None if slots is None else slots * said.slot_bytes
+    def predict(prediction: ArenaPrediction) -> int | None:
+        slots: int | None = getattr(prediction, name)
+        return None if slots is None else slots * prediction.slot_bytes
 
     return predict
 
 
 @dataclass(frozen=True, slots=True)
 class ArenaPrediction(ArenaCounts):
-    """What kvsim foretells of an arena; ``running_mean``: requests at a time, over its steps."""
+    """kvsim's prediction for an arena; ``running_mean``: mean concurrency over its steps."""
 
     slot_bytes: int
     running_mean: float
 
 
-ForetellArena = Callable[[ArenaPrediction], Number | None]
+PredictArena = Callable[[ArenaPrediction], Number | None]

@@ -1,4 +1,4 @@
-"""What an experiment declares."""
+"""The declaration of an experiment, and helpers for its cells."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kvsim.spelling import nearest
 from kvsim.traces.distributions import ArrivalProcess
 from kvsim.traces.generate import PRESETS, SyntheticTrace, from_preset
 
-# Where these are empty, an ordinary run has requests of its own.
+# If these are empty, a run would use the default prompts.
 _REQUESTS = ("workload.lengths", "workload.prompts")
 
 
@@ -32,24 +32,23 @@ class Experiment:
 
     Attributes:
         name: as in ``experiment.name``; its texts are under ``experiments.<name>``.
-        cells: what is run, from the config.
+        cells: returns the cells for a config.
         figures: names of :mod:`experiment.experiments.figures`, in the order of the table.
-        charts: those of them that are drawn over the cells.
-        findings: what the run shows, the headline first.
-        focus: which cell the pages of a single run show, unless in others more arms ended well; the
-            last one where nothing is said.
-        without: of arms that its config leaves out, why: a name of ``experiments.without``.
-        values: what ``experiment.values`` are: counts, whole numbers of 1 or more, or numbers,
-            which may be fractions; both are run in ascending order, since findings speak of the
-            smallest and the largest; counts with options paired by their places, which keep theirs;
-            or names.
-        options: of ``experiment.options``, those that it reads; ``draw.seed`` is one of a table's.
-            Of names each value is one, too.
-        notices: what of the input is not run as it stands there; it is asked before the run.
-        terms: what of its options a reader must know who has only the figures.
-        spared: arms that a cell need not run after what the cells before it have shown, and why;
-            it is asked before each cell. None: every cell runs all of its arms.
-        renamed: figures that have a name of their own among the experiment's texts.
+        charts: the figures that are plotted over the cells.
+        findings: returns the findings, the headline first.
+        focus: index of the cell that the pages of a single run show, unless more arms succeeded in
+            other cells; by default the last one.
+        without: excluded arms, each with its reason: a name of ``experiments.without``.
+        values: kind of ``experiment.values``: counts (integers of 1 or more) or numbers, both run
+            in ascending order, since findings use the smallest and the largest; paired (counts in
+            the order of their options); or names.
+        options: keys of ``experiment.options`` that it reads, dotted within tables. If values are
+            names, each value is an option too.
+        notices: returns changes to the input; called before the run.
+        terms: returns the options that a reader of the figures needs.
+        spared: returns arms that a cell skips because of earlier cells, and why; called before
+            each cell. None: every cell runs all of its arms.
+        renamed: figures that the experiment's texts name differently.
     """
 
     name: str
@@ -68,15 +67,14 @@ class Experiment:
 
 
 def planned_cells(experiment: Experiment, config: Config, device: str = "cpu") -> list[Cell]:
-    """The cells of a run.
+    """Return the cells of a run.
 
     Args:
-        device: on which it runs, where the config leaves that to the machine.
+        device: replaces ``auto`` in the config.
 
     Raises:
-        UserError: the config names no values, or one of them twice, or one that is no number, or
-            no count, where these are meant, or one without any request, or not the options that the
-            experiment asks for, or one that it does not know.
+        UserError: no values, a duplicate, a value of the wrong kind or without requests, or a
+            missing or unknown option.
     """
     _check_options(experiment, config)
     config = _ordered(experiment, config)
@@ -95,33 +93,32 @@ def planned_cells(experiment: Experiment, config: Config, device: str = "cpu") -
         raise user_error("error.experiment_values", name=experiment.name)
     for place, cell in enumerate(cells):
         if any(key in cell.overrides and not cell.overrides[key] for key in _REQUESTS):
-            told = ", ".join(f"{key}={value}" for key, value in cell.values.items())
-            raise user_error("error.experiment_empty", name=experiment.name, cell=told)
-        # Two of one name are one figure to whoever compares runs.
+            named = ", ".join(f"{key}={value}" for key, value in cell.values.items())
+            raise user_error("error.experiment_empty", name=experiment.name, cell=named)
+        # The values identify a cell when runs are compared.
         if cell.values in [other.values for other in cells[:place]]:
             raise user_error("error.experiment_twice", name=experiment.name)
     return cells
 
 
 def _ordered(experiment: Experiment, config: Config) -> Config:
-    """The config with its numbers in ascending order, and counts as whole numbers.
+    """Sort the config's numbers in ascending order, and convert counts to integers.
 
     Raises:
-        UserError: one of them is no number: a text would be run as one, and named as a text. Or no
-            count: a part of one would be cut off, and the cell be named with it.
+        UserError: a value is not a number, or not a count although counts are required.
     """
     if experiment.values == "names":
         return config
     numbers: list[int | float] = []
     for value in config.experiment.values:
         if isinstance(value, str):
-            told = json.dumps(value, ensure_ascii=False)
-            raise user_error("error.experiment_number", name=experiment.name, value=told)
+            text = json.dumps(value, ensure_ascii=False)
+            raise user_error("error.experiment_number", name=experiment.name, value=text)
         numbers.append(value if experiment.values == "numbers" else _count(experiment, value))
     if experiment.values != "paired":
         numbers.sort()
-    asked = config.experiment.model_copy(update={"values": tuple(numbers)})
-    return config.model_copy(update={"experiment": asked})
+    section = config.experiment.model_copy(update={"values": tuple(numbers)})
+    return config.model_copy(update={"experiment": section})
 
 
 def _count(experiment: Experiment, value: float) -> int:
@@ -131,31 +128,31 @@ def _count(experiment: Experiment, value: float) -> int:
 
 
 def ascending(experiment: Experiment, cells: Sequence[CellResult]) -> list[CellResult]:
-    """The cells as findings look at them: of numbers the smallest first.
+    """Sort the cells for the findings: numbers in ascending order.
 
-    A record of before has them in the order in which its values were given.
+    Older records have them in the order of the config.
     """
     if experiment.values in ("paired", "names"):
         return list(cells)
-    # The first that a cell is called by is of ``experiment.values``.
+    # The first of a cell's values is from ``experiment.values``.
     return sorted(cells, key=lambda cell: float(next(iter(cell.values.values()))))
 
 
 def _check_options(experiment: Experiment, config: Config) -> None:
-    """A misspelt option would change nothing, and nobody would be told."""
-    asked = config.experiment
-    own = asked.values if experiment.values == "names" else ()
+    """Refuse unknown options; a misspelt one would have no effect."""
+    section = config.experiment
+    own = section.values if experiment.values == "names" else ()
     known = [f"experiment.options.{name}" for name in (*experiment.options, *own)]
-    for option in _dotted(asked.options, "experiment.options"):
+    for option in _dotted(section.options, "experiment.options"):
         if option in known:
             continue
-        told = {"name": experiment.name, "option": option}
+        params = {"name": experiment.name, "option": option}
         near = nearest(option, known)
         if near:
-            raise user_error("error.experiment_option_near", near=near[0], **told)
+            raise user_error("error.experiment_option_near", near=near[0], **params)
         if not experiment.options:
-            raise user_error("error.experiment_option_none", **told)
-        raise user_error("error.experiment_option", choices=", ".join(experiment.options), **told)
+            raise user_error("error.experiment_option_none", **params)
+        raise user_error("error.experiment_option", choices=", ".join(experiment.options), **params)
 
 
 def _dotted(table: Mapping[str, Any], above: str) -> Iterator[str]:
@@ -167,12 +164,12 @@ def _dotted(table: Mapping[str, Any], above: str) -> Iterator[str]:
 
 
 def cell_config(config: Config, cell: Cell) -> Config:
-    """The config of a cell.
+    """Return the config of a cell.
 
     Raises:
-        UserError: a value of the cell does not fit.
+        UserError: an invalid value.
     """
-    # What nobody set stays unset: whoever adapts a config to a machine leaves alone what was.
+    # Unset keys stay unset: only those are adapted to a machine.
     data = config.model_dump(exclude_unset=True)
     for key, value in cell.overrides.items():
         merge_tables(data, _nested(key, value))
@@ -182,7 +179,7 @@ def cell_config(config: Config, cell: Cell) -> Config:
 
 
 def varied(name: str, key: str) -> Callable[[Config], list[Cell]]:
-    """Cells of an experiment that varies one key: ``experiment.values`` are its values."""
+    """Return cells that vary one ``key`` over ``experiment.values``."""
 
     def cells(config: Config) -> list[Cell]:
         return [Cell({name: value}, {key: value}) for value in config.experiment.values]
@@ -191,7 +188,7 @@ def varied(name: str, key: str) -> Callable[[Config], list[Cell]]:
 
 
 def without_blocks_of(block_size: int, device: str) -> dict[str, Message]:
-    """For ``Cell.absent``: vLLM where it has no blocks of that size on the device."""
+    """For ``Cell.absent``: vLLM, if it does not support the block size on the device."""
     multiple = block_multiple(device)
     absent = {"vllm": message("skip.vllm_blocks", multiple=multiple)}
     return absent if block_size % multiple else {}
@@ -203,69 +200,72 @@ def cell_of(
     overrides: Mapping[str, Any],
     absent: Mapping[str, Message],
 ) -> Cell | None:
-    """A cell with those arms of the run that are not absent; None: there is none."""
+    """Return a cell with the run's arms that are not absent; None if there is none."""
     arms = tuple(arm for arm in config.arm_names if arm not in absent)
-    asked = {arm: why for arm, why in absent.items() if arm in config.arm_names}
-    return Cell(values, overrides, arms, asked) if arms else None
+    requested = {arm: why for arm, why in absent.items() if arm in config.arm_names}
+    return Cell(values, overrides, arms, requested) if arms else None
 
 
 def contiguous(reason: str) -> dict[str, str]:
-    """For ``Experiment.without``: the same of every arm of Transformers' contiguous caches."""
+    """For ``Experiment.without``: one reason for all arms with contiguous Transformers caches."""
     return dict.fromkeys(ARM_GROUPS["contiguous"], reason)
 
 
 def other_engines(reason: str) -> dict[str, str]:
-    """For ``Experiment.without``: the same of the engines that are not ours."""
+    """For ``Experiment.without``: one reason for all external engines."""
     return dict.fromkeys(("transformers_paged", "vllm"), reason)
 
 
 def in_turn(lengths: Sequence[list[int]], count: int) -> list[list[int]]:
-    """So many (prompt, new) of requests: those of ``lengths`` in turn.
+    """Return ``count`` pairs (prompt, new) in tokens, cycling through ``lengths``.
 
     Raises:
-        UserError: more than a run holds; seen before any list of them is made.
+        UserError: more requests than a run may have.
     """
     check_size(count, 0)
     return [lengths[index % len(lengths)] for index in range(count)]
 
 
-# What :func:`drawn_lengths` reads.
+# Options that :func:`drawn_lengths` reads.
 DRAW = ("draw.workload", "draw.requests", "draw.seed", "draw.max_length")
 
 
 def drawn_lengths(
     config: Config, requests: int | None = None, *, cut: bool = True
 ) -> list[list[int]]:
-    """(prompt, new) tokens of requests as ``options.draw`` describes them.
+    """Sample pairs (prompt, new) in tokens, as ``options.draw`` specifies.
 
-    It names a workload of :data:`kvsim.traces.generate.PRESETS`, ``requests`` (unless another
-    number is given), a ``seed`` and the most tokens of one, ``max_length``: longer pairs are drawn
-    again, unless they are not to be ``cut``.
+    Args:
+        config: ``options.draw`` has ``workload``, a name of
+            :data:`kvsim.traces.generate.PRESETS`; ``requests``; ``seed``; and ``max_length`` in
+            tokens.
+        requests: replaces ``options.draw.requests``.
+        cut: resample pairs that are longer than ``max_length``.
 
     Raises:
-        UserError: more requests than a run holds.
+        UserError: more requests than a run may have.
     """
-    asked: Any = config.experiment.options["draw"]
-    count = requests or asked["requests"]
+    draw: Any = config.experiment.options["draw"]
+    count = requests or draw["requests"]
     check_size(count, 0)
     recipe = from_preset(
-        asked["workload"], count, ArrivalProcess(None), seed=asked["seed"],
-        max_length=asked["max_length"] if cut else None,
+        draw["workload"], count, ArrivalProcess(None), seed=draw["seed"],
+        max_length=draw["max_length"] if cut else None,
     )  # fmt: skip
     return [[each.prompt_tokens, each.output_tokens] for each in SyntheticTrace(recipe)]
 
 
 def draw_terms(config: Config) -> list[Message]:
-    """How lengths were drawn, and what came of it: as many tokens, on average."""
-    asked: Any = config.experiment.options["draw"]
-    preset, drawn = PRESETS[asked["workload"]], drawn_lengths(config)
+    """Describe how lengths were sampled, with the means of preset and sample in tokens."""
+    draw: Any = config.experiment.options["draw"]
+    preset, drawn = PRESETS[draw["workload"]], drawn_lengths(config)
     prompts, outputs = (fmean(column) for column in zip(*drawn, strict=True))
-    told = {
-        "workload": asked["workload"], "requests": len(drawn), "most": asked["max_length"],
+    params = {
+        "workload": draw["workload"], "requests": len(drawn), "most": draw["max_length"],
         "prompt_mean": preset.prompt.mean, "output_mean": preset.output.mean,
         "prompts": prompts, "outputs": outputs,
     }  # fmt: skip
-    return [message("experiments.drawn", **told)]
+    return [message("experiments.drawn", **params)]
 
 
 def _nested(key: str, value: Any) -> dict[str, Any]:

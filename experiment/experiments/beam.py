@@ -1,8 +1,7 @@
-"""Beam searches: blocks that beams share, on a model's real beams, against the paper's figures.
+"""Beam search: blocks shared by a model's real beams, compared with the paper's figures.
 
-Which beams go on is decided by the model, so no count follows from lengths alone. What is checked
-instead: given where beams went on, the simulator plans every step as the engine did, block for
-block.
+The model selects the beams, so counts do not follow from lengths alone. Instead, the simulator
+replays the selected beams and must plan every step as the engine did, block for block.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from experiment.experiments.base import (
 from experiment.experiments.cells import Cell
 from experiment.experiments.findings import counted, judged, untested
 from experiment.experiments.found import Found
-from experiment.experiments.paper_shares import beside_slabs, beside_the_paper
+from experiment.experiments.paper_shares import paper_comparison, slab_comparison
 from experiment.text.messages import message
 
 # Kwon et al. (arXiv 2309.06180), Fig. 15 (b): share of blocks saved with Alpaca's lengths.
@@ -37,14 +36,14 @@ def _cells(config: Config) -> list[Cell]:
 
 def _findings(found: Found) -> list[Finding]:
     return [
-        beside_the_paper(found, "beam_width", PAPER),
+        paper_comparison(found, "beam_width", PAPER),
         _plans(found),
-        *beside_slabs(found, "beam_width"),
+        *slab_comparison(found, "beam_width"),
     ]
 
 
 def _plans(found: Found) -> Finding:
-    """Whether the simulator, told where beams went on, plans the same steps."""
+    """Whether the simulator, given the selected beams, plans the same steps."""
     seen = [arm.plans for cell in found.cells for arm in cell.arms if arm.plans is not None]
     if not seen:
         return untested("plans")
@@ -63,6 +62,6 @@ BEAM = Experiment(
     findings=_findings,
     options=DRAW,
     terms=draw_terms,
-    renamed=frozenset(("running_peak",)),  # what runs are the beams of requests
+    renamed=frozenset(("running_peak",)),  # counts beams, not requests
     without={**contiguous("no_blocks"), **other_engines("no_beams")},
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Block sizes from 1 to 256: what the last block of each request wastes, what small ones cost."""
+"""Block sizes from 1 to 256: waste in the last block of requests, cost of small blocks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from experiment.experiments.labels import axis_label, same_in, side_label
 from experiment.text.messages import Message
 
 _NAME, _AXIS = "block-size", "block_size"
-# What runs have where no config says another, as the other experiments do.
+# The default, which the other experiments use.
 _USUAL: int = CacheConfig.model_fields["block_size"].default
 _OTHERS = ("transformers_paged", "vllm")
 
@@ -44,7 +44,7 @@ def _findings(found: Found) -> list[Finding]:
 
 
 def _waste(found: Found) -> Finding:
-    """Whether smaller blocks waste less; few requests may leave as much in two sizes."""
+    """Whether smaller blocks waste less; with few requests two sizes may waste the same."""
     row = series(found, found.cells, "waste", "paged", _AXIS)
     known = [each.value for each in row.sides if each.value is not None]
     if len(known) < 2:
@@ -67,9 +67,9 @@ def _table(found: Found) -> Finding:
 
 
 def _speed(found: Found) -> Finding:
-    """Whether the smallest blocks are slower than larger ones, each size beside them.
+    """Whether the smallest blocks are slower than larger ones.
 
-    They are where they are clearly slower than most of the sizes, and clearly faster than none.
+    Shown if they are clearly slower than most other sizes, and clearly faster than none.
     """
     cells = sorted(found.with_arms("paged"), key=lambda cell: cell.block_size)
     if len(cells) < 2:
@@ -77,19 +77,19 @@ def _speed(found: Found) -> Finding:
     smallest, *larger = cells
     seen = [(cell, found.compared(_step(smallest), _step(cell))) for cell in larger]
     known = [(cell, factor) for cell, factor in seen if factor is not None]
-    told = [factor for _, factor in known if factor.enough]
+    decisive = [factor for _, factor in known if factor.enough]
     row = series(found, cells, "step_s", "paged", _AXIS)
-    if not told:
+    if not decisive:
         reason = known[0][1].reason if known else None
         return undecided("speed", row, reason=reason) if reason else untested("speed")
-    clear = [each.factor > 1 for each in told if each.clear]
+    clear = [each.factor > 1 for each in decisive if each.clear]
     sizes = [factor_side(side_label(_AXIS, cell.block_size), factor) for cell, factor in known]
     each = Compared(
         figure=note(_NAME, "beside", size=smallest.block_size),
         at=axis_label(_AXIS), sides=sizes, reason=doubt(known),
     )  # fmt: skip
     notes = [note(_NAME, "speed_rule")]
-    shown = all(clear) and len(clear) * 2 > len(told)
+    shown = all(clear) and len(clear) * 2 > len(decisive)
     return judged("speed", each, shown, row, _usual(found), against=why("sizes"), notes=notes)
 
 
@@ -98,7 +98,7 @@ def _step(cell: CellResult) -> Place:
 
 
 def _usual(found: Found) -> Compared | None:
-    """What the size that the other experiments have costs beside the fastest; None: it is that."""
+    """Compare the default size with the fastest; None if they are the same."""
     rates = [
         (rate, cell)
         for cell in found.with_arms("paged")
@@ -112,7 +112,7 @@ def _usual(found: Found) -> Compared | None:
 
 
 def _other(found: Found, arm: str) -> Finding | None:
-    """What another engine wastes in blocks of the sizes that it has, beside ours in the same."""
+    """Compare another engine's waste with ours, at the block sizes that it supports."""
     names = (arm, "paged")
     cells = [
         cell

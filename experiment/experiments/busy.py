@@ -1,12 +1,11 @@
-"""Arms beside which other programs kept cores busy: while each measured repeat ran.
+"""Background load of other programs during each measured repeat of an arm.
 
     usage of an arm, every 250 ms     others   0.0 0.1 0.0 | 1.2 1.0 1.1 | 0.0 0.0 0.1
                                                repeat 1      repeat 2      repeat 3
                                                              no verdict on a time of this arm
 
-Where repeats of an arm follow each other, what slows all of them alike shows in none; where arms
-take turns, it may meet more turns of one than of another. An arm of which no repeat was sampled is
-judged by what was seen before the run began.
+Load that slows all consecutive repeats of an arm alike does not show in their spread; between
+interleaved arms it may be unequal. An arm without samples is judged by the load before the run.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from experiment.experiments.cells import CellEvents, is_old_notice
 from experiment.machine.background_load import is_busy
 from experiment.text.messages import Message, message
 
-# A busy moment is no busy machine: a shorter repeat, in nanoseconds, is not judged alone.
+# Shorter repeats, in nanoseconds, are not judged separately: a brief load is normal.
 _LONG = 10**9
 
 
@@ -41,9 +40,9 @@ def cell_others(cell: CellEvents) -> dict[str, float]:
 
 
 def others_cores(events: Iterable[Event]) -> dict[str, float]:
-    """Cores that other programs kept busy while an arm ran, by arm; arms left alone are not in.
+    """Cores that other programs used while an arm ran, by arm; without undisturbed arms.
 
-    Where an older log says what was seen as the arm began, the larger of the two.
+    If an older log has the load at the arm's start, the larger of the two.
     """
     seen: dict[str, float] = {}
     before: float | None = None
@@ -65,10 +64,10 @@ def others_cores(events: Iterable[Event]) -> dict[str, float]:
 
 @dataclass(slots=True)
 class _Ran:
-    """What an arm's repeats are told apart by: when it was sampled, and when those measured ran.
+    """Load samples of an arm and the times of its measured repeats, in nanoseconds.
 
-    ``samples`` are from when to when, in nanoseconds, others kept so many cores busy; ``spans``
-    from the first step of a repeat to the end of its last one.
+    ``samples`` are (start, end, cores used by others); ``spans`` (start of a repeat's first step,
+    end of its last one).
     """
 
     samples: list[tuple[int, int, float]] = field(default_factory=list)
@@ -77,7 +76,7 @@ class _Ran:
     _steps: list[Step] = field(default_factory=list)
 
     def take(self, event: Step | Usage | TurnStarted | RepeatFinished) -> None:
-        """The next of its events."""
+        """Process the arm's next event."""
         if isinstance(event, Step):
             self._steps.append(event)
         elif isinstance(event, RepeatFinished):
@@ -85,25 +84,22 @@ class _Ran:
                 self.spans.append((self._steps[0].started_ns, self._steps[-1].t_ns))
             self._steps = []
         elif isinstance(event, TurnStarted):
-            self._sampled = event.t_ns  # what came before it was in the turns of others
+            self._sampled = event.t_ns  # earlier time belongs to other arms' turns
         else:
-            # Of the first one nobody knows when it began; the arm was not generating yet.
+            # The start of the first sample is unknown; the arm was not generating yet.
             if self._sampled is not None and event.others_cores is not None:
                 self.samples.append((self._sampled, event.t_ns, event.others_cores))
             self._sampled = event.t_ns
 
     def others_cores(self) -> float | None:
-        """The most of the means over each repeat; short ones together are judged as one.
-
-        None where nobody knows.
-        """
+        """Largest mean of a repeat; short repeats are merged. None if unknown."""
         judged = [[span] for span in self.spans if span[1] - span[0] >= _LONG]
         judged.append([span for span in self.spans if span[1] - span[0] < _LONG])
         means = map(self._mean, judged)
         return max((mean for mean in means if mean is not None), default=None)
 
     def _mean(self, spans: Sequence[tuple[int, int]]) -> float | None:
-        """Of a sample that reaches beyond a span, the part within counts."""
+        """Mean over the spans; samples are clipped to them."""
         parts = [
             (min(end, to) - max(begin, since), cores)
             for begin, end in spans
@@ -115,7 +111,7 @@ class _Ran:
 
 
 def busy_note(cells: Sequence[CellEvents]) -> list[Message]:
-    """All of them as one note, if there are any."""
+    """One note on all disturbed arms; empty without any."""
     seen = [cores for cell in cells for cores in cell_others(cell).values()]
     if not seen:
         return []

@@ -1,10 +1,9 @@
-"""One KV budget, more and more requests at a time: who holds how many, and where paging gives in.
+"""One KV budget, increasing concurrency: requests that each arm holds, and where paging preempts.
 
-How many ran at a time is a mean over the steps: at its peak paging holds requests that it has to
-take blocks away from a little later.
+Concurrency is the mean over the steps: the peak includes requests that are preempted soon after.
 
-Each request is (prompt, new) of ``options.lengths`` in turn, so that what a slab keeps for nothing
-is what these lengths leave of the maximum one.
+Requests cycle through the (prompt, new) of ``options.lengths``, so a slab wastes the difference
+between these lengths and the maximum length.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from experiment.text.messages import Message
 
 _NAME, _AXIS = "capacity", "requests"
 _ARMS = ("paged", "slabs")
-# More requests at a time, or a faster run, by less than this is called none.
+# Smaller factors of concurrency or speed count as no gain.
 _MORE = 1.05
 _FASTER = 1.1
 
@@ -55,7 +54,7 @@ def _findings(found: Found) -> list[Finding]:
 
 
 def _at_once(found: Found) -> Finding:
-    """At the most requests: how many ran at once, in blocks and in slabs of the same engine."""
+    """Concurrency at the most requests, with blocks and with slabs of the same engine."""
     cell = found.last("slabs", "paged")
     row = between(found, cell, "running_mean", *_ARMS) if cell else None
     if cell is None or row is None or row.estimate is None:
@@ -74,7 +73,7 @@ def _at_once(found: Found) -> Finding:
 
 
 def _throughput(found: Found) -> Finding:
-    """Paging alone: the same engine with slabs and with blocks, and where it gains nothing."""
+    """Gain of paging alone: the same engine with slabs and with blocks."""
     cell = found.last("slabs", "paged")
     if cell is None:
         return untested("throughput")
@@ -85,9 +84,9 @@ def _throughput(found: Found) -> Finding:
 
 
 def _preempting(found: Found) -> Finding:
-    """From how many requests on the paged arm takes blocks away from running ones.
+    """The number of requests from which the paged arm preempts.
 
-    The numbers that were tried bracket it, and kvsim says where between them it is.
+    The tested numbers bracket it; kvsim predicts the exact one.
     """
     cells = [c for c in found.cells if found.value(c, "paged", "preemptions") is not None]
     counts = [int(found.value(cell, "paged", "preemptions") or 0) for cell in cells]
@@ -97,34 +96,34 @@ def _preempting(found: Found) -> Finding:
         return fact("preempting", row)
     at, below = cells[first], cells[first - 1].requests if first else None
     row = row.model_copy(update={"kind": "from", "estimate": at.requests})
-    return fact("preempting", row, notes=[_foretold(found, at, counts[first], below)])
+    return fact("preempting", row, notes=[_predicted(found, at, counts[first], below)])
 
 
-def _foretold(found: Found, cell: CellResult, count: int, below: int | None) -> Message | None:
-    """From how many on kvsim says so, where it counts what was measured; None: it says nothing."""
-    said: dict[int, int | None] = {0: 0, cell.requests: _simulated(found, cell, cell.requests)}
-    if said[cell.requests] is None:
+def _predicted(found: Found, cell: CellResult, count: int, below: int | None) -> Message | None:
+    """kvsim's number, if its counts equal the measured ones; None without a prediction."""
+    known: dict[int, int | None] = {0: 0, cell.requests: _simulated(found, cell, cell.requests)}
+    if known[cell.requests] is None:
         return None
 
     def calm(requests: int) -> bool | None:
-        if requests not in said:
-            said[requests] = _simulated(found, cell, requests)
-        preempted = said[requests]
+        if requests not in known:
+            known[requests] = _simulated(found, cell, requests)
+        preempted = known[requests]
         return None if preempted is None else preempted == 0
 
     last = last_that(calm, below or 0, cell.requests)
-    if last is None or said[cell.requests] != count:
+    if last is None or known[cell.requests] != count:
         return None
     return note(_NAME, "preempting_foretold", requests=last + 1)
 
 
 def _simulated(found: Found, cell: CellResult, requests: int) -> int | None:
-    """Preemptions of so many requests in the cell's budget."""
+    """Predicted preemptions of this number of ``requests`` in the cell's budget."""
     lengths: Any = found.config.experiment.options["lengths"]
     if found.simulate is None:
         return None
-    said = found.simulate(cell, "paged", {"workload.lengths": in_turn(lengths, requests)})
-    return None if isinstance(said, Message) else said.preemptions.total
+    known = found.simulate(cell, "paged", {"workload.lengths": in_turn(lengths, requests)})
+    return None if isinstance(known, Message) else known.preemptions.total
 
 
 CAPACITY = Experiment(

@@ -1,4 +1,4 @@
-"""A cell of an experiment: one setting of what varies, and the events of its runs."""
+"""A cell of an experiment: one setting of the varied parameters, and the events of its runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from experiment.record.log import Record
 from experiment.text.messages import Message
 
 _BUSY_ARM = "experiments.note.busy_arm"
-# What an arm tells of a single repeat; the rest is told once.
+# Events of a single repeat; the others occur once per arm.
 _REPEATED = (
     CacheMoved, EngineStep, HolesSeen, Keyframe, LookupTimed, PrefixCacheUsed, RequestFinished,
     Step, TokenMapping,
@@ -39,14 +39,14 @@ _REPEATED = (
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One setting of what varies.
+    """One setting of the varied parameters.
 
     Attributes:
-        values: what the cell is called by: a name of ``experiments.axis`` for each, and its value;
-            a text is a name of ``experiments.value``, or a name that its user gave it.
-        overrides: dotted keys of the config, and what they are in this cell.
-        arms: that run in it; None: all of the run.
-        absent: arms of the run that cannot do it, and why.
+        values: names the cell: each key is a name of ``experiments.axis``, a text value one of
+            ``experiments.value`` or the user's.
+        overrides: config values of this cell, by dotted key.
+        arms: arms that run in it; None: all of the run.
+        absent: arms of the run that cannot run here, and why.
     """
 
     values: Mapping[str, int | float | str]
@@ -57,7 +57,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class CellEvents:
-    """The events of a cell, behind those of the whole run. ``config`` is the cell's own."""
+    """The events of a cell, after those of the whole run. ``config`` is the cell's config."""
 
     started: CellStarted
     config: Config
@@ -66,7 +66,7 @@ class CellEvents:
     record: Record
 
     def view(self, repeat: int) -> Record:
-        """The cell as a run of its own that saw this repeat alone."""
+        """The cell as an ordinary run with this repeat only."""
         seen: dict[str, int] = defaultdict(int)
         times = {e.arm: e.generate_s for e in self._repeats() if e.repeat == repeat}
         mine = self.config.model_dump(mode="json")
@@ -78,20 +78,20 @@ class CellEvents:
             if isinstance(event, RepeatFinished):
                 seen[event.arm] += 1
             elif isinstance(event, ArmFinished):
-                told = times.get(event.arm, event.generate_s)
-                chosen.append(event.model_copy(update={"generate_s": told}))
+                seconds = times.get(event.arm, event.generate_s)
+                chosen.append(event.model_copy(update={"generate_s": seconds}))
             elif is_old_notice(event):
-                continue  # the experiment says it, of all arms at once
+                continue  # the experiment reports it for all arms together
             elif not isinstance(event, _REPEATED) or seen[event.arm] == repeat:
                 chosen.append(event)
         return replace(self.record, events=tuple(chosen), summary={}, is_drawn=False)
 
     def repeats(self, arm: str) -> list[RepeatFinished]:
-        """Those that an arm finished, the warm-up first."""
+        """Finished repeats of an arm, the warm-up first."""
         return [event for event in self._repeats() if event.arm == arm]
 
     def group(self, arm: str) -> int | None:
-        """Those with whom an arm took turns; None: nobody ran between its repeats."""
+        """Group of an interleaved arm; None if its repeats ran consecutively."""
         groups = {e.group for e in self.events if isinstance(e, TurnStarted) and e.arm == arm}
         return groups.pop() if len(groups) == 1 else None
 
@@ -100,5 +100,5 @@ class CellEvents:
 
 
 def is_old_notice(event: Event) -> bool:
-    """Whether it says that others were busy as an arm began; older logs have one for each arm."""
+    """Whether it is an older log's notice of background load at an arm's start."""
     return isinstance(event, Notice) and event.text.key == _BUSY_ARM

@@ -1,7 +1,7 @@
-"""The runs that claims are judged by: found in a directory, read once, believed or not.
+"""The runs by which claims are judged: find, read and validate them.
 
-Whatever is there already is used if it is whole, sound and the run that would be made now; else it
-stays as it is, and another one is run beside it.
+An existing run is used if it is complete, consistent and has the present config; otherwise it is
+kept unchanged, and a new one is made next to it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from experiment.text.errors import UserError
 from experiment.text.messages import Message, message
 from experiment.text.redaction import cleaned_json, without_names
 
-_Told = TypeVar("_Told", Config, Message)
+_Text = TypeVar("_Text", Config, Message)
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What is kept of a run: the logs of all of them would be more than reading may take.
+    """The kept part of a run; the logs of all runs would exceed the memory limit of reading.
 
-    ``status`` is how it ended, None where it did not; ``result`` is None of an ordinary run.
+    ``status`` is None if the run did not end, ``result`` None for an ordinary run.
     """
 
     config: Config
@@ -48,18 +48,18 @@ class Kept:
 
 
 class Reader:
-    """Reads and evaluates a run directory once: that takes seconds, and it is asked for twice."""
+    """Read and evaluate run directories; cached, since each takes seconds and is needed twice."""
 
     def __init__(self) -> None:
         self._known: dict[Path, Kept | Message] = {}
         self._own: set[Path] = set()
 
     def ran(self, path: Path) -> None:
-        """Read it whatever that takes, as it was drawn: this process has just run it."""
+        """Read a run that this process has just made, without the memory limit."""
         self._own.add(path)
 
     def __call__(self, path: Path) -> Kept | Message:
-        """What is kept of a run, or why nothing can be known of it."""
+        """The kept part of a run, or why it cannot be read."""
         if path not in self._known:
             try:
                 with evaluating(path):
@@ -71,7 +71,7 @@ class Reader:
 
 
 def _kept(record: Record) -> Kept | Message:
-    """Evaluate a record; one of another version or format is not, and why."""
+    """Evaluate a record, or return why not: another version or format."""
     started = record.started
     if started.version != __version__:
         return message("claims.why.version", version=started.version)
@@ -91,12 +91,12 @@ def _kept(record: Record) -> Kept | Message:
 def find_place(
     directory: Path, name: str, config: Config, read: Reader
 ) -> tuple[Path, bool, Mapping[Path, Message]]:
-    """Where an experiment lies, or will be run: a run that can be used, or the next free name.
+    """Find an experiment's usable run, or the next free name for one.
 
-    Returns the path, whether a run is there that can be used, and why others there cannot.
+    Returns the path, whether it is a usable run, and why the others are not.
 
     Raises:
-        UserError: what lies in the directory cannot be looked at.
+        UserError: the directory cannot be read.
     """
     unused: dict[Path, Message] = {}
     for number in count(1):
@@ -107,8 +107,8 @@ def find_place(
             if why is None and _is_free(path):
                 return path, False, unused
         except OSError as error:
-            told = {"path": str(error.filename), "why": os_reason(error)}
-            why = message("claims.why.unreadable", **told)
+            params = {"path": str(error.filename), "why": os_reason(error)}
+            why = message("claims.why.unreadable", **params)
         why = why or why_not(path, config, read)
         if why is None:
             return path, True, unused
@@ -117,20 +117,20 @@ def find_place(
 
 
 def _check_searched(directory: Path, path: Path) -> None:
-    """Where one name cannot be looked up, no other one can, so that none would ever be free.
+    """Check that names in the directory can be looked up; otherwise none would ever be free.
 
     Raises:
-        UserError: it cannot.
+        UserError: they cannot.
     """
     with writing(directory), suppress(FileNotFoundError):
         path.lstat()
 
 
 def _outside(directory: Path, path: Path) -> Message | None:
-    """Why nothing is read or written there: a link in it leads elsewhere; None where none does.
+    """Why the path is not used: a link in it leads elsewhere; None if none does.
 
     Raises:
-        OSError: it cannot be looked into.
+        OSError: it cannot be read.
     """
     try:
         for name in (EVENTS_FILE, RUN_FILE):
@@ -143,12 +143,12 @@ def _outside(directory: Path, path: Path) -> Message | None:
 
 
 def _is_free(path: Path) -> bool:
-    """Whether a run can be written there: nothing is there, or an empty directory."""
+    """Whether a run can be written there: the path does not exist, or is an empty directory."""
     return not path.exists() or (path.is_dir() and not any(path.iterdir()))
 
 
 def why_not(path: Path, config: Config, read: Reader) -> Message | None:
-    """Why a run that is there cannot stand for one of ``config``; None where it can."""
+    """Why an existing run cannot be used for ``config``; None if it can."""
     run = read(path)
     if isinstance(run, Kept) and run.config != _as_recorded(config):
         return message("claims.why.settings")
@@ -159,7 +159,7 @@ def why_not(path: Path, config: Config, read: Reader) -> Message | None:
 def read_found(
     places: Mapping[str, Path], read: Reader
 ) -> tuple[dict[str, Found], dict[str, Message]]:
-    """What the experiments found that can be believed; of the others, why they cannot."""
+    """Findings of the valid runs; for the others, why they are not."""
     found: dict[str, Found] = {}
     unsound: dict[str, Message] = {}
     for name, path in places.items():
@@ -168,13 +168,13 @@ def read_found(
         one = _believed(read(path))
         if isinstance(one, Found):
             found[name] = one
-        else:  # it is written down, and may name a path
+        else:  # it is recorded, and may contain a path
             unsound[name] = _as_recorded(one)
     return found, unsound
 
 
 def notes_on(found: Mapping[str, Found], places: Mapping[str, Path], read: Reader) -> list[Message]:
-    """What to know of the runs before believing a verdict: small ones, and times that scatter."""
+    """Notes on the reliability of verdicts: quick size, and times with a large spread."""
     notes = []
     if any(one.config.experiment.size == "quick" for one in found.values()):
         notes.append(message("claims.quick"))
@@ -187,7 +187,7 @@ def notes_on(found: Mapping[str, Found], places: Mapping[str, Path], read: Reade
 
 
 def _believed(run: Kept | Message) -> Found | Message:
-    """What a run found, or why that judges nothing: it is not whole, or contradicts itself."""
+    """Findings of a run, or why they are not used: it is incomplete or contradicts itself."""
     if isinstance(run, Message):
         return run
     result = run.result
@@ -204,18 +204,18 @@ def _believed(run: Kept | Message) -> Found | Message:
     return Found(run.config, result.cells, run.random_weights)
 
 
-def _as_recorded(told: _Told) -> _Told:
-    """A record keeps no path of the person's home."""
-    return type(told).model_validate_json(cleaned_json(told.model_dump_json(), without_names))
+def _as_recorded(text: _Text) -> _Text:
+    """Redact the home directory, as in a record."""
+    return type(text).model_validate_json(cleaned_json(text.model_dump_json(), without_names))
 
 
 def judge_runs(
     directory: Path, places: Mapping[str, Path], read: Reader
 ) -> tuple[list[Judged], list[Message]]:
-    """Judge every claim by the runs that are there; with notes on these runs.
+    """Judge every claim by the existing runs; return notes on these runs too.
 
     Raises:
-        UserError: one of them takes more memory than reading may.
+        UserError: a run exceeds the memory limit of reading.
     """
     found, unsound = read_found(places, read)
     with evaluating(directory):
@@ -224,12 +224,12 @@ def judge_runs(
 
 
 def claims_data(judged: Sequence[Judged], places: Mapping[str, Path]) -> dict[str, Any]:
-    """What ``claims.json`` holds."""
+    """Content of ``claims.json``."""
     return {"version": __version__, "claims": [claim_row(one, places) for one in judged]}
 
 
 def claim_row(one: Judged, places: Mapping[str, Path]) -> dict[str, object]:
-    """What claims.json holds of a claim."""
+    """A claim in ``claims.json``."""
     claim, seen = one.claim, one.seen
     return {
         "claim": claim.name,

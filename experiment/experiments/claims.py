@@ -1,11 +1,11 @@
-"""What is commonly claimed of paging, each claim with the figure that the experiments found here.
+"""Common claims about paging, each with the figure that the experiments measured.
 
-    experiments ─► found ─► a figure of each claim ─► shown: it reaches what is claimed
-                                                      not shown: it stays below
-                                                      untested: the figure is not there
+    experiments ─► found ─► a figure for each claim ─► shown: it reaches the claimed value
+                                                       not shown: it does not
+                                                       untested: there is no figure
 
-A claim of a range is shown from its lower end on; where the paper prints a figure for each setting,
-each setting is held against its own. Only counts and times of this run are used.
+A claimed range counts as shown from its lower end; where the paper prints a figure per setting,
+each setting is compared with its own. Only counts and times of these runs are used.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from experiment.text.messages import Message, message
 from kvsim.core.request import final_tokens
 
 Kind = Literal["share", "ratio", "count", "fine"]
-# Fewer beam searches than these are a matter of which ones were drawn: by their lengths alone what
-# samples save scatters (its standard deviation over 200 seeds) by 31 % in draws of 16, 20 % of 32,
-# 16 % of 40 and no less than 13 % even of 100, which take two and a half times as long.
+# Minimum number of beam searches. The share that samples save has a relative standard deviation
+# over 200 seeds of 31 % with 16 requests, 20 % with 32, 16 % with 40 and still 13 % with 100, which
+# take two and a half times as long.
 SEARCHES = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A number that a figure is made of, or one of those that it stands for.
+    """A component of a figure, or one of the values that it summarises.
 
     Attributes:
         name: its text is ``claims.part.<name>``.
-        least: what it is held against, where it is judged by itself.
-        of: the setting that it was seen at.
+        least: the claimed value, if this part is judged separately.
+        of: the setting.
     """
 
     name: str
@@ -54,11 +54,11 @@ class Seen:
     """The figure of a claim.
 
     Attributes:
-        low: the least that the repeats of a time allow; None of a count.
-        high: the most.
-        reached: whether it bears the claim out; None: that is decided by ``Claim.least``.
-        unclear: why it decides nothing, where it does not.
-        note: what else decides it, whatever the verdict.
+        low: lower bound by the repeats of a time; None for a count.
+        high: upper bound.
+        reached: whether it supports the claim; None: decided by ``Claim.least``.
+        unclear: why it is inconclusive; None if it is not.
+        note: a further condition, for any verdict.
     """
 
     value: float
@@ -79,11 +79,11 @@ class Claim:
 
     Attributes:
         name: its text is ``claims.<name>``.
-        experiment: that shows it.
-        least: from where on it is shown; of ``at_most`` claims, below which.
-        figure: its figure; where there is none and it knows why, the reason.
-        finding: of the experiment that the figure comes from; where that gives no verdict, or one
-            against a figure that reaches what is claimed, its text says why.
+        experiment: the experiment that tests it.
+        least: the claimed value: a lower bound, or an upper one if ``at_most``.
+        figure: returns its figure, or the reason if there is none.
+        finding: the finding that the figure comes from; it explains a missing verdict, or one that
+            contradicts the figure.
     """
 
     name: str
@@ -97,9 +97,9 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A claim with its figure here; None where there is none, and ``reason`` says why.
+    """A claim with its measured figure, or None.
 
-    Of a figure it says what speaks against it, or what else decides it.
+    ``reason``: why there is no figure; with one, the evidence against it or a further condition.
     """
 
     claim: Claim
@@ -109,16 +109,16 @@ class Judged:
 
 
 def judge(found: Mapping[str, Found], unsound: Mapping[str, Message] | None = None) -> list[Judged]:
-    """Every claim, from the experiments that were run, by their names.
+    """Judge every claim by the experiments in ``found``, keyed by name.
 
-    ``unsound`` says of experiments that are not in ``found`` why they cannot be used.
+    ``unsound``: why other experiments cannot be used.
     """
     reasons = unsound or {}
     return [_judge(each, found.get(each.experiment), reasons) for each in CLAIMS]
 
 
 def needed() -> tuple[str, ...]:
-    """Experiments that the claims are judged by, each once."""
+    """Names of the experiments that the claims need, without duplicates."""
     return tuple(dict.fromkeys(claim.experiment for claim in CLAIMS))
 
 
@@ -137,7 +137,7 @@ def _judge(claim: Claim, found: Found | None, unsound: Mapping[str, Message]) ->
 
 
 def _against(claim: Claim, seen: Seen, found: Found) -> Message | None:
-    """What speaks against a figure that reaches what is claimed: its finding says so."""
+    """Evidence of the finding against a figure that reaches the claimed value."""
     if claim.finding is None or claim.at_most or seen.value < claim.least:
         return None
     finding = _find(found, claim.finding)
@@ -146,7 +146,7 @@ def _against(claim: Claim, seen: Seen, found: Found) -> Message | None:
 
 
 def _why(claim: Claim, found: Found) -> Message:
-    """Why there is no figure: an unclear one says so itself."""
+    """Why there is no figure."""
     finding = _find(found, claim.finding) if claim.finding else None
     if finding is None or finding.verdict != "untested":
         return message("claims.why.no_figure")
@@ -154,7 +154,7 @@ def _why(claim: Claim, found: Found) -> Message:
 
 
 def _reached(claim: Claim, seen: Seen) -> bool:
-    """A time must reach what is claimed in every repeat; of two that took turns, every round."""
+    """Whether every repeat (every round, if interleaved) reaches the claimed value."""
     if seen.reached is not None:
         return seen.reached
     if claim.at_most:
@@ -163,7 +163,7 @@ def _reached(claim: Claim, seen: Seen) -> bool:
 
 
 def _waste(found: Found, arm: str) -> float | None:
-    """Waste of an arm where the most requests are offered."""
+    """Waste of an arm at the highest concurrency."""
     cell = found.last("slabs", "paged")
     return found.value(cell, arm, "waste") if cell else None
 
@@ -179,7 +179,7 @@ def _wasted(found: Found) -> Seen | None:
 
 
 def _saved(found: Found) -> Seen | Message | None:
-    """Handed out in blocks instead of slabs, at the most requests that run alike in both."""
+    """Memory allocated in blocks relative to slabs, at the highest equal concurrency."""
     unlike = None
     for cell in reversed(list(found.with_arms("slabs", "paged"))):
         steps = [found.value(cell, arm, "steps") for arm in ("slabs", "paged")]
@@ -199,7 +199,7 @@ def _at_once(found: Found) -> Seen | None:
 
 
 def _long(found: Found, cell: CellResult | None) -> Message | None:
-    """How long its requests are beside a slab: somebody chose that, and it decides the gain."""
+    """Length of the requests relative to a slab: a chosen setting that determines the gain."""
     lengths: Any = found.config.experiment.options.get("lengths")
     if cell is None or not lengths:
         return None
@@ -208,7 +208,7 @@ def _long(found: Found, cell: CellResult | None) -> Message | None:
 
 
 def _finding(name: str) -> Figure:
-    """The estimate of a finding; what the finding does not show, no claim does."""
+    """Use the estimate of a finding; a claim is not shown unless its finding is."""
 
     def seen(found: Found) -> Seen | None:
         finding = _find(found, name)
@@ -228,26 +228,26 @@ def _find(found: Found, name: str) -> Finding | None:
 
 
 def _shown(finding: Finding | None) -> float | None:
-    """The estimate of a finding that is judged."""
+    """The estimate of a finding with a verdict."""
     judged = finding is not None and finding.verdict != "untested"
     return finding.estimate if finding is not None and judged else None
 
 
 def _context(found: Found) -> Seen | None:
-    """The quotient of two lengths that were tried, with what was tried next and what ran beside."""
+    """Ratio of two tested lengths, with the next tested ones and the concurrent requests."""
     seen, finding = _finding("together")(found), _find(found, "together")
     others: Any = found.config.experiment.options.get("others")
     if seen is None or finding is None or not others:
         return seen
     tried = sorted(int(cell.values["context"]) for cell in found.cells)
     paged, slabs = (int(side.value or 0) for side in finding.sides)
-    told = {"slabs": _up_to(slabs, tried), "paged": _up_to(paged, tried)}
+    limits = {"slabs": _up_to(slabs, tried), "paged": _up_to(paged, tried)}
     mean = fmean(final_tokens(*pair) for pair in others)
-    return replace(seen, note=message("claims.why.context", n=len(others), mean=mean, **told))
+    return replace(seen, note=message("claims.why.context", n=len(others), mean=mean, **limits))
 
 
 def _up_to(longest: int, tried: list[int]) -> object:
-    """The longest context at which all ran, and the next one that was tried."""
+    """The longest context at which all ran, and the next tested one."""
     longer = next((each for each in tried if each > longest), None)
     if longer is None:
         return message("claims.why.context_most", at=longest).model_dump()
@@ -255,7 +255,7 @@ def _up_to(longest: int, tried: list[int]) -> object:
 
 
 def _lookup(found: Found) -> Seen | None:
-    """The table's share of a decoding step where it is most; the finding heeds its spread."""
+    """The block table's largest share of a decode step; the finding considers its spread."""
     finding = _find(found, "of_step")
     share = _shown(finding)
     if finding is None or share is None:
@@ -264,22 +264,22 @@ def _lookup(found: Found) -> Seen | None:
 
 
 def _throughput(found: Found) -> Seen | None:
-    """Our paged engine with the most at a time, over plain Transformers.
+    """Our paged engine at the highest concurrency, over plain Transformers.
 
-    The product of steps of which the last one alone is paging's: without each of them, none.
+    A product of factors, only the last of which is paging's; None unless all are known.
     """
     whole = whole_gain(found)
     if whole is None or not whole.complete or whole.open is not None:
         return None
     parts = tuple(Part(name, step.factor) for name, step in whole.steps.items())
     factor = whole.faster
-    return Seen(factor.factor, factor.low, factor.high, parts, note=whole.plain.told)
+    return Seen(factor.factor, factor.low, factor.high, parts, note=whole.plain.note)
 
 
 def _samples(found: Found) -> Seen | None:
-    """Each number of samples, and below it what many more such requests would save.
+    """Each number of samples, with the predicted share of many more such requests.
 
-    Where only one of the two reaches what is claimed, it is the draw that decides.
+    If only one of the two reaches the claimed value, the result depends on the sampled lengths.
     """
     seen = _like_paper("samples", "samples", PAPER_SAMPLES)(found)
     if seen is None:
@@ -297,10 +297,10 @@ def _samples(found: Found) -> Seen | None:
 
 
 def _beams(found: Found) -> Seen | None:
-    """Each width, and of how many searches: no closed sum tells what many more would save.
+    """Each beam width, with the number of searches; there is no formula for many more.
 
-    A few are a matter of which ones were drawn, and random weights part beams as no trained model
-    does; of neither there is a verdict.
+    No verdict with few searches, which depend on the sampled lengths, or with random weights, whose
+    beams diverge as no trained model's do.
     """
     seen = _like_paper("beams", "beam_width", PAPER_BEAMS)(found)
     if seen is None:
@@ -314,7 +314,7 @@ def _beams(found: Found) -> Seen | None:
 
 
 def _like_paper(name: str, axis: str, paper: Mapping[int, float]) -> Figure:
-    """Each setting against the paper's own figure for it; the value is that of the worst."""
+    """Compare each setting with the paper's figure for it; the value is that of the worst."""
 
     def seen(found: Found) -> Seen | None:
         parts = tuple(
@@ -332,7 +332,7 @@ def _like_paper(name: str, axis: str, paper: Mapping[int, float]) -> Figure:
 
 
 def _refused(found: Found) -> Seen | None:
-    """Steps in which the arena refused for its holes; what the paged arm did stands beside it."""
+    """Steps in which the arena refused a request due to fragmentation, next to the paged arm's."""
     cell = found.last("paged")
     steps = found.value(cell, "paged", "first_fit_refused_steps") if cell else None
     if cell is None or steps is None:
@@ -344,9 +344,9 @@ def _refused(found: Found) -> Seen | None:
 
 
 def _steadier(found: Found) -> Seen | None:
-    """How far the bytes held for KV swing while requests run: paged, and a cache that grows.
+    """Swing of the bytes held for KV while requests run: paged, and a growing cache.
 
-    And slabs: where they swing no more, it is not paging that steadies memory.
+    And slabs: if they swing no more, the steadiness is not due to paging.
     """
     cell = found.last("contiguous.growing", "slabs", "paged")
     if cell is None:

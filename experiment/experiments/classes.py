@@ -1,4 +1,4 @@
-"""Two classes of requests, urgent ones and all others: what either waits for."""
+"""Two classes of requests, urgent ones and the others: their waiting times."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from experiment.events import RequestFinished
 from experiment.experiments.measured import Measured
 from kvsim.sim.metrics import SimResult
 
-# Priorities of the two.
+# Priorities of the two classes.
 URGENT, PATIENT = 0, 1
-# Seconds of the virtual clock are whole numbers beside a fraction; this much is rounding.
+# Tolerance for rounding: times of the virtual clock are integers plus a fraction.
 _ROUNDING = 1e-6
 
 
 def of_class(
     urgent: bool, value: Callable[[RequestFinished], float | None]
 ) -> Callable[[Measured], float | None]:
-    """Mean over the urgent requests, or over all others; None: there are none."""
+    """Mean over the urgent requests, or over the others; None without any."""
 
     def measure(m: Measured) -> float | None:
         ranks = {request.id: request.priority for request in m.workload.requests}
@@ -31,19 +31,19 @@ def of_class(
 
 
 def steps_to_first(request: RequestFinished) -> int | None:
-    """Steps from its arrival to the one with its first token, that one included."""
+    """Steps from a request's arrival to its first token, inclusive."""
     if request.first_token_step is None:
         return None
     return request.first_token_step - (request.arrival_step or 0) + 1
 
 
-def foretold_steps(urgent: bool) -> Callable[[SimResult], float | None]:
+def predicted_steps(urgent: bool) -> Callable[[SimResult], float | None]:
     """Mean of :func:`steps_to_first` in a simulation whose steps take a second each."""
 
-    def foretold(s: SimResult) -> float | None:
+    def predict(s: SimResult) -> float | None:
         ranks = s.rows["priority"]
         waits = [
-            # From the first step that begins no earlier than the request comes.
+            # Count from the first step that starts at or after the arrival.
             math.floor(first - came + _ROUNDING)
             for first, came, rank in zip(
                 s.rows["first_token_s"], s.rows["arrival_s"], ranks, strict=True
@@ -52,4 +52,4 @@ def foretold_steps(urgent: bool) -> Callable[[SimResult], float | None]:
         ]
         return fmean(waits) if waits else None
 
-    return foretold
+    return predict

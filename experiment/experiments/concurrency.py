@@ -1,13 +1,13 @@
-"""1 to 32 requests at a time, a new one whenever one ends: throughput, latency, saturation.
+"""Concurrency 1 to 32 in a closed loop: throughput, latency, saturation.
 
-    4 at a time   0 ────────┐ 4 ───┐ 6 ──
-                  1 ───┐ 5 ───────────┐          the same requests in every cell
-                  2 ──────┐ ...                  (engine.max_num_seqs is what varies)
-                  3 ─────────┐ ...
+    concurrency 4   0 ────────┐ 4 ───┐ 6 ──
+                    1 ───┐ 5 ───────────┐          the same requests in every cell
+                    2 ──────┐ ...                  (engine.max_num_seqs varies)
+                    3 ─────────┐ ...
 
-A padded batch takes so many rows and ends with its longest. One after another is the same in every
-cell and runs in the first one. Latency counts from when a user asks, who does when the last answer
-is there (:mod:`experiment.experiments.closed_loop`).
+A padded batch has this number of rows and ends with its longest one. Sequential arms run the same
+in every cell, so only in the first. Latency is that of a closed loop
+(:mod:`experiment.experiments.closed_loop`).
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from experiment.workload.requests import check_size
 
 _NAME, _AXIS = "concurrency", "concurrency"
 _MANY = ("contiguous.batch", "slabs", "paged", "transformers_paged", "vllm")
-# Less more throughput than this from one number to the next is called none.
+# Smaller growth of throughput from one concurrency to the next counts as none.
 _MORE = 1.1
-# Fewer numbers at a time tell one growth at the most, which may be the last or the first of many.
+# With fewer values there is at most one growth, which cannot locate saturation.
 _NUMBERS = 3
 
 
@@ -54,7 +54,7 @@ def _cells(config: Config) -> list[Cell]:
     options: Any = config.experiment.options
     lengths = in_turn(options["lengths"], options["requests"])
     alone = dict.fromkeys(ONE_BY_ONE, message("skip.one_at_a_time"))
-    # No more can be at a time than a run holds.
+    # Concurrency is limited by the number of requests that a run may have.
     check_size(max(map(int, config.experiment.values), default=0), 0)
     cells = []
     for index, limit in enumerate(config.experiment.values):
@@ -75,7 +75,7 @@ def _findings(found: Found) -> list[Finding]:
 
 
 def _whole(found: Found) -> Finding:
-    """How much of the whole gain is batching, how much our engine, how much paging."""
+    """Total gain, and the shares of batching, our engine and paging."""
     whole = whole_gain(found)
     row = versus(found, *whole.places["whole"], _AXIS) if whole else None
     if whole is None or row is None or not whole.complete:
@@ -84,18 +84,18 @@ def _whole(found: Found) -> Finding:
     if whole.open is not None and whole.open.reason is not None:
         return undecided("whole", row, *_counts(found, whole.cell), reason=whole.open.reason)
     product = prod(step.factor for step in whole.steps.values())
-    notes = [note(_NAME, "whole_judged", product=product), whole.plain.told]
+    notes = [note(_NAME, "whole_judged", product=product), whole.plain.note]
     return fact("whole", row, *steps, notes=notes)
 
 
 def _counts(found: Found, cell: CellResult) -> list[Compared | None]:
-    """What paging alone changes in steps, where times decide nothing."""
+    """Effect of paging alone on step counts, for inconclusive times."""
     names = ("running_mean", "steps")
     return [between(found, cell, name, "paged", "slabs") for name in names]
 
 
 def _gain(found: Found, name: str, arm: str, base: str) -> Finding:
-    """One arm over another with the most at once, and the same of its latency."""
+    """Throughput and latency of one arm over another at the highest concurrency."""
     seen = [
         (cell, factor)
         for cell in found.with_arms(arm)
@@ -116,9 +116,9 @@ def _gain(found: Found, name: str, arm: str, base: str) -> Finding:
 
 
 def _latency(found: Found, arm: str, base: str) -> Compared | None:
-    """Latency of an arm beside another's, of as many users each: the most that both had.
+    """Latency of two arms at the highest number of users that both ran.
 
-    One request after another runs once and has it besides for the most users of any cell.
+    Sequential arms run once; their latency is also computed for the most users of any cell.
     """
     if base != SEQUENTIAL:
         seen = ratios(found, found.cells, "loop_latency_s", arm, base)
@@ -137,7 +137,7 @@ def _number(cell: CellResult) -> int:
 
 
 def _saturation(found: Found, arm: str) -> Finding:
-    """From which number on more at once bring no more throughput."""
+    """The concurrency from which throughput no longer grows."""
     name = f"saturation_{arm.replace('.', '_')}"
     title = saturation_title(arm)
     cells = [cell for cell in found.cells if found.figure(cell, arm, "tokens_per_s")]
@@ -150,25 +150,25 @@ def _saturation(found: Found, arm: str) -> Finding:
         return untested(name, _too_few(found, len(cells)), title=title)
     flat = next((step for step in steps if step.growth.factor < _MORE), None)
     step = flat or min(steps, key=lambda each: each.growth.factor)
-    # An arm that still grew did so with every number; one that did not, with every one before.
+    # Throughput grew in each of these steps, except the last one if it is flat.
     looked_at = steps if flat is None else steps[: steps.index(flat) + 1]
-    told = {"at": step.at, "more": step.more, "factor": step.growth.factor, "limit": _MORE}
+    params = {"at": step.at, "more": step.more, "factor": step.growth.factor, "limit": _MORE}
     found_at = {} if flat is None else {"kind": "from", "estimate": flat.at}
     row = series(found, cells, "tokens_per_s", arm, _AXIS).model_copy(
-        update={"reason": why("growth", **told), **found_at}
+        update={"reason": why("growth", **params), **found_at}
     )
     return fact(name, row, notes=[_open(looked_at)], title=title)
 
 
 def _too_few(found: Found, ran: int) -> Message | None:
-    """Why so few numbers tell nothing; None: the arm did not end well at the others."""
+    """The reason if too few values were run; None if the arm failed at the others."""
     few = len(found.config.experiment.values) < 2 or ran == 2
     return why("needs", option="experiment.values", values=_NUMBERS) if few else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """From one number at a time to the next, and what throughput grows by."""
+    """Growth of throughput from one concurrency to the next."""
 
     at: int
     more: int
@@ -176,7 +176,7 @@ class _Step:
 
 
 def _open(steps: list[_Step]) -> Message | None:
-    """What leaves open on which side of a tenth more a growth lies: others, repeats, the margin."""
+    """Why a growth is not distinguishable from ``_MORE``: background load, repeats, margin."""
 
     def known(growth: Faster) -> bool:
         far = 1 + growth.margin

@@ -1,10 +1,11 @@
-"""One long context beside short requests, in one budget: how long it may be.
+"""The longest context that one request may have alongside short requests, in one budget.
 
-    slabs   every request gets the length of the longest one     4 x 1,024 > 2,048: two at a time
+    slabs   every request gets the length of the longest one     4 x 1,024 > 2,048: two concurrent
     paged   every request gets what it needs                     1,024 + 3 x 128: all four
 
-A slab's length has to be known before; here it is given the best one, that of the longest request.
-``options.others`` are the (prompt, new) of the short ones, ``options.new`` what the long one adds.
+A slab's length is fixed in advance; here it is optimal, that of the longest request.
+``options.others`` are the (prompt, new) of the short requests, ``options.new`` the new tokens of
+the long one.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def _cells(config: Config) -> list[Cell]:
 
 
 def _overrides(config: Config, tokens: int, options: Any) -> dict[str, Any]:
-    """The long request first, and a maximum length that it fits into exactly."""
+    """The long request first, and the smallest maximum length for it, in whole blocks."""
     prompt, size = tokens - options["new"] + 1, config.cache.block_size
     longest = max(tokens, *(final_tokens(*pair) for pair in options["others"]))
     return {
@@ -63,7 +64,7 @@ def _findings(found: Found) -> list[Finding]:
 
 
 def _together(found: Found) -> Finding:
-    """The longest context at which all requests ran at the same time, to their ends."""
+    """The longest context at which all requests ran concurrently to their ends."""
     longest = {arm: _longest(found, arm, together=True) for arm in _ARMS}
     row, slabs, paged = _lengths(longest), longest["slabs"], longest["paged"]
     if row is None or not slabs or not paged:
@@ -71,12 +72,12 @@ def _together(found: Found) -> Finding:
         never = listed(arm_label(arm) for arm, most in longest.items() if not most)
         named = why("never_together", arms=never) if ran and never else None
         return untested("together", named)
-    shown, end = paged > slabs * _LONGER, _foretold(found, slabs, paged)
+    shown, end = paged > slabs * _LONGER, _predicted(found, slabs, paged)
     return judged("together", row, shown, end, against=why("small"))
 
 
 def _lengths(longest: Mapping[str, int | None], figure: Message | None = None) -> Compared | None:
-    """The longest context of each arm in slots; None: one of them has none."""
+    """The longest context of each arm in slots; None if an arm has none."""
     slabs, paged = longest["slabs"], longest["paged"]
     if not slabs or not paged:
         return None
@@ -85,10 +86,10 @@ def _lengths(longest: Mapping[str, int | None], figure: Message | None = None) -
     return Compared(figure=figure, sides=sides, kind="ratio", estimate=paged / slabs)
 
 
-def _foretold(found: Found, slabs: int, paged: int) -> Compared | None:
-    """The longest of all lengths by kvsim, where it bears out both that ran and next ones tried.
+def _predicted(found: Found, slabs: int, paged: int) -> Compared | None:
+    """kvsim's longest context of each arm, if it agrees with the tested ones.
 
-    None: it is not asked, or none longer was tried, so that nothing brackets an end.
+    None without a simulator, or if no longer context was tested.
     """
     if found.simulate is None:
         return None
@@ -100,26 +101,29 @@ def _foretold(found: Found, slabs: int, paged: int) -> Compared | None:
 
 
 def _fit(found: Found, arm: str, tokens: int) -> bool | None:
-    """Whether all run at the same time to their ends beside so long a one; None: nobody knows."""
+    """Whether all requests run concurrently to their ends, as predicted; None if unknown.
+
+    ``tokens``: length of the long one.
+    """
     assert found.simulate is not None
     cell = next(found.with_arms(arm))
-    said = found.simulate(
+    result = found.simulate(
         cell, arm, _overrides(found.config, tokens, found.config.experiment.options)
     )
-    if isinstance(said, Message):
-        return False if said.key == REFUSED else None
-    alone = said.requests.refused or said.preemptions.total
-    return not alone and said.running.max == cell.requests
+    if isinstance(result, Message):
+        return False if result.key == REFUSED else None
+    alone = result.requests.refused or result.preemptions.total
+    return not alone and result.running.max == cell.requests
 
 
 def _alone(found: Found) -> Finding:
-    """The longest that ran at all: there a slab of the right length holds what blocks hold."""
+    """The longest context that ran at all; a slab of that length holds as much as blocks."""
     longest = {arm: _longest(found, arm, together=False) for arm in _ARMS}
     return fact("alone", _lengths(longest))
 
 
 def _time(found: Found) -> Finding:
-    """Whether a run takes longer in blocks than in slabs, with each context."""
+    """Time of a run in blocks relative to slabs, at each context."""
     seen = ratios(found, found.cells, "generate_s", *_ARMS)
     row = factors(seen, "generate_s", *_ARMS, "context", least=1)
     if row is None:
@@ -130,7 +134,7 @@ def _time(found: Found) -> Finding:
 
 
 def _longest(found: Found, arm: str, together: bool) -> int | None:
-    """Of the contexts that were tried, in slots at its end; None: none of them ran."""
+    """The longest tested context, in slots at its end; None if none ran."""
     ran = [
         int(cell.values["context"])
         for cell in found.with_arms(arm)
@@ -140,7 +144,7 @@ def _longest(found: Found, arm: str, together: bool) -> int | None:
 
 
 def _all_at_once(found: Found, cell: CellResult, arm: str) -> bool:
-    """Who was preempted later did not fit, though it ran beside the others for a while."""
+    """Whether all ran concurrently, none of them preempted later."""
     peak, preempted = (found.value(cell, arm, name) for name in ("running_peak", "preemptions"))
     return peak == cell.requests and preempted == 0
 

@@ -1,4 +1,4 @@
-"""From the record of an experiment to its result: figures, predictions, findings, problems."""
+"""Evaluate the record of an experiment: figures, predictions, findings, problems."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _RATE = "tokens_per_s"
 def repeated_gains(
     gains: Sequence[Gain], cell: CellEvents, result: CellResult, config: Config
 ) -> list[Gain]:
-    """The rungs of a cell's first measured repeat, told of all of them."""
+    """Update the gains of a cell's first measured repeat with the values of all repeats."""
     rates = {gain.arm: _rates(gain, cell) for gain in gains}
     arms = [
         arm.model_copy(update={"figures": {**arm.figures, _RATE: rates[arm.arm]}})
@@ -64,17 +64,17 @@ def repeated_gains(
         for arm in result.arms
     ]
     found = Found(config, [result.model_copy(update={"arms": arms})])
-    told = []
+    updated = []
     for place, gain in enumerate(gains):
         base = gains[place - 1].arm if place else None
         update = {} if base is None else _step(found, gain.arm, base)
         rate = {_RATE: rates[gain.arm].value or gain.tokens_per_s}
-        told.append(gain.model_copy(update=rate | update))
-    return told
+        updated.append(gain.model_copy(update=rate | update))
+    return updated
 
 
 def _rates(gain: Gain, cell: CellEvents) -> FigureValue:
-    """Tokens per second of each measured repeat: all of them generate as many."""
+    """Tokens per second of each measured repeat; all generate the same number of tokens."""
     seconds = [done.generate_s for done in cell.repeats(gain.arm) if not done.warm_up]
     if not seconds or min(seconds) <= 0:
         return FigureValue(value=gain.tokens_per_s)
@@ -83,7 +83,7 @@ def _rates(gain: Gain, cell: CellEvents) -> FigureValue:
 
 
 def _step(found: Found, arm: str, base: str) -> dict[str, object]:
-    """The factor over the rung below, or why there is none."""
+    """The factor over the base arm, or why there is none."""
     faster = found.ratio(found.cells[0], _RATE, arm, base)
     if faster is None:
         return {}
@@ -93,16 +93,16 @@ def _step(found: Found, arm: str, base: str) -> dict[str, object]:
     return {"factor": None if why else faster.factor, "reason": why}
 
 
-# What kvsim makes of an arm's requests, of an arena beside it, or why it says nothing.
-Said = SimResult | ArenaPrediction | Message
-# Of an arm that takes one request at a time, whatever varies.
+# kvsim's prediction for an arm or for an arena alongside it, or the reason if there is none.
+Prediction = SimResult | ArenaPrediction | Message
+# Reason of sequential arms, which run the same in every cell.
 _SAME = "skip.one_at_a_time"
 
 
 def picture(record: Record) -> tuple[Record, Results]:
-    """What the reports of a run are drawn from: the record, or the cell that stands for it.
+    """Return the record that reports render, and its results.
 
-    Of an experiment the pages of a single run show its focus, in the first measured repeat.
+    For an experiment, it is the first measured repeat of the focus cell.
 
     Raises:
         UserError: the record contradicts itself.
@@ -119,7 +119,7 @@ def _picture(record: Record) -> tuple[Record, Results]:
     place = min(result.focus, len(cells) - 1)
     view = replace(cells[place].view(1), is_drawn=record.is_drawn)
     results = evaluate(view)
-    # Whom a single repeat found disturbed is told by the whole of them.
+    # Background load is reported over all repeats.
     seen = gains(results.arms)
     config = make_config(record.started.config)
     return view, results.model_copy(
@@ -135,13 +135,13 @@ def _picture(record: Record) -> tuple[Record, Results]:
 
 
 def _of_turns(text: Message, result: ExperimentResult) -> Message:
-    """What was the same for all arms: of those that took turns others were there at the time."""
+    """Replace a statement of fairness that does not hold for interleaved arms."""
     turns = any(arm.turns is not None for cell in result.cells for arm in cell.arms)
     return message("fairness.turns") if turns and text.key == "fairness.process" else text
 
 
 def _headline(result: ExperimentResult) -> Message:
-    """What was asked, and the first finding."""
+    """The question, and the first finding."""
     if not result.findings:
         return message("headline.none")
     title = note(result.name, "question").model_dump()
@@ -150,17 +150,17 @@ def _headline(result: ExperimentResult) -> Message:
 
 
 def _status(record: Record, result: ExperimentResult) -> str:
-    """How the run ended; predictions or repeats that do not agree make it a failure."""
+    """Status of the run; with problems it is incomplete."""
     finished = record.of(RunFinished)
     status = finished[-1].status if finished else "failed"
     return "incomplete" if status == "complete" and result.problems else status
 
 
 def evaluate_experiment(record: Record, cells: Sequence[CellEvents]) -> ExperimentResult:
-    """The result of an experiment from its record."""
+    """Evaluate the cells of an experiment's record."""
     config = make_config(record.started.config)
     spec = find_experiment(config.experiment.name or "")
-    # As recorded: what cells are made of may lie in a file that has gone since.
+    # As recorded: the input file of the cells may have been deleted since.
     planned = [Cell(cell.started.values, cell.started.overrides) for cell in cells]
     found = [_cell(spec, cell) for cell in cells]
     return ExperimentResult(
@@ -185,9 +185,9 @@ def evaluate_experiment(record: Record, cells: Sequence[CellEvents]) -> Experime
 
 
 def focus_of(wanted: int, cells: Sequence[CellResult]) -> int:
-    """The cell that was meant to be shown, or the last of those in which the most arms ended well.
+    """Index of the wanted cell, or of the last one in which the most arms succeeded.
 
-    A page about a cell with one arm, or none, would have nothing to compare.
+    A page about a cell with fewer arms would have less to compare.
     """
     wanted = min(wanted, len(cells) - 1)
     there = [_there(cell) for cell in cells]
@@ -198,14 +198,14 @@ def focus_of(wanted: int, cells: Sequence[CellResult]) -> int:
 
 
 def _there(cell: CellResult) -> int:
-    """Arms that ended well, and those that do the same here as in the cell that they ran in."""
+    """Number of arms that succeeded here, or in another cell if they run the same in each."""
     ended = sum(arm.status == "finished" for arm in cell.arms)
     same = sum(arm.reason is not None and arm.reason.key == _SAME for arm in cell.arms)
     return ended + same if ended else 0
 
 
 def _without(spec: Experiment, cells: Sequence[CellResult]) -> list[Without]:
-    """Every arm that there is and no cell has, with the reason."""
+    """Arms that no cell has, each with the reason."""
     there = {arm.arm for cell in cells for arm in cell.arms}
     why = spec.without
     return [
@@ -231,12 +231,12 @@ def _cell(spec: Experiment, cell: CellEvents) -> CellResult:
 
 def _arm(spec: Experiment, cell: CellEvents, arm: ArmMeasured) -> CellArm:
     first = arm.warm_up
-    said: Said = message("experiments.unforetold.not_said")
-    arenas: dict[Fit, Said] = dict.fromkeys(FITS, said)
+    prediction: Prediction = message("experiments.unforetold.not_said")
+    arenas: dict[Fit, Prediction] = dict.fromkeys(FITS, prediction)
     model = next((e for e in cell.events if isinstance(e, ModelPrepared)), None)
     figures = [FIGURES[name] for name in spec.figures]
     if first is not None and model is not None:
-        said = predict(arm.result.arm, cell.config, model, first.workload)
+        prediction = predict(arm.result.arm, cell.config, model, first.workload)
         for fit in {figure.arena for figure in figures if figure.arena is not None}:
             arenas[fit] = predict_arena(cell.config, model, first.workload, fit)
     return CellArm(
@@ -244,7 +244,9 @@ def _arm(spec: Experiment, cell: CellEvents, arm: ArmMeasured) -> CellArm:
         status=arm.result.status,
         reason=arm.result.reason,
         repeats=len(arm.repeats),
-        figures={f.name: _value(f, arm, arenas[f.arena] if f.arena else said) for f in figures},
+        figures={
+            f.name: _value(f, arm, arenas[f.arena] if f.arena else prediction) for f in figures
+        },
         outputs=_outputs(first) if first else [],
         plans=_plans(arm),
         problems=_arm_problems(figures, arm),
@@ -253,7 +255,7 @@ def _arm(spec: Experiment, cell: CellEvents, arm: ArmMeasured) -> CellArm:
     )
 
 
-def _value(figure: Figure, arm: ArmMeasured, said: Said) -> FigureValue:
+def _value(figure: Figure, arm: ArmMeasured, prediction: Prediction) -> FigureValue:
     if figure.arms is not None and arm.result.arm not in figure.arms:
         return FigureValue(value=None, reason=message("experiments.reason.other_arm"))
     if arm.repeats and not counted(figure, arm.repeats[0]):
@@ -262,22 +264,22 @@ def _value(figure: Figure, arm: ArmMeasured, said: Said) -> FigureValue:
     value: Number | None = None
     if values:
         value = median(values) if figure.about.kind == "time" else values[0]
-    foretold, why = _foretold(figure, said)
+    predicted, why = _predicted(figure, prediction)
     reason = None if values else _why_nothing(figure, arm)
     return FigureValue(
         value=value,
         values=values if figure.about.kind == "time" else [],
         reason=reason,
-        foretold=foretold,
+        foretold=predicted,
         unforetold=why,
     )
 
 
 def counted(figure: Figure, one: Measured) -> bool:
-    """Whether a figure says something on the clock by which requests came.
+    """Whether a figure is meaningful on the arrival clock of the workload.
 
-    Who shares a step with whom is left to chance by the wall clock, and how long one waits says
-    nothing on a clock of steps.
+    On the wall clock the requests of a step vary by chance; on a clock of steps waiting times have
+    no meaning.
     """
     workload = one.config.workload
     if figure.about.kind == "count":
@@ -287,16 +289,16 @@ def counted(figure: Figure, one: Measured) -> bool:
     return workload.timed or not workload.arrivals or figure.on_steps
 
 
-def _foretold(figure: Figure, said: Said) -> tuple[Number | None, Message | None]:
+def _predicted(figure: Figure, prediction: Prediction) -> tuple[Number | None, Message | None]:
     if figure.about.kind != "count":
         return None, None
-    if isinstance(said, Message):
-        return None, said
-    # Whoever foretells a figure is the one that is asked: of an arena another than of an arm.
+    if isinstance(prediction, Message):
+        return None, prediction
+    # Figures of arenas take an ArenaPrediction, the others a SimResult.
     predict: Callable[[Any], Number | None] | None = figure.predict
-    foretold = predict(said) if predict else None
-    if foretold is not None:
-        return foretold, None
+    predicted = predict(prediction) if predict else None
+    if predicted is not None:
+        return predicted, None
     none = predict is not None and figure.absent is not None
     why = f"reason.{figure.absent}" if none else "unforetold.not_said"
     return None, message(f"experiments.{why}")
@@ -316,13 +318,13 @@ def _plans(arm: ArmMeasured) -> tuple[int, int] | None:
 
 
 def _outputs(one: Measured) -> list[str]:
-    """A digest of the tokens of each request, in their order."""
+    """A digest of each request's tokens, ordered by request."""
     ended = sorted(one.requests, key=lambda request: request.request)
     return [hashlib.sha256(repr(r.tokens).encode()).hexdigest()[:12] for r in ended]
 
 
 def _arm_problems(figures: Sequence[Figure], arm: ArmMeasured) -> list[Message]:
-    """Contradictions within an arm: while replaying, and between its repeats."""
+    """Contradictions within an arm: in its replay, and between its repeats."""
     problems = list(arm.result.problems)
     check = arm.result.simulator
     if check is not None and check.agrees is False and arm.result.arm in ENGINE_ARMS:
@@ -357,11 +359,11 @@ def _uneven(figure: Message) -> Message:
     return message("experiments.problem.uneven", figure=figure.model_dump())
 
 
-# Of a step: its clock, its number, and what the warm-up alone counts from the tensors.
+# Fields of a step that are not compared: clock, number, and the warm-up's count of the tensors.
 _NO_COUNT = frozenset(("t_ns", "started_ns", "step", "witness"))
 
 
-# Of a step of another engine's: what its figures are taken from.
+# Fields of an external engine's step that its figures are derived from.
 _THEIR_COUNTS = frozenset((
     "tokens", "running", "preempted", "live", "allocated", "wasted", "held_blocks",
     "table_entries", "shared", "copied",
@@ -369,10 +371,10 @@ _THEIR_COUNTS = frozenset((
 
 
 def first_step_apart(runs: Sequence[Measured], theirs: bool = False) -> int | None:
-    """The first step, from 1, of which any count is not the same in all repeats; None: of no step.
+    """The first step, from 1, with a count that differs between repeats; None if there is none.
 
-    Figures are sums and means over steps, in which what differs may cancel out. ``theirs``: of
-    another engine's steps, of which what lies free in its pool is its own matter.
+    In figures, which are sums and means over steps, differences may cancel out. ``theirs``: steps
+    of an external engine, whose free blocks are not compared.
     """
     counts = [[_counts(row, theirs) for row in one.rows] for one in runs]
     steps = enumerate(zip_longest(*counts), 1)
@@ -385,27 +387,27 @@ def _counts(row: StepRow, theirs: bool) -> dict[str, object]:
     return row.model_dump(exclude=set(_NO_COUNT))
 
 
-def _asked_prefix(one: Measured) -> object:
-    """What the prefix cache was asked for and found, by whoever counts it."""
+def _prefix_counts(one: Measured) -> object:
+    """Queries and hits of the prefix cache, by our events or the engine's statistics."""
     if one.prefix is not None:
         return one.prefix.model_dump(exclude={"t_ns"})
-    asked, found = (
+    queries, hits = (
         sum(getattr(step, name) for step in one.engine_steps)
         for name in ("prefix_queries", "prefix_hits")
     )
-    return asked, found
+    return queries, hits
 
 
-# What is counted beside the steps and must be the same in all repeats, by its name.
+# Counts other than those of steps that must be the same in all repeats, by their names.
 _EVEN: dict[str, Callable[[Measured], object]] = {
     "metric.moved_bytes": lambda one: one.moved,
-    "experiments.axis.prefix_cache": _asked_prefix,
+    "experiments.axis.prefix_cache": _prefix_counts,
     "metric.new_tokens": _outputs,
 }
 
 
 def _problems(name: str, cells: Sequence[CellResult]) -> list[Message]:
-    """All contradictions of the run, each with the cell and the arm that it was seen in."""
+    """All contradictions of the run, each with its cell and arm."""
     found = []
     for cell in cells:
         for arm in cell.arms:
@@ -417,7 +419,7 @@ def _problems(name: str, cells: Sequence[CellResult]) -> list[Message]:
 
 
 def _missed(experiment: str, arm: CellArm) -> list[Message]:
-    """Counts that are not what kvsim foretold."""
+    """Counts that differ from kvsim's predictions."""
     return [
         message(
             "experiments.problem.foretold",
@@ -431,7 +433,7 @@ def _missed(experiment: str, arm: CellArm) -> list[Message]:
 
 
 def _other_machines(cells: Sequence[CellEvents]) -> list[Message]:
-    """What of a run on a CPU holds on a GPU."""
+    """Note on which results of a CPU hold on a GPU."""
     models = (e for cell in cells for e in cell.events if isinstance(e, ModelPrepared))
     if all(model.device != "cpu" for model in models):
         return []

@@ -1,11 +1,11 @@
-"""Every figure that an experiment can show: how it is measured, and what kvsim says of it.
+"""Figures of experiments: how each is measured, and how kvsim predicts it.
 
-    count     the same in all repeats, and in the simulation of the same requests     exact
-    measured  once of an arm: rounding of floats, by the kernels of a machine         as it is
-    time      differs from repeat to repeat                                           median, spread
+    count     equal in all repeats and in the simulation     exact
+    measured  once per arm: depends on float rounding        no comparison
+    time      varies between repeats                         median, spread
 
-Counts are taken from the plans that were executed, replayed step by step; a mean of counts is one
-over steps, so that no clock is in it.
+Counts come from the executed plans, replayed step by step. Means of counts are means over steps,
+independent of any clock.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from experiment.analysis.metrics import METRICS, PERCENTILES, Metric
 from experiment.analysis.percentiles import percentile
 from experiment.events import RequestFinished
 from experiment.experiments.arenas import (
-    ForetellArena,
     Measure,
+    PredictArena,
     arena_bytes,
     arena_mean,
     hole,
 )
-from experiment.experiments.classes import foretold_steps, of_class, steps_to_first
+from experiment.experiments.classes import of_class, predicted_steps, steps_to_first
 from experiment.experiments.closed_loop import at_a_time, loop_latency, most_at_a_time
 from experiment.experiments.load import in_time, kept_up, later_tokens, rest, slowest
 from experiment.experiments.measured import Measured
@@ -35,12 +35,12 @@ from kvsim.core.request import final_tokens
 from kvsim.sim.arena import FITS, Fit
 from kvsim.sim.metrics import SimResult
 
-Foretell = Callable[[SimResult], Number | None]
+Predict = Callable[[SimResult], Number | None]
 
-# Those that run one request after another, however many are allowed.
+# Sequential arms: one request after another at any concurrency limit.
 ONE_BY_ONE = ("contiguous.sequential", "contiguous.growing")
 ENGINE_ARMS = ("slabs", "paged")
-# Those that hand out blocks and may take them back.
+# Arms that allocate blocks and may preempt.
 PAGED_ARMS = (*ENGINE_ARMS, "transformers_paged", "vllm")
 _FIRST_TOKEN: Callable[[RequestFinished], float | None] = attrgetter("first_token_s")
 _ALLOCATED = ("live", "padding", "finished", "unwritten", "rounding")
@@ -48,23 +48,24 @@ _ALLOCATED = ("live", "padding", "finished", "unwritten", "rounding")
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure by its name.
+    """A figure.
 
     Attributes:
-        measure: of one repeat; None where this arm has none.
-        predict: of a simulation, or of the arithmetic of an arena; None: kvsim does not say it.
-        arms: that can have it; None: all.
-        absent: the reason, under ``experiments.reason``, where a finished repeat has none.
-        arena: of the contiguous arena beside the arm, which is foretold by itself: its allocator.
-        on_steps: of a time, whether it means something where arrivals are counted in steps.
-        stretched: of a time that is neither in seconds nor a rate, how much must be added for what
-            a slower process makes so many times as long; None: it leaves the figure as it is.
-        metric: the name of its metric, where that is another one.
+        measure: returns its value in one repeat, or None if the arm has none.
+        predict: returns its value by a simulation or an arena's arithmetic; None: not predicted.
+        arms: arms that can have it; None: all.
+        absent: the reason, under ``experiments.reason``, if a finished repeat has none.
+        arena: allocator of the contiguous arena alongside the arm that it describes; such arenas
+            are predicted separately.
+        on_steps: whether a time is meaningful if arrivals are counted in steps.
+        stretched: for a time that is neither in seconds nor a rate, the addend that makes it
+            proportional to the duration of a process; None: the figure does not depend on it.
+        metric: the name of its metric, if different.
     """
 
     name: str
     measure: Measure
-    predict: Foretell | ForetellArena | None = None
+    predict: Predict | PredictArena | None = None
     arms: tuple[str, ...] | None = None
     absent: str | None = None
     on_steps: bool = False
@@ -74,18 +75,18 @@ class Figure:
 
     @property
     def about(self) -> Metric:
-        """Its unit, kind, direction and label."""
+        """The figure's unit, kind, direction and label."""
         return METRICS[self.metric or self.name]
 
     @property
     def info(self) -> FigureInfo:
-        """What a report needs to know of it."""
+        """Description of the figure for reports."""
         about = self.about
         return FigureInfo(figure=self.name, unit=about.unit, kind=about.kind, better=about.better)
 
 
 def _over_steps(value: Callable[[StepRow], float]) -> Measure:
-    """Mean over the steps."""
+    """Measure a mean over the steps."""
     return lambda m: sum(map(value, m.rows)) / len(m.rows) if m.rows else None
 
 
@@ -98,7 +99,7 @@ def _most(value: Callable[[StepRow], float]) -> Measure:
 
 
 def _in_slots(blocks: Measure) -> Measure:
-    """A number of blocks as the slots in them."""
+    """Convert a number of blocks to slots."""
 
     def slots(m: Measured) -> Number | None:
         counted = blocks(m)
@@ -131,14 +132,14 @@ def _pool_used(m: Measured) -> float | None:
 
 
 def _reserved_swing(m: Measured) -> float | None:
-    """(most - least) / most of the slots held for KV while requests run."""
+    """(max - min) / max of the slots held for KV while requests run."""
     held = [row.reserved for row in m.rows]
     most = max(held, default=0.0)
     return (most - min(held)) / most if most else None
 
 
 def _recomputed(m: Measured) -> int:
-    """Positions computed beyond those that all requests have at their end, each once."""
+    """Positions computed more than once."""
     once = sum(
         len(first.token_ids) + sum(final_tokens(0, r.max_new_tokens) for r in (first, *others))
         for first, *others in m.workload.samples()
@@ -153,12 +154,12 @@ def _saved(m: Measured) -> float | None:
 
 
 def _part(part: str, name: str) -> Measure:
-    """A value of what was measured beside the steps; None where it was not."""
+    """Measure a value other than those of steps; None if it was not measured."""
     return lambda m: getattr(getattr(m, part), name, None)
 
 
 def _logit_error(m: Measured) -> float | None:
-    """Mean error of logits over how far logits lie apart."""
+    """Mean error of logits relative to their spread."""
     seen = m.quantized
     return seen.logit_mean / seen.logit_spread if seen and seen.logit_spread else None
 
@@ -182,21 +183,21 @@ def _of_requests(seconds: Callable[[Measured], Iterable[float | None]]) -> Measu
 
 
 def _percentile(seconds: Callable[[RequestFinished], float | None], percent: int) -> Measure:
-    """A percentile over requests; None where they are too few for it to mean anything."""
+    """Measure a percentile over requests; None if there are too few requests for it."""
     return lambda m: percentile(
         [value for r in m.requests if (value := seconds(r)) is not None], percent
     )
 
 
 def _per_token(request: RequestFinished) -> float | None:
-    """Seconds for each token behind the first."""
+    """Seconds per token after the first (TPOT)."""
     if request.first_token_s is None or len(request.tokens) < 2:
         return None
     return (request.latency_s - request.first_token_s) / (len(request.tokens) - 1)
 
 
 def _turn_to_first(request: RequestFinished) -> float | None:
-    """Seconds from when its turn came to its first token."""
+    """Seconds from a request's start to its first token."""
     return None if request.first_token_s is None else request.first_token_s - request.wait_s
 
 
@@ -210,9 +211,9 @@ def _later_ttft(m: Measured) -> float | None:
 
 
 def _prefix_hits(m: Measured) -> int | None:
-    """Tokens found: where an arm counts its admissions, or as vLLM's own statistics say.
+    """Prefix-cache hits in tokens, by the arm's admissions or vLLM's statistics.
 
-    Of either only those of first admissions: what a preempted request finds again is no hit.
+    Hits of a resumed request are excluded.
     """
     if m.engine_steps and m.config.engine.prefix_caching:
         return sum(step.prefix_hits for step in m.engine_steps)
@@ -224,18 +225,18 @@ def _foretold_hits(s: SimResult) -> int | None:
 
 
 def _decode_step(m: Measured) -> float | None:
-    """Seconds of a step in which every request computes one token, on average."""
+    """Mean seconds of a step in which every request computes one token."""
     steps = [row.t_ns - row.started_ns for row in m.rows if row.tokens == row.running]
     return fmean(steps) / 1e9 if steps else None
 
 
 def _table_share(m: Measured) -> float | None:
-    """What attention through scattered blocks takes beyond that on contiguous memory."""
+    """Additional attention time with scattered blocks, relative to contiguous memory."""
     return m.lookup.scattered_s / m.lookup.contiguous_s - 1 if m.lookup else None
 
 
 def _table_of_step(m: Measured) -> float | None:
-    """The same over all layers, as a share of a decoding step, which is what it was timed as."""
+    """Additional attention time of all layers, as a share of a decode step."""
     step = _decode_step(m)
     if not m.lookup or not step:
         return None
@@ -247,7 +248,7 @@ FIGURES: dict[str, Figure] = {
     for figure in (
         Figure("blocks", lambda m: m.pool.blocks,
                lambda s: s.pool_slots // s.block_size, arms=ENGINE_ARMS),
-        # What the engine keeps for itself is none of them.
+        # Without blocks that the engine reserves for itself.
         Figure("usable_blocks", lambda m: m.pool.blocks - m.pool.engine_blocks,
                lambda s: s.pool_slots // s.block_size, arms=PAGED_ARMS),
         Figure("budget_bytes", lambda m: m.workload.budget_bytes),
@@ -267,7 +268,7 @@ FIGURES: dict[str, Figure] = {
         Figure("table_entries", _over_steps(lambda r: r.table_entries),
                lambda s: s.sharing.unshared / s.busy_s if s.sharing else None,
                arms=PAGED_ARMS),
-        # In slots where arms with blocks of different sizes stand in one row.
+        # In slots, because block sizes differ between arms.
         Figure("block_slots", lambda m: m.pool.block_size,
                lambda s: s.block_size, arms=PAGED_ARMS, metric="block_size"),
         Figure("usable_slots", lambda m: (m.pool.blocks - m.pool.engine_blocks) * m.pool.block_size,
@@ -320,7 +321,7 @@ FIGURES: dict[str, Figure] = {
         Figure("succeeded", in_time, absent="not_limited"),
         Figure("kept_up", kept_up),
         Figure("later_tokens", later_tokens),
-        # Of seconds over those of all arrivals; behind these the rest counts.
+        # Seconds relative to those of all arrivals; a slower process prolongs both.
         Figure("rest", rest, stretched=1),
         Figure("slowest", slowest, stretched=0),
         Figure("first_ttft_s", _first_ttft),
@@ -343,9 +344,9 @@ FIGURES: dict[str, Figure] = {
                  arena_bytes(name), arms=("paged",), absent="no_hole", arena="first_fit")
           for name in ("free", "largest", "needed")),
         Figure("urgent_first_steps", of_class(True, steps_to_first),
-               foretold_steps(True), arms=(*ENGINE_ARMS, "vllm")),
+               predicted_steps(True), arms=(*ENGINE_ARMS, "vllm")),
         Figure("patient_first_steps", of_class(False, steps_to_first),
-               foretold_steps(False), arms=(*ENGINE_ARMS, "vllm")),
+               predicted_steps(False), arms=(*ENGINE_ARMS, "vllm")),
         Figure("urgent_first_s", of_class(True, _FIRST_TOKEN), on_steps=True),
         Figure("patient_first_s", of_class(False, _FIRST_TOKEN), on_steps=True),
     )

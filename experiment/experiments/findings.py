@@ -1,9 +1,9 @@
-"""Findings from figures: values side by side, and the verdict that they allow.
+"""Build findings from figures: compared values and a verdict.
 
-versus    one figure twice            blocks 312.4, slabs 151.2; 2.07 times (2.01 to 2.11, 5 rounds)
-factors   that ratio over the cells   4: 1.02 (0.99 to 1.04), 24: 2.07 (2.01 to 2.11)
-series    one figure over the cells   1: 0.0 %, 16: 6.2 %
-tally     several figures of an arm   Steps 34, Preemptions 5
+versus    a figure in two places    blocks 312.4, slabs 151.2; 2.07 times (2.01 to 2.11, 5 rounds)
+factors   that ratio per cell       4: 1.02 (0.99 to 1.04), 24: 2.07 (2.01 to 2.11)
+series    a figure per cell         1: 0.0 %, 16: 6.2 %
+tally     several figures           Steps 34, Preemptions 5
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from experiment.experiments.labels import (
 )
 from experiment.text.messages import Message, message
 
-Beside = Compared | None
-# Shares so small that a whole percent says nothing.
+Row = Compared | None
+# Shares that are too small for whole percents.
 _FINE = ("saved", "lookup_share", "lookup_of_step", "attention_error", "logit_error")
 _RATIOS = ("later_tokens", "rest", "slowest")
 _UNITS = {"count": "count", "mean": "rate", "share": "percent", "bytes": "bytes",
@@ -43,30 +43,30 @@ _UNITS = {"count": "count", "mean": "rate", "share": "percent", "bytes": "bytes"
 
 
 def why(name: str, **params: object) -> Message:
-    """A reason out of ``experiments.why``."""
+    """A reason in ``experiments.why``."""
     return message(f"experiments.why.{name}", **params)
 
 
 def note(experiment: str, name: str, **params: object) -> Message:
-    """A note out of an experiment's own texts."""
+    """A note in the texts of an experiment."""
     return message(f"experiments.{experiment.replace('-', '_')}.{name}", **params)
 
 
 def unit_of(figure: str) -> str:
-    """The format that a figure is written in."""
+    """The format of a figure."""
     if figure in _FINE:
         return "fine_percent"
     return "ratio" if figure in _RATIOS else _UNITS[FIGURES[figure].about.unit]
 
 
 def side(label: Message | str, figure: str, value: FigureValue | Number | None) -> Side:
-    """A value of a figure with its spread, if it has one."""
+    """A figure's value with its spread, if any."""
     seen = value if isinstance(value, FigureValue) else FigureValue(value=value)
     return Side(label=label, value=seen.value, unit=unit_of(figure), low=seen.low, high=seen.high)
 
 
 def seen_as(factor: Faster, *, is_timed: bool = True) -> dict[str, Any]:
-    """A factor as fields of :class:`Compared`."""
+    """Fields of :class:`Compared` for a factor."""
     fields: dict[str, Any] = {"kind": "ratio", "estimate": factor.factor}
     if is_timed:
         fields |= {"low": factor.low, "high": factor.high, "n": factor.repeats,
@@ -74,10 +74,10 @@ def seen_as(factor: Faster, *, is_timed: bool = True) -> dict[str, Any]:
     return fields
 
 
-def versus(found: Found, one: Place, base: Place, *axes: str) -> Beside:
-    """One figure in two places and the first over the second; None: one of the two is unknown.
+def versus(found: Found, one: Place, base: Place, *axes: str) -> Row:
+    """Compare a figure in two places, the first over the second; None if either is unknown.
 
-    ``axes``: those of the cell that are named; by default all that both places share.
+    ``axes``: axes of the cell to name; by default all that both places share.
     """
     first, second = found.figure(*one), found.figure(*base)
     if first is None or second is None:
@@ -104,8 +104,8 @@ def versus(found: Found, one: Place, base: Place, *axes: str) -> Beside:
     return row.model_copy(update=seen_as(factor, is_timed=is_timed))
 
 
-def between(found: Found, cell: CellResult, figure: str, arm: str, base: str, *axes: str) -> Beside:
-    """The same of two arms in one cell."""
+def between(found: Found, cell: CellResult, figure: str, arm: str, base: str, *axes: str) -> Row:
+    """Compare two arms in one cell; see :func:`versus`."""
     return versus(found, (cell, arm, figure), (cell, base, figure), *axes)
 
 
@@ -115,13 +115,13 @@ Ratios = Sequence[tuple[CellResult, Faster]]
 def ratios(
     found: Found, cells: Iterable[CellResult], figure: str, arm: str, base: str
 ) -> list[tuple[CellResult, Faster]]:
-    """A figure of an arm over that of another, in every cell that has both."""
+    """A figure of ``arm`` over that of ``base``, in every cell that has both."""
     seen = ((cell, found.ratio(cell, figure, arm, base)) for cell in cells)
     return [(cell, factor) for cell, factor in seen if factor is not None]
 
 
-def factors(seen: Ratios, figure: str, arm: str, base: str, axis: str, *, least: int = 2) -> Beside:
-    """The ratio of two arms over the cells; None: of fewer than ``least``."""
+def factors(seen: Ratios, figure: str, arm: str, base: str, axis: str, *, least: int = 2) -> Row:
+    """A row of two arms' ratios by cell; None if there are fewer than ``least``."""
     if len(seen) < least:
         return None
     of = message("experiments.found.over", one=arm_label(arm).model_dump(),
@@ -132,26 +132,26 @@ def factors(seen: Ratios, figure: str, arm: str, base: str, axis: str, *, least:
 
 
 def factor_side(label: Message, factor: Faster) -> Side:
-    """A ratio among others, with its spread."""
+    """One ratio of a row, with its spread."""
     spread = {"low": factor.low, "high": factor.high} if factor.repeats > 1 else {}
     return Side(label=label, value=factor.factor, unit="ratio", **spread)
 
 
 def doubt(seen: Ratios) -> Message | None:
-    """Too few repeats, or a busy machine, of any of several times; None: of none."""
+    """The reason if any time has too few repeats or background load, otherwise None."""
     timed = (factor for _, factor in seen if factor.repeats)
     return next((factor.reason for factor in timed if factor.lacking), None)
 
 
-def steps_instead(found: Found, cell: CellResult, faster: Faster | None) -> Beside:
-    """Steps of blocks and slabs where times decide nothing; else None."""
-    if faster is not None and faster.tells:
+def steps_instead(found: Found, cell: CellResult, faster: Faster | None) -> Row:
+    """Steps of blocks and slabs if times are inconclusive, otherwise None."""
+    if faster is not None and faster.is_decisive:
         return None
     return between(found, cell, "steps", "paged", "slabs")
 
 
 def series(found: Found, cells: Iterable[CellResult], figure: str, arm: str, axis: str) -> Compared:
-    """A figure of an arm over the cells that have it."""
+    """A figure of an arm by cell, without cells that lack it."""
     sides = [
         side(side_label(axis, cell.values[axis]), figure, value)
         for cell in cells
@@ -160,8 +160,8 @@ def series(found: Found, cells: Iterable[CellResult], figure: str, arm: str, axi
     return Compared(figure=arm_figure(arm, figure), at=axis_label(axis), sides=sides)
 
 
-def tally(found: Found, cell: CellResult, arm: str, *figures: str) -> Beside:
-    """Several figures of an arm in a cell, those that are known; None: none is."""
+def tally(found: Found, cell: CellResult, arm: str, *figures: str) -> Row:
+    """The known ones of several figures of an arm in a cell; None if none is known."""
     sides = [
         side(labelled(figure_label(figure)), figure, value)
         for figure in figures
@@ -171,12 +171,12 @@ def tally(found: Found, cell: CellResult, arm: str, *figures: str) -> Beside:
 
 
 def counted(figure: Message, count: int, of: int | None) -> Compared:
-    """So many of so many."""
+    """A row "``count`` of ``of``"."""
     return Compared(figure=figure, kind="of", estimate=count, n=of)
 
 
-def same_outputs(pairs: Iterable[tuple[Sequence[str], Sequence[str]]]) -> Beside:
-    """Outputs with the same tokens as those of a reference, the second; None: there are none."""
+def same_outputs(pairs: Iterable[tuple[Sequence[str], Sequence[str]]]) -> Row:
+    """Number of outputs equal to the reference's, the second of each pair; None without any."""
     equal = outputs = 0
     for one, other in pairs:
         outputs += len(other)
@@ -187,70 +187,70 @@ def same_outputs(pairs: Iterable[tuple[Sequence[str], Sequence[str]]]) -> Beside
     return row if equal == outputs else row.model_copy(update={"reason": why("digits")})
 
 
-def fact(name: str, row: Beside, *beside: Beside, **more: Any) -> Finding:
-    """What was seen, without a claim; untested where the figures are missing.
+def fact(name: str, row: Row, *others: Row, **more: Any) -> Finding:
+    """A finding without a verdict; untested if the figures are missing.
 
     ``more``: further fields of the finding.
     """
     if row is None or not (row.sides or row.kind):
         return untested(name, **more)
-    return _finding(name, None, row, beside, **more)
+    return _finding(name, None, row, others, **more)
 
 
 def judged(
     name: str,
-    row: Beside,
+    row: Row,
     shown: bool,
-    *beside: Beside,
+    *others: Row,
     against: Message | None = None,
     **more: Any,
 ) -> Finding:
-    """A claim that this run shows or does not; ``against``: why it does not."""
+    """A finding that is shown or not shown; ``against``: the reason if not."""
     if row is None:
         return untested(name, **more)
     if not shown and against is not None:
         row = row.model_copy(update={"reason": against})
-    return _finding(name, "shown" if shown else "not_shown", row, beside, **more)
+    return _finding(name, "shown" if shown else "not_shown", row, others, **more)
 
 
 def timed(
-    found: Found, name: str, one: Place, base: Place, *beside: Beside, least: float = 1.0,
+    found: Found, name: str, one: Place, base: Place, *others: Row, least: float = 1.0,
     axes: Iterable[str] = (),
     **more: Any,
 ) -> Finding:  # fmt: skip
-    """A claim that a time or rate is more than ``least`` times another one.
+    """A finding that a time or rate is more than ``least`` times another one.
 
-    Without enough repeats, or of an arm that ran on a busy machine, there is no verdict.
+    Untested with too few repeats or background load.
     """
     row, factor = versus(found, one, base, *axes), found.compared(one, base)
     if row is None or factor is None:
         return untested(name, **more)
     if not factor.enough:
-        return _finding(name, "untested", row, beside, **more)
+        return _finding(name, "untested", row, others, **more)
     shown = factor.clear and factor.factor > least
     against = row.reason or why("small" if factor.factor > 1 else "opposite")
-    return judged(name, row, shown, *beside, against=against, **more)
+    return judged(name, row, shown, *others, against=against, **more)
 
 
-def undecided(name: str, row: Compared, *beside: Beside, reason: Message, **more: Any) -> Finding:
-    """A claim about values that do not decide it."""
+def undecided(name: str, row: Compared, *others: Row, reason: Message, **more: Any) -> Finding:
+    """An untested finding with inconclusive values."""
     row = row.model_copy(update={"reason": reason})
-    return _finding(name, "untested", row, beside, **more)
+    return _finding(name, "untested", row, others, **more)
 
 
 def untested(name: str, reason: Message | None = None, **more: Any) -> Finding:
-    """A claim without the figures that it needs.
+    """An untested finding without values.
 
-    ``reason``: None: an arm did not run, or did not end well.
+    ``reason``: None: an arm did not run or failed.
     """
     row = Compared(reason=reason or why("missing"))
     return _finding(name, "untested", row, (), **more)
 
 
 def _finding(
-    name: str, verdict: Verdict | None, row: Compared, beside: Iterable[Beside], **more: Any
+    name: str, verdict: Verdict | None, row: Compared, others: Iterable[Row], **more: Any
 ) -> Finding:
     fields = {field: getattr(row, field) for field in Compared.model_fields}
-    known = [each for each in beside if each is not None and (each.sides or each.kind)]
+    known = [each for each in others if each is not None and (each.sides or each.kind)]
     notes = [text for text in more.pop("notes", ()) if text is not None]
     return Finding(id=name, verdict=verdict, beside=known, notes=notes, **(fields | more))

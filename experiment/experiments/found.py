@@ -1,4 +1,4 @@
-"""Figures by cell and arm, and comparisons of two that heed their spread."""
+"""Figures by cell and arm, and comparisons of two figures with their spread."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from experiment.config.schema import ROUNDS_ENOUGH, Config, is_within_margin, pe
 from experiment.text.messages import Message, message
 from kvsim.sim.metrics import SimResult
 
-# Where a figure is to be found: its cell, its arm and its name.
+# Place of a figure: cell, arm and name.
 Place = tuple[CellResult, str, str]
 Simulate = Callable[[CellResult, str, Mapping[str, Any]], SimResult | Message]
-# With fewer repeats, two that lie apart may do so by chance: of three and three, in any order, all
-# of one side come first in one case of twenty. Of rounds three say the same in one case of four, so
-# fewer than ROUNDS_ENOUGH have the margin of processes that took no turns.
+# Minimum number of repeats. With three each, two equal arms do not overlap in one case of ten by
+# chance. Three rounds agree by chance in one case of four, so with fewer than ROUNDS_ENOUGH rounds
+# the margin of processes that are not interleaved applies.
 FEWEST = 3
 
 
@@ -26,15 +26,16 @@ class Faster:
     """One time or rate over another.
 
     Attributes:
-        factor: of the medians; where the two took turns, the median of the rounds' factors.
-        low: of the smallest repeat of the one over the largest of the other; in turns, of a round.
-        high: the other way round; in turns, the largest of a round.
-        repeats: of the side that has fewer; 0 where nothing is repeated.
-        busy: whether other programs kept cores busy while either of the two ran, which may slow
-            all repeats of the one alike.
-        margin: as a share, what two processes of one arm may differ by, whatever their repeats
-            say; 0 where both sides were timed in one process.
-        turns: whether the two took turns.
+        factor: ratio of the medians; if interleaved, the median of the rounds' ratios.
+        low: smallest repeat of the first over largest of the second; if interleaved, the smallest
+            ratio of a round.
+        high: largest over smallest; if interleaved, the largest ratio of a round.
+        repeats: the smaller number of repeats; 0 without repeats.
+        busy: whether there was background load while either ran, which may slow all repeats of one
+            side alike.
+        margin: relative difference that two processes of one arm may have in spite of their
+            repeats; 0 if both sides were timed in one process.
+        turns: whether the two were interleaved.
     """
 
     factor: float
@@ -47,53 +48,53 @@ class Faster:
 
     @property
     def lacking(self) -> Literal["few", "busy"] | None:
-        """Why it decides nothing: too few repeats, or a busy machine; None where it does."""
+        """Why it is inconclusive: too few repeats or background load; otherwise None."""
         return "few" if self.repeats < FEWEST else "busy" if self.busy else None
 
     @property
     def enough(self) -> bool:
-        """Whether repeats can tell a difference from chance, and from what other programs did."""
+        """Whether there are enough repeats, and no background load."""
         return self.lacking is None
 
     @property
-    def tells(self) -> bool:
-        """Whether it says which is faster, or that neither is: repeats do, and not the margin."""
-        return self.enough and self.meet != "margin"
+    def is_decisive(self) -> bool:
+        """Whether it shows which side is faster, or that neither is."""
+        return self.enough and self.tie != "margin"
 
     @property
     def clear(self) -> bool:
-        """Whether it is a difference: it decides, and nothing keeps the two from being apart."""
-        return self.enough and self.meet is None
+        """Whether the two sides are distinguishable."""
+        return self.enough and self.tie is None
 
     @property
-    def meet(self) -> Literal["overlap", "margin"] | None:
-        """What keeps them from being apart: repeats that disagree, or the margin; None: nothing."""
+    def tie(self) -> Literal["overlap", "margin"] | None:
+        """Why the sides are not distinguishable: overlapping repeats or the margin; or None."""
         if self.low <= 1 <= self.high:
             return "overlap"
         return "margin" if is_within_margin(self.factor, 1, self.margin) else None
 
     @property
     def reason(self) -> Message | None:
-        """Why it decides nothing, or what keeps the two from being apart; else None."""
-        name = self.lacking or self.meet
-        told: dict[str | None, dict[str, float]] = {
+        """Why it is inconclusive, or the sides are not distinguishable; otherwise None."""
+        name = self.lacking or self.tie
+        params: dict[str | None, dict[str, float]] = {
             "few": {"n": self.repeats, "least": FEWEST},
             "margin": {"percent": percent_of(self.margin)},
         }
-        return message(f"experiments.why.{name}", **told.get(name, {})) if name else None
+        return message(f"experiments.why.{name}", **params.get(name, {})) if name else None
 
     @property
     def slower(self) -> bool:
-        """Of a rate: clearly less than the other."""
+        """Whether a rate is clearly lower than the other."""
         return self.clear and self.factor < 1
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The cells of a run, as its findings look at them.
+    """The cells of a run, for its findings.
 
-    ``random_weights``: whether any of its models has weights that nobody trained. ``simulate``:
-    what kvsim says of an arm in a cell, were these keys of its config so; None: it is not asked.
+    ``random_weights``: whether a model has random weights. ``simulate``: predicts an arm in a cell
+    with other values of config keys; None: no predictions.
     """
 
     config: Config
@@ -102,22 +103,22 @@ class Found:
     simulate: Simulate | None = None
 
     def figure(self, cell: CellResult, arm: str, figure: str) -> FigureValue | None:
-        """A figure of an arm that ended well, if it is known."""
+        """A figure of a successful arm; None if unknown."""
         ran = cell.arm(arm)
         found = ran.figures.get(figure) if ran else None
         return found if found is not None and found.value is not None else None
 
     def value(self, cell: CellResult, arm: str, figure: str) -> Number | None:
-        """Its value."""
+        """Value of :meth:`figure`."""
         found = self.figure(cell, arm, figure)
         return found.value if found else None
 
     def with_arms(self, *arms: str) -> Iterator[CellResult]:
-        """Cells in which all of these ended well."""
+        """Cells in which all of these arms succeeded."""
         return (cell for cell in self.cells if all(cell.arm(arm) for arm in arms))
 
     def last(self, *arms: str) -> CellResult | None:
-        """The last cell in which all of these ended well."""
+        """The last cell in which all of these arms succeeded."""
         return next(reversed(list(self.with_arms(*arms))), None)
 
     def ratio(self, cell: CellResult, figure: str, arm: str, base: str) -> Faster | None:
@@ -125,29 +126,29 @@ class Found:
         return self.compared((cell, arm, figure), (cell, base, figure))
 
     def compared(self, one: Place, base: Place) -> Faster | None:
-        """A figure over another one, of whatever cells and arms."""
+        """A figure over another one, of any cells and arms."""
         busy = any(self.busy(cell, arm) for cell, arm, _ in (one, base))
-        turns, asked = _took_turns(one, base), self.config.experiment
+        turns, section = _took_turns(one, base), self.config.experiment
         sides = self.figure(*one), self.figure(*base)
         if _one_process(one, base):
             return ratio(*sides, busy=busy)
         if turns and all(len(side.values) >= ROUNDS_ENOUGH for side in sides if side):
-            return ratio(*sides, busy=busy, margin=asked.interleaved_margin, turns=True)
-        return ratio(*sides, busy=busy, margin=asked.process_margin, turns=turns)
+            return ratio(*sides, busy=busy, margin=section.interleaved_margin, turns=True)
+        return ratio(*sides, busy=busy, margin=section.process_margin, turns=turns)
 
     def busy(self, cell: CellResult, arm: str) -> bool:
-        """Whether other programs were seen to keep cores busy while an arm ran."""
+        """Whether there was background load while an arm ran."""
         ran = cell.arm(arm)
         return ran is not None and ran.others_cores is not None
 
 
 def _one_process(one: Place, base: Place) -> bool:
-    """Whether both are of one arm in one cell."""
+    """Whether both belong to one arm in one cell."""
     return one[0].index == base[0].index and one[1] == base[1]
 
 
 def _took_turns(one: Place, base: Place) -> bool:
-    """Whether both ran each of their repeats before either ran the next one, and all are known."""
+    """Whether the two were interleaved, and all repeats are known."""
     groups = {_group(*place) for place in (one, base)}
     return len(groups) == 1 and None not in groups
 
@@ -167,10 +168,9 @@ def ratio(
     margin: float = 0.0,
     turns: bool = False,
 ) -> Faster | None:
-    """One figure over another; None where either is unknown or the second is nothing.
+    """One figure over another; None if either is unknown or the second is 0.
 
-    ``busy``: other programs kept cores busy while one of the two ran. ``margin``: see
-    :class:`Faster`. ``turns``: repeats of the same number are neighbours in time.
+    ``busy``, ``margin`` and ``turns``: see :class:`Faster`.
     """
     if one is None or base is None or one.value is None or not base.value:
         return None
@@ -186,8 +186,8 @@ def ratio(
 
 
 def took_longer(found: Found, cell: CellResult, faster: Faster | None) -> bool:
-    """Whether blocks are done later than slabs: clearly; where times decide nothing, in steps."""
-    if faster is not None and faster.tells:
+    """Whether blocks are clearly slower than slabs; if times are inconclusive, in steps."""
+    if faster is not None and faster.is_decisive:
         return faster.slower
     blocks, slabs = (found.value(cell, arm, "steps") for arm in ("paged", "slabs"))
     return blocks is not None and slabs is not None and blocks > slabs

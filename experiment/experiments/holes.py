@@ -1,7 +1,7 @@
-"""Requests of different lengths that come and go: holes of a contiguous arena, and blocks.
+"""External fragmentation of a contiguous arena with requests of different lengths.
 
-One cell. The paged arm serves the requests; beside it the same ones come and go in an arena of the
-same bytes on the device (:mod:`experiment.engine.arena`), each in one piece of just its length.
+One cell. The paged arm serves the requests; an arena of the same bytes on the device
+(:mod:`experiment.engine.arena`) allocates each of them contiguously, with its exact length.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from experiment.experiments.found import Found
 from experiment.experiments.labels import figure_label
 
 _NAME = "holes"
-# Fewer more at a time than this is called none.
+# Smaller factors of concurrency count as no gain.
 _MORE = 1.05
 _FIRST = ("first_step", "needed", "free", "largest")
 
@@ -52,7 +52,7 @@ def _findings(found: Found) -> list[Finding]:
 
 
 def _refused(found: Found, cell: CellResult) -> Finding:
-    """Whether a request was refused for the arena's holes alone."""
+    """Whether a request was refused due to fragmentation alone."""
     row = _refusals(found, cell, "first_fit")
     first = tally(found, cell, "paged", *(f"first_fit_{name}" for name in _FIRST))
     shown = row is not None and bool(row.estimate)
@@ -60,7 +60,7 @@ def _refused(found: Found, cell: CellResult) -> Finding:
 
 
 def _refusals(found: Found, cell: CellResult, arena: str) -> Compared | None:
-    """Steps in which an arena refused a request though enough was free in all, of all steps."""
+    """Share of steps in which an arena refused a request in spite of enough free slots."""
     names = (f"{arena}_refused_steps", f"{arena}_steps")
     refused, steps = (found.value(cell, "paged", name) for name in names)
     if refused is None:
@@ -74,25 +74,25 @@ def _buddy(found: Found, cell: CellResult) -> Finding:
 
 
 def _paged(found: Found, cell: CellResult) -> Finding:
-    """The same requests in blocks: how many at once, and in how many steps.
+    """The same requests in blocks: concurrency and number of steps.
 
-    The arena keeps the length that a request has at its end, as somebody who knows it would: what
-    blocks gain is its holes, and what it keeps ahead.
+    The arena allocates the final length of a request, as if known in advance. Blocks avoid its
+    fragmentation and its slots that are not yet used.
     """
     mean, steps = (_with_arena(found, cell, name) for name in ("running_mean", "steps"))
     if mean is None or steps is None:
         return untested("paged")
-    # A preempted request runs twice: more at once is a gain only if all are done no later.
+    # Preempted requests run twice, so higher concurrency is a gain only without more steps.
     more = (mean.estimate or 0) > _MORE
     shown = more and (steps.estimate or 0) <= 1
-    beside = (steps, tally(found, cell, "paged", "preemptions"))
+    others = (steps, tally(found, cell, "paged", "preemptions"))
     notes = [note(_NAME, "paged_ahead") if shown else None]
     against = why("later" if more else "small")
-    return judged("paged", mean, shown, *beside, against=against, notes=notes)
+    return judged("paged", mean, shown, *others, against=against, notes=notes)
 
 
 def _with_arena(found: Found, cell: CellResult, figure: str) -> Compared | None:
-    """A count of the paged arm beside that of the arena."""
+    """Compare a count of the paged arm with that of the arena."""
     return versus(found, (cell, "paged", figure), (cell, "paged", f"first_fit_{figure}"))
 
 

@@ -1,4 +1,4 @@
-"""Names of what findings compare: arms, figures, cells and their values."""
+"""Labels in findings: arms, figures, cells and their values."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from experiment.analysis.finding_text import joined, param
 from experiment.experiments.figures import FIGURES
 from experiment.text.messages import Message, arm_message, message
 
-# Shapes of ``lengths`` that have a name in the catalogues.
+# Shapes of the experiment ``lengths`` that the catalogues name.
 SHAPES = ("short", "mixed", "long")
-# Words that are the same in every language.
+# Not translated.
 _NAMED = ("int8", "fp8")
 _SHORT = ("slabs", "paged", "contiguous.batch", "contiguous.sequential", "contiguous.growing")
 
 
 def axis_label(name: str) -> Message:
-    """Name of what a cell is called by."""
+    """Name of an axis."""
     return message(f"experiments.axis.{name}")
 
 
 def value_label(axis: str, value: int | float | str) -> Message | str:
-    """A value that a cell is called by: a number, a word, or a name of its user's."""
+    """Label of an axis value: a number, a term, or the user's name."""
     if isinstance(value, str):
         named = value not in _NAMED and (axis != "shape" or value in SHAPES)
         return message(f"experiments.value.{value.replace('-', '_')}") if named else value
@@ -30,41 +30,41 @@ def value_label(axis: str, value: int | float | str) -> Message | str:
 
 
 def arm_label(arm: str) -> Message:
-    """Short name of an arm beside its value."""
+    """Short name of an arm next to its value."""
     if arm in _SHORT:
         return message(f"experiments.side.{arm.replace('.', '_')}")
     return arm_message(arm)
 
 
 def saturation_title(arm: str) -> Message:
-    """Title of what is found of an arm under more and more load."""
+    """Title of an arm's finding about saturation."""
     return message("experiments.found.saturation", arm=arm_label(arm).model_dump())
 
 
 def same_in(arm: str) -> Message:
-    """Title of what the finding before it found, in another arm."""
+    """Title of a finding that repeats the previous one for another arm."""
     return message("experiments.found.other", arm=arm_label(arm).model_dump())
 
 
 def labelled(name: Message | str) -> Message:
-    """A name before its value, where it is no word of the sentence."""
+    """A name before its value, outside of a sentence."""
     return message("experiments.found.label", name=param(name))
 
 
 def side_label(axis: str, value: int | float | str) -> Message:
-    """A value of a cell before what was measured there."""
+    """Label of a cell's value before a measured value."""
     return labelled(value_label(axis, value))
 
 
 def arm_in_cell(arm: str, cell: CellResult) -> Message:
-    """An arm, and the cell in which something of it was counted."""
+    """Name of an arm in a cell."""
     place = cell_place(cell, cell.values)
     at = place.model_dump() if place else ""
     return message("experiments.found.at", figure=arm_label(arm).model_dump(), at=at)
 
 
 def cell_place(cell: CellResult, axes: Iterable[str]) -> Message | None:
-    """Where a comparison was made: each axis with its value."""
+    """The cell of a comparison: each axis with its value."""
     return joined(
         "experiments.and",
         (
@@ -79,13 +79,13 @@ def cell_place(cell: CellResult, axes: Iterable[str]) -> Message | None:
 
 
 def arm_figure(arm: str, figure: str) -> Message:
-    """A figure of one arm."""
+    """Name of an arm's figure."""
     of = {"one": figure_label(figure).model_dump(), "other": arm_label(arm).model_dump()}
     return message("experiments.pair", **of)
 
 
 def rate_label(rate: float) -> Message:
-    """A rate at which requests arrive."""
+    """Label of an arrival rate in requests per second."""
     axis = axis_label("rate").model_dump()
     return message("experiments.found.where", axis=axis, value=f"{rate:g}")
 

@@ -1,11 +1,11 @@
-"""As many tokens as short, mixed and long requests: where slabs waste, and where they do not.
+"""The same number of tokens in short, mixed and long requests: waste of slabs.
 
     short   [16+16] x 64                          a slab of 512 for 31 slots
     mixed   [16+16] [32+32] [96+64] [192+64] x 4
-    long    [384+128] x 4                         a slab of 512 for 511: nothing left to gain
+    long    [384+128] x 4                         a slab of 512 for 511: no gain possible
 
-``options.<shape>`` are the (prompt, new) of a shape in turn, until ``options.total`` tokens. A
-shape of one's own is shown by the name that it has in ``values`` and ``options``.
+Requests cycle through the (prompt, new) of ``options.<shape>``, up to ``options.total`` tokens.
+User-defined shapes have the same name in ``values`` and ``options``.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from experiment.workload.requests import check_size
 
 _NAME = "lengths"
 _ARMS = ("paged", "slabs")
-# Fewer more at a time than this is called none. Waste alone is no gain while nobody waits for it.
+# Smaller factors of concurrency count as no gain. Less waste alone is none if no request waits.
 _MORE = 1.05
-# Of one's own; it becomes a part of the ids of figures.
+# Name of a user-defined shape, which becomes a part of figure ids.
 _NAMED = re.compile(r"[\w-]{1,40}")
 
 
@@ -55,11 +55,11 @@ def _cells(config: Config) -> list[Cell]:
 
 
 def fill(pattern: list[list[int]], total: int) -> list[list[int]]:
-    """The lengths of ``pattern`` in turn, as long as all tokens together stay within ``total``.
+    """Cycle through the lengths of ``pattern`` up to ``total`` tokens in all.
 
     Raises:
-        ValueError: a length of less than a token, of which no number would be enough.
-        UserError: more requests than a run holds.
+        ValueError: a length below 1.
+        UserError: more requests than a run may have.
     """
     if any(tokens < 1 for pair in pattern for tokens in pair):
         raise ValueError(f"lengths are of 1 or more: {pattern}")
@@ -79,14 +79,14 @@ def _findings(found: Found) -> list[Finding]:
 
 
 def _shapes(found: Found) -> Finding:
-    """Every shape in one line, so that none of them speaks for all."""
+    """All shapes in one row."""
     seen = ratios(found, found.cells, "running_mean", *_ARMS)
     row = factors(seen, "running_mean", *_ARMS, "shape", least=1)
     return fact("shapes", row)
 
 
 def _gain(found: Found, cell: CellResult) -> Finding:
-    """What blocks change for one shape: requests at once, and what time makes of it; waste."""
+    """Effect of blocks on one shape: concurrency, time and waste."""
     shape = str(cell.values["shape"])
     title = note(_NAME, "gain", shape=param(value_label("shape", shape)))
     row, waste = (between(found, cell, name, *_ARMS) for name in ("running_mean", "waste"))

@@ -1,21 +1,20 @@
-"""How an arm bears requests that arrive by the wall clock: does it keep up, and who is in time.
+"""Whether an arm sustains requests that arrive by the wall clock, and ends them in time.
 
     arrivals   | . . . first half . . . | . . . second half . . . |   the rest   |
-    kept up                               ended here / came here        below 0.95: falls behind
+    kept up                               ended here / arrived here     below 0.95: falls behind
     later      time per token, waiting included, second half / first    above 1.2: they queue
-    rest       after the last one came / all arrivals                   more than a slowest answer
+    rest       after the last arrival / all arrivals                    more than a slowest answer
                                                                         and all arrivals: too slow
 
-Falling behind alone may be chance (few requests, long answers); with either of the others it is a
-queue that grows, and an arm in whose every repeat one grows is saturated.
+Falling behind alone may be chance (few requests, long answers); with either of the others the queue
+grows. An arm is saturated if its queue grows in every repeat.
 
-Who waits for memory is later and later. Who shares a step with all that came is not: early ones
-are as slow as late ones, and the rest tells. A step takes a + b times its requests, and G tokens
-take G such steps; behind the last arrival the longest answer needs at most (longest G) steps, so
-the rest is at most a * (longest G) + b * (all G). That is more than all arrivals and the longest
-answer alone, (a + b) * (longest G), only where b * (all G) is more than all arrivals: then it would
-not keep up with any number of requests at a time. The slowest answer at a lower rate is no faster
-than the longest one alone.
+If requests wait for memory, latency grows over time. If all share each step, early ones are as slow
+as late ones, and only ``rest`` shows saturation. A step takes a + b * requests, and G tokens take G
+steps; after the last arrival the longest answer needs at most (longest G) steps, so the rest is at
+most a * (longest G) + b * (all G). That exceeds all arrivals plus the longest answer alone, (a + b)
+* (longest G), only if b * (all G) exceeds all arrivals: then no concurrency sustains the rate. The
+slowest answer at a lower rate is no faster than the longest one alone.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from experiment.events import RequestFinished
 from experiment.experiments.measured import Measured
 from experiment.text.messages import Message, message
 
-# A queue grows where fewer than this share of those who come are ended ...
+# A queue grows if less than this share of arrived requests has ended ...
 KEEPS_UP = 0.95
-# ... while a token takes more than so many times as long as before.
+# ... and the time per token has grown by more than this factor.
 LATER = 1.2
 
 
@@ -39,8 +38,8 @@ LATER = 1.2
 class LoadOutcome:
     """A repeat at a rate.
 
-    ``alone``: the slowest answer at a lower rate, over the time of all arrivals at this one; None
-    where there is no lower rate.
+    ``alone``: the slowest answer at a lower rate, relative to the time of all arrivals at this one;
+    None without a lower rate.
     """
 
     kept_up: Number | None
@@ -50,41 +49,40 @@ class LoadOutcome:
 
     @property
     def falls_behind(self) -> bool:
-        """Fewer ended than came."""
+        """Whether fewer requests ended than arrived."""
         return self.kept_up is not None and self.kept_up < KEEPS_UP
 
     @property
     def latency_grows(self) -> bool:
-        """Late ones waited longer, or all were slower than arrivals."""
+        """Whether later requests waited longer, or all were slower than arrivals."""
         if self.later is not None and self.later > LATER:
             return True
         return self.rest is not None and self.alone is not None and self.rest > 1 + self.alone
 
     @property
     def is_saturated(self) -> bool:
-        """Both."""
+        """Whether it falls behind and latency grows."""
         return self.falls_behind and self.latency_grows
 
 
 def all_saturated(outcomes: Sequence[LoadOutcome]) -> bool:
-    """In a single repeat the machine may have been busy with something else."""
+    """Whether all repeats are saturated; a single one may be due to background load."""
     return bool(outcomes) and all(each.is_saturated for each in outcomes)
 
 
 def alone_at(rate: float, lower: Iterable[tuple[float, Number]]) -> float | None:
-    """The fastest of the slowest answers of lower rates, over the time of all arrivals at this one.
+    """:attr:`LoadOutcome.alone` at a rate: the minimum over lower rates.
 
-    ``lower``: rates, and the slowest answer at each over all arrivals of that rate, which are the
-    same ones further apart.
+    ``lower``: rates, and the slowest answer at each relative to all arrivals of that rate. Arrivals
+    are the same at all rates, scaled in time.
     """
     return min((slowest * rate / other for other, slowest in lower if other < rate), default=None)
 
 
 def in_time(m: Measured) -> float | None:
-    """Share of the requests that ended within ``options.time_limit_s`` of their arrival.
+    """Share of requests that ended within ``options.time_limit_s`` of their arrival.
 
-    Every request is served to its end, so that all arms do equal work; who is late counts as
-    failed. None where there is no limit.
+    Every request is served to its end, so that all arms do equal work. None without a limit.
     """
     limit = m.config.experiment.options.get("time_limit_s")
     if not isinstance(limit, int | float) or not m.workload.requests:
@@ -93,17 +91,17 @@ def in_time(m: Measured) -> float | None:
 
 
 def kept_up(m: Measured) -> float | None:
-    """Requests that ended in the second half of the arrivals, over those that came in it."""
+    """Requests that ended in the second half of the arrivals, relative to those that arrived."""
     arrivals, last = _arrivals(m), _last_arrival(m)
     if last is None:
         return None
-    came = sum(last / 2 < moment for moment in arrivals.values())
+    arrived = sum(last / 2 < moment for moment in arrivals.values())
     ends = (arrivals[r.request] + r.latency_s for r in m.requests)
-    return sum(last / 2 < end <= last for end in ends) / came
+    return sum(last / 2 < end <= last for end in ends) / arrived
 
 
 def later_tokens(m: Measured) -> float | None:
-    """Seconds per token of the requests that came in the second half, over those of the first."""
+    """Seconds per token of requests of the second half of arrivals, relative to the first."""
     arrivals, last = _arrivals(m), _last_arrival(m)
     if last is None:
         return None
@@ -114,7 +112,7 @@ def later_tokens(m: Measured) -> float | None:
 
 
 def rest(m: Measured) -> float | None:
-    """Seconds from the last arrival until all are served, over those that all arrivals took."""
+    """Seconds from the last arrival to the last end, relative to those of all arrivals."""
     arrivals, last = _arrivals(m), _last_arrival(m)
     if last is None:
         return None
@@ -122,13 +120,13 @@ def rest(m: Measured) -> float | None:
 
 
 def slowest(m: Measured) -> float | None:
-    """Seconds of the slowest answer, over those that all arrivals took."""
+    """Seconds of the slowest answer, relative to those of all arrivals."""
     last = _last_arrival(m)
     return None if last is None else max(r.latency_s for r in m.requests) / last
 
 
 def _last_arrival(m: Measured) -> float | None:
-    """Seconds that all arrivals took; None without a clock of theirs, or where nobody ended."""
+    """Seconds of all arrivals; None without arrival times or finished requests."""
     last = max(_arrivals(m).values(), default=0.0)
     return last if m.config.workload.timed and last and m.requests else None
 
@@ -143,9 +141,9 @@ def _arrivals(m: Measured) -> dict[int, float]:
 
 
 def terms(config: Config) -> list[Message]:
-    """What a step stands for, how often it was counted, and until when an answer is in time."""
+    """Seconds that a step represents, and the time limit of an answer."""
     options = config.experiment.options
-    told = [message("experiments.serving.terms", step=options.get("step_s"))]
+    texts = [message("experiments.serving.terms", step=options.get("step_s"))]
     if (limit := options.get("time_limit_s")) is not None:
-        told.append(message("experiments.serving.terms_limit", limit=limit))
-    return told
+        texts.append(message("experiments.serving.terms_limit", limit=limit))
+    return texts

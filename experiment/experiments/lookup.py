@@ -1,8 +1,7 @@
-"""What the block table costs: attention through it against the same kernel on contiguous memory.
+"""Cost of the block table: attention through it, and with the same kernel on contiguous memory.
 
-Cells are contexts. ``options.requests`` of that length run for real, so that the cost can also be
-told as a share of a decoding step; attention alone is timed beside them
-(:mod:`experiment.engine.attention.lookup`).
+Cells are contexts. ``options.requests`` requests of that length are served, to relate the cost to a
+decode step; attention alone is timed separately (:mod:`experiment.engine.attention.lookup`).
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from experiment.experiments.labels import axis_label, figure_label, side_label
 from experiment.text.messages import Message
 
 _NAME = "lookup"
-# The claim: less than this of a step.
+# The claim: a smaller share of a decode step than this.
 UNDER = 0.01
 
 
@@ -57,11 +56,10 @@ def _findings(found: Found) -> list[Finding]:
 
 
 def _of_step(found: Found) -> Finding:
-    """Whether the table costs less than a hundredth of a decoding step, at every context.
+    """Whether the table costs less than ``UNDER`` of a decode step, at every context.
 
-    What attention takes through the table and without it differ by little, so repeats may lie on
-    both sides of nothing: then no cost was seen, or, where they reach the limit too, none of both
-    can be told. What ran on a busy machine excuses no cost at another context.
+    The difference is small, so repeats may include zero: then there is no measurable cost, or no
+    verdict if they reach the limit too. Background load at one context does not affect the others.
     """
     seen = _repeats(found, "lookup_of_step")
     if not seen:
@@ -70,7 +68,7 @@ def _of_step(found: Found) -> Finding:
     clearly = [each for each in over if min(each.values) > 0 and not each.busy]
     at = max(clearly or over or seen, key=lambda each: median(each.values))
     row = at.row("lookup_of_step")
-    beside = [each.row("lookup_of_step") for each in seen if each is not at]
+    others = [each.row("lookup_of_step") for each in seen if each is not at]
     how = [note(_NAME, "of_step_how")]
     repeats, reason = min(len(each.values) for each in seen), None
     if repeats < FEWEST:
@@ -80,20 +78,20 @@ def _of_step(found: Found) -> Finding:
     elif over and not clearly:
         reason = why("both_sides", limit=UNDER)
     if reason is not None:
-        return undecided("of_step", row, *beside, reason=reason, notes=how)
-    return judged("of_step", row, not over, *beside, notes=how)
+        return undecided("of_step", row, *others, reason=reason, notes=how)
+    return judged("of_step", row, not over, *others, notes=how)
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """Repeats of a figure at a context, and whether the arm ran on a busy machine."""
+    """Repeats of a figure at a context; ``busy``: with background load."""
 
     cell: CellResult
     values: list[Number]
     busy: bool
 
     def row(self, figure: str) -> Compared:
-        """Its median, with the smallest and the largest repeat."""
+        """A row with the median, the smallest and the largest repeat."""
         value = FigureValue(value=median(self.values), values=self.values)
         label = side_label("context", self.cell.values["context"])
         return Compared(
@@ -104,7 +102,7 @@ class _Seen:
 
     @property
     def doubt(self) -> Message | None:
-        """Why it cannot be told from nothing; None: it can."""
+        """Why it is not distinguishable from zero; None if it is."""
         if len(self.values) < FEWEST:
             return why("few", n=len(self.values), least=FEWEST)
         if self.busy:
@@ -113,7 +111,7 @@ class _Seen:
 
 
 def _repeats(found: Found, name: str) -> list[_Seen]:
-    """The same at every context where it is known."""
+    """Repeats of a figure at every context that has it."""
     return [
         _Seen(cell, figure.values, found.busy(cell, "paged"))
         for cell in found.with_arms("paged")
@@ -122,13 +120,13 @@ def _repeats(found: Found, name: str) -> list[_Seen]:
 
 
 def _of_attention(found: Found) -> Finding:
-    """How much longer attention alone takes, at each context as far as repeats allow."""
+    """Additional time of attention alone, at each context."""
     rows = [each.row("lookup_share") for each in _repeats(found, "lookup_share")]
     return fact("of_attention", *rows) if rows else untested("of_attention")
 
 
 def _scattered(found: Found) -> Finding:
-    """Whether it matters where blocks lie."""
+    """Effect of the order of blocks in memory."""
     cell = found.last("paged")
     if cell is None:
         return untested("scattered")

@@ -1,10 +1,10 @@
-"""The record of an experiment, cut into cells and repeats.
+"""Split the record of an experiment into cells and repeats.
 
     events    run_started … │ cell 0 │ model workload │ arm … steps │repeat 0│ steps │repeat 1│ …
                             │ cell 1 │ …
-    a view    what stands before the first cell, the cell's own, and of its repeats one
+    a view    events before the first cell, the cell's own, and those of one repeat
 
-A view is a record as an ordinary run writes it, so everything that reads those can read it.
+A view has the form of an ordinary run's record, for all code that reads those.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 def cells_of(record: Record) -> list[CellEvents]:
-    """The cells of an experiment, in their order; none of an ordinary run."""
+    """The cells of an experiment, in order; empty for an ordinary run."""
     before: list[Event] = []
     cells: dict[int, tuple[CellStarted, list[Event]]] = {}
     ends: list[Event] = []
@@ -51,7 +51,7 @@ def cells_of(record: Record) -> list[CellEvents]:
     for event in record.events:
         here = cell_at(event, here)
         if isinstance(event, CellStarted):
-            cells.setdefault(event.index, (event, []))  # it is told again where others came between
+            cells.setdefault(event.index, (event, []))  # repeated after events of other cells
         elif isinstance(event, RunFinished):
             ends.append(event)
         elif here in cells:
@@ -73,10 +73,10 @@ def _config(config: Config, started: CellStarted) -> Config:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One repeat of an arm in a cell: what its figures are taken from.
+    """Data of one repeat of an arm in a cell, from which its figures are derived.
 
-    ``rows`` are the steps that computed something; ``moved`` are bytes that a growing cache copied,
-    by request; ``fits`` is how many such requests the budget holds at a time by arithmetic.
+    ``rows`` are the steps that computed something; ``moved`` the bytes that a growing cache copied,
+    by request; ``fits`` the max concurrent requests of this shape that the budget holds.
     """
 
     arm: str
@@ -99,10 +99,10 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class ArmMeasured:
-    """An arm in a cell: how it ended, and its repeats without the warm-up.
+    """An arm in a cell: its outcome, and its repeats without the warm-up.
 
-    ``result`` is that of the warm-up, which alone counted its slots from the tensors, and whose
-    plans were compared with the simulator's, block for block.
+    ``result`` is that of the warm-up: only there slots are counted in the tensors, and plans are
+    compared with the simulator's, block for block.
     """
 
     result: ArmResult
@@ -111,7 +111,7 @@ class ArmMeasured:
 
 
 def measure(cell: CellEvents) -> list[ArmMeasured]:
-    """Every arm of a cell."""
+    """Measure every arm of a cell."""
     config = cell.config
     model, workload = _first(cell, ModelPrepared), _first(cell, WorkloadReady)
     views = _views(cell)

@@ -1,4 +1,4 @@
-"""Shares of blocks that sharing saved, beside the PagedAttention paper's Fig. 15 and slabs."""
+"""Shares of blocks saved by sharing, compared with the paper's Fig. 15 and with slabs."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from experiment.text.messages import Message, message
 
 
 def saved_shares(found: Found) -> list[tuple[CellResult, float]]:
-    """Each cell whose saved share is known, with it."""
+    """Cells with a known saved share, and the share (0 to 1)."""
     known = ((cell, found.value(cell, "paged", "saved")) for cell in found.cells)
     return [(cell, float(saved)) for cell, saved in known if saved is not None]
 
 
-def beside_the_paper(
-    found: Found, axis: str, paper: Mapping[int, float], *beside: Compared
+def paper_comparison(
+    found: Found, axis: str, paper: Mapping[int, float], *others: Compared
 ) -> Finding:
-    """What every cell saved, beside what the paper prints for the same setting.
+    """Compare the saved share of every cell with the paper's for the same setting.
 
-    The paper's requests and model are others, so that it is no prediction and gives no verdict.
+    No verdict, because the paper's requests and model differ.
     """
     cells = [cell for cell, _ in saved_shares(found) if cell.values[axis] in paper]
     if not cells:
@@ -40,19 +40,19 @@ def beside_the_paper(
         return untested("paper", why("paper", settings=settings) if saved_shares(found) else None)
     shares = {at: paper[at] for cell in cells if (at := int(cell.values[axis]))}
     printed = shares_row(message("experiments.side.paper"), axis, shares)
-    return fact("paper", series(found, cells, "saved", "paged", axis), printed, *beside)
+    return fact("paper", series(found, cells, "saved", "paged", axis), printed, *others)
 
 
 def shares_row(name: Message, axis: str, shares: Mapping[int, float]) -> Compared:
-    """Shares that something else than an arm says, by the setting."""
+    """A row of shares (0 to 1) that are not an arm's, by setting."""
     sides = [side(side_label(axis, at), "saved", share) for at, share in shares.items()]
     return Compared(figure=name, at=axis_label(axis), sides=sides)
 
 
-def beside_slabs(found: Found, axis: str) -> list[Finding]:
-    """What slabs save where their requests share as blocks do; nothing where none ran.
+def slab_comparison(found: Found, axis: str) -> list[Finding]:
+    """Compare with sharing in slabs; empty if none ran.
 
-    Of a slab all of it is shared or, from the first write on, nothing, and it is copied whole.
+    A slab is shared as a whole, and copied as a whole at the first write.
     """
     cells = [cell for cell, _ in saved_shares(found) if found.figure(cell, "slabs", "saved")]
     if not cells:
@@ -68,5 +68,5 @@ def beside_slabs(found: Found, axis: str) -> list[Finding]:
         if (one := cell.arm("slabs")) and (other := cell.arm("paged"))
     )
     over = factors(rates, "tokens_per_s", "paged", "slabs", axis, least=1)
-    beside, title = (paged, *copied, over, same), message("experiments.found.shares")
-    return [judged("slabs", slabs, less, *beside, against=why("opposite"), title=title)]
+    others, title = (paged, *copied, over, same), message("experiments.found.shares")
+    return [judged("slabs", slabs, less, *others, against=why("opposite"), title=title)]

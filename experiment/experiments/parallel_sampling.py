@@ -1,10 +1,9 @@
-"""Several samples of each prompt: blocks shared and copied on write, against the closed formula.
+"""Several samples of each prompt: shared and copied blocks, compared with the closed formula.
 
-Lengths are drawn as those of Alpaca's instructions are (arXiv 2309.06180, Fig. 11, prints their
-means; how they spread is assumed), so that the share that is saved can stand beside what the
-paper's Fig. 15 says of that workload. A run draws pairs again that are longer than its slots allow,
-which shortens answers and makes prompts weigh more: many more requests, by the sum, are drawn
-without that.
+Lengths are sampled like those of the Alpaca workload (arXiv 2309.06180: means of Fig. 11; the
+distribution is assumed), so that the saved share can be compared with Fig. 15. A run resamples
+pairs longer than its maximum length, which shortens outputs and so raises the weight of prompts;
+the closed sum over many requests does not.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from experiment.experiments.findings import fact, judged, note, series, untested
 from experiment.experiments.found import Found
 from experiment.experiments.labels import same_in
 from experiment.experiments.paper_shares import (
-    beside_slabs,
-    beside_the_paper,
+    paper_comparison,
     saved_shares,
     shares_row,
+    slab_comparison,
 )
 from kvsim.paper.sharing import samples_sharing
 
@@ -30,9 +29,9 @@ _NAME, _AXIS = "parallel-sampling", "samples"
 _FORKS = "transformers_paged"
 # Kwon et al., Fig. 15 (a): share of blocks saved with Alpaca's lengths, by samples.
 PAPER = {2: 0.0609, 4: 0.0853, 6: 0.0979}
-# So many requests that which ones were drawn no longer matters.
+# Number of requests with which the choice of the sample hardly matters.
 MANY = 10_000
-# Both are ratios of whole numbers; only the rounding of the division is allowed for.
+# Both are ratios of integers, so only division rounds.
 _EXACT = 1e-9
 
 
@@ -53,14 +52,14 @@ def _findings(found: Found) -> list[Finding]:
     many = shares_row(note(_NAME, "sum", n=MANY), _AXIS, drawn)
     return [
         _formula(found, sums, here),
-        beside_the_paper(found, _AXIS, PAPER, here, many),
-        *beside_slabs(found, _AXIS),
+        paper_comparison(found, _AXIS, PAPER, here, many),
+        *slab_comparison(found, _AXIS),
         *_forked(found),
     ]
 
 
 def _formula(found: Found, sums: Mapping[int, float], here: Compared) -> Finding:
-    """Whether what was saved is the closed sum over the lengths, block for block."""
+    """Whether the saved share equals the closed sum over the lengths, block for block."""
     saved = saved_shares(found)
     if not saved:
         return untested("formula")
@@ -70,7 +69,7 @@ def _formula(found: Found, sums: Mapping[int, float], here: Compared) -> Finding
 
 
 def _forked(found: Found) -> list[Finding]:
-    """What Transformers' own forks save and copy beside ours; nothing where they did not run."""
+    """Compare saved and copied blocks with Transformers' forks; empty if those did not run."""
     cells = [cell for cell, _ in saved_shares(found) if found.figure(cell, _FORKS, "saved")]
     if not cells:
         return []
@@ -83,9 +82,9 @@ def _forked(found: Found) -> list[Finding]:
 
 
 def closed_sums(config: Config, sizes: Mapping[int, int]) -> dict[int, float]:
-    """What many such requests of any length save, by samples: a run is held against it.
+    """Saved share (0 to 1) of :data:`MANY` such requests, by number of samples.
 
-    ``sizes`` are the block sizes, by samples.
+    ``sizes``: block size in tokens, by number of samples.
     """
     lengths = drawn_lengths(config, MANY, cut=False)
     return {samples: _share(lengths, samples, size) for samples, size in sizes.items()}

@@ -1,11 +1,11 @@
-"""What kvsim says of a cell before it runs: the same lengths under the same policy.
+"""kvsim's predictions for a cell: simulations of the same lengths under the same policy.
 
-    contiguous.sequential   static, a prompt's samples at a time      slabs   paged, block = slab
+    contiguous.sequential   static, one prompt's samples at once      slabs   paged, block = slab
     contiguous.batch        static, as many rows as slabs             paged   paged
     contiguous.compiled     the same
-    contiguous.growing      growing, a prompt's samples at a time
+    contiguous.growing      growing, one prompt's samples at once
 
-A step takes a second of its clock whatever it does, so that a mean over time is one over steps.
+Every step takes one second of the simulated clock, so means over time are means over steps.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ from kvsim.sizing.geometry import KVGeometry
 from kvsim.traces.types import NANOSECONDS, TraceInfo, TraceRequest
 
 _ONE_SECOND = LinearLatency(fixed_s=1.0)
-# The simulator's reason where a pool holds no slab, or none of the requests.
+# The simulator's reason if a pool cannot hold a slab or any request.
 REFUSED = "experiments.unforetold.refused"
 OTHER_ENGINES = tuple(name for name, arm in ARMS.items() if arm.simulated is None)
 
 
 def decided_by_scores(config: Config) -> bool:
-    """Whether the model's scores decide counts, which then do not follow from lengths alone."""
-    asked, sampling = config.workload, config.sampling
+    """Whether counts depend on the model's scores, and so not on lengths alone."""
+    workload, sampling = config.workload, config.sampling
     return scores_decide(
-        ignore_eos=asked.ignore_eos, stops=sampling.stop_token_ids, beams=sampling.beam_width
+        ignore_eos=workload.ignore_eos, stops=sampling.stop_token_ids, beams=sampling.beam_width
     )
 
 
 def scores_decide(*, ignore_eos: bool, stops: Collection[int], beams: int) -> bool:
-    """The same of single settings: where requests end, or which beams go on."""
+    """Whether scores determine where requests end, or which beams are selected."""
     return not ignore_eos or bool(stops) or beams > 1
 
 
 def predict(
     arm: str, config: Config, model: ModelPrepared, workload: WorkloadReady
 ) -> SimResult | Message:
-    """The simulation of an arm's requests, or why there is none."""
+    """Simulate an arm's requests, or return the reason why not."""
     if arm not in ARMS or arm in OTHER_ENGINES:
         return message("experiments.unforetold.other_engine")
     if decided_by_scores(config):
@@ -72,7 +72,7 @@ def predict(
 
 
 def simulator(cells: Sequence[CellEvents]) -> Simulate:
-    """What is said of the cells, were keys of their configs others: of lengths that nobody ran."""
+    """Return a function that predicts cells with other values of config keys."""
 
     def simulate(cell: CellResult, arm: str, overrides: Mapping[str, Any]) -> SimResult | Message:
         mine = next(each for each in cells if each.started.index == cell.index)
@@ -92,9 +92,9 @@ def simulator(cells: Sequence[CellEvents]) -> Simulate:
 
 
 def last_that(holds: Callable[[int], bool | None], low: int, high: int) -> int | None:
-    """The largest number of which something holds that holds of ``low`` and not of ``high``.
+    """Bisect for the largest number for which a monotonic condition holds.
 
-    It holds up to a number and of none beyond. None: that of the two is not so, or nobody knows.
+    None if it does not hold for ``low``, holds for ``high``, or is unknown (None) for a number.
     """
     if holds(low) is not True or holds(high) is not False:
         return None
@@ -110,9 +110,9 @@ def last_that(holds: Callable[[int], bool | None], low: int, high: int) -> int |
 def predict_arena(
     config: Config, model: ModelPrepared, workload: WorkloadReady, fit: Fit
 ) -> ArenaPrediction | Message:
-    """What becomes of the same requests in one contiguous arena.
+    """Predict the same requests in one contiguous arena, or return the reason why not.
 
-    There a step gives each request a token, however long its prompt is.
+    A step there generates a token for each request, for any prompt length.
     """
     if config.workload.timed:
         return message("experiments.unforetold.wall")
@@ -124,14 +124,14 @@ def predict_arena(
         counts = replay_arena(requests, slots, seats, fit)
     except SimulationError as error:
         return message(REFUSED, reason=str(error))
-    # Each runs as many steps as it generates tokens.
+    # A request runs one step per generated token.
     mean = sum(one.output_tokens for one in requests) / counts.steps
     return ArenaPrediction(**asdict(counts), slot_bytes=slot, running_mean=mean)
 
 
-def _simulated(requests: list[TraceRequest], asked: Callable[[], SimConfig]) -> SimResult | Message:
+def _simulated(requests: list[TraceRequest], make: Callable[[], SimConfig]) -> SimResult | Message:
     try:
-        return simulate(_Listed(requests), asked())
+        return simulate(_Listed(requests), make())
     except SimulationError as error:
         return message(REFUSED, reason=str(error))
 
@@ -147,7 +147,7 @@ def _sim_config(
     shape = KVGeometry(model.layers, model.kv_heads, model.head_dim, model.element_bytes)
     slot = shape.bytes_per_token
     widest = max(map(len, workload.samples()))
-    # It holds nobody back: who does not fit is refused above, and the copy is not charged to it.
+    # Ample: requests that do not fit are refused above, and copies are not counted.
     room = 3 * widest * workload.max_length * slot
     base = SimConfig(
         policy="paged",
@@ -170,7 +170,7 @@ def _sim_config(
 def _paged(
     base: SimConfig, config: Config, shape: KVGeometry, workload: WorkloadReady, size: int
 ) -> SimConfig:
-    """The engine's limits; the pool holds the blocks that the cache's precision makes of it."""
+    """Add the engine's limits; the number of blocks depends on the cache's dtype."""
     cache, engine = cache_geometry(shape, config.cache.kv_dtype), config.engine
     blocks = cache.blocks_in(workload.budget_bytes, size)
     scheduling = engine.scheduling()
@@ -190,7 +190,7 @@ def _paged(
 def _requests(
     config: Config, workload: WorkloadReady, paged: bool, block_size: int
 ) -> list[TraceRequest]:
-    """In order of arrival: one for each prompt where samples share, else for each sample."""
+    """Requests in order of arrival: one per prompt if samples share blocks, else per sample."""
     ids = _Hashes(block_size) if config.engine.prefix_caching and paged else None
     made: list[TraceRequest] = []
     for samples in workload.samples():
@@ -207,7 +207,7 @@ def _requests(
 
 
 class _Hashes:
-    """Ids of a prompt's blocks: equal ones for equal prompts up to the block's end."""
+    """Ids of a prompt's blocks; equal for prompts that are equal up to the block's end."""
 
     def __init__(self, block_size: int) -> None:
         self._size = block_size
@@ -221,13 +221,13 @@ class _Hashes:
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """A stream of requests that are all there."""
+    """A request stream in memory."""
 
     requests: list[TraceRequest]
 
     @property
     def info(self) -> TraceInfo:
-        """It has neither a clock nor a file."""
+        """Facts about the stream, without clock and file."""
         return TraceInfo(
             "workload", "generated", "declared", None, "none", None, "none",
             accepted=len(self.requests),

@@ -1,12 +1,11 @@
-"""A budget too small for all requests: giving way by recompute and by swap, for each block size.
+"""A budget too small for all requests: preemption by recompute and by swap, for each block size.
 
-ample         everybody has blocks           the same requests and blocks, nobody gives way
-recompute     a victim's blocks are freed    and its tokens computed again when it comes back
+ample         enough blocks for all          the same requests and blocks, no preemption
+recompute     a victim's blocks are freed    and its tokens computed again when it resumes
 swap          a victim's blocks are copied   to host memory and back
 first_chunk   recompute, with admission as soon as blocks are free for a prompt's first chunk
 
-Swap is our engine's alone; the other engines with blocks have a recompute of their own, and of
-these vLLM has both ways of admission.
+Only our engine swaps; the other paged engines recompute, and vLLM supports both kinds of admission.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ def _findings(found: Found) -> list[Finding]:
 
 
 def _outputs(found: Found) -> Finding:
-    """Whether preempted requests generate what they generate with ample memory."""
+    """Whether preempted requests generate the same tokens as with ample memory."""
     row, preempted = _same(found, "paged"), 0
     for cell, _ in _pairs(found, "paged"):
         preempted += int(found.value(cell, "paged", "preemptions") or 0)
@@ -86,9 +85,9 @@ def _same(found: Found, arm: str) -> Compared | None:
 
 
 def _cost(found: Found, name: str, arm: str, way: str | None = None) -> Finding:
-    """What preemptions cost beside the same requests with ample memory, for each block size.
+    """Preemption cost relative to ample memory, for each block size.
 
-    Counted work first: it is exact, where times may lie too close to be told apart.
+    Counts come first: they are exact, whereas times may not be distinguishable.
     """
     names = ["preemptions", "recomputed", *(["swapped_blocks"] if arm == "paged" else [])]
     rows: list[Compared | None] = []
@@ -107,7 +106,7 @@ def _cost(found: Found, name: str, arm: str, way: str | None = None) -> Finding:
 
 
 def _pairs(found: Found, arm: str) -> list[tuple[CellResult, CellResult]]:
-    """Cells in which memory is short, each with the ample one of the same block size."""
+    """Cells with a small budget, each with the ample one of the same block size."""
     cells = list(found.with_arms(arm))
     ample = {c.values["block_size"]: c for c in cells if c.values["preemption"] == "ample"}
     short = [c for c in cells if c.values["preemption"] != "ample"]

@@ -1,10 +1,10 @@
-"""A long prefix that all requests share, one question after another: what the cache saves.
+"""Savings of the prefix cache with a long shared prefix and sequential questions.
 
-    question 0   [ table of people ........ | question ]    all of it computed
-    question 1   [ blocks found in the cache | question ]   only what is new
+    question 0   [ table of people ........ | question ]    computed completely
+    question 1   [ blocks found in the cache | question ]   only the question is computed
 
-Cells are rows of the table, each without the cache and with it; ``options.models`` and
-``options.max_lengths`` name a model and its maximum length for each number of rows.
+Cells are numbers of table rows, each without and with the cache; ``options.models`` and
+``options.max_lengths`` are the model and its maximum length for each number of rows.
 """
 
 from __future__ import annotations
@@ -35,33 +35,33 @@ _FIRST = ("Mira", "Tomas", "Ingrid", "Kenji", "Salma", "Bruno", "Oona", "Pavel",
 _LAST = ("Holt", "Varga", "Sorensen", "Okafor", "Lindqvist", "Marchetti")
 _TRADES = ("baker", "pilot", "nurse", "potter", "surveyor", "cellist", "welder")
 _CITIES = ("Bergen", "Porto", "Sapporo", "Accra", "Tallinn", "Lima", "Quebec", "Cork")
-_ROW_TOKENS = 20  # every row has more, whatever the tokenizer
+_ROW_TOKENS = 20  # a lower bound for every tokenizer
 _INTRODUCTION = "You answer questions about the people in this table.\n"
 _HEAD = "| No. | Name | Age | Trade | City | Street | Telephone | Mail |\n"
 _ASKED = ("How old is {name}?", "What does {name} do?", "Where does {name} live?")
 
 
 def name(index: int) -> str:
-    """Name of a person; no two of the first 30 are alike."""
+    """Name of a person; the first 30 are unique."""
     return f"{_FIRST[index % len(_FIRST)]} {_LAST[(index + index // len(_FIRST)) % len(_LAST)]}"
 
 
 def table(rows: int) -> str:
-    """The table with so many people."""
+    """A table of people with ``rows`` rows."""
     lines = [_row(index) for index in range(rows)]
     return _INTRODUCTION + _HEAD + "".join(lines)
 
 
 def questions(rows: int, count: int) -> list[str]:
-    """So many prompts: the same table, then a question about somebody in it.
+    """Return ``count`` prompts: the same table, then a question about a person in it.
 
     Raises:
-        UserError: more than a run holds.
+        UserError: more than a run may have.
     """
     check_size(max(rows, count), _ROW_TOKENS * rows * count)
     shared = table(rows)
-    asked = [_ASKED[each % len(_ASKED)].format(name=name(each * 7 % rows)) for each in range(count)]
-    return [f"{shared}Question: {question}\nAnswer:" for question in asked]
+    texts = [_ASKED[each % len(_ASKED)].format(name=name(each * 7 % rows)) for each in range(count)]
+    return [f"{shared}Question: {question}\nAnswer:" for question in texts]
 
 
 def _row(index: int) -> str:
@@ -103,7 +103,7 @@ def _findings(found: Found) -> list[Finding]:
         names = ("later", "tokens", "whole", "outputs")
         return [*(untested(name) for name in names), *others]
     later, tokens = _later(found, pairs), _tokens(found, pairs)
-    # The first is the headline: where times tell nothing, what was counted does.
+    # The first is the headline: the count, if times are inconclusive.
     counted = later.verdict == "untested" and tokens.verdict == "shown"
     first = [tokens, later] if counted else [later, tokens]
     same = _outputs(pairs)
@@ -112,31 +112,31 @@ def _findings(found: Found) -> list[Finding]:
 
 
 def _later(found: Found, pairs: Pairs) -> Finding:
-    """Time to the first token of the questions after the first, without the cache and with it."""
+    """TTFT of the questions after the first, without and with the cache."""
     off, on = pairs[-1]
     if found.figure(on, "paged", "later_ttft_s") is None:
         return untested("later", _alone(found))
-    rows = (_beside(found, pair, "paged", "later_ttft_s") for pair in pairs[:-1])
+    rows = (_off_on(found, pair, "paged", "later_ttft_s") for pair in pairs[:-1])
     one, base = ((cell, "paged", "later_ttft_s") for cell in (off, on))
     return timed(found, "later", one, base, *rows)
 
 
-def _beside(found: Found, pair: Pair, arm: str, figure: str) -> Compared | None:
-    """A figure without the cache and with it."""
+def _off_on(found: Found, pair: Pair, arm: str, figure: str) -> Compared | None:
+    """Compare a figure without and with the cache."""
     off, on = pair
     return versus(found, (off, arm, figure), (on, arm, figure))
 
 
 def _alone(found: Found) -> Message | None:
-    """Where one question was asked, none of them is a later one."""
-    asked: Any = found.config.experiment.options["questions"]
-    return why("needs", option="experiment.options.questions", values=2) if asked < 2 else None
+    """The reason if there was only one question."""
+    count: Any = found.config.experiment.options["questions"]
+    return why("needs", option="experiment.options.questions", values=2) if count < 2 else None
 
 
 def _tokens(found: Found, pairs: Pairs) -> Finding:
-    """Positions that were not computed because their blocks were there."""
+    """Positions that were not computed because their blocks were cached."""
     off, on = pairs[-1]
-    row = _beside(found, (off, on), "paged", "computed")
+    row = _off_on(found, (off, on), "paged", "computed")
     hits = tally(found, on, "paged", "prefix_hits")
     if hits is None or row is None:
         return untested("tokens")
@@ -144,16 +144,16 @@ def _tokens(found: Found, pairs: Pairs) -> Finding:
 
 
 def _whole(found: Found, pairs: Pairs) -> Finding:
-    """Time of the run, all questions and answers, without the cache and with it.
+    """Time of all questions and answers, without and with the cache.
 
-    Prompts are a part of it: what the cache saves of them may be little beside the answers.
+    It includes generation, so the savings on prompts may be a small share.
     """
     off, on = ((cell, "paged", "generate_s") for cell in pairs[-1])
     return timed(found, "whole", off, on)
 
 
 def _outputs(pairs: Pairs, arm: str = "paged") -> Compared | None:
-    """Requests with the same tokens with the cache and without."""
+    """Number of requests with the same tokens with and without the cache."""
     return same_outputs(
         (one.outputs, other.outputs)
         for off, on in pairs
@@ -162,20 +162,20 @@ def _outputs(pairs: Pairs, arm: str = "paged") -> Compared | None:
 
 
 def _other(found: Found, arm: str) -> Finding | None:
-    """What another engine's own prefix cache found and saved, where it ran."""
+    """Hits and savings of another engine's prefix cache; None if it did not run."""
     pairs = _pairs(found, arm)
     if not pairs:
         return None
-    row = _beside(found, pairs[-1], arm, "computed")
+    row = _off_on(found, pairs[-1], arm, "computed")
     hits = tally(found, pairs[-1][1], arm, "prefix_hits")
     if row is None or hits is None:
         return None
-    sooner = _beside(found, pairs[-1], arm, "later_ttft_s")
+    sooner = _off_on(found, pairs[-1], arm, "later_ttft_s")
     return fact(arm, row, hits, sooner, _outputs(pairs, arm), title=same_in(arm))
 
 
 def _first(found: Found, pairs: Pairs) -> Finding:
-    """The first question pays for the table, with the cache too, and what the cache adds to it."""
+    """Overhead of the cache for the first question, which computes the table in any case."""
     off, on = pairs[-1]
     one, base = (on, "paged", "first_ttft_s"), (on, "paged", "later_ttft_s")
     row, faster = versus(found, one, base), found.compared(one, base)
@@ -188,7 +188,7 @@ def _first(found: Found, pairs: Pairs) -> Finding:
 
 
 def _pairs(found: Found, arm: str) -> Pairs:
-    """For each number of rows, the cell without the cache and the one with it."""
+    """For each number of rows, the cells without and with the cache."""
     ran = list(found.with_arms(arm))
     off = {cell.values["rows"]: cell for cell in ran if cell.values["prefix_cache"] == "off"}
     on = [cell for cell in ran if cell.values["prefix_cache"] == "on"]

@@ -1,8 +1,8 @@
-"""Two classes of requests under load: who waits how long, first come first served and by priority.
+"""Two classes of requests under load: waiting times with FCFS and priority scheduling.
 
-Requests come in turn, ``options.every`` steps of the virtual clock apart; each
-``options.urgent_every``-th is urgent. Only the order in which they are served differs. Slabs have
-the scheduler of blocks; vLLM is told the same policy and priorities, and decides by its own.
+Requests arrive ``options.every`` steps of the virtual clock apart; every
+``options.urgent_every``-th is urgent. Only the scheduling order differs. Slabs use the same
+scheduler as blocks; vLLM gets the same policy and priorities, and uses its own scheduler.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def _cells(config: Config) -> list[Cell]:
     options: Any = config.experiment.options
     count = options["requests"]
     lengths = in_turn(options["lengths"], count)
-    each_so_many = _urgent_every(options["urgent_every"], count)
+    urgent_every = _urgent_every(options["urgent_every"], count)
     overrides = {
         "workload.lengths": lengths,
         "workload.arrivals": [index * options["every"] for index in range(count)],
         "workload.clock": "steps",
         "workload.priorities": [
-            PATIENT if (index + 1) % each_so_many else URGENT for index in range(count)
+            PATIENT if (index + 1) % urgent_every else URGENT for index in range(count)
         ],
     }
     policies = config.experiment.values
@@ -52,10 +52,10 @@ def _cells(config: Config) -> list[Cell]:
 
 
 def _urgent_every(value: Any, requests: int) -> int:
-    """The option, with which there is somebody of either class.
+    """Validate the option: both classes must have requests.
 
     Raises:
-        UserError: it is none of these numbers.
+        UserError: not an integer, or a class would be empty.
     """
     if isinstance(value, int) and 2 <= value <= requests:
         return value
@@ -84,15 +84,15 @@ def _findings(found: Found) -> list[Finding]:
 
 
 def _by_policy(found: Found, arm: str) -> list[CellResult]:
-    """The cell of each policy in which an arm ended well."""
+    """The cell of each policy in which an arm succeeded."""
     cells = {cell.values["policy"]: cell for cell in found.with_arms(arm)}
     return [cells[policy] for policy in _POLICIES if policy in cells]
 
 
 def _other(found: Found, arm: str) -> list[Finding]:
-    """What the same priorities do in another arm, where it ran; why it did not is said of the arm.
+    """Effect of the same priorities in another arm; empty if it did not run.
 
-    In slabs they do without paging what they do in blocks, whose time stands beside it.
+    For slabs, with the time in blocks for comparison.
     """
     patient = _steps(found, arm, "patient")
     if patient is None or _steps(found, arm, "urgent") is None:
@@ -105,28 +105,28 @@ def _other(found: Found, arm: str) -> list[Finding]:
 
 
 def _steps(found: Found, arm: str, which: str) -> Compared | None:
-    """Steps to the first token of a class, in order of arrival and by priority."""
+    """Compare steps to a class's first token with FCFS and priority scheduling."""
     places = [(cell, arm, f"{which}_first_steps") for cell in _by_policy(found, arm)]
     return versus(found, places[0], places[1]) if len(places) > 1 else None
 
 
 def _in_steps(
-    found: Found, name: str, arm: str, which: str, *beside: Compared | None, **more: Any
+    found: Found, name: str, arm: str, which: str, *others: Compared | None, **more: Any
 ) -> Finding:
-    """Urgent requests gain by priority, the others pay."""
+    """Whether urgent requests wait less with priority scheduling, or the others more."""
     row = _steps(found, arm, which)
     before, after = (each.value or 0 for each in row.sides) if row else (0, 0)
     gains = before > after if which == "urgent" else after > before
     against = why("small" if before == after else "opposite")
-    return judged(name, row, gains, *beside, against=against, **more)
+    return judged(name, row, gains, *others, against=against, **more)
 
 
 def _groups(found: Found, cell: CellResult) -> Message:
-    """How many requests either mean is of, and how many may run at once."""
+    """Number of requests per class, and the concurrency limit."""
     options: Any = found.config.experiment.options
     urgent = cell.requests // options["urgent_every"]
-    told = {"urgent": urgent, "others": cell.requests - urgent, "requests": cell.requests}
-    return note(_NAME, "groups", limit=found.config.engine.max_num_seqs, **told)
+    params = {"urgent": urgent, "others": cell.requests - urgent, "requests": cell.requests}
+    return note(_NAME, "groups", limit=found.config.engine.max_num_seqs, **params)
 
 
 PRIORITY = Experiment(

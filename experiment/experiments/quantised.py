@@ -1,4 +1,4 @@
-"""The paged cache in another precision beside the model's own: bytes, speed, error, tokens."""
+"""A quantized paged cache compared with the model's dtype: bytes, speed, error, tokens."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def _findings(found: Found) -> list[Finding]:
 
 
 def _without(found: Found) -> Message | None:
-    """Where the precisions that were asked for have no two to compare."""
-    asked = found.config.experiment.values
-    if _OWN in asked and len(asked) > 1:
+    """The reason if there are no two dtypes to compare."""
+    values = found.config.experiment.values
+    if _OWN in values and len(values) > 1:
         return None
     return why("needs", option="experiment.values", values=f"{_OWN}, int8")
 
@@ -51,16 +51,16 @@ def _without(found: Found) -> Message | None:
 def _rows(
     found: Found, own: CellResult, other: CellResult, *figures: str, arm: str = "paged"
 ) -> list[Compared | None]:
-    """Figures in the other precision, each over that in the model's own."""
+    """Figures with the other dtype, each over that with the model's dtype."""
     return [versus(found, (other, arm, name), (own, arm, name)) for name in figures]
 
 
 def _bytes(found: Found, own: CellResult, other: CellResult) -> Finding:
-    """Fewer bytes for each block, so more blocks and more requests in the same budget."""
+    """Whether blocks need fewer bytes; then the same budget holds more of them."""
     names = ("block_bytes", "blocks", "running_mean", "preemptions")
-    row, *beside = _rows(found, own, other, *names)
+    row, *others = _rows(found, own, other, *names)
     shown = row is not None and (row.estimate or 0) < 1
-    return judged("bytes", row, shown, *beside, against=why("opposite"))
+    return judged("bytes", row, shown, *others, against=why("opposite"))
 
 
 def _error(found: Found, other: CellResult) -> Finding:
@@ -70,21 +70,21 @@ def _error(found: Found, other: CellResult) -> Finding:
 
 
 def _tokens(own: CellResult, other: CellResult) -> Finding:
-    """How many requests generate the same text; one other token, and all behind it may differ."""
+    """Number of requests with the same tokens; after one differing token all may differ."""
     one, two = own.arm("paged"), other.arm("paged")
     same = same_outputs([(two.outputs, one.outputs)]) if one and two else None
     return judged("tokens", same, same is not None and same.reason is None)
 
 
 def _speed(found: Found, own: CellResult, other: CellResult) -> Finding:
-    """Where it is faster though a step takes longer, more ran at once: that is what gains."""
+    """Throughput; if it is higher in spite of longer steps, the gain is from concurrency."""
     one, base = ((cell, "paged", "tokens_per_s") for cell in (other, own))
     names = ("step_s", "running_mean", "steps", "preemptions")
     return timed(found, "speed", one, base, *_rows(found, own, other, *names))
 
 
 def _slabs(found: Found, own: CellResult, other: CellResult) -> list[Finding]:
-    """What the same precision brings without paging, where slabs ran."""
+    """Effect of the same dtype without paging; empty if slabs did not run."""
     slabs, paged = (
         _rows(found, own, other, "running_mean", arm=arm)[0] for arm in ("slabs", "paged")
     )

@@ -1,4 +1,4 @@
-"""Every experiment by its name, in the order of the menu."""
+"""All experiments by name, in the order of the menu."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 
 def figure_name(experiment: str, figure: str) -> Message:
-    """What a figure is called in an experiment; one that has gone since has no names of its own."""
+    """Name of a figure in an experiment; the general one if the experiment no longer exists."""
     spec = EXPERIMENTS.get(experiment)
     if spec is not None and figure in spec.renamed:
         return note(experiment, figure)
@@ -52,10 +52,10 @@ def figure_name(experiment: str, figure: str) -> Message:
 
 
 def find_experiment(name: str) -> Experiment:
-    """The experiment of that name.
+    """Return an experiment by name.
 
     Raises:
-        UserError: there is none.
+        UserError: an unknown name.
     """
     if name not in EXPERIMENTS:
         raise unknown("experiment", name, EXPERIMENTS)

@@ -1,16 +1,16 @@
-"""Requests that arrive at a rate: who gives in first.
+"""Requests that arrive at a rate: the rates that each arm sustains.
 
     rate   |  ▂▄▆ .. each rate is run on two clocks
     steps  |  a step takes ``options.step_s`` of the trace's time: counts, and kvsim's prediction;
-           |  one repeat, which must count what the warm-up counted
-    wall   |  seconds as they pass: latency and throughput of this machine; an arm that is saturated
-           |  at a rate is not run at higher ones
+           |  one repeat, whose counts must equal the warm-up's
+    wall   |  wall-clock time: latency and throughput of this machine; an arm that is saturated at a
+           |  rate is not run at higher ones
 
-Lengths come from ``options.draw``, a trace (``options.trace``, its first ``options.requests``
-requests, its own arrivals made faster or slower to the rate), or the prompts of
-``workload.prompts_file`` (the first ``options.requests``, if set). Without a clock of their own,
-requests arrive as a Poisson process.
-``options.time_limit_s`` is how long an answer may take to count as succeeded; unset, all do.
+Lengths come from ``options.draw``, a trace (``options.trace``: its first ``options.requests``
+requests, with arrivals scaled to the rate), or the prompts of ``workload.prompts_file`` (the first
+``options.requests``, if set). Without arrival times, requests arrive as a Poisson process.
+
+``options.time_limit_s`` is the time limit of a successful answer; unset, all succeed.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _ARMS = (
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """What every rate has: lengths, or prompts where there are none; arrivals at one a second."""
+    """Workload of all rates: lengths, or prompts without any; arrivals at 1 request/s."""
 
     lengths: list[list[int]]
     arrivals: list[float]
@@ -71,7 +71,7 @@ def _cells(config: Config) -> list[Cell]:
     options: Any = config.experiment.options
     _check_limit(options.get("time_limit_s"))
     load = _load(config)
-    # One after another counts the same at every rate, so its steps are counted at the first one.
+    # Counts of sequential arms do not depend on the rate: run them on steps at the first one only.
     counted = dict.fromkeys(ONE_BY_ONE, message("skip.counted_once"))
     cells: list[Cell] = []
     for rate in config.experiment.values:
@@ -96,10 +96,10 @@ def _cells(config: Config) -> list[Cell]:
 
 
 def _check_limit(limit: Any) -> None:
-    """What is no time would count as none, and every answer as in time.
+    """Check ``options.time_limit_s``.
 
     Raises:
-        ValueError: it is no number of seconds.
+        ValueError: not a number of seconds.
     """
     if limit is None:
         return
@@ -109,9 +109,9 @@ def _check_limit(limit: Any) -> None:
 
 
 def _spared(cell: Cell, before: Sequence[CellEvents]) -> dict[str, Message]:
-    """Who is saturated at a lower rate by the wall clock, and not because others kept cores busy.
+    """Arms that are saturated at a lower rate by the wall clock, without background load.
 
-    What is spared at one rate stands in the log as skipped, so that the last rate tells all.
+    Arms skipped at one rate are in the log, so the last rate includes all.
     """
     if cell.values["clock"] != "wall":
         return {}
@@ -143,7 +143,7 @@ def _saturated(cell: CellEvents, before: Sequence[CellEvents]) -> dict[str, Mess
 
 
 def _slowest(cells: Sequence[CellEvents]) -> dict[str, list[tuple[float, Number]]]:
-    """Rates, and the slowest answer of each arm at each; see :func:`alone_at`."""
+    """Rates and the slowest answer at each, by arm; see :func:`alone_at`."""
     found: dict[str, list[tuple[float, Number]]] = defaultdict(list)
     for cell in cells:
         for arm in measure(cell):
@@ -156,7 +156,7 @@ def _slowest(cells: Sequence[CellEvents]) -> dict[str, list[tuple[float, Number]
 def _load(config: Config) -> _Load:
     options: Any = config.experiment.options
     if "trace" in options:
-        return _of_trace(expand_path(options["trace"]), _asked(options), config)
+        return _of_trace(expand_path(options["trace"]), _trace_requests(options), config)
     if _has_prompts(config):
         prompts = _prompts(config)
         return _Load([], poisson(len(prompts), config.run.seed), prompts)
@@ -169,10 +169,10 @@ def _has_prompts(config: Config) -> bool:
 
 
 def _prompts(config: Config) -> list[str]:
-    """The first ``options.requests`` of the prompts that are given; unset, all of them.
+    """Return the first ``options.requests`` of the given prompts; unset, all.
 
     Raises:
-        ValueError: none are asked for.
+        ValueError: an invalid number.
     """
     options: Any = config.experiment.options
     prompts = choose_prompts(config)
@@ -183,30 +183,30 @@ def _prompts(config: Config) -> list[str]:
 
 
 def _check_count(count: Any) -> None:
-    """A share of a request would be cut, and a negative number would leave out the last ones.
+    """Check ``options.requests``.
 
     Raises:
-        ValueError: it is no number of requests.
+        ValueError: not a positive integer.
     """
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise ValueError(f"options.requests is 1 or more, not {count!r}")
 
 
-def _asked(options: Any) -> int:
-    """Requests of a trace that are taken; unset, as many as are drawn without one."""
+def _trace_requests(options: Any) -> int:
+    """Number of requests to use from a trace; unset, ``options.draw.requests``."""
     count: int = options["requests"] if "requests" in options else options["draw"]["requests"]
     return count
 
 
 def poisson(count: int, seed: int) -> list[float]:
-    """Arrivals at one a second on average; the first one comes at 0."""
+    """Poisson arrivals in seconds, 1 request/s on average; the first one is 0."""
     drawn = random.Random(seed)  # noqa: S311 - to be drawn again, not to be secret
     gaps = [drawn.expovariate(1.0) for _ in range(count - 1)]
     return list(accumulate(gaps, initial=0.0)) if count else []
 
 
 def _of_trace(path: Path, count: int, config: Config) -> _Load:
-    """The beginning of a trace, as fast as one request a second.
+    """The beginning of a trace, scaled to 1 request/s.
 
     Raises:
         UserError: it cannot be read.
@@ -224,11 +224,11 @@ def _of_trace(path: Path, count: int, config: Config) -> _Load:
 
 
 def _read(path: Path, count: int) -> tuple[list[TraceRequest], bool]:
-    """The first ``count`` requests of a trace, and whether it has more.
+    """Return the first ``count`` requests of a trace, and whether it has more.
 
     Raises:
-        UserError: it cannot be read, or more are asked for than a run holds.
-        ValueError: none are asked for.
+        UserError: it cannot be read, or more requests than a run may have.
+        ValueError: an invalid ``count``.
     """
     _check_count(count)
     check_size(count, 0)
@@ -238,29 +238,29 @@ def _read(path: Path, count: int) -> tuple[list[TraceRequest], bool]:
 
 
 def _longest(config: Config) -> int:
-    """Tokens of a prompt, or of an answer, that a trace's request keeps at the most."""
+    """Maximum tokens of a trace request's prompt, and of its output; longer ones are cut."""
     return config.cache.max_length // 2
 
 
 def _notices(config: Config) -> list[Message]:
-    """What of a trace, or of the prompts that are given, is left out."""
+    """Notices about omitted or cut requests of a trace or prompt file."""
     options: Any = config.experiment.options
     if "trace" not in options:
         return _prompts_left(config) if _has_prompts(config) else []
-    requests, more = _read(expand_path(options["trace"]), _asked(options))
+    requests, more = _read(expand_path(options["trace"]), _trace_requests(options))
     longest = _longest(config)
     cut = sum(max(one.prompt_tokens, one.output_tokens) > longest for one in requests)
     notices = []
     if more:
         notices.append(_first(len(requests)))
     if cut:
-        told = {"n": cut, "of": len(requests), "longest": longest}
-        notices.append(message("experiments.serving.trace_cut", **told))
+        params = {"n": cut, "of": len(requests), "longest": longest}
+        notices.append(message("experiments.serving.trace_cut", **params))
     return notices
 
 
 def _terms(config: Config) -> list[Message]:
-    """How rates and limits are meant, and how lengths were drawn, if they were."""
+    """Definitions of rates and limits, and of sampled lengths."""
     given = "trace" in config.experiment.options or _has_prompts(config)
     return [*terms(config), *([] if given else draw_terms(config))]
 

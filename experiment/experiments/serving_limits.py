@@ -1,4 +1,4 @@
-"""Which rate saturates an arm, and who gives in first; the rule is that of ``load``."""
+"""The lowest rate that saturates each arm, by the rule of :mod:`experiment.experiments.load`."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _NAME = "serving"
 
 
 def limits(found: Found, cells: Sequence[CellResult], arms: Sequence[str]) -> list[Finding]:
-    """Who gives in first, and the limit of each arm; ``cells`` are those by the wall clock."""
+    """The arms that saturate first, and the limit of each arm; ``cells``: on the wall clock."""
     seen = {arm: rates for arm in arms if (rates := _rates(found, cells, arm))}
     return [_first(seen), *(_limit(arm, rates) for arm, rates in seen.items())]
 
 
 def sustains(found: Found, cells: Sequence[CellResult], arm: str, rate: float) -> bool | None:
-    """Whether an arm sustains a rate: not if a lower one saturated it; None: not seen, or open."""
+    """Whether an arm sustains a rate; False if a lower one saturated it, None if unknown."""
     seen = _rates(found, cells, arm)
     if any(each.saturated and each.rate <= rate for each in seen):
         return False
@@ -47,10 +47,10 @@ def sustains(found: Found, cells: Sequence[CellResult], arm: str, rate: float) -
 
 @dataclass(frozen=True, slots=True)
 class _Rate:
-    """How an arm served a rate, by repeats; see :class:`experiment.experiments.load.LoadOutcome`.
+    """An arm at a rate, by repeats; see :class:`experiment.experiments.load.LoadOutcome`.
 
-    ``busy``: other programs kept cores busy while it ran, so a queue may be theirs, or one not be
-    seen: who is slowed in the first half is no later in the second.
+    ``busy``: there was background load, which may cause a queue, or hide one by slowing the first
+    half only.
     """
 
     rate: float
@@ -62,17 +62,17 @@ class _Rate:
 
     @property
     def saturated(self) -> bool:
-        """In every repeat."""
+        """Whether every repeat is saturated."""
         return all_saturated(self._outcomes)
 
     @property
     def open(self) -> bool:
-        """Fewer ended than came, and not in every repeat a queue grew: it may have had no time."""
+        """Whether it falls behind, but the queue did not grow in every repeat."""
         return not self.saturated and (self.kept_up.value or 0) < KEEPS_UP
 
     @property
     def row(self) -> Compared:
-        """The medians that tell a queue, and what the last answers are held against."""
+        """The medians of the criteria, and the slowest answer at a lower rate."""
         seen = {"kept_up": self.kept_up, "later_tokens": self.later, "rest": self.rest,
                 "slowest": self.alone}  # fmt: skip
         return Compared(
@@ -83,7 +83,7 @@ class _Rate:
 
     @property
     def queues(self) -> dict[str, object]:
-        """In how many repeats there was a queue that grew."""
+        """Number of repeats with a growing queue."""
         return {"queued": sum(one.is_saturated for one in self._outcomes),
                 "repeats": len(self._outcomes)}  # fmt: skip
 
@@ -111,7 +111,7 @@ def _rates(found: Found, cells: Sequence[CellResult], arm: str) -> list[_Rate]:
 
 
 def _first(seen: dict[str, list[_Rate]]) -> Finding:
-    """Which arms are saturated at the lowest rate at which any is; a dash: at none that was run."""
+    """The arms that saturate at the lowest rate; no value: not saturated at any tested rate."""
     at = {arm: next((r for r in rates if r.saturated), None) for arm, rates in seen.items()}
     row = Compared(
         figure=note(_NAME, "from"),
@@ -139,7 +139,7 @@ def _first(seen: dict[str, list[_Rate]]) -> Finding:
 
 
 def _limit(arm: str, rates: list[_Rate]) -> Finding:
-    """The lowest rate at which an arm is saturated, or what is known of the highest one."""
+    """The lowest rate that saturates an arm, otherwise the outcome at the highest one."""
     over_it = next((each for each in rates if each.saturated), None)
     at = over_it or rates[-1]
     key = "saturated" if over_it else "queue" if at.open else "sustained"
@@ -155,6 +155,6 @@ def _limit(arm: str, rates: list[_Rate]) -> Finding:
 
 
 def _disturbed(rates: list[_Rate], at: _Rate) -> Message | None:
-    """That others kept cores busy at a rate that tells the limit."""
+    """A note if there was background load at a rate that determines the limit."""
     busy = any(each.busy and each.rate <= at.rate for each in rates)
     return message("experiments.busy") if busy else None

@@ -1,7 +1,7 @@
-"""What paging alone does under load: latency and first token by the wall clock, counts in steps.
+"""Effect of paging alone under load: latency and TTFT by the wall clock, counts in steps.
 
-Who waits for memory has its first token later, which latency shows less, since most of it is
-generating; and who waits most is not seen in a mean.
+Waiting for memory delays the first token. Latency, which is mostly generation, shows it less, and a
+mean does not show the longest waits.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _ARMS = ("slabs", "paged")
 
 
 def paging_alone(found: Found, cells: list[CellResult]) -> Finding:
-    """At the highest rate, blocks against slabs of the same engine, and what is counted of both.
+    """Compare blocks with slabs of the same engine at the highest rate.
 
-    ``cells`` are those by the wall clock; counts are of those on the clock of steps.
+    ``cells``: on the wall clock; counts come from those on the clock of steps.
     """
     on_steps = [cell for cell in found.cells if cell.values["clock"] == "steps"]
     steps = [between(found, cell, "steps", *_ARMS, _AXIS) for cell in on_steps]
@@ -29,7 +29,7 @@ def paging_alone(found: Found, cells: list[CellResult]) -> Finding:
 
 
 def first_tokens(found: Found, cells: list[CellResult]) -> list[Finding]:
-    """The same of the time to the first token: its mean, and its 95th percentile if it is known."""
+    """The same for TTFT: its mean, and its 95th percentile if known."""
     mean = _sooner(found, cells, "first_token", "first_token_s")
     if mean is None:
         return [untested("first_token")]
@@ -38,9 +38,9 @@ def first_tokens(found: Found, cells: list[CellResult]) -> list[Finding]:
 
 
 def _sooner(
-    found: Found, cells: list[CellResult], name: str, figure: str, *beside: Compared | None
+    found: Found, cells: list[CellResult], name: str, figure: str, *others: Compared | None
 ) -> Finding | None:
-    """At the highest rate that has the figure, if any has."""
+    """Compare at the highest rate that has the figure; None if none has."""
     seen = ratios(found, cells, figure, *_ARMS)
     if not seen:
         return None
@@ -48,10 +48,10 @@ def _sooner(
     slabs, paged = ((cell, arm, figure) for arm in _ARMS)
     more: dict[str, Any] = {"notes": [_queue(found, cells, cell)]}
     over = factors(seen, figure, *_ARMS, _AXIS)
-    return timed(found, name, slabs, paged, over, *beside, axes=[_AXIS], **more)
+    return timed(found, name, slabs, paged, over, *others, axes=[_AXIS], **more)
 
 
 def _queue(found: Found, cells: list[CellResult], cell: CellResult) -> Message | None:
-    """Where slabs are saturated, how far they are behind is a matter of how many requests came."""
+    """A note if slabs are saturated: the delay then depends on the number of requests."""
     kept_up = sustains(found, cells, "slabs", float(cell.values["rate"]))
     return note(_NAME, "queue", requests=cell.requests) if kept_up is False else None

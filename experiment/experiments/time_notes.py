@@ -1,4 +1,4 @@
-"""What to know of a run before believing its times: noise, repeats, and who took turns."""
+"""Notes on the reliability of times: spread, repeats, and interleaving."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from experiment.experiments.figures import FIGURES
 from experiment.experiments.found import FEWEST
 from experiment.text.messages import Message, message
 
-# Repeats of a time that lie further apart than this share of their median are worth a warning.
+# Warn of times whose repeats spread by more than this share of their median.
 NOISY = 0.2
 
 
 def noise_note(cells: Sequence[CellResult]) -> Message | None:
-    """How many of all times scatter, and the worst of them; None: none does."""
+    """Number of times with a large spread, and the worst; None without any."""
     spreads = [
         value.spread
         for cell in cells
         for arm in cell.arms
         for name, value in arm.figures.items()
-        if value.spread is not None and _tells(name, value)
+        if value.spread is not None and _has_spread(name, value)
     ]
     noisy = [spread for spread in spreads if spread > NOISY]
     if not noisy:
@@ -30,31 +30,31 @@ def noise_note(cells: Sequence[CellResult]) -> Message | None:
     return message("experiments.note.noisy", **figures)
 
 
-def _tells(name: str, value: FigureValue) -> bool:
-    """Whether its spread tells of noise.
+def _has_spread(name: str, value: FigureValue) -> bool:
+    """Whether a relative spread is meaningful.
 
-    A share may be next to nothing, and no spread is small beside that: one that comes of times does
-    where all of its repeats are more than nothing. What is counted says nothing of times.
+    For shares only if they derive from times and all repeats are above 0; near 0 any spread is
+    relatively large.
     """
     if FIGURES[name].about.unit != "share":
         return True
     return FIGURES[name].about.kind == "time" and min(value.values) > 0
 
 
-def margin_notes(cells: Sequence[CellResult], asked: ExperimentConfig) -> list[Message]:
-    """A note on those that took turns, and one on those that did not.
+def margin_notes(cells: Sequence[CellResult], section: ExperimentConfig) -> list[Message]:
+    """A note on interleaved arms, and one on the others.
 
-    None where there are no two times to be held against each other, or where no margin is asked.
+    Empty if there are no two times to compare, or the margins are 0.
     """
     groups = [arm.turns for cell in cells for arm in cell.arms if arm.status == "finished"]
-    enough = asked.repeats >= ROUNDS_ENOUGH
-    apart = asked.process_margin
-    within, option = (asked.interleaved_margin, "turns_margin") if enough else (apart, "margin")
+    enough = section.repeats >= ROUNDS_ENOUGH
+    apart = section.process_margin
+    within, option = (section.interleaved_margin, "turns_margin") if enough else (apart, "margin")
     together = {group for group in groups if group is not None and groups.count(group) > 1}
     notes = []
     if together and within:
-        told = {"percent": percent_of(within), "option": f"experiment.{option}"}
-        notes.append(message("experiments.note.turns", **told))
+        params = {"percent": percent_of(within), "option": f"experiment.{option}"}
+        notes.append(message("experiments.note.turns", **params))
     alone = len(groups) > 1 and set(groups) != together
     if apart and (alone or len(together) > 1):
         notes.append(message("experiments.note.margin", percent=percent_of(apart)))
@@ -62,19 +62,19 @@ def margin_notes(cells: Sequence[CellResult], asked: ExperimentConfig) -> list[M
 
 
 def _times(cells: Sequence[CellResult]) -> bool:
-    """Whether any time was measured again and again."""
+    """Whether any time was measured repeatedly."""
     return any(
         figure.values for cell in cells for arm in cell.arms for figure in arm.figures.values()
     )
 
 
 def time_notes(cells: Sequence[CellResult], config: Config) -> list[Message]:
-    """What to know before believing a time."""
+    """All notes on the reliability of a run's times."""
     noise = noise_note(cells)
     notes = [noise] if noise else []
     if config.experiment.repeats < FEWEST:
-        told = {"n": config.experiment.repeats, "least": FEWEST}
-        notes.append(message("experiments.note.few_repeats", **told))
+        params = {"n": config.experiment.repeats, "least": FEWEST}
+        notes.append(message("experiments.note.few_repeats", **params))
     elif _times(cells):
         notes += margin_notes(cells, config.experiment)
     if config.experiment.size == "quick":

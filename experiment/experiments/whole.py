@@ -1,7 +1,7 @@
-"""The whole gain in throughput: our paged engine over plain Transformers, and its factors.
+"""Total gain in throughput: our paged engine over plain Transformers, and its factors.
 
-one after another ──► StaticCache ──► padded batch ──► slabs ──► blocks
-growing cache, or     cache (where    batching         engine    paging
+sequential        ──► StaticCache ──► padded batch ──► slabs ──► blocks
+growing cache, or     cache (if       batching         engine    paging
 StaticCache           growing is faster)
 └─ the faster of the two is plain ─┘
 """
@@ -19,7 +19,7 @@ from experiment.experiments.found import Faster, Found, Place
 from experiment.experiments.labels import arm_label, figure_label
 from experiment.text.messages import Message, message
 
-# It runs with the cache that the padded batch has, too.
+# Uses the same cache as the padded batch.
 SEQUENTIAL = "contiguous.sequential"
 _RATE = "tokens_per_s"
 _STEPS = ("batching", "engine", "paging")
@@ -27,9 +27,9 @@ _STEPS = ("batching", "engine", "paging")
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """Transformers, one request after another, with the faster of its two caches.
+    """Sequential Transformers with the faster of its two caches.
 
-    ``other`` is the slower arm and ``lead`` how far it is behind; None: it did not run.
+    ``other`` is the slower arm, ``lead`` the factor over it; None if it did not run.
     """
 
     cell: CellResult
@@ -40,8 +40,8 @@ class Plain:
     lead: Faster | None
 
     @property
-    def told(self) -> Message:
-        """Which one it is, and what the other came to."""
+    def note(self) -> Message:
+        """The two arms with their throughput."""
         sides = [
             side(arm_label(self.arm), _RATE, self.rate),
             side(arm_label(self.other), _RATE, self.other_rate),
@@ -54,10 +54,10 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """Our paged engine with the most at a time, over plain Transformers.
+    """Our paged engine at the highest concurrency, over plain Transformers.
 
-    ``steps`` are its factors, as far as they are known: cache (where the one that grows is plain),
-    batching, engine, paging. ``places`` are the two sides of each, and of the whole.
+    ``steps`` are its known factors: cache (if the growing one is plain), batching, engine, paging.
+    ``places`` are the two sides of each, and of the whole.
     """
 
     cell: CellResult
@@ -68,14 +68,14 @@ class Whole:
 
     @property
     def complete(self) -> bool:
-        """Whether all of its factors are known."""
+        """Whether all factors are known."""
         return all(name in self.steps for name in _STEPS)
 
     @property
     def open(self) -> Faster | None:
-        """The first of all factors that decides nothing: then the whole does not, either.
+        """The first inconclusive factor, the one between the two plain arms included.
 
-        Among them is which of the two is plain.
+        With one, the total is inconclusive too. None without any.
         """
         factors = (self.faster, *self.steps.values(), self.plain.lead)
         return next((each for each in factors if each is not None and not each.enough), None)
@@ -84,7 +84,7 @@ class Whole:
 def over_base(found: Found, cell: CellResult, figure: str, arm: str, base: str) -> Faster | None:
     """A figure of an arm over that of another.
 
-    One request after another is the same in every cell and runs in the first.
+    :data:`SEQUENTIAL` is the same in every cell and runs in the first one only.
     """
     if base != SEQUENTIAL:
         return found.ratio(cell, figure, arm, base)
@@ -95,7 +95,7 @@ def over_base(found: Found, cell: CellResult, figure: str, arm: str, base: str) 
 
 
 def plain_arm(found: Found) -> Plain | None:
-    """The faster one by its medians."""
+    """The sequential arm with the higher median; None if none ran."""
     ran = [
         (rate, arm, cell)
         for arm in ONE_BY_ONE
@@ -114,7 +114,7 @@ def plain_arm(found: Found) -> Plain | None:
 
 
 def whole_gain(found: Found) -> Whole | None:
-    """The gain as a whole; of its steps the last one alone is paging's."""
+    """The total gain, of which only the last factor is paging's; None if an arm did not run."""
     cell, plain = found.last("paged"), plain_arm(found)
     if cell is None or plain is None:
         return None

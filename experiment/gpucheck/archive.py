@@ -1,4 +1,4 @@
-"""The archive to attach to an issue: result, page and logs, without what is private.
+"""The archive to attach to an issue: result, page and redacted logs.
 
 gpucheck/gpucheck.json   gpucheck/report.html   gpucheck/logs/<part>.log
                                                 gpucheck/logs/walkthrough/<process>.log
@@ -19,15 +19,15 @@ from kvsim.files import write_whole
 
 ARCHIVE = "gpucheck.tar.gz"
 _FOLDER = "gpucheck"
-_MOST_LOG = 1 << 20  # the end of a longer one
+_MOST_LOG = 1 << 20  # longer logs are truncated at the start
 
 
 def write_archive(directory: Path, names: Sequence[str]) -> Path:
     """Pack files of a directory and its logs.
 
     Args:
-        directory: of the check.
-        names: of files that hold nothing private.
+        directory: output directory of the check.
+        names: files without private data.
 
     Raises:
         UserError: it cannot be written.
@@ -38,7 +38,7 @@ def write_archive(directory: Path, names: Sequence[str]) -> Path:
         with tarfile.open(fileobj=packed, mode="w:gz") as tar:
             files = [(name, (directory / name).read_bytes()) for name in names]
             for name, content in (*files, *_logs(directory)):
-                # A header of its own: that of a file names its owner.
+                # A new header, because a file's header names its owner.
                 header = tarfile.TarInfo(f"{_FOLDER}/{name}")
                 header.size = len(content)
                 tar.addfile(header, io.BytesIO(content))
@@ -47,7 +47,7 @@ def write_archive(directory: Path, names: Sequence[str]) -> Path:
 
 
 def _logs(directory: Path) -> Iterator[tuple[str, bytes]]:
-    """Logs of the parts, and of the processes of the walkthrough."""
+    """Yield the logs of the parts, and of the walkthrough's processes."""
     for path in sorted((directory / LOGS).glob("*.log")):
         yield f"{LOGS}/{path.name}", _redacted(path)
     for path in sorted((directory / "walkthrough" / LOGS).glob("*.log")):
@@ -55,7 +55,7 @@ def _logs(directory: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _redacted(path: Path) -> bytes:
-    """Redacted before it is cut: half a secret would not be found."""
+    """Redact a log before truncating it, because part of a secret would not be recognised."""
     text = path.read_text(encoding="utf-8", errors="replace")
     clean: str = without_words(without_private(text))
     return clean[-_MOST_LOG:].encode(errors="replace")

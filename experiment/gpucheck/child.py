@@ -1,6 +1,6 @@
-"""One part of ``gpucheck`` in a process of its own: ``python -m experiment.gpucheck.child``.
+"""Run one part of ``gpucheck`` in a separate process: ``python -m experiment.gpucheck.child``.
 
-It finds its device by itself, so that a part does not depend on what another one found.
+It detects its device itself, so that parts are independent of each other.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ INTERPRETED = message("gpucheck.interpreted")
 
 
 def main(wire: Wire, task: dict[str, Any]) -> None:
-    """Run the part of the task, or say why it cannot run here."""
+    """Run the part of the task, or report why it cannot run here."""
     part, device = Part(**task["part"]), _device()
     if device == "cpu" and (reason := _reason_against(part)):
         wire.emit(ArmSkipped(arm=part.name, reason=reason))
         return
     if device == "cpu" and part.uses_triton:
-        # Triton reads it when a kernel is defined, so before the part is imported.
+        # Triton reads it when a kernel is defined: set it before the part is imported.
         os.environ["TRITON_INTERPRET"] = "1"
         wire.emit(Notice(text=INTERPRETED, arm=part.name))
     module = importlib.import_module(part.module)
@@ -42,7 +42,7 @@ def _device() -> str:
 
 
 def _reason_against(part: Part) -> Message | None:
-    """Why a part cannot run on the CPU; None where it can."""
+    """Why a part cannot run on the CPU; None if it can."""
     if part.needs_gpu:
         return NEEDS_GPU
     if part.uses_triton and importlib.util.find_spec("triton") is None:

@@ -1,4 +1,4 @@
-"""What the measurements of decoding steps share: the setting and the clock."""
+"""Settings and timing of decode steps."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ WARM_UP, STEPS = 3, 20
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Requests that decode together, and tokens that each of them holds."""
+    """Batch size, and context of each request in tokens."""
 
     batch: int
     context: int
 
     @property
     def id(self) -> str:
-        """Part of the names of its checks."""
+        """Part of the check ids."""
         return f"batch{self.batch}.context{self.context}"
 
 
 def timed(step: Callable[[], Any]) -> float:
-    """Median seconds; a step ends when its tokens are on the host."""
+    """Median seconds of a step, until its tokens are on the host."""
     for _ in range(WARM_UP):
         step()
     times = []

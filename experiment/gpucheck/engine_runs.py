@@ -1,4 +1,4 @@
-"""Runs of the engine with tiny random models, for parts that compare tokens."""
+"""Engine runs with tiny random models, for parts that compare tokens."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FEW: Requests = ((1, 3), (9, 4), (4, 4))
 
 @dataclass(frozen=True, slots=True)
 class EngineRun:
-    """Tokens of each request, blocks that were swapped out, steps that were replayed graphs."""
+    """Tokens per request, number of blocks swapped out, number of graph replays."""
 
     tokens: list[list[int]]
     swapped_blocks: int
@@ -48,10 +48,10 @@ def engine_tokens(
     """Run the requests together on the Triton kernels, over blocks of 4 slots.
 
     Args:
-        graphs: replay decoding steps from CUDA graphs.
-        compiled: of layers that torch has compiled.
-        blocks: of the pool; few of them preempt.
-        limits: of the scheduler.
+        graphs: replay decode steps from CUDA graphs.
+        compiled: compile the layers with torch.
+        blocks: size of the pool; a small one preempts.
+        limits: limits of the scheduler.
     """
     config = SchedulerConfig(**limits)
     shape = geometry_from_config(CONFIGS[family]().to_dict(), dtype.itemsize)
@@ -83,7 +83,7 @@ def transformers_tokens(
 
 
 def divergences(ours: list[list[int]], theirs: list[list[int]]) -> list[int | None]:
-    """Of each request the place of the first token that differs; None: all are equal."""
+    """Per request, the index of the first differing token; None if all are equal."""
     return [
         next((i for i, (a, b) in enumerate(zip(mine, other, strict=True)) if a != b), None)
         for mine, other in zip(ours, theirs, strict=True)

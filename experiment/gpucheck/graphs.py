@@ -1,4 +1,4 @@
-"""Decoding steps replayed from CUDA graphs, compiled ones too, give the tokens of eager steps."""
+"""Check that decode steps replayed from CUDA graphs generate the tokens of eager steps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def check(wire: Wire, task: Task) -> None:
     for family in _FAMILIES:
         try:
             _compare(wire, family, torch.device(task.device))
-        except Exception as error:  # whatever the engine, the compiler or the driver raise
+        except Exception as error:  # any error of the engine, compiler or driver
             report(wire, f"{family}.raised", False, "gpucheck.tokens.raised",
                    family=family, dtype="float32", error=one_line(error))  # fmt: skip
 
@@ -28,7 +28,7 @@ def _compare(wire: Wire, family: str, device: torch.device) -> None:
     for name in ("graphs", "graphs_compiled"):
         compiled = name == "graphs_compiled"
         replayed = engine_tokens(family, device, MANY, graphs=True, compiled=compiled)
-        apart = sum(place is not None for place in divergences(replayed.tokens, eager.tokens))
-        right = apart == 0 and replayed.graph_steps > 0
+        diverged = sum(place is not None for place in divergences(replayed.tokens, eager.tokens))
+        right = diverged == 0 and replayed.graph_steps > 0
         report(wire, f"{family}.{name}", right, f"gpucheck.{name}",
-               family=family, n=apart, of=len(MANY), steps=replayed.graph_steps)  # fmt: skip
+               family=family, n=diverged, of=len(MANY), steps=replayed.graph_steps)  # fmt: skip

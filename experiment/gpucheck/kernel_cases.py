@@ -35,7 +35,7 @@ CASES = {
     "grouped heads": Case(((5, 3), (0, 4), (6, 1)), 4, heads=6, kv_heads=2),
     "a context of several tiles": Case(((300, 1), (127, 1), (128, 1), (255, 2)), 16),
     "chunks behind several tiles": Case(((250, 9), (120, 20)), 7),
-    "large chunks beside decoding": Case(((0, 40), (200, 1), (150, 30), (0, 3)), 16),
+    "large chunks with decoding": Case(((0, 40), (200, 1), (150, 30), (0, 3)), 16),
     "slabs of 512": Case(((300, 2), (511, 1), (0, 5)), 512),
     "blocks of one slot over several tiles": Case(((300, 1), (140, 3)), 1),
     "one head for all": Case(((5, 3), (0, 4), (6, 1)), 3, heads=4, kv_heads=1),
@@ -44,7 +44,7 @@ CASES = {
 
 @dataclass
 class Step:
-    """Tensors of one layer of one step; every slot that nobody may read holds NaN."""
+    """Tensors of one layer in one step; slots that must not be read contain NaN."""
 
     q: torch.Tensor
     kv: torch.Tensor
@@ -54,7 +54,7 @@ class Step:
 
 
 def make_step(case: Case, seed: int = 0) -> Step:
-    """Draw tables from a shuffled pool, and write keys and values where they belong."""
+    """Sample tables from a shuffled pool, and write keys and values to their slots."""
     generator = torch.Generator().manual_seed(seed)
     needs = [-(-(a + b) // case.block_size) for a, b in case.sequences]
     blocks = torch.randperm(sum(needs) + 3, generator=generator).tolist()

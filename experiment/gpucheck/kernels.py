@@ -26,7 +26,7 @@ _FP8_CAPABILITY = (8, 9)
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """Numbers of queries and of the cache; ``tolerance`` is absolute and relative."""
+    """Dtypes of queries and cache; ``tolerance`` is absolute and relative."""
 
     dtype: torch.dtype
     tolerance: float
@@ -59,7 +59,7 @@ _BLOCK_SIZE, _KV_HEADS = 16, 2
 
 
 def check(wire: Wire, task: Task) -> None:
-    """Compare every format that the device has."""
+    """Compare every format that the device supports."""
     check_formats(wire, torch.device(task.device), tuple(FORMATS))
     check_rescale(wire, torch.device(task.device))
 
@@ -83,7 +83,7 @@ def check_formats(wire: Wire, device: torch.device, names: Sequence[str]) -> Non
 
 
 def check_rescale(wire: Wire, device: torch.device) -> None:
-    """Enlarge the scales of int8 blocks by our kernel and by PyTorch, none to 128 times."""
+    """Compare rescaled int8 blocks of our kernel and PyTorch, for powers of two from 1 to 128."""
     step = moved(make_step(Case(((40, 1), (5, 3)), _BLOCK_SIZE, _KV_HEADS, _KV_HEADS, 16)), device)
     kv = from_blocks(step.kv, torch.int8)
     blocks, _ = step.inputs.touched
@@ -95,13 +95,20 @@ def check_rescale(wire: Wire, device: torch.device) -> None:
     try:
         triton_rescale()(ours, step.inputs, old, old * times)
         rescale(plain, step.inputs, old, old * times)
-        apart = int((ours != plain).sum())
+        differing = int((ours != plain).sum())
     except Exception as error:  # as below
         about = {"format": "int8", "group": 1, "dim": 16, "error": one_line(error)}
         kind = message("gpucheck.kernels.mixed").model_dump()
         report(wire, "int8.rescale", False, "gpucheck.kernels.raised", kind=kind, **about)
         return
-    report(wire, "int8.rescale", not apart, "gpucheck.kernels.rescale", n=apart, of=plain.numel())
+    report(
+        wire,
+        "int8.rescale",
+        not differing,
+        "gpucheck.kernels.rescale",
+        n=differing,
+        of=plain.numel(),
+    )
 
 
 def _compare(wire: Wire, check_id: str, name: str, step: Step, device: torch.device) -> None:
@@ -119,7 +126,7 @@ def _compare(wire: Wire, check_id: str, name: str, step: Step, device: torch.dev
         off = (ours - expected).abs()
         right = bool((off <= form.tolerance * (1 + expected.abs())).all())
         largest = float(off.max())
-    except Exception as error:  # whatever Triton, the compiler or the driver raise
+    except Exception as error:  # any error of Triton, the compiler or the driver
         report(wire, check_id, False, "gpucheck.kernels.raised", error=one_line(error), **about)
         return
     report(
@@ -151,7 +158,7 @@ def _poisoned(wire: Wire, name: str, side: str, device: torch.device, dim: int) 
 
 
 def _prepared(step: Step, form: Format, device: torch.device) -> tuple[Step, LayerKV]:
-    """The step on the device in its format, and the cache of it."""
+    """The step and its cache on the device, in the format."""
     if form.kv_dtype is None:
         there = moved(step, device, form.dtype)
         return there, there.kv

@@ -1,7 +1,7 @@
-"""The machine as the engine needs it: driver, CUDA, compiler, Triton, NVML, allocator, MIG.
+"""Check the machine: driver, CUDA, compiler, Triton, NVML, allocator, MIG.
 
-The probe's event goes to the record as in every run. What is missing and needed on a GPU fails;
-what is only worth knowing is reported and not judged.
+The probe's event is recorded as in every run. Missing requirements of a GPU fail; other facts are
+reported without a verdict.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from experiment.process.wire import Wire
 _CHANNELS = (
     Channel.NVML_PROCESS, Channel.NVML_DEVICE, Channel.CUDA_MEM_GET_INFO, Channel.TORCH_RESERVED,
 )  # fmt: skip
-# What changes how torch allocates, launches or sees GPUs.
+# Variables that affect how torch allocates, launches or sees GPUs.
 _VARIABLES = (
     "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING",
     "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_ORDER", "CUDA_MODULE_LOADING", "NVIDIA_TF32_OVERRIDE",
@@ -45,7 +45,7 @@ def check(wire: Wire, task: Task) -> None:
 
 
 def _gpus(wire: Wire, environment: Environment) -> None:
-    """A GPU that NVML lists and torch cannot use fails, unless it was hidden on purpose."""
+    """Fail if torch cannot use a GPU that NVML lists, unless it is hidden on purpose."""
     gpus, reason = environment.gpus, environment.torch.reason
     if not gpus:
         why = None if reason is None else reason.model_dump()
@@ -77,13 +77,13 @@ def _triton(wire: Wire, on_gpu: bool) -> None:
         return
     try:
         version = metadata.version("triton")
-    except metadata.PackageNotFoundError:  # it came with torch, under another name
+    except metadata.PackageNotFoundError:  # bundled with torch under another name
         version = None
     report(wire, "triton", True, "gpucheck.machine.triton", version=version)
 
 
 def _compiler(wire: Wire, on_gpu: bool) -> None:
-    """Triton compiles the launcher of each kernel, for which it needs both."""
+    """Report C compiler and Python headers, which Triton needs to compile kernel launchers."""
     needed = False if on_gpu else None
     if found := find_compiler():
         report(wire, "compiler", True, "gpucheck.machine.compiler", name=found)

@@ -1,6 +1,6 @@
-"""Known amounts of memory as each channel sees them: the checks of ``selfcheck``.
+"""Compare known amounts of memory with each channel's reading: the checks of ``selfcheck``.
 
-The cost of sampling is reported and not judged: other programs raise it, and it says nothing of the
+The cost of sampling is reported without a verdict: it depends on background load, not on the
 engine.
 """
 
@@ -24,32 +24,32 @@ _UUID = "GPU-00000000-0000-0000-0000-000000000000"
 
 
 class MadeUpNvml:
-    """As much of ``pynvml`` as the two memory channels ask; its names."""
+    """Fake of the part of ``pynvml`` that the two memory channels use."""
 
     nvmlMemory_v2 = 33554472  # noqa: N815
     NVMLError = NVMLLibraryMismatchError = type("NVMLError", (Exception,), {})
 
     def __getattr__(self, name: str) -> Any:
-        """Any other function has nothing to do, or an empty list."""
+        """Any other function: does nothing, or returns an empty list."""
         return lambda *_: []
 
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:  # noqa: N802
-        """The device itself."""
+        """Handle of the device."""
         return uuid
 
     def nvmlDeviceGetMemoryInfo(self, _: str, version: int | None = None) -> Any:  # noqa: N802
-        """The first version counts what the driver reserves as used."""
+        """Memory of the device; version 1 counts memory reserved by the driver as used."""
         used = _OURS + _OTHER + (0 if version else _RESERVED)
         return SimpleNamespace(used=used, total=24 * 1024 * MIB)
 
     def nvmlDeviceGetComputeRunningProcesses(self, _: str) -> list[Any]:  # noqa: N802
-        """Our own and another one."""
+        """Our process and another one."""
         held = {os.getpid(): _OURS, 1: _OTHER}
         return [SimpleNamespace(pid=pid, usedGpuMemory=size) for pid, size in held.items()]
 
 
 def check_made_up(wire: Wire) -> None:
-    """Whether both channels show these figures."""
+    """Check that both channels return the fake's figures."""
     device = open_nvml(MadeUpNvml()).device(_UUID)
     seen = {
         "process": (device.process_bytes({os.getpid()}).bytes, _OURS),
@@ -64,7 +64,7 @@ _COST = "sampler.cost."
 
 
 def check(wire: Wire, task: Task) -> None:
-    """Run the checks of ``selfcheck``, on the CPU and on a GPU that is there, else made up."""
+    """Run the checks of ``selfcheck`` on the CPU, and on a GPU or its fake."""
     if not task.on_gpu:
         check_made_up(wire)
     with scratch_directory() as scratch:
@@ -74,5 +74,5 @@ def check(wire: Wire, task: Task) -> None:
                 is_cost = each.check.startswith(_COST)
                 wire.emit(each.model_copy(update={"passed": None}) if is_cost else each)
         finally:
-            if log.exists():  # into the log of this part
+            if log.exists():  # include it in this part's log
                 sys.stderr.write(log.read_text(encoding="utf-8", errors="replace"))

@@ -1,7 +1,7 @@
-"""The parts of ``gpucheck`` in their order, and what a part is given.
+"""The parts of ``gpucheck`` in order, and their task.
 
 Each part is a module with a function ``check(wire, task)`` that emits Check events. It runs in a
-child process of its own (:mod:`experiment.gpucheck.child`), which imports that module alone.
+separate child process (:mod:`experiment.gpucheck.child`), which imports only that module.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class Part:
     """One part.
 
     Attributes:
-        module: where its ``check`` is.
-        share: of the time that is left, relative to the shares of the parts behind it.
-        needs_gpu: it is skipped where there is none.
-        uses_triton: without a GPU its kernels run in Triton's interpreter.
+        module: module with its ``check``.
+        share: share of the remaining time, relative to the shares of later parts.
+        needs_gpu: whether it is skipped without a GPU.
+        uses_triton: whether its kernels run in Triton's interpreter without a GPU.
     """
 
     name: str
@@ -48,12 +48,12 @@ PARTS = (
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a part is given.
+    """Task of a part.
 
     Attributes:
-        device: torch's name of it.
-        directory: of the check.
-        deadline: of the system's monotonic clock; what runs later is ended.
+        device: torch's name of the device.
+        directory: output directory of the check.
+        deadline: seconds on the system's monotonic clock, when the part is ended.
     """
 
     part: Part

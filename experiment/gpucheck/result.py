@@ -1,4 +1,4 @@
-"""The file of a check, ``gpucheck.json``: a verdict for each part, its checks and their numbers.
+"""The result file ``gpucheck.json``: a verdict for each part, its checks and their numbers.
 
 GpuCheck ── parts[kernels] ── checks[float16.group4.decode]     passed, and a message with numbers
          └─ environment       what the machine has, as in every record
@@ -34,7 +34,7 @@ class _Data(BaseModel):
 
 
 class CheckResult(_Data):
-    """One check; ``passed`` is None where nothing could be judged or a fact is reported."""
+    """One check; ``passed`` is None if it is inconclusive or only reports a fact."""
 
     id: str
     passed: bool | None
@@ -42,13 +42,13 @@ class CheckResult(_Data):
 
 
 class PartResult(_Data):
-    """How a part ended.
+    """Outcome of a part.
 
     Attributes:
-        interpreted: its kernels ran in Triton's interpreter on the CPU.
-        seconds: wall-clock time; None of a part that was not started.
-        limit_s: the time limit that it had; None likewise.
-        reason: why it failed or was skipped; of one that passed, how many checks it made.
+        interpreted: whether its kernels ran in Triton's interpreter on the CPU.
+        seconds: wall-clock time; None if the part was not started.
+        limit_s: its time limit in seconds; None if not started.
+        reason: why it failed or was skipped; if it passed, its number of checks.
     """
 
     part: str
@@ -61,9 +61,9 @@ class PartResult(_Data):
 
 
 class GpuCheck(_Data):
-    """Everything that a check found.
+    """Result of all parts.
 
-    ``device``, ``device_name`` and ``environment`` are None where the part ``environment`` did not
+    ``device``, ``device_name`` and ``environment`` are None if the part ``environment`` did not
     report the machine.
     """
 
@@ -79,19 +79,19 @@ class GpuCheck(_Data):
 
     @property
     def headline(self) -> Message:
-        """How many parts ended how."""
+        """Number of parts by verdict."""
         found = [part.verdict for part in self.parts]
         passed, failed, skipped = map(found.count, get_args(Verdict))
         return message("gpucheck.headline", passed=passed, failed=failed, skipped=skipped)
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing failed and every part that this machine can run did run."""
+        """Whether every part that this machine supports ran, and none failed."""
         return all(part.verdict == "pass" or self._cannot_run(part) for part in self.parts)
 
     @property
     def is_whole(self) -> bool:
-        """Whether no part was left out because the check was interrupted."""
+        """Whether no part was skipped because of an interruption."""
         return all(part.reason != INTERRUPTED for part in self.parts)
 
     def _cannot_run(self, part: PartResult) -> bool:
@@ -100,12 +100,12 @@ class GpuCheck(_Data):
 
 
 def result_json(data: GpuCheck) -> str:
-    """The text of ``gpucheck.json``, without secrets, home directories and names."""
+    """Text of ``gpucheck.json``, without secrets, home directories and names."""
     return json.dumps(cleaned(data).model_dump(mode="json"), ensure_ascii=False, indent=1) + "\n"
 
 
 def cleaned(data: GpuCheck) -> GpuCheck:
-    """The same without what is private in its texts."""
+    """Redact private data in its texts."""
     plain: dict[str, Any] = in_values(data.model_dump(mode="json"), without_private)
     for part in plain["parts"]:
         part["reason"] = without_words(part["reason"])
@@ -118,10 +118,10 @@ def read_result(path: Path) -> GpuCheck:
     """Read a ``gpucheck.json``, or the one of a directory.
 
     Raises:
-        UserError: it is not there, or is none.
+        UserError: missing or invalid.
     """
     path = path / FILE if path.is_dir() else path
-    if not path.is_file():  # a pipe would be waited for without end
+    if not path.is_file():  # reading a pipe could block forever
         raise user_error("error.file_unreadable", path=str(path))
     try:
         return GpuCheck.model_validate_json(read_bounded(path, MAX_JSON_BYTES))

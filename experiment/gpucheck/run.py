@@ -1,6 +1,6 @@
-"""Runs the parts one after another, each bounded in time; one that fails does not stop the next.
+"""Run the parts one after another, each with a time limit; a failed one does not stop the next.
 
-minutes left × share ÷ shares left = limit of a part     what it does not use goes to later ones
+minutes left × share ÷ shares left = limit of a part     unused time goes to later parts
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from experiment.process.child_end import end_reason
 from experiment.text.messages import Message, message
 
 LOGS = "logs"
-# A process that imports torch has said nothing before.
+# Minimum time limit of a part; importing torch takes about as long.
 _LEAST_S = 5.0
 
 
-# Given the parts and the minutes, shows each part that has ended.
+# Called with the parts and the minutes; the context yields a function to call after each part.
 Progress = Callable[[Sequence[Part], float], AbstractContextManager[Callable[[PartResult], object]]]
 
 
@@ -46,17 +46,17 @@ def check_gpu(
     minutes: float = 8.0,
     progress: Progress = lambda *_: nullcontext(lambda _: None),
 ) -> GpuCheck:
-    """Check the engine on this machine's GPU, or what can be checked without one.
+    """Check the engine on this machine's GPU, or as far as possible without one.
 
     Args:
-        directory: is there and empty; what the parts print goes into it.
-        minutes: the time limit of all parts together.
-        progress: shows how far it is.
+        directory: exists and is empty; logs of the parts are written to it.
+        minutes: time limit of all parts together.
+        progress: shows progress.
 
     Raises:
-        UserError: the disk takes no more.
-        KeyboardInterrupt: before a part had ended; later it ends the check, and the parts that are
-            missing are skipped.
+        UserError: the disk is full.
+        KeyboardInterrupt: before the first part has ended; later an interruption ends the check,
+            and the remaining parts are skipped.
     """
     with progress(parts.PARTS, minutes) as ended:
         examination = Examination(directory, minutes, parts.PARTS, ended)
@@ -71,12 +71,12 @@ def check_gpu(
 
 
 class Examination:
-    """Runs all parts and keeps what they reported.
+    """Run all parts and collect their reports.
 
     Args:
-        directory: of the check; logs of the parts go to ``logs`` in it.
-        minutes: the time limit of all parts together.
-        ended: called with each part that has ended.
+        directory: output directory of the check; logs are in its ``logs``.
+        minutes: time limit of all parts together.
+        ended: called with the result of each part.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Examination:
         """Run every part.
 
         Raises:
-            KeyboardInterrupt: the person ended it; :attr:`data` holds the parts that had ended.
+            KeyboardInterrupt: interrupted; :attr:`data` contains the finished parts.
         """
         (self._directory / LOGS).mkdir(exist_ok=True)
         deadline = time.monotonic() + 60 * self._minutes
@@ -110,12 +110,12 @@ class Examination:
         return bool(self._done)
 
     def remove_logs(self) -> None:
-        """Remove what the processes printed, where nothing was found."""
+        """Remove the logs of a check without results."""
         shutil.rmtree(self._directory / LOGS, ignore_errors=True)
 
     @property
     def data(self) -> GpuCheck:
-        """What was found; parts that have not run are skipped."""
+        """Results so far; parts that have not run are skipped."""
         left = self._parts[len(self._done) :]
         missing = [PartResult(part=p.name, verdict="skipped", reason=INTERRUPTED) for p in left]
         environment = self._environment
@@ -147,7 +147,7 @@ class Examination:
 
 
 class _Heard:
-    """What a part reported, and how its process ended."""
+    """Reports of a part, and the exit of its process."""
 
     def __init__(self) -> None:
         self.environment: Environment | None = None
@@ -178,7 +178,7 @@ class _Heard:
             self._failure = error.text
 
     def result(self, part: str, seconds: float, limit_s: float) -> PartResult:
-        """The verdict: a part passes by at least one check that passed, and none that failed."""
+        """The result; a part passes with at least one passed check and no failed one."""
         failed = [check for check in self._checks if check.passed is False]
         passed = sum(check.passed is True for check in self._checks)
         reason = self._failure
@@ -200,7 +200,7 @@ class _Heard:
 
     def _take(self, event: Event) -> None:
         if isinstance(event, Check):
-            # Two devices may have a check of the same name.
+            # Check names may repeat on several devices.
             taken = sum(each.id.partition("#")[0] == event.check for each in self._checks)
             name = f"{event.check}#{taken + 1}" if taken else event.check
             self._checks.append(CheckResult(id=name, passed=event.passed, text=event.text))

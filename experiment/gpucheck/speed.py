@@ -1,10 +1,10 @@
-"""Decoding speed as a share of the memory bandwidth that the same process measured.
+"""Decode speed as a share of the memory bandwidth measured by the same process.
 
     bytes of a step   all weights + keys and values of batch × context
     share             bytes of a step ÷ seconds of a step ÷ bandwidth
 
-The pool is filled without a prefill, and steps are planned by hand: what is timed is one decoding
-step with its sampling, replayed from a CUDA graph. What does not fit is skipped by name.
+The pool is filled without a prefill, and steps are planned directly, so that only a decode step
+with its sampling is timed, replayed from a CUDA graph. Settings that do not fit are skipped.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from kvsim.sizing.geometry import KVGeometry, geometry_from_config
 
 MODEL = "llama-1b-random"
 BATCHES, CONTEXTS = (1, 8, 64), (512, 4096, 16384)
-# Longer ones are left out of the comparison: Transformers has to compute them first.
+# Longer contexts are not compared, because Transformers has to prefill them.
 _COMPARED = (512, 4096)
 _BLOCK_SIZE = 16
-# Of the matrix that is read, on a GPU that has room for it: many times any cache.
+# Size of the matrix that is read if the GPU has room for it: far larger than any cache.
 _READ_BYTES = 4 << 30
-# Of free memory, so that activations and graphs find room.
+# Maximum share of free memory to use; the rest is for activations and graphs.
 _MOST_MEMORY = 0.8
-# Seconds that the first setting of a mode may take: it compiles. Of later ones the last one tells.
+# Estimated seconds of a mode's first setting, which compiles; later ones use the last duration.
 _FIRST_S = {
     "paged": 5.0, "paged_compiled": 30.0, "static": 10.0, "continuous": 10.0, "compiled": 60.0,
 }  # fmt: skip
@@ -58,7 +58,7 @@ COMPARISONS = {
 
 
 def check(wire: Wire, task: Task) -> None:
-    """Measure every setting on ours, then the same of Transformers as time allows."""
+    """Measure all settings on our engine, then on Transformers as time allows."""
     device, dtype = torch.device(task.device), torch.float16
     with torch.no_grad():
         free, _ = torch.cuda.mem_get_info(device)
@@ -86,14 +86,14 @@ def check(wire: Wire, task: Task) -> None:
 
 
 def settings() -> Iterator[Setting]:
-    """The shortest contexts first."""
+    """Yield all settings, the shortest contexts first."""
     for context in CONTEXTS:
         for batch in BATCHES:
             yield Setting(batch, context)
 
 
 def make_model(device: torch.device, dtype: torch.dtype) -> Any:
-    """The built-in model of a billion parameters with random weights, made on the device."""
+    """Create the built-in model of a billion parameters with random weights on the device."""
     config = RECIPES[MODEL]()
     config.max_position_embeddings = CONTEXTS[-1] + _BLOCK_SIZE
     set_gpu_kernels()
@@ -106,9 +106,9 @@ class Measured:
     """Steps of one model on one device, reported as they are measured.
 
     Args:
-        rate: bytes per second that the device reads.
-        deadline: of the monotonic clock; a setting that may end later is left out.
-        capture: makes the graph of a step.
+        rate: memory bandwidth of the device in bytes per second.
+        deadline: seconds on the monotonic clock; settings that may end later are skipped.
+        capture: captures the graph of a step.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Measured:
         self._wire, self._model, self._rate, self._deadline = wire, model, rate, deadline
         self._capture = capture
         self._took: dict[str, float] = {}  # seconds of the last setting of each mode
-        # Why no step of ours was measured; None once one was, or failed.
+        # Why no step of our engine was measured; None once one was, or failed.
         self.nothing: Message | None = NO_TIME
         self._device: torch.device = model.device
         itemsize = model.dtype.itemsize
@@ -125,7 +125,7 @@ class Measured:
         self._weights = sum(weight.nbytes for weight in model.parameters())
 
     def add(self, name: str, setting: Setting, step_s: Callable[[Setting], float]) -> None:
-        """Measure one setting, or report why it was left out."""
+        """Measure one setting, or report why it was skipped."""
         check_id = f"{name}.{setting.id}"
         about = {
             "mode": message(f"gpucheck.speed.mode_{name}").model_dump(),
@@ -147,8 +147,8 @@ class Measured:
         except torch.OutOfMemoryError:
             report(self._wire, check_id, None, "gpucheck.speed.no_memory", size=kept, **about)
             return
-        except Exception as error:  # whatever a compiler or the driver raise
-            # A comparison that does not run says nothing of our engine.
+        except Exception as error:  # any error of a compiler or the driver
+            # A failed comparison is not a failure of our engine.
             found = False if name in OURS else None
             text = one_line(error)
             report(self._wire, check_id, found, "gpucheck.speed.raised", error=text, **about)
@@ -160,7 +160,7 @@ class Measured:
                step=seconds, tokens=setting.batch / seconds, share=share, **about)  # fmt: skip
 
     def paged_step_s(self, setting: Setting, *, compiled: bool = False) -> float:
-        """Seconds of a decoding step of our engine, replayed from a graph."""
+        """Seconds of a decode step of our engine, replayed from a graph."""
         each = setting.context // _BLOCK_SIZE + 1
         pool = KVPool(
             self.geometry, setting.batch * each, _BLOCK_SIZE, self._model.dtype, self._device

@@ -1,4 +1,4 @@
-"""Decoding steps of Transformers: with a static cache, and by its continuous batching."""
+"""Decode steps of Transformers: with a static cache, and with continuous batching."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from transformers import StaticCache
 
 from experiment.gpucheck.decode_steps import STEPS, WARM_UP, Setting, timed
 
-# Tokens of a step of continuous batching, while prompts are computed.
+# Token budget of a step of continuous batching during prefill.
 _BATCH_TOKENS = 8192
 _PAGE_SIZE = 16
 
 
 def static_step_s(model: Any, setting: Setting) -> float:
-    """Seconds of an eager decoding step with a static cache."""
+    """Seconds of an eager decode step with a static cache."""
     return _static_step_s(model, setting, model)
 
 
 def compiled_step_s(model: Any, setting: Setting) -> float:
-    """Seconds of a decoding step with a static cache, compiled and replayed from CUDA graphs."""
+    """Seconds of a decode step with a static cache, compiled and replayed from CUDA graphs."""
     return _static_step_s(model, setting, torch.compile(model.forward, mode="reduce-overhead"))
 
 
@@ -39,14 +39,14 @@ def _static_step_s(model: Any, setting: Setting, forward: Any) -> float:
 def continuous_step_s(model: Any, setting: Setting) -> float:
     """Seconds of a step of continuous batching in which every request decodes.
 
-    Configured as the arm ``transformers_paged``: torch's attention, no graphs. Without the safety
-    margin: where less than 15 % of the blocks are free, it computes no prompt beside requests that
-    decode, and the last ones would wait until others have ended.
+    Configured as the arm ``transformers_paged``: torch's attention, no graphs. The safety margin is
+    off: with less than 15 % free blocks it prefills nothing while requests decode, so the last
+    requests would wait for others to end.
 
     Raises:
-        RuntimeError: it has nothing to do before enough steps were seen.
+        RuntimeError: it became idle before enough steps were measured.
     """
-    # Where Transformers moves it, this comparison fails alone.
+    # Imported here: if Transformers moves it, only this comparison fails.
     from transformers import ContinuousBatchingConfig, GenerationConfig
 
     model.set_attn_implementation("sdpa")

@@ -1,4 +1,4 @@
-"""Small random models of four families, and what plain Transformers generates with them."""
+"""Small random models of four families, and their tokens by plain Transformers."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from kvsim.sizing.geometry import KVGeometry, geometry_from_config
 
 VOCABULARY = 97
 POSITIONS = 64
-# At a width of 32, 0.08 leaves tokens that hardly depend on what stands further back. The scale of
-# an activation grows with range * sqrt(width): this is about 0.08 at GPT-2's width of 768.
+# At a width of 32, tokens hardly depend on distant ones with 0.08. The scale of an activation grows
+# with range * sqrt(width): this corresponds to about 0.08 at GPT-2's width of 768.
 RANGE = 0.3
 GROUPED: dict[str, Any] = {
     "vocab_size": VOCABULARY,
@@ -67,7 +67,7 @@ FAMILIES = tuple(CONFIGS)
 
 
 def build(config: PretrainedConfig, attention: str = ATTENTION) -> Any:
-    """A random model; the same config gives the same weights."""
+    """Create a random model; the same config gives the same weights."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(
@@ -78,7 +78,7 @@ def build(config: PretrainedConfig, attention: str = ATTENTION) -> Any:
 
 @cache
 def tiny(family: str, attention: str = ATTENTION) -> Any:
-    """The model of a family; made once, so nobody may change it."""
+    """The model of a family; cached, do not modify."""
     return build(CONFIGS[family](), attention)
 
 
@@ -91,7 +91,7 @@ def make_engine(
     family: str, blocks: int, block_size: int, eos: int | None = None, kv_dtype: str = "auto",
     **limits: Any,
 ) -> Engine:  # fmt: skip
-    """An engine with a pool of its own."""
+    """Create an engine with a new pool."""
     config = SchedulerConfig(**limits)
     where = torch.device("cpu")
     shape = cache_geometry(geometry(family), kv_dtype)

@@ -1,7 +1,7 @@
-"""Tokens of our engine against Transformers' ``generate``, for four families of models.
+"""Compare tokens of our engine with Transformers' ``generate``, for four families of models.
 
-float32 decides, with TF32 off. In half precision tokens may part where two logits are nearly
-equal: how many requests do, and where, is reported and not judged.
+float32 with TF32 off gives the verdict. In half precision tokens may diverge at nearly equal
+logits: the number of such requests and the positions are reported without a verdict.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _compare(wire: Wire, family: str, device: torch.device, dtype: torch.dtype) 
     try:
         ours = engine_tokens(family, device, requests, dtype).tokens
         theirs = transformers_tokens(family, device, requests, dtype)
-    except Exception as error:  # whatever the engine, Transformers or the driver raise
+    except Exception as error:  # any error of the engine, Transformers or the driver
         text = one_line(error)
         report(wire, check_id, False, "gpucheck.tokens.raised",
                family=family, dtype=name, error=text)  # fmt: skip

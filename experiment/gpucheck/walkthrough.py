@@ -1,4 +1,4 @@
-"""The walkthrough with every arm that is there, by the real program in a process of its own."""
+"""Run the walkthrough with every available arm, by the real program in a separate process."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from experiment.text.errors import UserError
 from experiment.text.messages import Message, arm_message, message
 
 _ARMS = ("contiguous", "slabs", "paged", "transformers_paged")
-# Compiled where there is a GPU alone.
+# Runs only on a GPU.
 _ON_GPU = "contiguous.compiled"
 _DIRECTORY = "walkthrough"
-# Seconds before the deadline at which it is ended, so that it writes down what it has.
+# Seconds before the deadline at which it is ended, to leave time for writing its results.
 _SPARE_S = 20.0
-# Our own pool is in them; what other engines allocate beside their caches is not judged.
+# Arms with our pool; allocations of other engines in addition to their caches are not checked.
 _OURS = ("slabs", "paged")
 
 
 def check(wire: Wire, task: Task) -> None:
-    """Run it, then judge each arm by the record."""
+    """Run it, then check each arm in the record."""
     directory = task.directory / _DIRECTORY
     arms = [*_ARMS, *([_ON_GPU] if task.on_gpu else [])]
     variables = {}
@@ -63,7 +63,7 @@ def check(wire: Wire, task: Task) -> None:
 
 
 def arm_checks(path: Path) -> list[Check]:
-    """A check for each arm of a ``run.json``; one that says that there is none."""
+    """A check per arm of a ``run.json``, or one failed check if there are none."""
     try:
         run = parse_json(read_bounded(path, MAX_JSON_BYTES))
         arms, exact = run["results"]["arms"], run["config"]["model"]["dtype"] == "float32"
@@ -76,7 +76,7 @@ def arm_checks(path: Path) -> list[Check]:
 
 
 def _pool_checks(arm: dict[str, Any]) -> Iterator[Check]:
-    """Whether all channels saw the cache of an arm that they can judge."""
+    """Whether all applicable channels measured the cache of an arm."""
     seen = arm["reconciliation"]
     if seen is not None and seen["text"] is not None:
         text = message("gpucheck.walkthrough.pool", text=seen["text"],
@@ -86,7 +86,7 @@ def _pool_checks(arm: dict[str, Any]) -> Iterator[Check]:
 
 
 def _tokens_check(row: dict[str, Any], exact: bool) -> Check:
-    """Whether an arm has the tokens of the first; in half precision they may part on near ties."""
+    """Whether an arm's tokens equal the first arm's; in half precision near ties may differ."""
     text = message(
         "gpucheck.walkthrough.tokens", n=row["equal_requests"], of=row["requests"],
         arm=arm_message(row["arm"]).model_dump(),
@@ -97,7 +97,7 @@ def _tokens_check(row: dict[str, Any], exact: bool) -> Check:
 
 
 def _arm_check(arm: dict[str, Any]) -> Check:
-    """Whether an arm finished and its log contradicts nothing; a skipped one is not judged."""
+    """Whether an arm finished without contradictions; inconclusive if skipped."""
     named = {"arm": arm_message(arm["arm"]).model_dump()}
     problem = arm["reason"] or next(iter(arm["problems"]), None)
     if problem is None and arm["status"] == "finished":

@@ -44,10 +44,10 @@ from kvsim.files import PART, write_whole
 
 
 def cell_at(event: Event, before: int | None) -> int | None:
-    """The index of the cell that an event is of, and what follows it; None: of no cell.
+    """Index of the cell of an event and of those that follow; None without a cell.
 
     Args:
-        before: that of the event before it.
+        before: cell index of the previous event.
     """
     if isinstance(event, CellStarted):
         return event.index
@@ -57,7 +57,7 @@ def cell_at(event: Event, before: int | None) -> int | None:
 EVENTS_FILE = "events.jsonl"
 RUN_FILE = "run.json"
 T = TypeVar("T")
-_DIGITS = 10  # no system has process ids of so many digits
+_DIGITS = 10  # process ids have fewer digits
 
 
 class EventLog:

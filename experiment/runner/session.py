@@ -233,7 +233,7 @@ class Session:
                 logs.mkdir(exist_ok=True)
             launch = plan_launch(arm, config, environment.device, prepared, logs.absolute())
         except UserError as error:
-            self.close()  # no idle process beside a measured one
+            self.close()  # no idle process during a measurement
             return self._fail({}, arm, error.text, error.exit_code)
         if isinstance(launch, Message):
             self.close()

@@ -1,10 +1,10 @@
-"""Runs the cells of a comparison one after another and collects what they found.
+"""Simulate the cells of a comparison one after another, and collect their results.
 
-cells         every policy, as asked
+cells         every policy, as configured
 block sizes   paged policies, other block sizes
 budgets       every policy, other budgets
-preemption    the block sizes once more, swapping instead: what a preemption costs either way
-samples       paged policies, so many samples of each prompt
+preemption    the block sizes with recompute and with swap: preemption cost
+samples       paged policies, other numbers of samples per prompt
 prefixes      the trace's blocks through caches of other sizes, without a clock
 """
 
@@ -42,22 +42,22 @@ from kvsim.sim.prefix_replay import EVICTIONS, NoHashIdsError, References, colle
 from kvsim.sim.simulator import SimResult, simulate
 
 Tick = Callable[[int], None]
-# Caches of the default sweep over capacities, each so many times as large as the one before.
+# Ratio of consecutive cache sizes in the default sweep over capacities.
 _CAPACITY_FACTOR = 4
 _CAPACITIES = 6
 _REPLAYS_OF_ONE = 16
-# Most requests of a trace for which remedies are sought: that takes some twenty simulations.
+# Longer traces are not searched for remedies, which takes some twenty simulations.
 _REMEDIES_UP_TO = 2_000
 PREEMPTIONS: tuple[PreemptionKind, ...] = get_args(PreemptionKind)
 
 
 class Watcher(Protocol):
-    """Shows how far things are."""
+    """Show progress."""
 
     def begin(self, what: Message, weight: int, requests: bool = True) -> Tick:
-        """A part of ``weight`` begins; call the result with how much of it is done.
+        """Start a part of ``weight``; call the result with the completed amount.
 
-        ``requests``: weight is requests, and what is done are those that have ended.
+        ``requests``: both are numbers of requests.
         """
 
 
@@ -68,10 +68,11 @@ class _Silent:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is to be run.
+    """A comparison to run.
 
     Attributes:
-        capacities: blocks (of the trace's size) of caches; None: chosen from the trace.
+        capacities: sizes of prefix caches in blocks of the trace's size; None: chosen from the
+            trace.
     """
 
     stream: Loaded
@@ -84,13 +85,13 @@ class Question:
 
     @property
     def paged(self) -> list[PolicyName]:
-        """Policies that hand memory out in blocks."""
+        """Policies that allocate memory in blocks."""
         return [policy for policy in self.policies if policy not in CONTIGUOUS]
 
 
 @dataclass(slots=True)
 class Found:
-    """What was found so far; plain values."""
+    """Results so far, as plain values."""
 
     cells: list[dict[str, Any]] = field(default_factory=list)
     block_sizes: list[dict[str, Any]] = field(default_factory=list)
@@ -104,7 +105,7 @@ class Found:
 
     @property
     def failed(self) -> list[Message]:
-        """Why cells have no result."""
+        """Reasons of cells without a result."""
         return [Message.model_validate(cell["error"]) for cell in self.cells if cell["error"]]
 
     def to_json(self) -> dict[str, Any]:
@@ -142,20 +143,20 @@ def ask(
     sample_counts: Sequence[int] = (),
     capacities: Sequence[int] | None = None,
 ) -> Question:
-    """Read a trace and find everything that can be wrong before a simulation begins.
+    """Read a trace and validate the input before any simulation.
 
     Args:
-        model, gpu: names of the catalogue.
-        policies: names between commas; None: the usual ones.
-        max_length: tokens; None: what the longest request needs.
+        model, gpu: names in the catalogue.
+        policies: comma-separated names; None: the default ones.
+        max_length: tokens; None: as the longest request needs.
         block_size: tokens. ``block_sizes``, ``budgets`` (bytes), ``sample_counts`` and
-            ``capacities`` (blocks): each policy once more with each of them.
-        latency: a file that ``calibrate`` wrote; None: the bound of model and GPU.
-        samples, beams: sequences of each request; ``branching``: the share of steps at which a
-            beam branches.
+            ``capacities`` (blocks): additional values to simulate.
+        latency: a file written by ``calibrate``; None: the roofline of model and GPU.
+        samples, beams: sequences per request; ``branching``: the share of steps at which a beam
+            branches.
 
     Raises:
-        UserError: a name, the trace or the memory does not fit.
+        UserError: an unknown name, an invalid trace, or not enough memory.
     """
     if beams > 1 and (samples or 1) > 1:
         raise user_error("error.sim.unused_beside", flag="--samples", other="--beams")
@@ -184,10 +185,10 @@ def ask(
 
 
 def _check_host(setup: Setup) -> None:
-    """Host memory that holds no block would be recomputing under another name.
+    """Check that swap space holds a block; otherwise swapping would always recompute.
 
     Raises:
-        UserError: it holds none.
+        UserError: it does not.
     """
     block, room = setup.block_size * setup.slot_bytes, setup.limits.swap_bytes
     if setup.limits.preemption == "swap" and room < block:
@@ -195,26 +196,26 @@ def _check_host(setup: Setup) -> None:
 
 
 def simulate_trace(question: Question, watcher: Watcher | None = None) -> dict[str, Any]:
-    """Simulate every policy; what ``sim.json`` holds.
+    """Simulate every policy; return the content of ``sim.json``.
 
     Raises:
-        UserError: no policy can run so.
+        UserError: no policy can be simulated.
     """
     return recorded(start(question), run(question, watcher or _Silent()))
 
 
 def start(question: Question, lang: str = "en", command: Sequence[str] = ()) -> dict[str, Any]:
-    """The part of ``sim.json`` that is known before anything runs."""
+    """The part of ``sim.json`` that is known before the simulation."""
     more = {"lang": lang, "command": list(command)}
     return head_of("simulation", SCHEMA_VERSION, question.setup, question.stream, **more)
 
 
 def recorded(head: dict[str, Any], found: Found) -> dict[str, Any]:
-    """All of ``sim.json``.
+    """The complete content of ``sim.json``.
 
     Raises:
-        UserError: no policy can run so.
-        KeyboardInterrupt: it came before there was a result.
+        UserError: no policy can be simulated.
+        KeyboardInterrupt: interrupted before the first result.
     """
     if any(cell["result"] for cell in found.cells):
         return head | found.to_json()
@@ -224,7 +225,7 @@ def recorded(head: dict[str, Any], found: Found) -> dict[str, Any]:
 
 
 def parts_of(question: Question) -> int:
-    """How many requests will be simulated in all, as a measure of the work."""
+    """Total number of simulated requests, as a measure of the work."""
     q, each = question, question.stream.facts.requests
     cells = len(q.policies) * (1 + len(q.budgets)) + len(q.paged) * len(q.block_sizes)
     cells += min(1, len(q.paged)) * (len(q.samples) + 2 * len(q.block_sizes))
@@ -233,14 +234,14 @@ def parts_of(question: Question) -> int:
 
 
 def _replay_weight(q: Question) -> int:
-    """A replay of a cache costs a small part of a simulation."""
+    """Weight of the cache replays, which cost a small part of a simulation."""
     return -(-q.stream.facts.requests // _REPLAYS_OF_ONE)
 
 
 def run(question: Question, watcher: Watcher, found: Found | None = None) -> Found:
-    """Run everything; an interruption keeps what was found until then.
+    """Run everything; an interruption keeps the results so far.
 
-    ``found`` is filled where it is given: an interruption behind all of it loses nothing, either.
+    ``found``: collects the results if given, so that a later interruption does not lose them.
     """
     found = Found() if found is None else found
     setup = question.setup
@@ -304,7 +305,7 @@ def _budgets(q: Question, found: Found, watcher: Watcher) -> None:
 
 
 def _preemption(q: Question, found: Found, watcher: Watcher) -> None:
-    """Preemption is of one kind in all paged policies, so the first of them stands for it."""
+    """Simulate preemption with the first paged policy; all paged policies preempt alike."""
     for size in q.block_sizes if q.paged else ():
         point: dict[str, Any] = {"policy": q.paged[0], "block_size": size, "error": None}
         for kind in PREEMPTIONS:
@@ -325,7 +326,7 @@ def _preemption(q: Question, found: Found, watcher: Watcher) -> None:
 
 
 def _remedies(q: Question, found: Found, watcher: Watcher) -> None:
-    """Why paged policies preempt, and what would end it."""
+    """Why paged policies preempt, and what would prevent it."""
     many = q.stream.facts.requests > _REMEDIES_UP_TO
     for cell in found.cells:
         result, policy = cell["result"], cell["policy"]
@@ -356,7 +357,7 @@ def _remedies(q: Question, found: Found, watcher: Watcher) -> None:
 
 
 def _most_kv(setup: Setup) -> int:
-    """Bytes that weights leave of the GPUs' memory."""
+    """Bytes of the GPUs' memory without the weights."""
     return setup.budget.memory - setup.model.weight_bytes(setup.dtype)
 
 
@@ -377,7 +378,7 @@ def _attempt(q: Question, policy: PolicyName, given: Trial, trial: Trial) -> Out
 
 
 def _samples(q: Question, found: Found, watcher: Watcher) -> None:
-    """Sharing is of one kind in all paged policies, so the first of them stands for it."""
+    """Simulate samples with the first paged policy; all paged policies share alike."""
     if q.samples and not q.paged:
         found.notes.append(message("sim.note.no_samples"))
         return
@@ -391,7 +392,7 @@ def _samples(q: Question, found: Found, watcher: Watcher) -> None:
 def _one(
     q: Question, setup: Setup, policy: PolicyName, shown: tuple[Message, Watcher]
 ) -> tuple[SimResult | None, Message | None]:
-    """One simulation: its result, or why there is none."""
+    """Run one simulation; return its result, or why there is none."""
     what, watcher = shown
     ended = watcher.begin(what, q.stream.facts.requests)
     try:
@@ -401,7 +402,7 @@ def _one(
 
 
 def _point(result: SimResult | None, error: Message | None) -> dict[str, Any]:
-    """What a sweep keeps of a simulation."""
+    """The values of a simulation that a sweep records."""
     if result is None:
         return {"result": None, "error": error.model_dump() if error else None}
     kept = result.to_json()
@@ -455,7 +456,7 @@ def _whole(tick: Tick, q: Question) -> Iterator[None]:
 
 
 def _capacities(references: References, pool: int) -> list[int]:
-    """From all blocks of the trace downwards, and what the run's own pool would hold."""
+    """Cache sizes from all blocks of the trace downwards, and the size of the run's pool."""
     sizes = {references.distinct}
     size = references.distinct
     for _ in range(_CAPACITIES):

@@ -27,7 +27,7 @@ from kvsim.sizing.layout import LayerCache, token_bytes
 from kvsim.sizing.models import ModelFacts
 from kvsim.sizing.overhead import ServerOptions
 
-# Host memory for everything that the pool holds, and for what waits beside it.
+# Host memory, in pools, for the pool's content and for requests swapped out before.
 _HOST_POOLS = 4
 
 
@@ -48,13 +48,13 @@ class Setup:
     """Everything but the trace and the policy.
 
     Attributes:
-        caches: what the layers keep, on one GPU.
-        latency: of a step. ``latency_source``: ``roofline``: at assumed efficiencies; ``file``:
-            calibrated.
-        max_length_source: ``declared``; ``longest``: what the longest request needs; ``model``:
-            the model has fewer positions than that.
-        dtype: of the weights as they are served; ``kv_dtype``: of keys and values.
-        samples: of each request; None: as the trace says.
+        caches: caches of the layers on one GPU.
+        latency: latency model of a step. ``latency_source``: ``roofline`` (at assumed
+            efficiencies) or ``file`` (calibrated).
+        max_length_source: ``declared``; ``longest`` (the longest request); ``model`` (the model's
+            positions, if fewer).
+        dtype: dtype of the served weights; ``kv_dtype``: of keys and values.
+        samples: samples per request; None: as in the trace.
     """
 
     model: ModelFacts
@@ -78,14 +78,14 @@ class Setup:
 
     @property
     def slot_bytes(self) -> int:
-        """K and V of one token on all GPUs, copies included; windows as if they kept all tokens."""
+        """Bytes of one token's K and V on all GPUs, with replicas; windows count all tokens."""
         return token_bytes(self.caches) * self.gpus
 
     def config(self, policy: PolicyName) -> SimConfig:
-        """One cell.
+        """Config of one simulation.
 
         Raises:
-            kvsim.sim.config.SimulationError: this policy cannot run so.
+            kvsim.sim.config.SimulationError: the policy cannot run with this setup.
         """
         limits = self.limits
         block = self.block_size * self.slot_bytes
@@ -113,22 +113,22 @@ class Setup:
         )
 
     def of_longest(self, longest: int) -> Setup:
-        """The same with the maximum length of the trace's longest request, prompt and output."""
+        """Copy with the maximum length of the trace's longest request, prompt and output."""
         length = self.model.max_length_of(longest)
         source = "longest" if length == longest else "model"
         return replace(self, max_length=length, max_length_source=source)
 
     def with_budget(self, budget_bytes: int) -> Setup:
-        """The same with another KV budget."""
+        """Copy with another KV budget."""
         return replace(self, budget=KVBudget(budget_bytes, self.budget.memory))
 
     def preempting(self, kind: PreemptionKind) -> Setup:
-        """The same with one kind of preemption, and as much host memory as that can need."""
+        """Copy with one kind of preemption and enough host memory for it."""
         room = _HOST_POOLS * self.budget.kv if kind == "swap" else 0
         return replace(self, limits=replace(self.limits, preemption=kind, swap_bytes=room))
 
     def to_json(self) -> dict[str, Any]:
-        """The arithmetic that leads to blocks, as plain numbers."""
+        """Derivation of the number of blocks, as plain numbers."""
         model, gpu = self.model, self.gpu
         state = self.dtype if self.dtype in ("float16", "bfloat16", "float32") else None
         caches = model.caches(self.kv_dtype, block_size=self.block_size, dtype=state)
@@ -175,9 +175,9 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Words about memory: a budget, or what it is worked out from.
+    """Memory options: a KV budget, or the values from which it is derived.
 
-    ``weights``: their bytes, or what they are quantised to; ``gpus``: of one engine.
+    ``weights``: their bytes, or their quantization; ``gpus``: GPUs of one engine.
     """
 
     budget: int | None = None
@@ -190,20 +190,20 @@ class Memory:
     kv_dtype: str | None = None
 
     def dtype_of(self, model: ModelFacts) -> str:
-        """What weights are kept in."""
+        """Dtype of the weights."""
         return self.dtype or model.serving_dtype
 
     def kv_dtype_of(self, model: ModelFacts) -> str:
-        """What K and V are kept in."""
+        """Dtype of K and V."""
         if self.kv_dtype is not None and self.kv_dtype.startswith("fp8"):
             return "float8"
         return self.dtype or model.kv_dtype
 
     def caches(self, model: ModelFacts, block_size: int = 16) -> tuple[LayerCache, ...]:
-        """What the layers keep, on one GPU; of several pipeline stages on the largest.
+        """Caches of the layers on one GPU, of the largest pipeline stage.
 
         Raises:
-            UserError: a cache of another kind, or heads that so many GPUs cannot share.
+            UserError: an unsupported kind of cache, or heads that cannot be split over the GPUs.
         """
         stages = self.server.pipeline_parallel
         try:
@@ -214,13 +214,13 @@ class Memory:
             raise geometry_error(model.name, error) from error
 
     def kv(self, model: ModelFacts, gpu: GPUFacts, max_length: int | None = None) -> KVBudget:
-        """The KV budget, given or worked out.
+        """The KV budget, given or derived.
 
         Args:
             max_length: tokens of the longest request; None: the model's positions.
 
         Raises:
-            UserError: weights and overhead leave nothing, or less than was given.
+            UserError: weights and overhead leave no memory, or less than the given budget.
         """
         if self.budget is None:
             with translate_errors():
@@ -248,16 +248,16 @@ class Memory:
         return replace(found, weight_bytes=found.weight_bytes * engines)
 
 
-def length_limit(model: ModelFacts, asked: int | None) -> int | None:
-    """The longest request that is allowed; None: any.
+def length_limit(model: ModelFacts, max_length: int | None) -> int | None:
+    """Maximum length of a request in tokens; None: unlimited.
 
     Raises:
-        UserError: more was asked for than the model has positions.
+        UserError: ``max_length`` exceeds the model's positions.
     """
     positions = model.max_positions
-    if asked is not None and positions is not None and asked > positions:
-        raise user_error("error.plan.positions", max_length=asked, positions=positions)
-    return asked or positions
+    if max_length is not None and positions is not None and max_length > positions:
+        raise user_error("error.plan.positions", max_length=max_length, positions=positions)
+    return max_length or positions
 
 
 def make_setup(
@@ -270,7 +270,7 @@ def make_setup(
     latency: Path | None = None,
     **service: Any,
 ) -> Setup:
-    """What a model on a GPU is simulated or planned with.
+    """Make the setup of a simulation or plan.
 
     Args:
         max_length: tokens of the longest request; None: the model's positions.
@@ -279,7 +279,7 @@ def make_setup(
         service: fields of :class:`Setup` about requests and the scheduler.
 
     Raises:
-        UserError: the model or the file is refused, or weights and overhead leave no memory.
+        UserError: an unsupported model or file, or weights and overhead leave no memory.
     """
     block_size = block_size or model.block_size
     return Setup(
@@ -300,7 +300,7 @@ def make_setup(
 
 
 def layers_to_json(caches: Sequence[LayerCache]) -> list[dict[str, Any]]:
-    """What the layers of a model keep, layers that keep the same counted together."""
+    """Caches of a model's layers; equal ones are grouped."""
     counts = Counter(
         (cache.name, cache.token_bytes, cache.span, cache.shape, cache.states) for cache in caches
     )
@@ -312,10 +312,10 @@ def layers_to_json(caches: Sequence[LayerCache]) -> list[dict[str, Any]]:
 
 
 def check_replayed(setup: Setup) -> None:
-    """Refuse a model of which no simulation can replay the block tables yet.
+    """Refuse a model whose block tables cannot be simulated yet.
 
     Raises:
-        UserError: layers that keep a state.
+        UserError: layers with a recurrent state.
     """
     if any(cache.kind == "state" for cache in setup.caches):
         raise user_error("error.sim.states", model=setup.model.name)
@@ -324,7 +324,7 @@ def check_replayed(setup: Setup) -> None:
 def head_of(
     kind: str, version: int, setup: Setup, stream: Loaded | None, **more: Any
 ) -> dict[str, Any]:
-    """How the record of a simulation or a plan begins: the program, the trace, the setup."""
+    """Head of the record of a simulation or plan: program, trace, setup."""
     return {
         "kind": kind,
         "schema_version": version,

@@ -1,4 +1,4 @@
-"""A grid of simulations: its cells, and what is computed of them."""
+"""A grid of simulations: its cells and their results."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from kvsim.sweep import CellStore, ComputedCell, SweepCell, SweepError, cells_su
 from kvsim.sweep.grid import AXES
 from kvsim.traces import PRESETS
 
-# How a person writes it: the axis, which has bytes.
+# The budget axis as users write it, and as the parameter in bytes.
 _BUDGET, _BYTES = "kv_budget", "budget_bytes"
-# Given how many cells are missing, shows that one more has ended.
+# Called with the number of missing cells; the context yields a function to call after each cell.
 Progress = Callable[[int], AbstractContextManager[Callable[[], None]]]
 
 
@@ -35,17 +35,17 @@ def sweep(
     ray: str | None = None,
     progress: Progress = lambda _: nullcontext(lambda: None),
 ) -> list[dict[str, Any]]:
-    """Compute the cells that a directory lacks, each into a file; a row of measures for each cell.
+    """Compute the cells that a directory lacks, each into a file; return a row per cell.
 
     Args:
-        cells: of :func:`make_cells`.
-        directory: is there; what it holds of these cells is used.
-        workers: processes. ``ray``: the address of a cluster that computes instead.
-        progress: shows how far it is.
+        cells: from :func:`make_cells`.
+        directory: exists; cells that it contains are reused.
+        workers: number of processes. ``ray``: address of a cluster to use instead.
+        progress: shows progress.
 
     Raises:
-        UserError: nobody can compute them, or a file cannot be written.
-        KeyboardInterrupt: what is finished is kept.
+        UserError: no worker is available, or a file cannot be written.
+        KeyboardInterrupt: interrupted; finished cells are kept.
     """
     with writing(directory):
         store = CellStore(directory)
@@ -79,11 +79,11 @@ def read_grid(config: str | None, assignments: Sequence[str] = ()) -> dict[str, 
     """Axes and their values.
 
     Args:
-        config: a file, or the name of one that is shipped.
-        assignments: ``AXIS=VALUES``, over those of the file.
+        config: a file, or the name of a shipped one.
+        assignments: ``AXIS=VALUES``; they override those of the file.
 
     Raises:
-        UserError: the file has no grid, or a budget is no size.
+        UserError: the file has no grid, or a budget is not a size.
     """
     grid: dict[str, Any] = {}
     if config is not None:
@@ -107,16 +107,16 @@ def _bytes(value: Any) -> int:
 
 
 def make_cells(grid: Mapping[str, Any]) -> list[SweepCell]:
-    """The cells of a grid.
+    """Return the cells of a grid.
 
     Raises:
-        UserError: an axis, a value or a name does not fit.
+        UserError: an invalid axis, value or name.
     """
     try:
         return expand(grid)
     except SweepError as error:
         params = dict(error.params)
-        if "value" in params:  # of a file: any kind of object
+        if "value" in params:  # from a file: any type
             params["value"] = shown(params["value"])
         if error.code == "unknown_axis":
             known = [_BUDGET if name == _BYTES else name for name in AXES]

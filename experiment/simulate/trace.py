@@ -1,4 +1,4 @@
-"""A trace as it was asked for: a file or a preset, its edits, and what one pass over it tells.
+"""Load a trace: a file or a preset, with its edits, and facts from one pass over it.
 
 file or preset ─► head ─► tile ─► rate ─► Loaded: requests in memory, or read again each time
 """
@@ -34,26 +34,26 @@ from kvsim.traces import (
 from kvsim.traces.formats import FORMATS
 from kvsim.traces.types import NANOSECONDS
 
-# More requests (or hash ids) than this are read again for every policy.
+# Traces with more requests (or hash ids) are read again for every policy.
 _KEPT = 2_000_000
-# Of a request while a trace is simulated: 110 as measured, with all of them there at once, too.
+# Memory per request of a simulated trace, with a margin: 110 were measured.
 _REQUEST_BYTES = 256
 _PRESET_REQUESTS = 1_000
-# Characters that are counted at a time, and where GPT-2's words end in any case.
+# Characters per piece of a text, and positions that always end a word of GPT-2.
 _PIECE = 1 << 16
-_MOST_PIECE = 1 << 18  # of a word without an end, which is cut: some tokens more
+_MOST_PIECE = 1 << 18  # longer words are cut, which adds some tokens
 _CUT = re.compile(r"(?<=\S)(?=\s)|(?<=[^\W_])(?=[^\w\s|])")  # but in <|endoftext|>
 Tick = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class TraceOptions:
-    """What was asked for.
+    """Options of a trace.
 
     Attributes:
         source: a file, or the name of a preset.
-        requests, cv: of a preset: how many, and how bursty its arrivals are.
-        rate: requests a second; ``factor``: so many times as many as there are.
+        requests, cv: number of requests and burstiness of arrivals of a preset.
+        rate: requests per second; ``factor``: multiplies the trace's rate.
     """
 
     source: str
@@ -69,13 +69,13 @@ class TraceOptions:
 
     @property
     def preset(self) -> bool:
-        """Whether the trace is drawn."""
+        """Whether the trace is synthetic."""
         return self.source in PRESETS and not Path(self.source).exists()
 
 
 @dataclass(frozen=True, slots=True)
 class TraceFacts:
-    """What one pass over a trace tells; tokens of all requests."""
+    """Facts from one pass over a trace; tokens are totals, ``longest`` is the maximum."""
 
     requests: int
     prompt_tokens: int
@@ -90,7 +90,7 @@ class TraceFacts:
 
 
 class Loaded:
-    """A stream that was read once; from memory where it fits there."""
+    """A stream that was read once, kept in memory if it fits."""
 
     def __init__(self, source: RequestStream) -> None:
         self._source = source
@@ -117,10 +117,10 @@ class Loaded:
 
 
 def load(options: TraceOptions) -> Loaded:
-    """Open, edit and read a trace once, so that whatever is wrong with it shows now.
+    """Open, edit and read a trace once, to find its errors before a simulation.
 
     Raises:
-        UserError: it cannot be read, or cannot be had at that rate.
+        UserError: it cannot be read, or cannot be scaled to the rate.
     """
     limit = nullcontext() if options.preset else memory_limit(options.source)
     with translate_errors(), limit:
@@ -135,7 +135,7 @@ def load(options: TraceOptions) -> Loaded:
 
 
 def lengths(stream: RequestStream) -> list[tuple[int, int]]:
-    """(prompt, new) tokens of every request."""
+    """Pairs (prompt, new) in tokens, per request."""
     return [(request.prompt_tokens, request.output_tokens) for request in stream]
 
 
@@ -196,7 +196,7 @@ def _at_rate(stream: RequestStream, options: TraceOptions) -> RequestStream:
 
 
 def _drawn(stream: RequestStream, count: int, rate: float, options: TraceOptions) -> RequestStream:
-    """Poisson arrivals for a trace without a clock."""
+    """Add Poisson arrivals to a trace without arrival times."""
     import numpy as np
 
     random = np.random.Generator(np.random.PCG64(options.seed))
@@ -205,7 +205,7 @@ def _drawn(stream: RequestStream, count: int, rate: float, options: TraceOptions
 
 
 def read_options(values: dict[str, Any]) -> ReadOptions:
-    """Options of a file; texts are counted in tokens of GPT-2, where the format holds any."""
+    """Read options of a file; texts are counted in tokens of GPT-2."""
     return ReadOptions(count_tokens=_Counter(), most=memory_budget() // _REQUEST_BYTES, **values)
 
 
@@ -215,9 +215,9 @@ def holds_texts(info: TraceInfo) -> bool:
 
 
 class _Counter:
-    """Tokens of a text by GPT-2's tokenizer, loaded when the first text comes.
+    """Count tokens with GPT-2's tokenizer, loaded at the first text.
 
-    A long one is counted piece by piece: as a whole it would take hundreds of times its bytes.
+    Long texts are counted in pieces, since tokenising takes hundreds of times their memory.
     """
 
     def __init__(self) -> None:
@@ -232,7 +232,7 @@ class _Counter:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """A text in pieces that have the same tokens as it has: no word goes over a cut."""
+    """Split a text between words, so that its tokens do not change."""
     begin = 0
     while len(text) - begin > _PIECE:
         cut = _CUT.search(text, begin + _PIECE, begin + _MOST_PIECE)

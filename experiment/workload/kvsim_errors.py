@@ -36,7 +36,7 @@ def translate_errors() -> Iterator[None]:
 
 
 def trace_message(error: TraceError) -> Message:
-    """What is wrong with a trace, and where."""
+    """Error in a trace, with its position."""
     params: dict[str, Any] = {**error.params}
     code = error.code if error.code in ERROR_CODES else "unreadable"
     if code == "unreadable":
@@ -71,7 +71,7 @@ def place_message(line: int, entry: int | None = None, column: int | None = None
 
 
 def rejected_message(rejection: Mapping[str, Any]) -> Message:
-    """How many rows were rejected for one reason, and the position of the first."""
+    """Number of rows rejected for one reason, and the position of the first."""
     place = place_message(rejection["first_line"], rejection.get("first_entry"))
     return message(
         "sim.fact.rejected_value", count=rejection["count"], place=place.model_dump(),
@@ -121,7 +121,7 @@ def cell_message(code: str, params: Mapping[str, Any], settings: Mapping[str, An
 
 
 def refusal_message(refusal: dict[str, Any]) -> Message:
-    """Why requests can never be served: what they need, and what is available."""
+    """Why requests can never be served: required and available memory."""
     return message(
         f"refusal.{refusal['reason']}", needed=refusal["needed"], available=refusal["available"]
     )

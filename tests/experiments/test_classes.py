@@ -14,8 +14,8 @@ from experiment.experiments.base import planned_cells
 from experiment.experiments.classes import (
     PATIENT,
     URGENT,
-    foretold_steps,
     of_class,
+    predicted_steps,
     steps_to_first,
 )
 from experiment.experiments.registry import EXPERIMENTS
@@ -46,7 +46,7 @@ def foretold(ranks: Sequence[int]) -> Measure:
     first = array("d", [at + 3 + rank for at, rank in zip(came, ranks, strict=True)])
     rows = {"priority": array("d", ranks), "arrival_s": came, "first_token_s": first}
     made: Any = SimpleNamespace(rows=rows)
-    urgent, patient = (foretold_steps(which)(made) for which in (True, False))
+    urgent, patient = (predicted_steps(which)(made) for which in (True, False))
     return urgent, patient
 
 

@@ -20,8 +20,8 @@ def assert_sound(ran: Ran) -> None:
     """Every arm ran, nothing contradicts itself, and all that was foretold is so."""
     assert all(arm.status == "finished" for cell in ran.result.cells for arm in cell.arms)
     assert not ran.result.problems
-    exact, foretold = ran.result.foretold
-    assert exact == foretold > 0
+    exact, predicted = ran.result.exact_counts
+    assert exact == predicted > 0
     assert_only_repeats_are_missing(ran)
 
 
@@ -43,8 +43,8 @@ def test_block_size_wastes_nothing_at_one_and_shortens_tables(
     )
     ran = run(config, tmp_path / "run")
     assert not ran.result.problems
-    exact, foretold = ran.result.foretold
-    assert exact == foretold > 0
+    exact, predicted = ran.result.exact_counts
+    assert exact == predicted > 0
     assert_only_repeats_are_missing(ran)
     assert ran.verdicts()["waste"] == "shown"
     assert ran.figure(ran.cell(block_size=1), "paged", "waste").value == 0

@@ -46,7 +46,7 @@ def test_a_compiled_batch_is_foretold_as_a_batch_and_not_as_a_growing_cache(ran:
             seen[arm] = (round(found.busy_s), found.running.max)
     assert seen["contiguous.compiled"] == seen["contiguous.batch"]
     assert seen["contiguous.batch"][1] == 4 > seen["contiguous.growing"][1] == 1
-    assert ran.result.foretold[0] == ran.result.foretold[1] > 0
+    assert ran.result.exact_counts[0] == ran.result.exact_counts[1] > 0
 
 
 def test_an_arm_that_nobody_knows_is_not_foretold_as_another(ran: Ran) -> None:
@@ -83,7 +83,7 @@ def test_counts_that_restate_the_config_are_not_counted_as_foretold() -> None:
         name="capacity", size="full", repeats=3, cells_planned=1, focus=0, figures=[], charts=[],
         cells=cells, findings=[], problems=[], notes=[],
     )  # fmt: skip
-    assert result.foretold == (1, 1)
+    assert result.exact_counts == (1, 1)
     assert {*given} <= {*FIGURES}
     wrong = {**figures, "blocks": FigureValue(value=8, foretold=7)}
     arms = [arms[0].model_copy(update={"figures": wrong})]

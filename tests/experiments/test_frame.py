@@ -52,8 +52,8 @@ def capacity(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 
 
 def test_every_count_of_every_arm_is_what_kvsim_foretold(capacity: Ran) -> None:
-    exact, foretold = capacity.result.foretold
-    assert exact == foretold
+    exact, predicted = capacity.result.exact_counts
+    assert exact == predicted
     per_arm = {
         arm: sum(
             value.exact is True
@@ -296,7 +296,7 @@ def test_the_summary_of_a_job_has_a_section_of_the_experiment(capacity: Ran, lan
     label = t.message(figure_label("running_mean"))
     row = next(r for r in table if r[0] == f"| {label}: 10")
     assert drawn in row[capacity.result.arms.index("paged") + 1]
-    exact, of = capacity.result.foretold
+    exact, of = capacity.result.exact_counts
     assert t("experiments.foretold", exact=exact, of=of) in text
 
 

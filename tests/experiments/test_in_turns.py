@@ -64,9 +64,9 @@ def seen(
 
 def test_rounds_tell_what_repeats_that_overlap_do_not() -> None:
     apart = seen(SLABS, PAGED, (None, None))
-    assert (apart.turns, apart.meet, apart.margin) == (False, "overlap", MARGINS["full"])
+    assert (apart.turns, apart.tie, apart.margin) == (False, "overlap", MARGINS["full"])
     together = seen(SLABS, PAGED)
-    assert (together.turns, together.meet, together.margin) == (True, None, TURNS_MARGINS["full"])
+    assert (together.turns, together.tie, together.margin) == (True, None, TURNS_MARGINS["full"])
     assert together.clear
     rounds = sorted(b / a for a, b in zip(SLABS, PAGED, strict=True))
     assert (together.low, together.factor, together.high) == (rounds[0], rounds[2], rounds[-1])
@@ -74,7 +74,7 @@ def test_rounds_tell_what_repeats_that_overlap_do_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("paged", "meet"),
+    ("paged", "tie"),
     [
         ([125, 40, 126, 64, 127], "overlap"),  # one of them says the opposite
         ([108, 54, 108, 56, 109], "margin"),
@@ -83,9 +83,9 @@ def test_rounds_tell_what_repeats_that_overlap_do_not() -> None:
     ],
 )
 def test_every_round_must_say_the_same_and_more_than_the_margin(
-    paged: Sequence[Number], meet: str | None
+    paged: Sequence[Number], tie: str | None
 ) -> None:
-    assert seen(SLABS, paged).meet == meet
+    assert seen(SLABS, paged).tie == tie
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def against(margin: float, percent: float) -> Faster:
 
 
 @pytest.mark.parametrize(
-    ("percent", "margin", "meet"),
+    ("percent", "margin", "tie"),
     [
         (101, 0.0, "overlap"), (110, 0.0, None), (90, 0.0, None),
         (119, 0.2, "margin"), (121, 0.2, None), (84, 0.2, "margin"), (83, 0.2, None),
@@ -36,11 +36,11 @@ def against(margin: float, percent: float) -> Faster:
     ],
 )  # fmt: skip
 def test_repeats_that_lie_apart_are_a_difference_beyond_the_margin(
-    percent: float, margin: float, meet: str | None
+    percent: float, margin: float, tie: str | None
 ) -> None:
     seen = against(margin, percent)
-    assert seen.meet == meet
-    assert seen.clear is (meet is None)
+    assert seen.tie == tie
+    assert seen.clear is (tie is None)
 
 
 def asked(size: str, margin: float | None) -> Found:

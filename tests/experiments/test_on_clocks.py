@@ -45,8 +45,8 @@ def assert_foretold(ran: Ran) -> None:
     arms = [arm for cell in ran.result.cells for arm in cell.arms]
     assert all(arm.status == "finished" or arm.arm in ONE_BY_ONE for arm in arms)
     assert not ran.result.problems
-    exact, foretold = ran.result.foretold
-    assert exact == foretold > 0
+    exact, predicted = ran.result.exact_counts
+    assert exact == predicted > 0
 
 
 def test_concurrency_limits_every_arm_and_is_foretold(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The result of an experiment on the console: a table, what it shows, what does not agree."""
+"""The result of an experiment on the console: tables, findings, contradictions."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ VERDICT_STYLES = {"shown": "bold green", "not_shown": "bold yellow", "untested":
 def show_experiment(
     out: Console, results: Results, result: ExperimentResult, files: list[str]
 ) -> None:
-    """Everything that follows the last arm."""
+    """Print everything that follows the last arm."""
     out.section("section.experiment_result", title=out.t.message(note(result.name, "question")))
     _show_table(out, result)
     _show_missing(out, result)
     show_checked(out, result)
-    said = is_busy(cores_before(results.environment))  # as the command began
+    shown = is_busy(cores_before(results.environment))  # when the command started
     for each in result.notes:
-        if not (said and each.key == BUSY_NOTE):
+        if not (shown and each.key == BUSY_NOTE):
             out.paragraph(out.t("console.note", text=out.t.message(each)), "yellow")
     for text in results.differences:
         out.paragraph(out.t.message(text), "dim")
@@ -53,7 +53,7 @@ def show_experiment(
 
 
 def _show_table(out: Console, result: ExperimentResult) -> None:
-    """A section for each figure, a row for each cell, a column for each arm."""
+    """Print a section per figure, with a row per cell and a column per arm."""
     if not result.cells:
         return
     t = out.t
@@ -78,27 +78,24 @@ def _entry(out: Console, one: Entry) -> Text:
 
 
 def _show_missing(out: Console, result: ExperimentResult) -> None:
-    """Arms that did not end well, figures that are missing, predictions that there are none of.
-
-    What explains a dash of the table is printed where only results are.
-    """
+    """Print failed and skipped arms, missing figures and missing predictions, with reasons."""
     show_ended_badly(out, result)
     for text in (*left_out(result), *gaps(result)):
         out.paragraph(out.t.message(text), "dim")
 
 
 def show_checked(out: Console, result: ExperimentResult) -> None:
-    """How many counts equal their predictions, and what contradicts itself."""
-    exact, foretold = result.foretold
-    if foretold:
-        style = "green" if exact == foretold else "bold red"
-        out.paragraph(out.t("experiments.foretold", exact=exact, of=foretold), style)
+    """Print how many counts equal their predictions, and contradictions."""
+    exact, predicted = result.exact_counts
+    if predicted:
+        style = "green" if exact == predicted else "bold red"
+        out.paragraph(out.t("experiments.foretold", exact=exact, of=predicted), style)
     for problem in result.problems:
         out.paragraph(out.t.message(problem), "bold red")
 
 
 def show_ended_badly(out: Console, result: ExperimentResult) -> None:
-    """Arms that did not end well, in which cells and why."""
+    """Print failed and skipped arms, with their cells and reasons."""
     for text in ended(result):
         out.paragraph(out.t.message(text), "yellow")
 

@@ -1,4 +1,4 @@
-"""The result of an experiment in a few lines: the answer, one table, the findings, the report."""
+"""A brief result of an experiment: the answer, one table, the findings, the report."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from experiment.report.console.reporter import ConsoleReporter
     from experiment.text.messages import Message
 
-# More columns are hard to read in 80.
+# More columns are hard to read on 80 characters.
 _MOST_COLUMNS, _MOST_ROWS, _MOST_FINDINGS = 4, 8, 5
 
 
 def show_brief(out: ConsoleReporter, result: ExperimentResult, files: Sequence[str]) -> None:
-    """Everything that follows the last arm; the first finding is the answer."""
+    """Print everything that follows the last arm; the first finding is the answer."""
     if result.findings:
         out.paragraph(out.t.message(answer(result.findings[0])), "bold")
     if result.cells:
@@ -43,7 +43,7 @@ def show_brief(out: ConsoleReporter, result: ExperimentResult, files: Sequence[s
 
 
 def _show_table(out: ConsoleReporter, result: ExperimentResult) -> None:
-    """A row for each cell: of one arm its figures, of several the first one that varies."""
+    """Print a row per cell: all figures of a single arm, or the first varying one of several."""
     found = groups(result)
     if not found:
         return
@@ -55,10 +55,10 @@ def _show_table(out: ConsoleReporter, result: ExperimentResult) -> None:
             for place, cell in enumerate(result.cells)
         ]
     else:
-        told = next((group for group in found if _varies(group)), found[0])
-        out.line(_figure(out, result, told.info.figure), "dim")
+        group = next((group for group in found if _varies(group)), found[0])
+        out.line(_figure(out, result, group.info.figure), "dim")
         heads = [arm_name(out.t, arm) for arm in result.arms]
-        rows = [(label, list(entries)) for label, entries in told.rows]
+        rows = [(label, list(entries)) for label, entries in group.rows]
     axis = out.t.message(cell_axis(result.cells[0].values))
     table = out.table(axis, *heads, right=range(1, len(heads) + 1))
     for label, entries in rows[:_MOST_ROWS]:
@@ -69,7 +69,7 @@ def _show_table(out: ConsoleReporter, result: ExperimentResult) -> None:
 
 
 def _varies(group: Group) -> bool:
-    """Whether the figure differs from cell to cell."""
+    """Whether the figure differs between cells."""
     return len({tuple(entry.main for entry in entries) for _, entries in group.rows}) > 1
 
 
@@ -92,7 +92,7 @@ def _said(out: ConsoleReporter, label: str | Message) -> str:
 
 
 def _show_findings(out: ConsoleReporter, result: ExperimentResult) -> None:
-    """The verdict and the name of each."""
+    """Print the verdict and the name of each finding."""
     table = out.table("", "")
     judged = [finding for finding in result.findings if finding.verdict is not None]
     for finding in judged[:_MOST_FINDINGS]:

@@ -1,4 +1,4 @@
-"""An experiment on the console while it runs: a line for each arm of each cell."""
+"""An experiment on the console while it runs: a line per arm and cell."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from experiment.report.console.reporter import ConsoleReporter
     from experiment.runner.interleave import Turn
 
-# What a single run tells in many lines; the report has it for one cell.
+# Events that only a single run prints; the report shows them for one cell.
 _SILENT = (ArmStarted, PoolReserved, Reading, RequestFinished, StageEntered, TokenMapping,
            WorkloadReady)  # fmt: skip
 
 
 class ExperimentConsole(CellsWatcher):
-    """Takes over a console that has shown the environment."""
+    """Show a running experiment, after the console has shown the environment."""
 
     def __init__(self, console: ConsoleReporter) -> None:
         self.console = console
@@ -73,7 +73,7 @@ class ExperimentConsole(CellsWatcher):
         self._known: str | None = None
 
     def introduce(self, name: str, cells: Sequence[Values], repeats: Sequence[int]) -> None:
-        """What the experiment asks, what varies in it and how often it repeats each cell."""
+        """Print the question, the varied parameters and the number of repeats."""
         out, t = self.console, self.t
         if out.brief:
             out.line(t.message(note(name, "question")), "bold")
@@ -85,12 +85,12 @@ class ExperimentConsole(CellsWatcher):
         out.line(t("experiments.repeats", n=", ".join(map(str, sorted({*repeats})))))
 
     def begin(self, started: CellStarted, arm: str) -> None:
-        """An arm is about to start."""
+        """Show that an arm starts."""
         self._began = True
         self._begin_task("progress.cell_arm", started.index, started.of, arm)
 
     def begin_turn(self, configs: Sequence[Config], turn: Turn, repeat: int) -> None:
-        """An arm of a cell, whose configs these are, goes on with a measured repeat."""
+        """Show that an arm continues with a measured repeat; ``configs``: of all cells."""
         cell, arm = turn.place
         if self._began and turn.of > 1 and not self.console.brief:
             self.console.line(self.t("experiments.turns", n=turn.of), "dim")
@@ -102,15 +102,15 @@ class ExperimentConsole(CellsWatcher):
         self.console.begin_task(key, cell=cell + 1, of=of, arm=arm_name(self.t, arm), **numbers)
 
     def end(self) -> None:
-        """It has ended."""
+        """Clear the status line."""
         self.console.end_task()
 
     def text(self, label: Words) -> str:
-        """A label in the language of the console."""
+        """Translate a label to the language of the console."""
         return self.t.message(label) if isinstance(label, Message) else label
 
     def _on_cell(self, event: CellStarted) -> None:
-        """It is named where the first line of it is printed."""
+        """Record the cell; it is named before its first line."""
         self._cells[event.index] = event
         self._here = event.index
 
@@ -123,9 +123,9 @@ class ExperimentConsole(CellsWatcher):
         self._show_skipped(event)
 
     def _name_cell(self, index: int) -> None:
-        """Say what cell the next lines are of, unless those before them were of the same.
+        """Print the name of a cell before its first line.
 
-        What fails before any cell begins is of none.
+        Failures before the first cell have none.
         """
         if index == self._named or index not in self._cells:
             return

@@ -1,4 +1,4 @@
-"""Names and values of an experiment as messages, the same on the console and in the page."""
+"""Names and values of an experiment as messages, for console and page."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from experiment.report.facts.values import written
 from experiment.text.messages import Message, arm_message, message
 
 Values = Mapping[str, int | float | str]
-# What names of figures begin with that are of an arena beside the paged arm.
+# Prefixes of the figures of arenas that run alongside the paged arm.
 ARENAS = ("first_fit", "buddy")
 # Findings of several experiments.
 _SHARED = ("outputs", "paper")
 _CLOCK = message("experiments.reason.clock")
-# Between names that may hold a comma.
+# Separator of names that may contain commas.
 _BETWEEN = "experiments.found.then"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A figure as it is written: the value, if there is one, and what stands below it.
+    """A formatted figure: the value, if any, and the line below it.
 
-    ``wrong``: it is a count, and not the one that was foretold.
+    ``wrong``: it is a count that differs from its prediction.
     """
 
     main: str | None
@@ -48,10 +48,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A figure over all cells: a row for each cell, an entry for each arm of ``result.arms``.
+    """A figure over all cells: a row per cell, an entry per arm of ``result.arms``.
 
-    ``cells``: places of the rows' cells. A cell in which no arm has a value has no row; why is said
-    elsewhere (:func:`gaps`, :func:`ended`).
+    ``cells``: indices of the rows' cells. A cell without values has no row; :func:`gaps` and
+    :func:`ended` give the reasons.
     """
 
     info: FigureInfo
@@ -60,7 +60,7 @@ class Group:
 
 
 def varied(cells: Sequence[Values]) -> list[Message]:
-    """What cells are called by, a line for each axis: each value once."""
+    """A line per axis with its distinct values."""
     return [
         message(
             "experiments.varies",
@@ -72,12 +72,12 @@ def varied(cells: Sequence[Values]) -> list[Message]:
 
 
 def finding_title(name: str, finding: Finding) -> Message:
-    """What a finding is called."""
+    """Title of a finding."""
     return finding.title or note("found" if finding.id in _SHARED else name, finding.id)
 
 
 def anchors(findings: Sequence[Finding]) -> list[str]:
-    """A name for each within the page; an id that comes again has its number behind it."""
+    """Unique anchors in the page; repeated ids have a number appended."""
     seen: Counter[str] = Counter()
     names = []
     for each in findings:
@@ -88,17 +88,17 @@ def anchors(findings: Sequence[Finding]) -> list[str]:
 
 
 def arena_of(figure: str) -> str | None:
-    """Of a figure of an arena that was tried beside an arm: the arena; None of any other."""
+    """The arena of a figure; None if the figure is an arm's."""
     return next((arena for arena in ARENAS if figure.startswith(f"{arena}_")), None)
 
 
 def arena_name(arena: str) -> Message:
-    """Name of an arena, where an arm's would stand."""
+    """Name of an arena, in place of an arm's."""
     return message(f"experiments.arena.{arena}")
 
 
 def cell_label(values: Values) -> Words:
-    """All that a cell is called by, in one."""
+    """Label of a cell: all its values."""
     labels = [value_label(axis, value) for axis, value in values.items()]
     if len(labels) == 1:
         return labels[0]
@@ -110,7 +110,7 @@ def cell_label(values: Values) -> Words:
 
 
 def cell_axis(values: Values) -> Message:
-    """The name of what :func:`cell_label` writes."""
+    """The axes of :func:`cell_label`."""
     first, *others = (axis_label(name) for name in values)
     label = first
     for other in others:
@@ -119,14 +119,14 @@ def cell_axis(values: Values) -> Message:
 
 
 def cell_name(values: Values) -> Message:
-    """What stands before a :func:`cell_label`: words behind the first value name themselves."""
+    """Name before a :func:`cell_label`; text values after the first need no axis."""
     first, *others = values
     named = all(isinstance(values[name], str) for name in others)
     return axis_label(first) if named else cell_axis(values)
 
 
 def groups(result: ExperimentResult) -> list[Group]:
-    """Every figure that any arm has."""
+    """All figures that any arm has."""
     made = [_group(result, info) for info in result.figures]
     return [group for group in made if group.rows]
 
@@ -146,7 +146,7 @@ def _of_arm(cell: CellResult, name: str, info: FigureInfo) -> Entry:
 
 
 def entry(info: FigureInfo, value: FigureValue | None) -> Entry:
-    """A figure as it is written."""
+    """Format a figure."""
     if value is None or value.value is None:
         return Entry(None)
     main = written(value.value, info.unit)
@@ -157,12 +157,12 @@ def entry(info: FigureInfo, value: FigureValue | None) -> Entry:
         return Entry(main, message("experiments.span", **span))
     if value.foretold is None:
         return Entry(main)
-    said = message("experiments.kvsim", value=written(value.foretold, info.unit))
-    return Entry(main, said, wrong=value.exact is False)
+    predicted = message("experiments.kvsim", value=written(value.foretold, info.unit))
+    return Entry(main, predicted, wrong=value.exact is False)
 
 
 def ended(result: ExperimentResult) -> list[Message]:
-    """Arms that were skipped or failed: in which cells, and why; a reason once."""
+    """Skipped and failed arms with their cells, grouped by reason."""
     found: dict[str, list[Words]] = {}
     for cell in result.cells:
         for arm in cell.arms:
@@ -214,10 +214,10 @@ def _arms(arms: Sequence[str]) -> object:
 def lacking(
     result: ExperimentResult, *, forecasts: bool
 ) -> list[tuple[list[str], list[str], Message]]:
-    """Figures that arms which ended well lack, or predictions of counts: (arms, figures, reason).
+    """Missing figures or predictions of successful arms: (arms, figures, reason).
 
-    Of what restates the config nothing is to be foretold, so it is not named; nor is a figure that
-    cells on the other clock have.
+    ``forecasts``: predictions of counts, without counts that restate the config. Figures that cells
+    on the other clock have are not missing.
     """
     finished = [arm for cell in result.cells for arm in cell.arms if arm.status == "finished"]
     seen = {name for arm in finished for name, one in arm.figures.items() if one.value is not None}

@@ -1,4 +1,4 @@
-"""An experiment as a plain table: a row for each figure of each arm of each cell."""
+"""An experiment as a flat table: a row per figure, arm and cell."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def experiment_frame(result: ExperimentResult) -> pd.DataFrame:
-    """Values in the unit of their figure; what is unknown is an empty cell."""
+    """Build the table; values in the unit of their figure, empty if unknown."""
     import pandas as pd  # late, as in experiment.report.facts.tables
 
     return pd.DataFrame(

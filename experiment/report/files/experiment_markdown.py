@@ -14,9 +14,9 @@ from experiment.text.messages import Message
 
 
 def experiment_markdown(t: Translator, result: ExperimentResult) -> list[str]:
-    """Paragraphs: what was asked, what was found, counts beside kvsim's, what did not agree."""
-    exact, foretold = result.foretold
-    told = plain(t("experiments.foretold", exact=exact, of=foretold)) if foretold else ""
+    """Paragraphs: question, findings, counts and kvsim's predictions, contradictions."""
+    exact, predicted = result.exact_counts
+    counts = plain(t("experiments.foretold", exact=exact, of=predicted)) if predicted else ""
     lists = [
         map(t.message, result.problems),
         map(t.message, result.notes),
@@ -26,7 +26,7 @@ def experiment_markdown(t: Translator, result: ExperimentResult) -> list[str]:
         plain(t.message(note(result.name, "about"))),
         items(map(t.message, words.varied([cell.values for cell in result.cells]))),
         _findings(t, result),
-        told,
+        counts,
         _counts(t, result),
         *map(items, lists),
     ]
@@ -47,7 +47,7 @@ def _findings(t: Translator, result: ExperimentResult) -> str:
 
 
 def _counts(t: Translator, result: ExperimentResult) -> str:
-    """The figures that are drawn, each arm's beside what kvsim says of it."""
+    """Table of the charts' figures, each with kvsim's prediction."""
     if not result.cells:
         return ""
     names = [arm_name(t, arm) for arm in result.arms]
@@ -69,7 +69,7 @@ def _entry(t: Translator, one: words.Entry) -> str:
 
 
 def _not_run(t: Translator, result: ExperimentResult) -> list[str]:
-    """Arms that were left out, skipped or failed, and why."""
+    """Excluded, skipped and failed arms, and why."""
     return [*map(t.message, (*words.left_out(result), *words.ended(result)))]
 
 

@@ -30,8 +30,8 @@ from experiment.text.messages import Message, message
 class Drawn:
     """A chart over the cells.
 
-    ``lines``: number of each that it has, whether it lies on others, and its name; ``repeats``:
-    whether it shows their spread.
+    ``lines``: (number, whether it hides others, name) of each; ``repeats``: whether it shows the
+    spread of repeats.
     """
 
     title: Message
@@ -41,12 +41,12 @@ class Drawn:
 
 
 def experiment_context(b: Bilingual, result: ExperimentResult | None) -> dict[str, Any]:
-    """What the template needs; nothing for an ordinary run."""
+    """Variables of the template; without content for an ordinary run."""
     if result is None:
         return {"experiment": None}
     groups = words.groups(result)
     infos = {group.info.figure: group.info for group in groups}
-    exact, foretold = result.foretold
+    exact, predicted = result.exact_counts
     return {
         "experiment": result,
         "experiment_about": note(result.name, "about"),
@@ -61,14 +61,14 @@ def experiment_context(b: Bilingual, result: ExperimentResult | None) -> dict[st
         ],
         "experiment_gaps": [*words.ended(result), *words.left_out(result), *words.gaps(result)],
         "experiment_exact": exact,
-        "experiment_foretold": foretold,
+        "experiment_predicted": predicted,
         "experiment_focus": focus_message(result),
         "figure_label": partial(figure_name, result.name),
     }
 
 
 def focus_message(result: ExperimentResult) -> Message | None:
-    """Which cell the other sections look at."""
+    """The cell that the other sections show."""
     if not result.cells:
         return None
     cell = result.cells[min(result.focus, len(result.cells) - 1)]
@@ -83,9 +83,9 @@ def focus_message(result: ExperimentResult) -> Message | None:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """What a chart has at a place: a figure of an arm; None: nothing there.
+    """A line of a chart: a figure of an arm, or None.
 
-    ``arena``: it is of an arena that was tried beside the arm.
+    ``arena``: the figure is an arena's.
     """
 
     arm: str
@@ -94,9 +94,9 @@ class _Line:
 
 
 def _lines(result: ExperimentResult, info: FigureInfo) -> list[_Line]:
-    """Every arm has the same place in all charts, behind them every arena.
+    """Lines of a chart: arms in the same order in all charts, then arenas.
 
-    A figure of the paged arm has beside it what the arenas have of the same.
+    The paged arm's figures are shown with those of the arenas.
     """
     own, known = words.arena_of(info.figure), [each.figure for each in result.figures]
     lines = [_Line(arm, None if own else info.figure) for arm in result.arms]
@@ -122,13 +122,13 @@ def _drawn(b: Bilingual, result: ExperimentResult, info: FigureInfo) -> Drawn:
 
 
 def _chart(result: ExperimentResult, info: FigureInfo) -> LineChart:
-    """A point for each cell in which any arm has the figure.
+    """A chart with a point per cell in which any arm has the figure.
 
-    What all of these cells have in common is left out of their names: a time by the wall clock is
-    drawn over the rates, without the cells that were run on a clock of steps.
+    Axes with the same value in all of these cells are omitted: a wall-clock time is drawn over the
+    rates, without the cells on the clock of steps.
     """
     cells = [cell for cell in result.cells if any(_has(arm, info) for arm in cell.arms)]
-    values = _told_apart(cells)
+    values = _varying_values(cells)
     title, axis = figure_name(result.name, info.figure), words.cell_axis(values[0])
     about = message("experiments.chart_desc", figure=title.model_dump(), axis=axis.model_dump())
     joined = not any(isinstance(one, str) for each in values for one in each.values())
@@ -163,7 +163,7 @@ def _chart(result: ExperimentResult, info: FigureInfo) -> LineChart:
 
 
 def _on_top(result: ExperimentResult, lines: Sequence[Sequence[Number | None]]) -> int | None:
-    """The paged arm's line, which often lies on another; None where there is no other."""
+    """Index of the paged arm's line, which often hides another; None if there is no other."""
     drawn = sum(any(value is not None for value in line) for line in lines)
     return result.arms.index("paged") if "paged" in result.arms and drawn > 1 else None
 
@@ -173,8 +173,8 @@ def _has(arm: CellArm, info: FigureInfo) -> bool:
     return value is not None and value.value is not None
 
 
-def _told_apart(cells: list[CellResult]) -> list[words.Values]:
-    """What the cells are called by, without what is the same in all of them."""
+def _varying_values(cells: list[CellResult]) -> list[words.Values]:
+    """Values of the cells, without axes that are the same in all of them."""
     names = list(cells[0].values)
     vary = [name for name in names if len({cell.values[name] for cell in cells}) > 1]
     kept = vary or names[:1]
