@@ -24,8 +24,7 @@ from experiment.engine.model_runner import ModelRunner
 from experiment.engine.working_memory import WarmUp, keep_working_memory, profile_run
 from experiment.events import DecodeGraphsReady, DecodeGraphsUsed, KernelChosen, ProfileRun
 from experiment.memory.tensors import trim
-from experiment.model.load import one_line
-from experiment.text.errors import user_error
+from experiment.text.errors import one_line, user_error
 from experiment.text.messages import Message, message
 from experiment.workload.first_prompts import first_prompts
 from kvsim.core.scheduler import SchedulerConfig

@@ -6,8 +6,9 @@ import torch
 
 from experiment.gpucheck.engine_runs import MANY, divergences, engine_tokens
 from experiment.gpucheck.parts import Task, report
-from experiment.model.load import one_line, set_gpu_kernels
+from experiment.model.load import set_gpu_kernels
 from experiment.process.wire import Wire
+from experiment.text.errors import one_line
 
 _FAMILIES = ("gpt2", "llama")
 

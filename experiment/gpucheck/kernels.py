@@ -16,8 +16,8 @@ from experiment.engine.attention.kernels import KERNELS, reference_kernel, trito
 from experiment.engine.quantized import FP8, LayerKV, QuantizedKV, from_blocks, rescale
 from experiment.gpucheck.kernel_cases import Case, Step, make_step, moved
 from experiment.gpucheck.parts import Task, report
-from experiment.model.load import one_line
 from experiment.process.wire import Wire
+from experiment.text.errors import one_line
 from experiment.text.messages import message
 
 # fp8 is converted by the GPU itself from here on.

@@ -32,8 +32,9 @@ from experiment.gpucheck.speed_transformers import (
     static_step_s,
 )
 from experiment.model.builtin import RECIPES
-from experiment.model.load import one_line, set_gpu_kernels
+from experiment.model.load import set_gpu_kernels
 from experiment.process.wire import Wire
+from experiment.text.errors import one_line
 from experiment.text.messages import Message, message
 from kvsim.core.step import Chunk, StepPlan
 from kvsim.sizing.geometry import KVGeometry, geometry_from_config

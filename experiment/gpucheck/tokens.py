@@ -19,8 +19,9 @@ from experiment.gpucheck.engine_runs import (
 )
 from experiment.gpucheck.parts import Task, report
 from experiment.gpucheck.tiny_models import FAMILIES
-from experiment.model.load import one_line, set_gpu_kernels
+from experiment.model.load import set_gpu_kernels
 from experiment.process.wire import Wire
+from experiment.text.errors import one_line
 
 
 def check(wire: Wire, task: Task) -> None:

@@ -31,10 +31,10 @@ from experiment.files.bounded_reading import MAX_JSON_BYTES, parse_json, read_bo
 from experiment.files.locks import claim_abandoned, claim_directory
 from experiment.files.user_cache import cache_directory
 from experiment.model.hub import SMALL_FILES
-from experiment.model.load import one_line, silence_libraries
+from experiment.model.load import silence_libraries
 from experiment.model.tensors import weights_sha256
 from experiment.model.tokenizer import END_OF_TEXT, gpt2_tokenizer
-from experiment.text.errors import UserError, user_error
+from experiment.text.errors import UserError, one_line, user_error
 from kvsim.files import file_sha256
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from experiment.files.bounded_reading import parse_json, read_bounded
-from experiment.model.load import one_line, silence_libraries
-from experiment.text.errors import UserError, shown, user_error
+from experiment.model.load import silence_libraries
+from experiment.text.errors import UserError, one_line, shown, user_error
 from experiment.text.messages import message
 from kvsim.sizing.geometry import (
     KVGeometry,

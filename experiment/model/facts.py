@@ -10,10 +10,10 @@ from experiment.config.schema import Config
 from experiment.events import Event, ModelPrepared, Progress
 from experiment.model.builtin import recorded_sha256
 from experiment.model.checks import max_positions, model_geometry, read_object
-from experiment.model.load import EAGER, one_line
+from experiment.model.load import EAGER
 from experiment.model.source import Source, weight_files
 from experiment.model.tensors import check_tensors, weights_sha256
-from experiment.text.errors import user_error
+from experiment.text.errors import one_line, user_error
 from experiment.text.messages import Message, message
 from kvsim.files import file_sha256
 

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiment.events import Event, Progress
-from experiment.model.load import one_line
-from experiment.text.errors import user_error
+from experiment.text.errors import one_line, user_error
 from experiment.text.messages import Message, message
 
 ASK_TIMEOUT_S = 4.0
@@ -130,6 +129,16 @@ def download(
     rest = [file for file in model.files if file != "config.json"]
     monitor.run(sorted(rest, key=lambda file: model.files[file] or 0))
     return directory
+
+
+def fetch_config(model: HubModel) -> Path:
+    """Download the config alone into the local Hugging Face cache.
+
+    Raises:
+        HubUnavailableError: the hub stopped answering.
+        UserError: no access, or the cache is not writable.
+    """
+    return _DownloadMonitor(model, lambda _: None, STALL_S).run(["config.json"])
 
 
 class _DownloadMonitor:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from experiment.text.errors import UserError, cut, user_error
+from experiment.text.errors import UserError, one_line, user_error
 
 if TYPE_CHECKING:
     import torch
@@ -145,12 +145,6 @@ def silence_libraries() -> None:
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-
-
-def one_line(error: BaseException, limit: int = 200) -> str:
-    """Shorten a library's error to one line."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return cut(text, limit)
 
 
 def _no_tokenizer(directory: str, error: BaseException) -> UserError:

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiment.model.load import one_line
-from experiment.text.errors import user_error
+from experiment.text.errors import one_line, user_error
 from kvsim.files import file_sha256
 
 if TYPE_CHECKING:

@@ -84,7 +84,7 @@ def read_model(path: Path, name: str, weights: int | None) -> ModelFacts:
     dtype = _dtype(config)
     parameters = max(1, weights // ELEMENT_BYTES[dtype])
     facts = ModelFacts(
-        name=path.parent.name if path.name == "config.json" else path.stem,
+        name=_short_name(path, name),
         hub=name if is_hub_name(name) else str(path.parent),
         dtype=dtype, parameters=parameters, active_parameters=parameters, expert_parameters=0,
         config=config, source=str(path), weights=weights,
@@ -113,6 +113,12 @@ def read_model(path: Path, name: str, weights: int | None) -> ModelFacts:
     if not weights:
         raise user_error("error.sim.no_weights", model=name)
     return facts
+
+
+def _short_name(path: Path, name: str) -> str:
+    if is_hub_name(name):  # its directory is named by a commit
+        return name.rpartition("/")[2]
+    return path.parent.name if path.name == "config.json" else path.stem
 
 
 def _check_numbers(config: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from experiment.files.bounded_reading import expand_path, read_bounded
 from experiment.simulate.fit import Question, fit
-from experiment.simulate.model_file import is_hub_name
+from experiment.simulate.model_file import is_hub_name, model_file
 from experiment.simulate.names import gpu_of, model_of
 from experiment.simulate.plan import plan
 from experiment.simulate.setup import Memory
@@ -112,7 +112,7 @@ def _model_of(log: StartLog, path: str) -> str:
     """
     if log.model is None:
         raise user_error("error.sim.needs", flags="--model (--list models)")
-    if is_hub_name(log.model):
+    if is_hub_name(log.model) and model_file(log.model) is not None:  # in the local cache
         return log.model
     name = re.split(r"[/\\]", log.model.rstrip("/\\"))[-1]
     try:

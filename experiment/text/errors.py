@@ -61,6 +61,12 @@ def cut(text: str, most: int) -> str:
     return text if len(text) <= most else redacted(text)[: most - 3] + "..."
 
 
+def one_line(error: BaseException, limit: int = 200) -> str:
+    """Shorten a library's error to one line."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return cut(text, limit)
+
+
 def redacted(text: str) -> str:
     """Remove secrets from ``text``. Call it before truncating: a cut secret is not recognised."""
     return without_private(text)

@@ -103,7 +103,7 @@ class ModelFacts:
         """Position limit of the model; None if its config has no number above 0."""
         found = first_named(self.text, "max_position_embeddings", "n_positions", "max_seq_len")
         is_number = isinstance(found, int | float) and not isinstance(found, bool)
-        return int(found) if is_number and found >= 1 else None
+        return _scaled(int(found), self.text) if is_number and found >= 1 else None
 
     def max_length_of(self, longest: int) -> int:
         """Return the maximum length for a longest request of ``longest`` tokens."""
@@ -198,6 +198,25 @@ class ModelFacts:
         if any(cache.kind == "state" for cache in caches):
             raise UnsupportedGeometryError("recurrent", str(self.text.get("model_type")))
         return token_bytes(caches) * gpus
+
+
+# Kinds of rope scaling whose configs have the longer limit already.
+_MOST_FACTOR = 1 << 10
+_EXTENDED = ("default", "su", "longrope", "llama3", "mrope")
+
+
+def _scaled(positions: int, config: Config) -> int:
+    """Positions with rope scaling, as vLLM's ``_get_and_verify_max_len`` counts them."""
+    rope = config.get("rope_scaling") or config.get("rope_parameters")
+    if not isinstance(rope, Mapping) or str(config.get("model_type")).startswith("gemma3"):
+        return positions
+    kind = str(rope.get("rope_type") or rope.get("type") or "default")
+    factor, original = rope.get("factor"), rope.get("original_max_position_embeddings")
+    if kind in _EXTENDED or not isinstance(factor, int | float) or not 1 <= factor <= _MOST_FACTOR:
+        return positions
+    if "yarn" not in kind:
+        return int(positions * factor)
+    return max(positions, int(original * factor)) if isinstance(original, int) else positions
 
 
 def _catalogue() -> dict[str, ModelFacts]:

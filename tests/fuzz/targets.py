@@ -116,6 +116,8 @@ def _program(*words: str) -> None:
 @contextlib.contextmanager
 def _nothing_heavy() -> Iterator[None]:
     """Commands go as far as they can without a model; plots are drawn by other tests."""
+    import huggingface_hub.constants
+
     import experiment.bench.run
     import experiment.commands.main
     import experiment.commands.selfcheck
@@ -138,6 +140,7 @@ def _nothing_heavy() -> Iterator[None]:
         (experiment.report.files.write, "draw_plots", lambda *_: ()),
         (experiment.simulate.sweep, "_computed", lambda *_: ()),
         (kvsim.paper.result, "claims_by_part", lambda _: iter(())),
+        (huggingface_hub.constants, "HF_HUB_OFFLINE", True),
     )
     before = [(holder, name, getattr(holder, name)) for holder, name, _ in replaced]
     for holder, name, instead in replaced:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from mini_hub import MiniHub
 from safetensors.torch import save_file
 
+from experiment.commands.main import main
 from experiment.simulate.names import model_of
 from experiment.simulate.plan import plan
 from experiment.simulate.setup import Memory
-from experiment.text.errors import UserError
+from experiment.text.errors import ExitCode, UserError
 from kvsim.sizing.models import find_model
 
 GIB = 1 << 30
@@ -68,6 +72,7 @@ def test_weights_are_those_beside_the_config(tmp_path: Path) -> None:
 def test_a_cached_model_of_a_hub_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HF_HUB_CACHE", raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     snapshot = tmp_path / "hub" / "models--lab--mine" / "snapshots" / "0a"
     snapshot.mkdir(parents=True)
     written(snapshot, LLAMA)
@@ -76,7 +81,7 @@ def test_a_cached_model_of_a_hub_is_found(tmp_path: Path, monkeypatch: pytest.Mo
     assert model_of("lab/mine").weight_bytes() == size
     with pytest.raises(UserError) as caught:
         model_of("lab/other")
-    assert caught.value.text.key == "error.unknown_see"
+    assert caught.value.text.key == "error.sim.hub"
 
 
 BASE = {"num_hidden_layers": 3, "num_attention_heads": 4, "hidden_size": 64}
@@ -105,3 +110,51 @@ def test_a_config_that_is_none_is_one_line(config: Any, key: str, tmp_path: Path
     with pytest.raises(UserError) as caught:
         model_of(str(path), GIB)
     assert caught.value.text.key == f"error.{key}"
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MiniHub]:
+    """A real server that has one model, whose weights nobody asks for."""
+    from huggingface_hub import constants
+
+    files = {"config.json": json.dumps(LLAMA).encode(), "model.safetensors": bytes(3 << 20)}
+    served = MiniHub(files, "lab/of-mine")
+    monkeypatch.setenv("HF_ENDPOINT", served.url)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hf"))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hf"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    yield served
+    served.close()
+
+
+def test_a_config_comes_from_the_hub_and_its_weights_stay_there(
+    hub: MiniHub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = model_of("lab/of-mine")
+    assert (found.name, found.hub, found.weights) == ("of-mine", "lab/of-mine", 3 << 20)
+    assert not any("model.safetensors" in path for path in hub.requests)
+    hub.close()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert model_of("lab/of-mine", 1 << 20).name == "of-mine"  # from the cache
+    words = ("plan", "--gpu", "h100", "--lang", "en", "--model")
+    for name, part in (("lab/else", "the hub was not reached"), ("qwen/qwen3-32bb", "qwen3-32b")):
+        assert main([*words, name]) == ExitCode.USAGE
+        assert part in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("rope", "positions"),
+    [
+        ({"type": "linear", "factor": 4.0}, 4 * 4096),
+        ({"rope_type": "dynamic", "factor": 2.0}, 2 * 4096),
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}, 4 * 4096),
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}, 4096),
+        ({"rope_type": "llama3", "factor": 8.0}, 4096),
+        ({"type": "linear", "factor": "x"}, 4096),
+        ({"type": "linear", "factor": 1e300}, 4096),
+    ],
+)
+def test_rope_scaling_lengthens_a_context(rope: dict[str, object], positions: int) -> None:
+    config = LLAMA | {"max_position_embeddings": 4096, "rope_scaling": rope}
+    assert replace(find_model("llama-2-7b"), config=config).max_positions == positions

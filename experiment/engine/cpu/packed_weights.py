@@ -36,7 +36,7 @@ from experiment.engine.cpu.few_rows import PanelProducts
 from experiment.engine.cpu.mapped_pages import release_pages
 from experiment.engine.cpu.packed_layers import PackedEmbedding, PackedLinear
 from experiment.engine.cpu.panels import matches_linear, pack, panels_of, trial_operands
-from experiment.model.load import one_line
+from experiment.text.errors import one_line
 from experiment.text.messages import Message, message
 
 # Linear layers, and GPT-2's with a transposed weight; no subclasses.

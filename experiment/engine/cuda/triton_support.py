@@ -10,7 +10,7 @@ import torch
 
 from experiment.engine.quantized import from_blocks
 from experiment.engine.step_inputs import build_inputs
-from experiment.model.load import one_line
+from experiment.text.errors import one_line
 from experiment.text.messages import Message, message
 from kvsim.core.step import Chunk, StepPlan
 
