@@ -255,7 +255,7 @@ def find_model(name: str) -> ModelFacts:
     Raises:
         UnknownModelError: with similar names, or the reason why it is unsupported.
     """
-    wanted, kinds = name.lower(), list[str]()
+    wanted, kinds = name.strip().lower().replace(" ", "-"), list[str]()
     while True:
         for facts in MODELS.values():
             hub = facts.hub.lower()

@@ -111,7 +111,7 @@ def words(command: str) -> tuple[str, ...]:
         ([EOFError()], None),
         (["holes", EOFError()], None),
         (
-            ["f", "Qwen3-32", "Qwen3-32B", "h100x2", "h100", "2", "8k", "2000", ""],
+            ["f", "Qwen3-32", "Qwen3-32B", "h100x2", "h100", "2", "8q", "2000", ""],
             words(
                 "plan --model Qwen3-32B --gpu h100 --gpus 2 --prompt-tokens 2000 --new-tokens 300"
             ),
