@@ -19,8 +19,8 @@ from experiment.record.log import write_atomic
 from experiment.simulate.alternatives import AXES, choose, compare
 from experiment.simulate.fit import Question
 from experiment.simulate.names import check_given, gpu_of, model_of
-from experiment.simulate.plan import pairs_of
 from experiment.simulate.plan import plan as make_plan
+from experiment.simulate.plan import with_requests
 from experiment.simulate.setup import Memory
 from experiment.simulate.start_log import plan_from_log
 from experiment.simulate.trace import TraceOptions
@@ -82,7 +82,7 @@ def plan(arguments: list[str], t: Translator) -> int:
     gpu = custom or options.gpu
     if chooses or axes:
         _check_rows(options, bool(chooses))
-        question = Question(pairs_of(requests, options.model, memory, asked["max_length"]), **asked)
+        question, _ = with_requests(Question(None, **asked), requests, options.model, memory)
         if chooses:
             given = options.gpus or options.tensor_parallel_size
             by_gpu = prices if isinstance(prices, dict) else None
@@ -93,6 +93,9 @@ def plan(arguments: list[str], t: Translator) -> int:
         for flag in ("--kv-budget", "--gpu-memory-utilization", "--overhead"):
             if getattr(options, attribute(flag)) is not None:
                 raise user_error("error.sim.unused_beside", flag=flag, other="--from-log")
+        for flag in ("--slo", "--price", "--rate"):  # a log says nothing of time
+            if getattr(options, attribute(flag)) is not None and gpu is None:
+                raise user_error("error.sim.unused", flag=flag, other="--gpu")
         data = plan_from_log(
             options.from_log, options.model, gpu, memory, requests=requests, **asked
         )
@@ -230,6 +233,8 @@ def _requests(options: argparse.Namespace) -> TraceOptions | list[tuple[int, int
     if (prompt is None) != (new is None):
         raise user_error("error.sim.needs", flags=f"--{'new' if new is None else 'prompt'}-tokens")
     if prompt is None or new is None:
+        if options.rate is not None:
+            raise user_error("error.sim.needs", flags="--prompt-tokens, --new-tokens")
         return None
     if options.context is not None:
         raise user_error("error.sim.unused_beside", flag="--context", other="--prompt-tokens")

@@ -110,6 +110,8 @@ def _row(
     except UserError as error:
         return error
     capacity, plan = answer["capacity"], fitted.plan
+    if not capacity["middle"]["requests"]:
+        return user_error("error.plan.no_block", slots=0, max_length=capacity["length"])
     each = {name: capacity[name] for name in ("low", "middle", "high")}
     return {
         "reason": None,
@@ -129,10 +131,11 @@ def _row(
 
 def _holds(row: Mapping[str, Any], asked: Question) -> bool:
     """Whether the users surely fit, or those that the rate keeps running."""
-    if asked.users is not None or asked.rate is None:
-        return bool(min(row["requests"]["low"], row["most"]) >= (asked.users or 1))
-    load = row["load"]
-    return bool(load and load["running"] and load["running"] <= row["requests"]["low"])
+    low = min(row["requests"]["low"], row["most"])
+    if asked.rate is None:
+        return bool(low >= (asked.users or 1))
+    running = row["load"]["running"] if row["load"] else None
+    return running is not None and max(running, asked.users or 1) <= low
 
 
 def _cost(row: Mapping[str, Any]) -> tuple[float, int]:

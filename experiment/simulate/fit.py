@@ -6,7 +6,7 @@ model, GPU, memory, question ─► Fit ─► requests at once, least to most; 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from math import inf
 from pathlib import Path
@@ -23,10 +23,12 @@ from kvsim.planning.capacity import capacities, longest
 from kvsim.planning.plan import PlanError, PlanQuestion
 from kvsim.planning.saturation import mean_over_steps, paged_demand
 from kvsim.planning.speed import Speed, Traffic, most_within, running_at
+from kvsim.sizing.fields import first_named
 from kvsim.sizing.gpus import GPUFacts
 from kvsim.sizing.layout import LayerCache, Layout, LayoutError
 from kvsim.sizing.request_memory import group_blocks
 
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 _MOST_LENGTH = 1 << 17  # of a model whose config has no positions
 _MOST_TOKENS = 1 << 24  # of a request
 _MILLION, _HOUR_S = 1e6, 3600.0
@@ -114,7 +116,7 @@ class Fit:
         most, limit = self._running(sizes["middle"]["requests"]), "memory"
         if plan.latency is not None:
             for name, value in self._targets.items():
-                within = most_within(self._speed, most, **{name: value})
+                within = most_within(self.speed_at, most, **{name: value})
                 if within < most:
                     most, limit = within, name.removesuffix("_s")
         if seqs * plan.engines < most:
@@ -163,23 +165,23 @@ class Fit:
 
     def _load(self, most: int) -> dict[str, Any] | None:
         """Requests at once that the rate keeps running; None of them: more than it can serve."""
-        rate, full = self.asked.rate, self._speed(most)
-        if rate is None or full is None or full.rate is None:
+        rate, full = self.asked.rate, self.speed_at(most)
+        if not most or rate is None or full is None or full.rate is None:
             return None
-        running = running_at(self._speed, rate, most) if rate <= full.rate else None
+        running = running_at(self.speed_at, rate, most) if rate <= full.rate else None
         share = running / most if running is not None else None
         return {"rate": rate, "running": running, "share": share, "most": full.rate}
 
     def speed(self, running: float) -> dict[str, Any] | None:
         """With so many requests at once on all engines; None without a latency model."""
-        found, asked = self._speed(running), self.asked
+        found, asked = self.speed_at(running), self.asked
         if found is None:
             return None
         per_hour = asked.price * self.plan.gpus * self.plan.engines if asked.price else None
-        a_million = _MILLION / _HOUR_S / found.tokens_per_s if found.tokens_per_s < inf else 0.0
+        a_million = _MILLION / _HOUR_S / found.tokens_per_s
         return {
             "source": self.setup.latency_source,
-            **{name: value for name, value in asdict(found).items() if value != inf},
+            **asdict(found),
             "usd_per_hour": per_hour,
             "usd_per_million_tokens": per_hour * a_million if per_hour is not None else None,
             "slo": self._targets or None,
@@ -193,11 +195,11 @@ class Fit:
     @cached_property
     def _traffic(self) -> Traffic:
         asked = self.asked
-        cached = asked.shared_prefix if asked.prefix_caching else 0
-        traffic = Traffic.of(self.plan.lengths, self.layers[0], cached)
+        traffic = Traffic.of(self.plan.lengths, self.layers[0], asked.shared_prefix)
         return traffic.decoding() if asked.requests is None else traffic
 
-    def _speed(self, running: float) -> Speed | None:
+    def speed_at(self, running: float) -> Speed | None:
+        """How fast all engines serve so many requests at once."""
         return self.plan.speed(self._traffic, running, self.max_length)
 
 
@@ -212,6 +214,8 @@ def fit(model: str, gpu: str | GPUFacts, memory: Memory, asked: Question) -> Fit
     """
     named = model_of(model, memory.weights)
     device = gpu if isinstance(gpu, GPUFacts) else gpu_of(gpu)
+    if not asked.prefix_caching:
+        asked = replace(asked, shared_prefix=0)
     max_length, requests, shortened = asked.max_length, asked.requests, False
 
     def set_up(length: int | None) -> Setup:
@@ -225,13 +229,13 @@ def fit(model: str, gpu: str | GPUFacts, memory: Memory, asked: Question) -> Fit
             named, setup.gpu, requests or (), gpus=setup.gpus, block_size=asked.block_size,
             max_length=max_length, budget=setup.budget, kv_dtype=setup.kv_dtype,
             dtype=memory.dtype, latency=setup.latency if setup.gpu.source else None,
-            options=memory.server, async_scheduling=asked.async_scheduling,
-            prefix_caching=asked.prefix_caching,
+            shared_latency=setup.latency_source == "roofline", options=memory.server,
+            async_scheduling=asked.async_scheduling, prefix_caching=asked.prefix_caching,
         )  # fmt: skip
 
     if asked.shared_prefix and asked.shared_prefix >= _shortest(asked):
         raise user_error("error.plan.prefix", prefix=asked.shared_prefix, prompt=_shortest(asked))
-    if memory.server.expert_parallel and named.expert_share == 1:
+    if memory.server.expert_parallel and not first_named(named.text, *_EXPERTS):
         raise user_error("error.plan.no_experts", model=named.name)
     if requests is None:
         length = max_length or asked.context
@@ -246,6 +250,8 @@ def fit(model: str, gpu: str | GPUFacts, memory: Memory, asked: Question) -> Fit
         found = Fit(question(setup), setup, asked, shortened)
         if found.max_length > _MOST_TOKENS:
             raise PlanError("positions", max_length=found.max_length, positions=_MOST_TOKENS)
+        if min(map(sum, requests)) > found.max_length:
+            raise PlanError("too_long", max_length=found.max_length)
     return found
 
 
@@ -253,7 +259,7 @@ def _shortest(asked: Question) -> float:
     """Tokens of the shortest prompt; of a context all but one."""
     if asked.requests is not None:
         return min((prompt for prompt, _ in asked.requests), default=inf)
-    return asked.context or inf
+    return asked.context or asked.max_length or inf
 
 
 def _layers(question: PlanQuestion) -> tuple[list[LayerCache], Layout]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from experiment.model.hub import HubUnavailableError, ask_hub, fetch_config
 from experiment.text.errors import user_error
 
 
+@cache
 def hub_config(name: str) -> tuple[Path, int]:
     """Download a config.json into the local Hugging Face cache.
 

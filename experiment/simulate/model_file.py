@@ -23,6 +23,7 @@ from kvsim.sizing.layout import LayoutError, lay_out
 from kvsim.sizing.models import ELEMENT_BYTES, ModelFacts
 
 _MOST_NUMBER = 1 << 40
+_HUB_NAME = re.compile(r"\w[\w.-]{0,95}/\w[\w.-]{0,95}", re.ASCII)
 _SHARD = re.compile(r"-of-(\d{5})\.safetensors$")
 _MOST_BYTES = 1 << 36  # of a token or a state in one layer
 _MOST_FILES = 10_000
@@ -59,7 +60,7 @@ def _cached(name: str) -> Iterator[Path]:
 
 def is_hub_name(name: str) -> bool:
     """Whether a name has the form of a hub's, owner/model, and no file here has it."""
-    return name.count("/") == 1 and not name.startswith((".", "/")) and not Path(name).exists()
+    return bool(_HUB_NAME.fullmatch(name)) and ".." not in name and not Path(name).exists()
 
 
 def read_model(path: Path, name: str, weights: int | None) -> ModelFacts:
@@ -80,7 +81,7 @@ def read_model(path: Path, name: str, weights: int | None) -> ModelFacts:
         _check_numbers(config)
     except (UserError, ValueError) as error:
         raise user_error("error.model.bad_config", model=name, path=str(path)) from error
-    weights = weights or _weights_beside(path)
+    weights = weights or weights_beside(path)
     dtype = _dtype(config)
     parameters = max(1, weights // ELEMENT_BYTES[dtype])
     facts = ModelFacts(
@@ -149,7 +150,7 @@ def _dtype(config: Mapping[str, Any]) -> str:
     return next((each for each in known if each in ELEMENT_BYTES), "bfloat16")
 
 
-def _weights_beside(path: Path) -> int:
+def weights_beside(path: Path) -> int:
     """Bytes of the safetensors files beside a config; 0 unless all of them are there."""
     files = sorted(path.parent.glob("*.safetensors"))[:_MOST_FILES]
     shards = [found for file in files if (found := _SHARD.search(file.name))]

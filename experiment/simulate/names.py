@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from experiment.simulate.hub_config import hub_config
-from experiment.simulate.model_file import is_hub_name, model_file, read_model
+from experiment.simulate.model_file import is_hub_name, model_file, read_model, weights_beside
 from experiment.text import format_bytes
 from experiment.text.errors import UserError, unknown, user_error
 from experiment.text.messages import Message, message
@@ -40,14 +40,16 @@ def model_of(name: str, weights: int | str | None = None) -> ModelFacts:
         return replace(found, weights=weights) if weights else found
     except UnknownModelError as error:
         path = model_file(name)
-        if path is None and error.reason is None and is_hub_name(name):
+        asks = error.reason is None and is_hub_name(name)
+        if asks and (path is None or not (weights or weights_beside(path))):
             try:
                 path, size = hub_config(name)
+                weights = weights or size or None
             except UserError:
-                if error.close:  # rather a slip
+                if path is None and error.close:  # rather a slip
                     raise unknown_model(error) from error
-                raise
-            weights = weights or size or None
+                if path is None:
+                    raise
         if path is None:
             raise unknown_model(error) from error
         if isinstance(weights, str):  # of how many weights nothing is known

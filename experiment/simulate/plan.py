@@ -40,22 +40,16 @@ def plan(
     Raises:
         UserError: a name, the trace or the memory does not fit, or nothing does.
     """
-    stream: Loaded | None = None
-    question = Question(requests=None, **asked)
-    if isinstance(requests, TraceOptions):
-        stream = _loaded(requests, model, memory, question.max_length)
-        requests = lengths(stream)
-        if question.rate is None and stream.info.span_ns:
-            rate = (stream.facts.requests - 1) / (stream.info.span_ns / 1e9)
-            question = replace(question, rate=rate)
-    question = replace(question, requests=requests)
+    question, stream = with_requests(Question(requests=None, **asked), requests, model, memory)
     fitted = fit(model, gpu, memory, question)
     answer = fitted.answer()
-    if answer["capacity"]["limit"] in ("ttft", "tpot") and memory.server.max_num_seqs is None:
-        most = max(1, answer["capacity"]["most"] // answer["engines"])
-        memory = replace(memory, server=replace(memory.server, max_num_seqs=most))
+    limit, most = (answer["capacity"][name] for name in ("limit", "most"))
+    if limit in ("ttft", "tpot") and most and memory.server.max_num_seqs is None:
+        seqs = -(-most // answer["engines"])
+        memory = replace(memory, server=replace(memory.server, max_num_seqs=seqs))
         fitted = fit(model, gpu, memory, question)
         answer = fitted.answer()
+        answer["capacity"]["limit"] = limit
     planned, load = fitted.plan, answer.pop("load")
     try:
         with translate_errors():
@@ -69,8 +63,9 @@ def plan(
         fitted.setup, caches=tuple(found.caches), budget=found.budget, block_size=found.block_size,
         max_length=found.max_length, max_length_source="declared" if declared else "longest",
     )  # fmt: skip
-    if question.requests is None:  # the rate of requests that generate nothing
-        found = replace(found, full=None)
+    # Of requests that generate nothing there is no rate.
+    full = fitted.speed_at(answer["capacity"]["most"]) if question.requests is not None else None
+    found = replace(found, full=full)
     answer = _answer(found) | answer
     answer["what_if"] = what_if(planned, found, memory, answer["capacity"])
     if memory.kv_dtype == "fp8_e5m2" and found.vllm_args:
@@ -94,25 +89,25 @@ def plan(
     return head | {"plan": answer, "load": load}
 
 
-def pairs_of(
+def with_requests(
+    question: Question,
     requests: Sequence[tuple[int, int]] | TraceOptions | None,
     model: str,
     memory: Memory,
-    max_length: int | None = None,
-) -> Sequence[tuple[int, int]] | None:
-    """(prompt, new) tokens of requests, those of a trace read.
+) -> tuple[Question, Loaded | None]:
+    """The question with requests; those of a trace are read, and its rate where none is asked.
 
     Raises:
         UserError: the trace or the model does not fit.
     """
     if not isinstance(requests, TraceOptions):
-        return requests
-    return lengths(_loaded(requests, model, memory, max_length))
-
-
-def _loaded(trace: TraceOptions, model: str, memory: Memory, max_length: int | None) -> Loaded:
-    most = max_length or model_of(model, memory.weights).max_positions
-    return load(replace(trace, max_length=most))
+        return replace(question, requests=requests), None
+    most = question.max_length or model_of(model, memory.weights).max_positions
+    stream = load(replace(requests, max_length=most))
+    rate = question.rate
+    if rate is None and stream.info.span_ns:
+        rate = (stream.facts.requests - 1) / (stream.info.span_ns / 1e9)
+    return replace(question, requests=lengths(stream), rate=rate), stream
 
 
 def _answer(found: Plan) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from kvsim.sizing.gpus import GPUFacts
 from kvsim.sizing.layers import largest_stage, pipeline_stages
 from kvsim.sizing.layout import LayerCache, token_bytes
 from kvsim.sizing.models import ModelFacts
-from kvsim.sizing.overhead import ServerOptions
+from kvsim.sizing.overhead import ServerOptions, rank_weights
 
 # Host memory, in pools, for the pool's content and for requests swapped out before.
 _HOST_POOLS = 4
@@ -229,7 +229,8 @@ class Memory:
                     options=self.server, max_length=max_length,
                 )  # fmt: skip
         memory = gpu.memory_bytes * self.gpus
-        weights = model.weight_bytes(self.dtype)
+        tensor = self.gpus // self.server.pipeline_parallel
+        weights = rank_weights(model, tensor, self.dtype, self.server) * self.gpus
         if weights >= memory:
             raise user_error("error.plan.no_room", usable=memory, weights=weights, overhead=0)
         if self.budget + weights > memory:
@@ -243,9 +244,8 @@ class Memory:
         """The roofline of all engines together, at assumed efficiencies."""
         tensor = self.gpus // self.server.pipeline_parallel  # a token passes one stage at a time
         engines = self.server.data_parallel
-        found = roofline(model, gpu, tensor * engines, self.dtype, self.kv_dtype_of(model))
-        # Engines share experts alone.
-        return replace(found, weight_bytes=found.weight_bytes * engines)
+        kv_dtype = self.kv_dtype_of(model)
+        return roofline(model, gpu, tensor * engines, self.dtype, kv_dtype, engines=engines)
 
 
 def length_limit(model: ModelFacts, max_length: int | None) -> int | None:

@@ -53,8 +53,14 @@ def plan_from_log(
     """
     log = read_log(path)
     name = model or _model_of(log, path)
-    ranks = log.tensor_parallel or memory.gpus
-    server = replace(memory.server, version=log.version or TESTED)
+    stages = memory.server.pipeline_parallel
+    ranks = (log.tensor_parallel or memory.gpus // stages) * stages
+    server = replace(
+        memory.server, version=log.version or TESTED,
+        max_num_seqs=memory.server.max_num_seqs or log.max_num_seqs,
+        max_num_batched_tokens=memory.server.max_num_batched_tokens or log.max_num_batched_tokens,
+    )  # fmt: skip
+    asked["block_size"] = asked.get("block_size") or log.block_size
     kv = log.kv if log.kv and log.kv > 0 else None
     if kv is None and log.failure is None:
         raise user_error("error.plan.no_log", path=path, engine="")
@@ -124,7 +130,12 @@ def _model_of(log: StartLog, path: str) -> str:
 
 def _weights(log: StartLog, name: str, memory: Memory) -> int:
     """Bytes of a rank's weights, by the log or by the model."""
-    return log.weights or rank_weights(model_of(name, memory.weights), memory.gpus)
+    return log.weights or _of_rank(model_of(name, memory.weights), memory)
+
+
+def _of_rank(model: ModelFacts, memory: Memory) -> int:
+    tensor = memory.gpus // memory.server.pipeline_parallel
+    return rank_weights(model, tensor, None, memory.server)
 
 
 def _planned(
@@ -154,7 +165,7 @@ class _Failed:
     def remedies(self) -> list[dict[str, Any]]:
         """What to change, the cheapest first: an option, and tokens of the cache if known."""
         log, failure = self.log, self.log.failure
-        model, ranks = model_of(self.name, self.memory.weights), self.memory.gpus
+        model = model_of(self.name, self.memory.weights)
         found: list[dict[str, Any]] = []
         if failure == "too_long":
             found.append(self._with("max_length", 0, length=None))
@@ -175,10 +186,11 @@ class _Failed:
             found.append(self._with("fp8", 0, memory))
         weights = _weights(log, self.name, self.memory)
         if model.weights is None:
-            less = weights - rank_weights(model.quantised("fp8"), ranks)
+            less = weights - _of_rank(model.quantised("fp8"), self.memory)
             found.append(self._with("weights", less, replace(self.memory, weights="fp8")))
-        twice = replace(self.memory, gpus=2 * ranks)
-        found.append(self._with("gpus", weights // 2, twice) | {"value": 2 * ranks})
+        twice = replace(self.memory, gpus=2 * self.memory.gpus)
+        tensor = twice.gpus // self.memory.server.pipeline_parallel
+        found.append(self._with("gpus", weights // 2, twice) | {"value": tensor})
         return found
 
     def _saved(self, model: ModelFacts) -> int:

@@ -181,10 +181,15 @@ def roofline(
     dtype: str | None = None,
     kv_dtype: str | None = None,
     efficiencies: Efficiencies = ASSUMED,
+    engines: int = 1,
 ) -> Roofline:
     """Return the roofline of a model on ``gpus`` GPUs, without communication cost.
 
-    Windows and chunks are ignored: such layers attend to all tokens. States are not read.
+    Windows and chunks are ignored: such layers attend to all tokens. States are not read. A rank
+    reads its own copy of what heads cannot be divided into.
+
+    Args:
+        engines: in data parallel on all GPUs together, which share experts alone.
 
     Raises:
         kvsim.sizing.fields.UnsupportedGeometryError: another kind of cache.
@@ -192,14 +197,13 @@ def roofline(
     """
     if gpus < 1:
         raise ValueError(f"{gpus} GPUs compute nothing")
-    caches = model.caches(kv_dtype)
-    weights = model.weight_bytes(dtype)
-    experts = weights * model.expert_parameters / model.parameters
+    caches, ranks = model.caches(kv_dtype), gpus // engines
+    experts = model.expert_bytes(dtype)
     return Roofline(
-        weight_bytes=weights - experts,
+        weight_bytes=(model.weight_bytes(dtype) - experts) * engines,
         expert_bytes=experts,
         expert_share=model.expert_share,
-        kv_token_bytes=token_bytes(caches),
+        kv_token_bytes=token_bytes(model.caches(kv_dtype, ranks)) * ranks,
         token_flops=2.0 * model.active_parameters,
         pair_flops=2.0 * model.query_heads * sum(_pair_elements(model, each) for each in caches),
         bandwidth=gpu.bandwidth * gpus,

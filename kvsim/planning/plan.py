@@ -137,7 +137,7 @@ class PlanQuestion:
         block_size: None: vLLM's default for the model.
         budget: None: from the GPU's memory with the defaults of :func:`kv_budget`.
         gpus: of one engine: tensor-parallel ranks of each pipeline stage.
-        latency: of a step, for ``full``.
+        latency: of a step, for ``full``; ``shared_latency``: of all engines together, not of one.
         options: of the server.
     """
 
@@ -151,6 +151,7 @@ class PlanQuestion:
     kv_dtype: str | None = None
     dtype: str | None = None
     latency: Latency | None = None
+    shared_latency: bool = True
     options: ServerOptions = DEFAULTS
     async_scheduling: bool = True
     prefix_caching: bool = True
@@ -176,21 +177,23 @@ class PlanQuestion:
         return Service(max_length, batched, in_flight)
 
     def speed(self, traffic: Traffic, running: float, max_length: int) -> Speed | None:
-        """How fast all engines serve; None without a latency model or a whole request.
-
-        A roofline is of all engines, another latency model of one.
-        """
-        if self.latency is None:
+        """How fast all engines serve; None without a latency model or a whole request."""
+        if self.latency is None or running < 1:
             return None
         tokens, engines = self.service(max_length).max_num_batched_tokens, self.engines
-        stages = self.options.pipeline_parallel
-        if engines == 1 or isinstance(self.latency, Roofline):
-            return speed(self.latency, traffic, running, tokens, stages, engines)
-        one = speed(self.latency, traffic, max(1.0, running / engines), tokens, stages)
+        stages, latency = self.options.pipeline_parallel, self.latency
+        busy = min(running, float(engines))
+        if self.shared_latency:
+            if busy < engines and isinstance(latency, Roofline):  # what few engines do alone
+                names = ("kv_token_bytes", "token_flops", "pair_flops")
+                more = {name: getattr(latency, name) * engines / busy for name in names}
+                latency = replace(latency, **more)
+            return speed(latency, traffic, running, tokens, stages, engines)
+        one = speed(latency, traffic, running / busy, tokens, stages)
         if one is None:
             return None
-        rate = one.rate * engines if one.rate is not None else None
-        return replace(one, running=running, rate=rate, tokens_per_s=one.tokens_per_s * engines)
+        rate = one.rate * busy if one.rate is not None else None
+        return replace(one, running=running, rate=rate, tokens_per_s=one.tokens_per_s * busy)
 
     @property
     def engines(self) -> int:

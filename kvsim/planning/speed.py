@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from math import ceil, inf
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kvsim.latency.roofline import Latency, StepWork
 from kvsim.planning.saturation import mean_over_steps, paged_demand
@@ -56,24 +57,25 @@ class Traffic:
                 many bytes of tokens that every layer keeps.
             shared_prefix: tokens that a prefix cache holds; of layers that keep every token alone.
         """
-        count = len(lengths)
-        prompt, output = (sum(each) / count for each in zip(*lengths, strict=True))
+        prompts, outputs = np.array(lengths, np.float64).T
+        prompt, output = float(prompts.mean()), float(outputs.mean())
         whole = token_bytes(caches)
         if not whole or not any(cache.kind == "state" or cache.span for cache in caches):
-            read, cached = paged_demand(lengths, 1).live, min(shared_prefix, prompt - 1)
-            pairs = prompt * (prompt + 1) / 2 - cached * (cached + 1) / 2
-            return cls(prompt - cached, output, read, pairs)
+            cached = np.minimum(shared_prefix, prompts - 1)
+            pairs = float((prompts * (prompts + 1) - cached * (cached + 1)).mean() / 2)
+            computed = prompt - float(cached.mean())
+            return cls(computed, output, paged_demand(lengths, 1).live, pairs)
         at = live_bytes(caches, np.arange(max(map(sum, lengths)) + 1))
-        pairs = sum(cache.token_bytes * _pairs(prompt, cache) for cache in caches) / whole
+        pairs = sum(cache.token_bytes * _pairs(prompts, cache) for cache in caches) / whole
         return cls(prompt, output, mean_over_steps(lengths, at) / whole, pairs)
 
 
-def _pairs(prompt: float, cache: LayerCache) -> float:
-    """Query-key pairs of a prompt in one layer; none of a state."""
+def _pairs(prompts: NDArray[np.float64], cache: LayerCache) -> float:
+    """Query-key pairs of a prompt in one layer, on average; none of a state."""
     if cache.kind == "state":
         return 0.0
-    span = min(cache.span, prompt) if cache.span else prompt
-    return span * (span + 1) / 2 + (prompt - span) * span
+    span = np.minimum(cache.span or np.inf, prompts)
+    return float((span * (span + 1) / 2 + (prompts - span) * span).mean())
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,9 @@ class UnknownModelError(KeyError):
         self.name, self.close, self.reason = name, close, reason
 
 
+_FEW_BITS = ("float8", "mxfp4")
+
+
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
     """What KV cache size and speed depend on.
@@ -139,14 +142,23 @@ class ModelFacts:
         )
 
     def weight_bytes(self, dtype: str | None = None) -> int:
-        """Return the bytes of all weights in ``dtype``, by default the serving dtype."""
-        if dtype is None and self.weights is not None:
+        """Return the bytes of all weights in ``dtype``, by default the serving dtype.
+
+        Weights of 8 or 4 bits stay as they are published.
+        """
+        if self.weights is not None:
             return self.weights
-        dtype = dtype or self.serving_dtype
-        if dtype == "mxfp4":  # the experts alone, with a scale for every 32 weights
+        dtype = self.dtype if self.dtype in _FEW_BITS else dtype or self.serving_dtype
+        if dtype == "mxfp4":  # the experts alone
             rest = self.parameters - self.expert_parameters
-            return round(self.expert_parameters * MXFP4_BYTES) + rest * ELEMENT_BYTES["bfloat16"]
+            return self.expert_bytes() + rest * ELEMENT_BYTES["bfloat16"]
         return self.parameters * ELEMENT_BYTES[dtype]
+
+    def expert_bytes(self, dtype: str | None = None) -> int:
+        """Return the bytes of the experts; of mxfp4 with a scale for every 32 weights."""
+        if self.weights is None and self.dtype == "mxfp4":
+            return round(self.expert_parameters * MXFP4_BYTES)
+        return self.weight_bytes(dtype) * self.expert_parameters // self.parameters
 
     def quantised(self, kind: str) -> ModelFacts:
         """Return the model with its linear layers in ``kind``, one of :data:`QUANTISED`.
@@ -237,7 +249,7 @@ MODELS: Mapping[str, ModelFacts] = MappingProxyType(_catalogue())
 def _variant(facts: ModelFacts, name: str, kinds: list[str]) -> ModelFacts:
     """A model under a published name, quantised where the name says so."""
     found = facts.quantised(min(kinds, key=QUANTISED.__getitem__)) if kinds else facts
-    return replace(found, hub=name) if "/" in name else found
+    return replace(found, hub=name) if "/" in name and " " not in name else found
 
 
 # Words that published names have more than the catalogue's: the same architecture and size.

@@ -180,7 +180,9 @@ def rank_overhead(
     more = (0.0, 0.04, 0.1) if model.text.get("kv_lora_rank") else (0.0, 0.006, 0.02)
     buffers = Range(*(int(weights * part) for part in more))
     if options.max_loras:
-        adapters = adapter_bytes(model, options.max_lora_rank, tensor_parallel) * options.max_loras
+        adapters = options.max_loras * adapter_bytes(
+            model, options.max_lora_rank, tensor_parallel, options.pipeline_parallel
+        )
         buffers = buffers.plus(Range(*(int(adapters * part) for part in _ADAPTERS)))
     if model.text.get("model_type") in _MULTIMODAL or "vision_config" in model.config:
         buffers, activations = buffers.plus(_ENCODER), activations.plus(_ENCODER_RUN)
@@ -195,12 +197,12 @@ def rank_weights(
 ) -> int:
     """Bytes of the weights of one rank; of several pipeline stages those of the largest."""
     weights = model.weight_bytes(dtype)
-    if model.weights is None and (dtype or model.dtype) == "mxfp4":  # experts padded for kernels
+    if model.weights is None and model.dtype == "mxfp4":  # experts padded for kernels
         hidden, inner = (_number(model, f"{name}_size", 1) for name in ("hidden", "intermediate"))
         padding = _padded(hidden, 256) * _padded(inner, 128) - 1
         weights += int(padding * model.expert_parameters * MXFP4_BYTES)
     if options.data_parallel > 1:  # engines share the experts
-        experts = weights * model.expert_parameters // model.parameters
+        experts = model.expert_bytes(dtype)
         weights -= experts - blocks_needed(experts, options.data_parallel)
     if options.pipeline_parallel > 1:
         weights = _stage_weights(model, weights, options.pipeline_parallel)
@@ -221,7 +223,7 @@ def _padded(size: int, multiple: int) -> float:
     return blocks_needed(size, multiple) * multiple / size
 
 
-def adapter_bytes(model: ModelFacts, rank: int, tensor_parallel: int = 1) -> int:
+def adapter_bytes(model: ModelFacts, rank: int, tensor_parallel: int = 1, stages: int = 1) -> int:
     """Bytes of one LoRA adapter on a rank: two 16-bit matrices for each linear layer.
 
     Of experts none. Column-parallel layers share the second matrix, row-parallel ones the first
@@ -237,7 +239,8 @@ def adapter_bytes(model: ModelFacts, rank: int, tensor_parallel: int = 1) -> int
     if model.expert_share == 1:
         elements += 3 * (hidden + _inner(config) // ranks)
     vocabulary = _number(model, "vocab_size", _VOCABULARY) // ranks
-    elements = layer_count(config) * elements + 2 * (hidden + vocabulary)
+    elements = max(stage_layers(layer_count(config), stages)) * elements
+    elements += 2 * (hidden + vocabulary)
     return elements * rank * _BITS16
 
 

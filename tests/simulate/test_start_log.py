@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from start_logs import OLD, STARTED, TOO_LONG
 
 from experiment.commands.main import main
+from experiment.simulate.setup import Memory
 from experiment.simulate.start_log import plan_from_log
 from experiment.text.errors import ExitCode
 from kvsim.sizing.start_log import NotALogError, read_start_log
@@ -147,3 +149,15 @@ def test_a_question_of_ones_own_is_answered_after_a_failure(
     assert enough["fp8"] is None
     assert main(["plan", "--from-log", str(log), "--context", "32768"]) == ExitCode.OK
     assert "32,768" in capsys.readouterr().out
+
+
+def test_what_the_log_and_the_user_say_of_the_server(log: Path) -> None:
+    log.write_text(STARTED + "non-default args: {'max_num_seqs': 2}\n", encoding="utf-8")
+    found = plan_from_log(str(log), context=2048)["plan"]["capacity"]
+    assert (found["max_num_seqs"], found["limit"]) == (2, "sequences")
+    stages = replace(Memory().server, pipeline_parallel=2)
+    staged = plan_from_log(str(log), memory=Memory(gpus=2, server=stages))
+    assert staged["plan"]["gpus"] == 4  # the log's two ranks in each stage
+    for flag in ("--slo", "--price", "--rate"):
+        words = ["plan", "--from-log", str(log), flag, "tpot=1s" if flag == "--slo" else "2"]
+        assert main(words) == ExitCode.USAGE

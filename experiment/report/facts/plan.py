@@ -37,13 +37,15 @@ def answer(data: Data) -> list[Message]:
         else message("plan.answer.exact", **shape, middle=middle["requests"]),
     ]
     if found["users"] is not None:
-        lines.append(_users(found))
+        lines.append(_users(plan, found))
     if found["shortened"]:
         lines.append(message("plan.answer.shortened", positions=found["positions"], **shape))
     if found["shared_prefix"]:
         shared = {"tokens": found["shared_prefix"], "unshared": found["unshared"]}
-        lines.append(message("plan.answer.prefix", **shared))
+        saves = found["unshared"] != middle["requests"]
+        lines.append(message(f"plan.answer.prefix{'' if saves else '_none'}", **shared))
     paged, slabs = (plan["policies"][name]["running"] for name in ("paged", "slabs"))
+    paged, slabs = (each and each * plan["engines"] for each in (paged, slabs))
     if data["trace"] is not None and slabs:
         lines.append(message("plan.answer.trace", running=paged, factor=paged / slabs))
     elif paged and not found["shared_prefix"] and paged > middle["requests"] + 2:
@@ -63,7 +65,10 @@ def answer(data: Data) -> list[Message]:
         lines.append(message("plan.answer.engines", engines=plan["engines"], gpus=plan["gpus"]))
     if found["limit"] != "memory":
         shown = {"seqs": found["max_num_seqs"], "most": found["most"]}
-        lines.append(message(f"plan.answer.limit_{found['limit']}", **shown))
+        if found["most"]:
+            lines.append(message(f"plan.answer.limit_{found['limit']}", **shown))
+        else:
+            lines.append(message(f"plan.answer.unmet_{found['limit']}"))
     lines += _speed(plan["speed"], data["load"])
     if plan["vllm_args"]:
         key = "printed" if low["tokens"] != high["tokens"] else "printed_exactly"
@@ -226,13 +231,16 @@ def _of(name: str, low: Data, middle: Data, high: Data) -> dict[str, Any]:
     return {"low": low[name], "middle": middle[name], "high": high[name]}
 
 
-def _users(found: Data) -> Message:
-    """Whether so many users fit: surely, perhaps or not."""
-    users = found["users"]
-    most = {name: found[name]["requests"] for name in ("low", "middle", "high")}
-    key = "fit" if users <= most["low"] else "perhaps" if users <= most["high"] else "too_many"
-    share = users / most["middle"] if most["middle"] else None
-    return message(f"plan.answer.users_{key}", users=users, share=share, high=most["high"])
+def _users(plan: Data, found: Data) -> Message:
+    """Whether the users fit: surely, perhaps or not."""
+    users, cap = found["users"], found["max_num_seqs"] * plan["engines"]
+    if found["limit"] in ("ttft", "tpot"):
+        cap = min(cap, found["most"])
+    low, high = (min(cap, found[name]["requests"]) for name in ("low", "high"))
+    key = "fit" if users <= low else "perhaps" if users <= high else "too_many"
+    middle = found["middle"]["requests"]
+    share = users / middle if middle else None
+    return message(f"plan.answer.users_{key}", users=users, share=share, high=high)
 
 
 def sentences(data: Data) -> list[Message]:

@@ -65,13 +65,14 @@ pagedkv.capacity = function (groups, blocks, length, maxLength, inFlight, shared
       pagedkv.capacity(groups, blocks[size], length, maxLength, what.in_flight, capacity.shared_prefix));
     for (const size of [low, middle, high]) size.requests *= what.engines;
     const range = (name) => ({ low: low[name], middle: middle[name], high: high[name] });
-    const fits = users <= low.requests ? "fit" : users <= high.requests ? "perhaps" : "too_many";
     const seqs = capacity.max_num_seqs;
+    const [least, most] = [low, high].map((size) => Math.min(size.requests, seqs * what.engines));
+    const fits = users <= least ? "fit" : users <= most ? "perhaps" : "too_many";
     const share = middle.requests ? users / middle.requests : null;
     const prints = low.tokens === high.tokens ? "printed_exactly" : "printed";
     return [
       [low.requests === high.requests ? "exact" : "range", { length, ...range("requests") }],
-      ["users_" + fits, { users, share, high: high.requests }],
+      ["users_" + fits, { users, share, high: most }],
       middle.requests > seqs * what.engines ? ["limit_sequences", { seqs }] : null,
       [middle.starts ? prints : "never_starts",
         { version: capacity.version, length: maxLength, concurrency: middle.concurrency, ...range("tokens") }],
