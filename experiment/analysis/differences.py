@@ -75,4 +75,6 @@ def _products(arm: ArmResult) -> Message:
         reason = facts["reason"] or message("packing.none").model_dump()
         return message("differs.products_same", reason=reason)
     params = {name: facts[name] for name in ("layers", "embeddings", "gelus", "bytes")}
-    return message("differs.products_packed", **params)
+    if not facts["gelus"]:
+        return message("differs.products_packed", **params)
+    return message("differs.products_and_gelus", **params)

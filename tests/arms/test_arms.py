@@ -315,7 +315,7 @@ def test_replaced_layers_are_named_by_what_the_arm_did(
     if packs:
         plain = load_model(prepared.directory, "float32", "cpu", "sdpa")
         layers = [m for m in plain.modules() if type(m) in (torch.nn.Linear, Conv1D)]
-        assert products.key == "differs.products_packed"
+        assert products.key == "differs.products_and_gelus"
         assert (products.params["layers"], products.params["embeddings"]) == (len(layers), 1)
         assert products.params["bytes"] >= 4 * sum(m.weight.numel() for m in layers)
     else:
