@@ -260,7 +260,7 @@ def test_before_anything_is_installed_one_line_says_what_to_do() -> None:
     [
         DOOR.name,
         "experiment/__init__.py",
-        "experiment/library_settings.py",
+        "experiment/local_settings.py",
         "experiment/machine/packages.py",
     ],
 )

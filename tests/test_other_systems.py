@@ -78,7 +78,7 @@ def test_on_windows_a_clone_starts_its_environment_or_says_how_to_install(
 ) -> None:
     door = tmp_path / "run_experiment.py"
     (tmp_path / "experiment/machine").mkdir(parents=True)
-    names = ("__init__.py", "__main__.py", "library_settings.py", "machine/__init__.py")
+    names = ("__init__.py", "__main__.py", "local_settings.py", "machine/__init__.py")
     for name in (*names, "machine/packages.py"):
         shutil.copy(ROOT / "experiment" / name, tmp_path / "experiment" / name)
     shutil.copy(ROOT / door.name, door)

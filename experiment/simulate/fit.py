@@ -12,21 +12,17 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from experiment.simulate.names import gpu_of, model_of
 from experiment.simulate.setup import Memory, Setup, make_setup
 from experiment.text.errors import user_error
 from experiment.text.messages import message
 from experiment.workload.kvsim_errors import translate_errors
-from kvsim.planning.capacity import capacities, longest
+from kvsim.planning.capacity import capacities, longest, mean_blocks
 from kvsim.planning.plan import PlanError, PlanQuestion
-from kvsim.planning.saturation import mean_over_steps, paged_demand
 from kvsim.planning.speed import Speed, Traffic, most_within, running_at
 from kvsim.sizing.fields import first_named
 from kvsim.sizing.gpus import GPUFacts
 from kvsim.sizing.layout import LayerCache, Layout, LayoutError
-from kvsim.sizing.request_memory import group_blocks
 
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 _MOST_LENGTH = 1 << 17  # of a model whose config has no positions
@@ -143,14 +139,8 @@ class Fit:
         lengths = [pair for pair in plan.lengths if sum(pair) <= self.max_length]
         if not lengths:
             return requests
-        first = layout.groups[0].cache[0]
-        if len(layout.groups) == 1 and first.kind in ("full", "latent"):
-            each = paged_demand(lengths, first.block_size).blocks
-        else:
-            tokens = np.arange(max(map(sum, lengths)) + 1)
-            each = mean_over_steps(lengths, group_blocks(layout, tokens))
         blocks = self.setup.budget.kv // plan.gpus // layout.block_bytes
-        return int(blocks / each) * plan.engines
+        return int(blocks / mean_blocks(layout, lengths)) * plan.engines
 
     def _sizes(self, shared_prefix: int) -> dict[str, dict[str, Any]]:
         """Least, expected and most."""

@@ -11,12 +11,9 @@ from experiment.simulate.names import model_of
 from experiment.simulate.setup import Memory, head_of
 from experiment.simulate.trace import Loaded, TraceOptions, lengths, load
 from experiment.simulate.what_if import what_if
-from experiment.text.errors import user_error
-from experiment.text.messages import message
 from experiment.workload.kvsim_errors import translate_errors
 from kvsim.planning.plan import Plan, make_plan
 from kvsim.sizing.gpus import GPUFacts
-from kvsim.sizing.layout import LayoutError
 
 SCHEMA_VERSION = 1
 
@@ -51,12 +48,8 @@ def plan(
         answer = fitted.answer()
         answer["capacity"]["limit"] = limit
     planned, load = fitted.plan, answer.pop("load")
-    try:
-        with translate_errors():
-            found = make_plan(planned)
-    except LayoutError as error:
-        why = message(f"geometry.{error.code}").model_dump()
-        raise user_error("error.sim.model_refused", model=planned.model.name, why=why) from error
+    with translate_errors():
+        found = make_plan(planned)
     # The plan's own setting, for the lines that lead from memory to blocks.
     declared = planned.max_length is not None
     setup = replace(
@@ -65,8 +58,7 @@ def plan(
     )  # fmt: skip
     # Of requests that generate nothing there is no rate.
     full = fitted.speed_at(answer["capacity"]["most"]) if question.requests is not None else None
-    found = replace(found, full=full)
-    answer = _answer(found) | answer
+    answer = _answer(found) | answer | {"full": asdict(full) if full else None}
     answer["what_if"] = what_if(planned, found, memory, answer["capacity"])
     if memory.kv_dtype == "fp8_e5m2" and found.vllm_args:
         answer["vllm_args"][answer["vllm_args"].index("--kv-cache-dtype") + 1] = memory.kv_dtype

@@ -168,7 +168,7 @@ class _Failed:
         model = model_of(self.name, self.memory.weights)
         found: list[dict[str, Any]] = []
         if failure == "too_long":
-            found.append(self._with("max_length", 0, length=None))
+            found.append(self._with("max_length", 0))
         if failure == "little_free":
             return [_remedy("others")]
         used = log.utilisation
@@ -180,7 +180,8 @@ class _Failed:
             found.append(_remedy("eager"))
         if failure in ("oom_profile", "oom_capture") and used:
             found.append(_remedy("less", round(max(0.1, used - 0.05), 2)))
-        found.append(self._with("sequences", self._saved(model)))
+        saved = self._saved(model)
+        found.append(self._with("sequences", saved) if saved else _remedy("sequences"))
         if failure == "too_long":
             memory = replace(self.memory, kv_dtype="fp8")
             found.append(self._with("fp8", 0, memory))
@@ -207,13 +208,12 @@ class _Failed:
         )
         return max(0, now - then)
 
-    def _with(
-        self, name: str, more: int, memory: Memory | None = None, length: int | None = -1
-    ) -> dict[str, Any]:
+    def _with(self, name: str, more: int, memory: Memory | None = None) -> dict[str, Any]:
         """A change that leaves ``more`` bytes on a GPU, with the tokens of the cache."""
-        memory, length = memory or self.memory, self.length if length == -1 else length
-        kv = (self.log.kv or 0) + more if self.log.kv is not None else 0
-        if kv <= 0 or (name == "sequences" and not more):
+        memory = memory or self.memory
+        length = None if name == "max_length" else self.length
+        kv = self.log.kv + more if self.log.kv is not None else 0
+        if kv <= 0:
             return _remedy(name)
         budget = replace(memory, budget=kv * memory.gpus)
         try:

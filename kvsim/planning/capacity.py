@@ -9,11 +9,15 @@ Blocks of a shared prefix count once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from kvsim.planning.saturation import mean_over_steps, paged_demand
 from kvsim.sizing.budget import KVBudget
 from kvsim.sizing.layout import Layout, Service
+from kvsim.sizing.request_memory import group_blocks
 from kvsim.sizing.vllm_capacity import NULL_BLOCKS
 
 _GROWING = ("full", "latent")
@@ -67,6 +71,19 @@ def capacities(
         name: capacity(layout, budget.kv if size is None else size, gpus, service, length, prefix)
         for name, size in sizes.items()
     }
+
+
+def mean_blocks(layout: Layout, lengths: Sequence[tuple[int, int]]) -> float:
+    """Return the blocks of a request on average over its steps, growing from its prompt.
+
+    Args:
+        lengths: (prompt, new) tokens of requests.
+    """
+    first = layout.groups[0].cache[0]
+    if len(layout.groups) == 1 and first.kind in _GROWING:
+        return paged_demand(lengths, first.block_size).blocks
+    tokens = np.arange(max(map(sum, lengths)) + 1)
+    return mean_over_steps(lengths, group_blocks(layout, tokens))
 
 
 def longest(

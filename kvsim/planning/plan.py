@@ -22,6 +22,7 @@ import numpy as np
 from kvsim.contiguous.reservation import POLICIES, ReservationError, ReservationPolicy
 from kvsim.core.request import final_tokens
 from kvsim.latency.roofline import Latency, Roofline
+from kvsim.planning.capacity import mean_blocks
 from kvsim.planning.saturation import (
     NeverSaturatedError,
     PagedDemand,
@@ -39,7 +40,7 @@ from kvsim.sizing.layers import largest_stage, pipeline_stages
 from kvsim.sizing.layout import LayerCache, Layout, Service, lay_out, token_bytes
 from kvsim.sizing.models import ModelFacts
 from kvsim.sizing.overhead import ServerOptions
-from kvsim.sizing.request_memory import group_blocks, live_bytes, request_memory
+from kvsim.sizing.request_memory import live_bytes, request_memory
 from kvsim.sizing.vllm_capacity import GPU_BLOCK_MULTIPLE, VllmCapacity
 
 __all__ = [
@@ -99,8 +100,6 @@ class Plan:
         memory: bytes of a request against its length, on all GPUs, for each of
             :data:`kvsim.sizing.request_memory.WAYS`; empty where all layers are alike.
         block_sizes: blocks per request for each block size.
-        full: speed of all engines with full pools; at a higher rate requests wait or are
-            preempted. None without a latency model.
         vllm_args: command line arguments; empty if vLLM has no such block size.
         printed: capacity that vLLM will print; None for a block size that it does not have.
     """
@@ -121,7 +120,6 @@ class Plan:
     left_out: int
     policies: Mapping[str, PolicyPlan]
     block_sizes: Sequence[PagedDemand]
-    full: Speed | None
     vllm_args: tuple[str, ...]
     printed: VllmCapacity | None
     memory: Mapping[str, Sequence[int]]
@@ -137,7 +135,7 @@ class PlanQuestion:
         block_size: None: vLLM's default for the model.
         budget: None: from the GPU's memory with the defaults of :func:`kv_budget`.
         gpus: of one engine: tensor-parallel ranks of each pipeline stage.
-        latency: of a step, for ``full``; ``shared_latency``: of all engines together, not of one.
+        latency: of a step. ``shared_latency``: of all engines together, not of one.
         options: of the server.
     """
 
@@ -244,12 +242,7 @@ def make_plan(question: PlanQuestion) -> Plan:
     pool = _Pool(budget.kv, q.gpus, caches, layout, q.block_size, max_length)
     grouped = len(layout.groups) > 1 or _differ(caches, max_length)
     fit = _in_groups(pool, lengths) if grouped else _in_slots(pool, lengths)
-    running = fit.policies["paged"].running
-    service = q.service(max_length)
-    full = None
-    if running:
-        full = q.speed(Traffic.of(lengths, caches), running * q.engines, max_length)
-    printed = layout.capacity(budget.kv // q.gpus, service)
+    printed = layout.capacity(budget.kv // q.gpus, q.service(max_length))
     return Plan(
         model=q.model.name,
         gpu=q.gpu.name,
@@ -267,7 +260,6 @@ def make_plan(question: PlanQuestion) -> Plan:
         left_out=0 if grouped else max(0, len(lengths) - _MAX_SATURATING),
         policies=fit.policies,
         block_sizes=() if grouped else [paged_demand(lengths, size) for size in BLOCK_SIZES],
-        full=full,
         vllm_args=vllm_arguments(q, max_length),
         printed=None if q.block_size % GPU_BLOCK_MULTIPLE else printed,
         memory=fit.memory,
@@ -338,7 +330,7 @@ def _in_groups(pool: _Pool, lengths: list[tuple[int, int]]) -> _Fit:
         needed = longest * layout.block_bytes * gpus
         raise PlanError("no_memory", max_length=max_length, budget=pool.budget, needed=needed)
     final = [layout.request_blocks(decoding, final_tokens(*pair)) for pair in lengths]
-    mean = mean_over_steps(lengths, group_blocks(layout, tokens))
+    mean = mean_blocks(layout, lengths)
     live = mean_over_steps(lengths, live_bytes(caches, tokens))
     at = np.unique(np.append(2 ** np.arange(8, 31), max_length))
     at = at[at <= max_length]

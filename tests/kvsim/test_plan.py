@@ -198,7 +198,8 @@ def test_the_paper_s_batch_sizes_within_8_percent() -> None:
 
 
 def test_a_plan_of_the_paper_s_machine() -> None:
-    plan = make_plan(PlanQuestion(OPT, A100, sharegpt(), budget=PAPER_BUDGET, max_length=2048))
+    question = PlanQuestion(OPT, A100, sharegpt(), budget=PAPER_BUDGET, max_length=2048)
+    plan = make_plan(question)
     assert plan.bytes_per_token == 819_200
     assert plan.blocks == 12 * GIB // (16 * 819_200) == 983
     running = {name: policy.running for name, policy in plan.policies.items()}
@@ -207,7 +208,7 @@ def test_a_plan_of_the_paper_s_machine() -> None:
     assert plan.policies["max"].request_bytes == pytest.approx(12 * GIB / 7, rel=1e-3)
     tails = [demand.tail_share for demand in plan.block_sizes]
     assert tails == sorted(tails)
-    assert plan.full is None
+    assert question.speed(Traffic.of(sharegpt()), 7, 2048) is None  # without a latency model
     assert plan.vllm_args == (
         "--model", "facebook/opt-13b", "--max-model-len", "2048", "--block-size", "16",
         "--kv-cache-memory-bytes", str(12 * GIB),

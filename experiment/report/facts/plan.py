@@ -162,7 +162,7 @@ def _rows(t: Translator, first: str, rows: Sequence[tuple[str, Data]]) -> Cells:
     priced = any(_usd(row) for _, row in rows)
     heads = ["at_once", "usd_per_hour" if priced else "kv_cache", "tpot", "throughput"]
     cells = [
-        [name, t("plan.row.nothing"), *[DASH] * len(heads)][: 1 + len(heads)]
+        [name, t("plan.row.nothing"), *[DASH] * (len(heads) - 1)]
         if row["reason"]
         else [name, *_figures(row)]
         for name, row in rows
