@@ -12,7 +12,7 @@ from data_keys import name
 
 from experiment.text import LANGUAGES
 
-ORNAMENTS = {"definitions", "swatch", "meter", "split", "strip-curve"}
+ORNAMENTS = {"bytes", "definitions", "swatch", "split", "strip-curve"}
 
 
 def charts_of(body: Any) -> list[Any]:

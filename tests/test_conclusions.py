@@ -177,14 +177,14 @@ def faster(finished: ArmFinished) -> ArmFinished:
 def test_throughput_is_never_shown_because_other_things_differ_too() -> None:
     events = [*head(), *batch_arm(SEQUENTIAL), *batch_arm(), *paged_arm()]
     found = claim(evaluate(record(changed(events, ArmFinished, faster, PAGED))), "throughput")
-    assert (found.verdict, found.text.key) == ("not_shown", "claim.throughput.mixed")
+    assert (found.verdict, found.text.key) == ("untested", "claim.throughput.mixed")
     assert found.text.params["batch_factor"] == pytest.approx(2.0)
     assert found.text.params["sequential_factor"] == pytest.approx(2.0)
 
 
 def test_throughput_against_one_arm_says_so() -> None:
     found = claim(evaluate(record(whole_run())), "throughput")
-    assert (found.verdict, found.text.key) == ("not_shown", "claim.throughput.mixed_one")
+    assert (found.verdict, found.text.key) == ("untested", "claim.throughput.mixed_one")
 
 
 def test_a_log_that_does_not_say_what_was_packed_leaves_it_unknown() -> None:
@@ -250,11 +250,11 @@ def pair(
         (9.0, 1.0, "shown", "shown"),
         (3.0, 1.0, "not_shown", "not_shown"),
         # More at once and faster, but not by more than one arm differs from run to run.
-        (3.45, 1.0, "not_shown_small", "not_shown"),
+        (3.45, 1.0, "not_shown_small", "untested"),
         (3.45, 2.0, "not_shown", "not_shown"),
         # Faster, but no more at once: chance, and no gain of paging.
-        (9.0, 2.0, "not_shown_equal", "not_shown"),
-        (9.0, 2.1, "not_shown_equal", "not_shown"),
+        (9.0, 2.0, "not_shown_equal", "untested"),
+        (9.0, 2.1, "not_shown_equal", "untested"),
     ],
 )
 def test_a_faster_run_is_called_paging_only_where_more_ran_at_once(
@@ -283,7 +283,7 @@ def test_how_much_a_single_run_must_gain_follows_from_how_long_it_is_or_from_the
 
 @pytest.mark.parametrize(
     ("seconds", "key", "verdict"),
-    [(9.0, "prefix", "shown"), (3.3, "prefix_small", "not_shown"), (2.5, "prefix", "not_shown")],
+    [(9.0, "prefix", "shown"), (3.3, "prefix_small", "untested"), (2.5, "prefix", "not_shown")],
 )
 def test_a_gain_beside_prefix_hits_says_why_it_is_none_yet(
     seconds: float, key: str, verdict: str

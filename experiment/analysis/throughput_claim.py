@@ -19,6 +19,8 @@ _KINDS = {
     False: "differs.kinds",
     None: "differs.kinds_unknown",
 }
+# A difference of one run that chance can explain decides nothing.
+_UNDECIDED = ("not_shown_equal", "not_shown_small", "prefix_small")
 _CONTIGUOUS = ("contiguous.batch", "contiguous.sequential")
 
 
@@ -56,7 +58,7 @@ def throughput(results: Results, margin: float | None = None) -> Claim:
         if sequential and sequential is not contiguous
         else "claim.throughput.mixed_one"
     )
-    return Claim(id="throughput", verdict="not_shown", text=message(key, **figures))
+    return Claim(id="throughput", verdict="untested", text=message(key, **figures))
 
 
 def second_parts(results: Results) -> tuple[SecondPart, SecondPart] | None:
@@ -111,7 +113,8 @@ def _paging_alone(
 
 def _judged(key: str, shown: bool, **figures: object) -> Claim:
     text = message(f"claim.throughput.{key}", **figures)
-    return Claim(id="throughput", verdict="shown" if shown else "not_shown", text=text)
+    verdict = "shown" if shown else "untested" if key in _UNDECIDED else "not_shown"
+    return Claim.model_validate({"id": "throughput", "verdict": verdict, "text": text})
 
 
 def _more_at_once(slabs: ArmResult | SecondPart, paged: ArmResult | SecondPart) -> bool:

@@ -1,4 +1,4 @@
-"""Charts of the HTML report: the peak of each arm on one axis, and slots over time."""
+"""Charts of the HTML report: slots over time, and small bars."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from experiment.analysis.results import ArmResult, common_bytes
 from experiment.replay.step_rows import StepRow
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.data_key import Keyed
 from experiment.report.facts.series import Series
-from experiment.report.facts.values import whole
 from experiment.report.html.svg import (
     Scale,
     binary_ticks,
@@ -28,10 +26,8 @@ from experiment.report.html.svg import (
 )
 from experiment.text import format_bytes
 from experiment.text.messages import Message, arm_message, message
-from kvsim.accounting.slots import ALLOCATED_STATES, OTHER_STATES
 
 _MAX_ROWS = 480  # half of them on the narrow drawing
-_MAX_MOMENTS = 24  # more lines would cover the chart
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,94 +59,6 @@ def slots(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def peak_chart(b: Bilingual, arms: Sequence[ArmResult]) -> Markup:
-    """Reserved, allocated and live of each arm at its peak, on one axis."""
-    return both_widths(lambda width: _peak_chart(b, arms, width))
-
-
-def _peak_chart(b: Bilingual, arms: Sequence[ArmResult], width: Width) -> Markup:
-    shown = [(arm, arm.peak) for arm in arms if arm.peak]
-    top = max((peak.reserved for _, peak in shown), default=1)
-    scale = Scale(top, width.labels, width.pixels - width.values)
-    parts: list[Markup] = []
-    y = 16.0
-    for arm, peak in shown:
-        parts.append(text(b, 0, y, arm_message(arm.arm), class_="t strong"))
-        y += 12
-        for name, segments in _bars(peak):
-            parts.append(_bar(b, (name, segments), y, scale, arm, width))
-            y += 25
-        y += 26
-    height = y + 22
-    axis = _slot_axis(b, scale, y - 12, common_bytes(arms), width)
-    lines = [line(scale(t), 22, scale(t), y - 12, class_="grid") for t in binary_ticks(top, 4)]
-    return drawing(
-        b, f"peak-{width.name}", (width.pixels, height), message("chart.peak.title"),
-        message("chart.peak.desc"), [*lines, *parts, axis], table="peak-data",
-        class_=f"chart {width.name}",
-    )  # fmt: skip
-
-
-Segments = list[tuple[str, float]]
-
-
-def _bars(peak: StepRow) -> list[tuple[str, Segments]]:
-    allocated = [(state.value, getattr(peak, state.value)) for state in ALLOCATED_STATES]
-    others = [(state.value, getattr(peak, state.value)) for state in OTHER_STATES]
-    return [
-        ("reserved", [("allocated", peak.allocated), *others]),
-        ("allocated", allocated),
-        ("live", [("live", peak.live)]),
-    ]
-
-
-def _bar(
-    b: Bilingual,
-    bar: tuple[str, Segments],
-    y: float,
-    scale: Scale,
-    arm: ArmResult,
-    width: Width,
-) -> Markup:
-    name, segments = bar
-    parts = [text(b, width.labels - 8, y + 13.5, message(f"term.{name}.name"), class_="t end")]
-    start = 0.0
-    for state, value in segments:
-        if value:
-            x, span = scale(start), scale(start + value) - scale(start)
-            parts.append(rect(x, y, span, 19, fill=fill(state), class_="edge"))
-            if name == "allocated" and span > 84 and state != "live":
-                name_of = message(f"state.{state}").model_dump()
-                label = message("chart.part", state=name_of, n=whole(value))
-                parts.append(text(b, x + span / 2, y + 13.5, label, class_="t halo middle"))
-            start += value
-    x = width.pixels - width.values + 12
-    slots_of = getattr(arm.peak, name)
-    total = Keyed(slots(slots_of), f"results.arms[{arm.arm}].peak.{name}")
-    parts.append(text(b, x + 42, y + 13.5, total, class_="t num end strong"))
-    if not width.narrow:
-        size = Keyed(
-            format_bytes(arm.bytes_of(slots_of)), f"results.arms[{arm.arm}].peak_bytes.{name}"
-        )
-        parts.append(text(b, x + 56, y + 13.5, size, class_="t num soft"))
-    return Markup("").join(parts)
-
-
-def _slot_axis(
-    b: Bilingual, scale: Scale, y: float, slot_bytes: float | None, width: Width
-) -> Markup:
-    parts = [line(scale.start, y, scale.end, y, class_="axis")]
-    for place, tick in enumerate(binary_ticks(scale.top, 4)):
-        parts.append(line(scale(tick), y, scale(tick), y + 4, class_="axis"))
-        parts.append(text(b, scale(tick), y + 17, slots(tick), class_="t small middle num tick"))
-        # Labels in bytes are longer than those in slots.
-        if slot_bytes and tick and not (width.narrow and place % 2):
-            size = format_bytes(tick * slot_bytes)
-            parts.append(text(b, scale(tick), y + 31, size, class_="t small middle soft tick"))
-    parts.append(text(b, scale.start - 8, y + 17, message("chart.slots"), class_="t small end"))
-    return Markup("").join(parts)
-
-
 def time_chart(
     b: Bilingual, series: Sequence[Series], prefill: Mapping[str, Sequence[bool]], by_step: bool
 ) -> Markup:
@@ -174,8 +82,8 @@ def thinned(series: Sequence[Series]) -> int | None:
     return most if most > _MAX_ROWS else None
 
 
-_PANEL = 112
-_GAP = 50
+_PANEL = 48
+_GAP = 34
 
 
 Spans = list[tuple[float, float]]
@@ -224,7 +132,7 @@ def _panel(
 ) -> list[Markup]:
     x, y = scales
     parts: list[Markup] = []
-    for tick in binary_ticks(y.top, 3):
+    for tick in binary_ticks(y.top, 2):
         parts.append(line(x.start, y(tick), x.end, y(tick), class_="grid"))
         parts.append(text(b, x.start - 8, y(tick) + 4, slots(tick), class_="t small end num tick"))
         if not width.narrow:
@@ -237,10 +145,7 @@ def _panel(
     parts.append(_area(allocated, (x, y), "wasted"))
     parts.append(_area(live, (x, y), "live"))
     parts.append(_shade(shaded, (x, y)))
-    parts.append(_trace(allocated, (x, y), "trace allocated"))
     parts.append(_trace(reserved, (x, y), "trace reserved"))
-    few = len(one.marks) <= _MAX_MOMENTS
-    parts += [_mark(mark.stage, x(mark.seconds), y.start, few) for mark in one.marks]
     return parts
 
 
@@ -283,27 +188,6 @@ def _shade(spans: Spans, scales: tuple[Scale, Scale]) -> Markup:
 def _trace(points: Points, scales: tuple[Scale, Scale], style: str) -> Markup:
     x, y = scales
     return path([(x(px), y(py)) for px, py in points], class_=style)
-
-
-_MARKS = {
-    "cache_ready": "M-4 0L4 0L0 7Z",
-    "request_done": "M0 0L3.5 3.5L0 7L-3.5 3.5Z",
-    "last_step": "M-4 7L4 7L0 0Z",
-    "released": "M-3 0.5H3V6.5H-3Z",
-}
-
-
-def _mark(stage: str, x: float, y: float, with_line: bool) -> Markup:
-    shape = tag(
-        "path", d=_MARKS[stage], class_=f"mark-{stage}", transform=f"translate({x:.1f} {y + 3:.1f})"
-    )
-    return line(x, y - _PANEL, x, y + 2, class_="moment") + shape if with_line else shape
-
-
-def mark_swatch(stage: str) -> Markup:
-    """Mark of a stage, for the legend."""
-    shape = tag("path", d=_MARKS[stage], class_=f"mark-{stage}", transform="translate(11 3.5)")
-    return tag("svg", shape, viewBox="0 0 22 14", class_="swatch", aria_hidden="true")
 
 
 def _time_axis(b: Bilingual, x: Scale, y: float, axis: str) -> Iterable[Markup]:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from markupsafe import Markup
+
 from experiment.analysis.results import ArmResult, ChannelFigure, Results
+from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.data_key import keyed
 from experiment.report.facts.values import size
 from experiment.report.facts.watched import WATCHED, watched_figure
+from experiment.report.html.charts import Width, both_widths
+from experiment.report.html.svg import Scale, drawing, line, tag, text
 from experiment.report.page.parts import Cell, Row, at, why_unknown
-from experiment.text.messages import Message, message
+from experiment.text.messages import Message, arm_message, message
+
+_LEAST_SPAN = 0.02  # a smaller difference does not fill the chart
 
 
 def channels(results: Results) -> list[Row]:
@@ -21,6 +30,63 @@ def channels(results: Results) -> list[Row]:
         Row(message(f"channel.{name}"), [_figure(arm, name) for arm in arms]) for name in names
     ]
     return rows
+
+
+def summary(results: Results) -> Message | None:
+    """Whether the channels agree on the KV cache; None if none is judged."""
+    rows = [row for arm in results.arms if arm.reconciliation for row in arm.reconciliation.rows]
+    judged = [row for row in rows if row.agrees is not None and row.difference is not None]
+    wrong = {row.channel for row in judged if not row.agrees}
+    if not judged:
+        return None
+    if wrong:
+        return message("report.checks.differ", n=len(wrong))
+    most = max(abs(row.difference or 0.0) for row in judged)
+    return message("report.checks.agree", n=len({row.channel for row in judged}), off=most)
+
+
+def dots(b: Bilingual, results: Results) -> Markup | None:
+    """Difference of each channel from the formula, a row per arm; None if there is none."""
+    arms = [(arm.arm, _differences(arm)) for arm in results.arms]
+    arms = [(arm, rows) for arm, rows in arms if rows]
+    if not arms:
+        return None
+    return both_widths(lambda width: _dots(b, arms, width))
+
+
+def _differences(arm: ArmResult) -> list[tuple[float, bool]]:
+    """Relative difference of each channel, and whether it is judged."""
+    rows = arm.reconciliation.rows if arm.reconciliation else []
+    return [(row.difference, row.agrees is not None) for row in rows if row.difference is not None]
+
+
+def _dots(
+    b: Bilingual, arms: Sequence[tuple[str, Sequence[tuple[float, bool]]]], width: Width
+) -> Markup:
+    most = max(_LEAST_SPAN, *(abs(value) for _, rows in arms for value, _ in rows))
+    left = 6.0 if width.narrow else 240.0
+    x = Scale(most * 1.1, left, width.pixels - 24.0, bottom=-most * 1.1)
+    parts: list[Markup] = []
+    y = 20.0
+    for arm, rows in arms:
+        parts.append(text(b, 0, y + (0 if width.narrow else 4), arm_message(arm), class_="t"))
+        y += 16 if width.narrow else 0
+        parts.append(line(x.start, y, x.end, y, class_="grid"))
+        parts += [
+            tag("circle", cx=float(x(value)), cy=y, r=5,
+                class_="point s0" if judged else "point s0 open")
+            for value, judged in rows
+        ]  # fmt: skip
+        y += 26
+    bottom = y - 8
+    parts.append(line(x(0), 8, x(0), bottom, class_="axis"))
+    for value in (-most, 0.0, most):
+        label = f"{value * 100:+.1f}\u00a0%" if value else "0"
+        parts.append(text(b, x(value), bottom + 16, label, class_="t small middle num tick"))
+    return drawing(
+        b, f"dots-{width.name}", (width.pixels, bottom + 24), message("chart.dots.title"),
+        message("chart.dots.desc"), parts, table="channels-data", class_=f"chart {width.name}",
+    )  # fmt: skip
 
 
 def parts(results: Results) -> list[Row]:

@@ -12,7 +12,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
-from statistics import median
 from typing import Any
 
 import jinja2
@@ -31,13 +30,13 @@ from experiment.report.facts.arm_figures import GAINS, has_blocks
 from experiment.report.facts.bilingual import Bilingual, unbroken
 from experiment.report.facts.engine import engine_facts, margin_text
 from experiment.report.facts.lifelines import PHASES, lifelines
-from experiment.report.facts.series import MARKED_STAGES, Series, all_series, picture
+from experiment.report.facts.series import Series, all_series, picture
 from experiment.report.facts.sharing import explanations
 from experiment.report.facts.texts import Words, date_text
-from experiment.report.html.charts import mark_swatch, peak_chart, small_bars, thinned, time_chart
+from experiment.report.html.charts import small_bars, thinned, time_chart
 from experiment.report.html.embed import safe_json
 from experiment.report.html.lines import line_swatch
-from experiment.report.html.svg import patterns, swatch
+from experiment.report.html.svg import fill, patterns, swatch
 from experiment.report.page import memory as html_memory
 from experiment.report.page import parts as parts
 from experiment.report.page.environment import environment_rows
@@ -45,6 +44,7 @@ from experiment.report.page.experiment import experiment_context
 from experiment.report.page.latency import curve_swatch, curves, latency_rows
 from experiment.report.page.life_chart import life_chart
 from experiment.report.page.mapping import mapping_figure
+from experiment.report.page.memory_bars import hero, memory_bars
 from experiment.report.page.run_data import MAX_BYTES as MAX_DATA
 from experiment.report.page.run_data import run_data
 from experiment.report.page.simulator_check import LINES, check_chart, check_rows
@@ -55,8 +55,7 @@ from experiment.text import format_bytes, readable
 from experiment.text.messages import Message, arm_message, message
 from kvsim.accounting.slots import ALLOCATED_STATES, OTHER_STATES
 
-BEFORE = ("peak", "time", "player", "requests", "readings")
-AFTER = ("terms", "about")
+_SECTIONS = ("player", "claims", "compare", "time", "requests", "checks", "about")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +67,10 @@ class Section:
 
 
 def sections(results: Results) -> list[Section]:
-    """Sections of a run's page after the verdict, always in the same order."""
-    middle = "found" if results.experiment is None else "experiment"
-    return [_section(name) for name in (*BEFORE, middle, *AFTER)]
+    """Sections of a run's page after the verdict; findings take the place of claims."""
+    if results.experiment is None:
+        return [_section(name) for name in _SECTIONS]
+    return [_section(name) for name in ("experiment", *_SECTIONS) if name != "claims"]
 
 
 def _section(name: str) -> Section:
@@ -84,14 +84,17 @@ _MAX_PAGE = 1_480_000
 _MAX_TRIES = 6
 _TABLE_ROWS = 120  # of all arms together
 _TERMS = (
-    "slot", "block", "block_table", "reserved", "allocated", "live", "wasted", "peak",
-    "unwritten", "never_written", "padding", "finished", "rounding", "cached", "hole",
-    "watermark", "engine", "free",
+    "arm", "slot", "slab", "block", "block_table", "reserved", "allocated", "live", "wasted",
+    "peak", "free",
+)  # fmt: skip
+# Explained only if they occur.
+_STATES = (
+    "unwritten", "padding", "finished", "rounding", "cached", "hole", "watermark", "engine",
 )  # fmt: skip
 
 
-# Charts explained in the eighth section; the last only if present.
-_EXPLAINED = ("peak", "time", "player", "map", "mapping", "life", "readings")
+# Charts whose limits are explained; others only if present.
+_EXPLAINED = ("peak", "time", "player", "life", "readings")
 
 
 def report_html(
@@ -150,7 +153,7 @@ def _context(
             ),
         ),
         "sections": sections(results),
-        **_first_screen(record, results, series),
+        **_first_screen(record, results),
         **_pictures(b, record, results, series),
         **_tables(record, results, series),
         **experiment_context(b, results.experiment),
@@ -182,7 +185,7 @@ def templates(b: Bilingual) -> jinja2.Environment:
     )
     env.globals.update(engine_facts=engine_facts, margin_text=margin_text, arm_message=arm_message)
     env.globals.update(line_swatch=line_swatch, at=b.at)
-    env.globals.update(t=b, arm=b.arm, has=b.has, swatch=swatch, mark_swatch=mark_swatch)
+    env.globals.update(t=b, arm=b.arm, has=b.has, swatch=swatch, paint=fill)
     env.filters.update(
         words=b.words,
         unbroken=unbroken,
@@ -266,36 +269,15 @@ def _asset(name: str) -> Markup:
     return Markup(path.read_text(encoding="utf-8"))  # noqa: S704 - a file of ours
 
 
-def _first_screen(record: Record, results: Results, series: list[Series]) -> dict[str, Any]:
+def _first_screen(record: Record, results: Results) -> dict[str, Any]:
     return {
         "began": date_text(record.started.wall_ns, record.started.utc_offset_s),
-        "figures": results.headline.params or None if results.experiment is None else None,
-        "heroes": {
-            kind: _spread(arm, series) if arm else None
-            for kind, arm in _headline_arms(results).items()
-        },
+        "hero": hero(results),
         "subject": parts.subject(record, results),
         "arms_with_problems": [arm for arm in results.arms if arm.problems],
         "disagreeing": [one for one in html_memory.sentences(results) if not one[2]],
         "unfinished": [arm for arm in results.arms if arm.status != "finished"],
     }
-
-
-def _headline_arms(results: Results) -> dict[str, str | None]:
-    """Arms of the headline's two figures."""
-    named = results.headline.params.get("arm")
-    key = named.key if isinstance(named, Message) else (named or {}).get("key")
-    arms = (one.arm for one in results.arms if arm_message(one.arm).key == key)
-    return {"contiguous": next(arms, None), "paged": "paged"}
-
-
-def _spread(arm: str, series: list[Series]) -> dict[str, float | None]:
-    """Live / allocated over the steps of an arm with running requests."""
-    rows = [row for one in series if one.arm == arm for row in one.rows if row.running]
-    shares = [row.utilisation for row in rows if row.utilisation is not None]
-    if not shares:
-        return dict.fromkeys(("median", "low", "high"))
-    return {"median": median(shares), "low": min(shares), "high": max(shares)}
 
 
 def _pictures(
@@ -311,18 +293,14 @@ def _pictures(
     simulator = [(arm, check_chart(b, arm)) for arm in results.arms if arm.simulator]
     return {
         "patterns": patterns(),
-        "peak": peak_chart(b, arms) if arms else None,
+        "bars": memory_bars(arms, series),
         "peak_states": [*shown, *others],
+        "agreement_dots": html_memory.dots(b, results),
         "map": slot_map(b, maps) if maps else None,
         "map_states": states_of(maps),
         "over_time": time_chart(b, series, prefill, by_step=False) if series else None,
         "over_steps": time_chart(b, series, prefill, by_step=True) if series else None,
         "thinned": thinned(series),
-        "mark_stages": [
-            stage.value
-            for stage in MARKED_STAGES
-            if any(mark.stage == stage.value for one in series for mark in one.marks)
-        ],
         "mapping": _mapping(b, record, results),
         "simulator": simulator,
         "check_rows": check_rows,
@@ -385,6 +363,10 @@ def _tables(record: Record, results: Results, series: list[Series]) -> dict[str,
     most = parts.most_requests(results)
     return {
         "comparison": parts.comparison(results),
+        "growing": parts.growing(results),
+        "digests": parts.digests(results, most),
+        "not_measured": parts.not_measured(results),
+        "agree": html_memory.summary(results),
         "latency": latency_rows(results),
         "channels": html_memory.channels(results) if html_memory.sentences(results) else [],
         "agreement": html_memory.sentences(results),
@@ -397,7 +379,7 @@ def _tables(record: Record, results: Results, series: list[Series]) -> dict[str,
         "most_requests": most,
         "readings": {arm.arm: parts.readings(record.started, arm) for arm in results.arms},
         "explanations": explanations(results),
-        "terms": _TERMS,
+        "terms": _terms(results),
         "environment": environment_rows(results.environment),
         "requirements": _as_rows(environment.get("requirements"), ("key", "verdict")),
         "config": values.config_text(resolved_config(record)),
@@ -405,6 +387,12 @@ def _tables(record: Record, results: Results, series: list[Series]) -> dict[str,
         "numbered": values.has_invisible(record.started.command),
         "gain_columns": GAINS,
     }
+
+
+def _terms(results: Results) -> list[str]:
+    """Terms of the glossary, with the states that occur."""
+    peaks = [arm.peak for arm in results.arms if arm.peak]
+    return [*_TERMS, *(state for state in _STATES if any(getattr(at, state) for at in peaks))]
 
 
 def _step_rows(one: Series, most: int) -> list[tuple[StepRow, float]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -34,6 +36,7 @@ _PROMPT_CHARACTERS = 90
 _TEXT_CHARACTERS = 120
 _MAX_COMMAND = 20_000
 _STRONG = ("live_share", "fits")
+_OPEN = ("allocated_bytes", "live_bytes", "live_share", "fits", "tokens_per_s", "process_peak")
 
 
 Shown = str | Message | Keyed
@@ -50,11 +53,12 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of a table: label, and a cell per arm."""
+    """A row of a table: label, and a cell per arm; ``open``: outside of a fold."""
 
     label: Message
     cells: list[Cell]
     strong: bool = False
+    open: bool = False
 
 
 def comparison(results: Results) -> list[Row]:
@@ -64,6 +68,7 @@ def comparison(results: Results) -> list[Row]:
             metric.label,
             [_cell(metric, results, arm) for arm in results.arms],
             strong=metric.name in _STRONG,
+            open=metric.name in _OPEN,
         )
         for metric in visible_metrics(results)
     ]
@@ -162,7 +167,6 @@ class ReadingTable:
 
     channels: list[tuple[str, str]]
     rows: list[tuple[Shown, Keyed | None, list[Cell]]]
-    silent: list[tuple[str, list[Message]]]
     hidden: int
     gaps: bool
 
@@ -187,9 +191,8 @@ def readings(started: RunStarted, arm: ArmResult) -> ReadingTable:
         )
         for (stage, request), places in shown
     ]
-    silent = [(name, _reasons(arm, name)) for name in scopes if name not in speaking]
     gaps = any(one.main is None and one.reason is None for _, _, cells in rows for one in cells)
-    return ReadingTable(channels, rows, silent, len(every) - len(shown), gaps)
+    return ReadingTable(channels, rows, len(every) - len(shown), gaps)
 
 
 def readings_summary(arm: ArmResult) -> Message:
@@ -223,14 +226,6 @@ def _reading(started: RunStarted, arm: ArmResult, place: int | None, stage: str)
     total = message("report.readings.of", total=row.total_bytes) if row.total_bytes else None
     when = _clock(started, arm, place) if stage == "maximum" else None
     return Cell(keyed(size(row.bytes), at(arm, f"memory.{place}.bytes")), when or total)
-
-
-def _reasons(arm: ArmResult, channel: str) -> list[Message]:
-    """Distinct reasons why a channel has no figure."""
-    reasons = {
-        row.reason.key: row.reason for row in arm.memory if row.channel == channel and row.reason
-    }
-    return list(reasons.values()) or [message("report.unknown.not_read")]
 
 
 def _clock(started: RunStarted, arm: ArmResult, place: int) -> Keyed:
@@ -270,29 +265,30 @@ def claim_bars(claim: Claim, results: Results) -> list[tuple[Message, float | No
     ]
 
 
-def subject(record: Record, results: Results) -> list[tuple[str, Shown]]:
-    """Model, machine and workload of the run: label key and value."""
+def subject(record: Record, results: Results) -> list[Shown]:
+    """Model, machine and workload of the run."""
     model, workload = record.first(ModelPrepared), record.first(WorkloadReady)
-    rows: list[tuple[str, Shown | None]] = []
+    values: list[Shown | None] = []
     if model:
         about = {"name": model.name, "parameters": model.parameters}
-        rows.append(("model", message("report.subject.model_value", **about)))
-        rows.append(("dtype", model.dtype))
+        values += [message("report.subject.model", **about), model.dtype]
     device = (results.environment or {}).get("device_name")
     if device is not None:
-        rows.append(("device", Keyed(str(device), "results.environment.device_name")))
+        values.append(Keyed(str(device), "results.environment.device_name"))
     else:
-        rows.append(("device", model.device if model else None))
+        values.append(model.device if model else None)
     if workload:
-        rows.append(_request_counts(workload))
-        rows.append(("sampling", sampling_message(workload.sampling)))
-        rows.append(("budget", size(workload.budget_bytes)))
         lengths = {"length": workload.max_length, "block": workload.block_size}
-        rows.append(("lengths", message("report.subject.lengths_value", **lengths)))
-    return [(label, value) for label, value in rows if value is not None]
+        values += [
+            _request_counts(workload),
+            sampling_message(workload.sampling),
+            message("report.subject.budget", budget=workload.budget_bytes),
+            message("report.subject.lengths", **lengths),
+        ]
+    return [value for value in values if value is not None]
 
 
-def _request_counts(workload: WorkloadReady) -> tuple[str, Message]:
+def _request_counts(workload: WorkloadReady) -> Message:
     """Number of requests; with parallel samples, of prompts and samples."""
     asked, samples = workload.requests, workload.sampling.n
     counts = {
@@ -301,8 +297,74 @@ def _request_counts(workload: WorkloadReady) -> tuple[str, Message]:
         "new": max((each.max_new_tokens for each in asked), default=None),
     }
     if samples == 1:
-        return "requests", message("report.subject.requests_value", **counts)
-    return "samples", message("report.subject.samples_value", each=samples, **counts)
+        return message("report.subject.requests", **counts)
+    return message("report.subject.samples", each=samples, **counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Digests:
+    """Digests of generated tokens: a row per request, a column per arm."""
+
+    arms: list[str]
+    rows: list[DigestRow]
+
+
+@dataclass(frozen=True, slots=True)
+class DigestRow:
+    """Digests of one request, None for arms without it; ``equal``: all known ones are equal."""
+
+    request: int
+    digests: list[str | None]
+    equal: bool
+
+
+def digests(results: Results, most: int) -> Digests | None:
+    """Digests of the first ``most`` requests; None with fewer than two arms to compare.
+
+    A digest is the first eight hexadecimal digits of SHA-256 of the token ids as JSON.
+    """
+    arms = [arm for arm in results.arms if arm.requests]
+    if len(arms) < 2:
+        return None
+    tokens = [{one.request: _digest(one.tokens) for one in arm.requests} for arm in arms]
+    rows = [
+        DigestRow(request, found, len({digest for digest in found if digest}) <= 1)
+        for request in sorted(set().union(*tokens))[:most]
+        for found in [[of.get(request) for of in tokens]]
+    ]
+    return Digests([arm.arm for arm in arms], rows)
+
+
+def _digest(tokens: Sequence[int]) -> str:
+    return hashlib.sha256(json.dumps(list(tokens)).encode()).hexdigest()[:8]
+
+
+def growing(results: Results) -> Message | None:
+    """Why not to use the cache that grows; None without one."""
+    arm = results.arm("contiguous.growing")
+    if arm is None or not arm.moved_bytes or not arm.peak:
+        return None
+    held = arm.bytes_of(arm.peak.live)
+    return message("report.compare.growing", moved=arm.moved_bytes, held=held)
+
+
+def not_measured(results: Results) -> list[tuple[Message, list[Message]]]:
+    """What this run could not measure, with the reasons: arms and channels."""
+    missing = [
+        (arm_message(arm.arm), [arm.reason])
+        for arm in results.arms
+        if arm.status == "skipped" and arm.reason
+    ]
+    rows = [row for arm in results.arms for row in arm.memory]
+    speaking = {row.channel for row in rows if row.bytes is not None}
+    silent: dict[str, dict[str, Message]] = {}
+    for row in rows:
+        if row.channel not in speaking and row.reason:
+            silent.setdefault(row.channel, {}).setdefault(row.reason.key, row.reason)
+    channels = [
+        (message(f"channel.{name}"), list(reasons.values())) for name, reasons in silent.items()
+    ]
+    return missing + channels
 
 
 def repeat_command(words: Sequence[str]) -> str:

@@ -162,7 +162,7 @@ def _slot_map(b: Bilingual, maps: Sequence[MapOf], width: Width) -> Markup:
         y += 30
     return drawing(
         b, f"map-{width.name}", (width.pixels, y - 22), message("chart.map.title"),
-        message("chart.map.desc"), parts, table="map-data", class_=f"chart map {width.name}",
+        message("chart.map.desc"), parts, table="peak-data", class_=f"chart map {width.name}",
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from experiment.report.facts.plan import (
     sentences,
     serve_command,
 )
+from experiment.report.facts.plan_basis import check_lines
 from experiment.report.facts.simulation import memory_facts
 from experiment.report.html.embed import safe_json
 from experiment.report.html.lines import LineChart, line_chart
@@ -52,6 +53,7 @@ def _page_text(t: Translator, data: Data) -> PageText:
         return PageText(data["log"]["path"], log[0], log[1:], tables=())
     plan = data["plan"]
     title, first, *rest = [t.message(each) for each in answer(data)]
+    checked = check_lines(data["check"]) if data.get("check") else []
     memory = [
         f"{t.message(label)}: {value if isinstance(value, str) else t.message(value)}"
         for label, value in memory_facts(data)
@@ -66,7 +68,7 @@ def _page_text(t: Translator, data: Data) -> PageText:
     return PageText(
         kicker=title,
         headline=first,
-        facts=[*log, *rest],
+        facts=[*log, *rest, *map(t.message, checked)],
         tables=plan_tables(t, plan)[:: -1 if plan["memory"] else 1],
         lists={heading: lines for heading, lines in lists.items() if lines},
         command=command,

@@ -141,7 +141,6 @@ def _first_screen(data: Data, cells: Sequence[PolicyCell]) -> dict[str, Any]:
 def _big(cell: PolicyCell) -> dict[str, Any]:
     share = used_share(cell)
     return {
-        "kind": "paged" if cell.policy.startswith("paged") else "contiguous",
         "policy": cell.policy,
         "share": written(share, "share"),
         "width": 100 * (share or 0),
