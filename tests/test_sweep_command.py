@@ -84,12 +84,12 @@ def test_a_second_time_computes_nothing_and_a_new_axis_only_what_is_new(
     with monkeypatch.context() as patched:
         patched.setattr("kvsim.sweep.processes.run_in_processes", nobody)
         assert main(words) == ExitCode.OK
-    assert "6 are finished already; 0 are left" in capsys.readouterr().out
+    assert "6 cells done; 0 left" in capsys.readouterr().out
     assert (out / "summary.csv").read_bytes() == summary
     gone = next(iter(sorted(before)))
     (out / "cells" / gone).unlink()
     assert main([*words, "--set", "block_size=[8,16,32]"]) == ExitCode.OK
-    assert "6 are finished already" not in capsys.readouterr().out
+    assert "6 cells done" not in capsys.readouterr().out
     after = files(out)
     assert before.items() <= after.items()
     assert len(after) == 8

@@ -222,7 +222,7 @@ def test_a_whole_experiment_through_the_door(
     )  # fmt: skip
     assert done.returncode == ExitCode.OK, done.stderr + done.stdout
     assert len(done.stdout.splitlines()) <= 25, done.stdout
-    exact = re.search(r"(\d+) of (\d+) counts equal the simulator's prediction", done.stdout)
+    exact = re.search(r"(\d+) of (\d+) counts equal kvsim's prediction", done.stdout)
     assert exact is not None
     assert exact[1] == exact[2]
     for name in ("report.html", "run.json", "events.jsonl", "experiment.csv", "summary.csv"):

@@ -112,7 +112,7 @@ def test_a_comparison_says_which_file_was_changed(
     capsys.readouterr()
     words = ["compare", str(run), str(run), "--lang", "en", "--out", str(tmp_path / "out")]
     assert main(words) == ExitCode.OK
-    assert f"changed since the run wrote it: {EVENTS_FILE}" in capsys.readouterr().out
+    assert f"files changed after the run: {EVENTS_FILE}" in capsys.readouterr().out
 
 
 def test_a_missing_log_is_a_change_and_a_missing_report_is_none(run: Path) -> None:

@@ -126,12 +126,12 @@ def test_a_sweep_that_is_ended_keeps_its_cells_and_goes_on(
     """One cell takes no time, one minutes; killed, its processes see that nobody waits."""
     program, terminal = begin("sweep", *grid("[20, 500000]"), "--workers", "2", "--out", "out")
     first_of(program.out, "cells/*.json")
-    said = "Interrupted: 1 of 2 cells are finished and kept in"
+    said = "Interrupted: 1 of 2 cells"
     code = end(program, number, terminal, said)
     assert code == (128 + number if number == signal.SIGINT else -number)
     assert parts_in(program.out) == []
     assert main(["sweep", *grid("[20]"), "--out", str(program.out), "--lang", "en"]) == ExitCode.OK
-    assert "1 are finished already; 0 are left" in " ".join(capsys.readouterr().out.split())
+    assert "1 cells done; 0 left" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_sweep_removes_what_a_killed_one_was_writing(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_sweep_removes_what_a_killed_one_was_writing(tmp_path: Path) -> None:
 def test_checks_of_the_paper_that_are_ended_say_how_many_there_were(begin: Begin) -> None:
     program, terminal = begin("paper", "--seeds", "1000", "--out", "out")
     read_until(terminal, "1/6")
-    said = "Interrupted after 1 of 6 parts: so far"
+    said = "Interrupted after 1 of 6 parts"
     assert end(program, signal.SIGTERM, terminal, said) == ExitCode.TERMINATED
     data = json.loads((program.out / "paper.json").read_text(encoding="utf-8"))
     assert data["interrupted"] == {"done": 1, "of": 6}

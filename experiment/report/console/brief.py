@@ -42,11 +42,10 @@ from experiment.text.messages import Message
 _VERDICT_STYLES = {"shown": "bold green", "not_shown": "bold yellow", "untested": "dim"}
 # Reasons why an ordinary run does not show whether paging makes generation faster.
 _NOT_FASTER = {
-    "claim.throughput.busy": "brief.throughput_busy",
-    "claim.throughput.unlike": "brief.throughput_unlike",
-    "claim.throughput.mixed": "brief.throughput_mixed",
-    "claim.throughput.mixed_one": "brief.throughput_mixed",
-    "claim.throughput.untested": "brief.throughput_untested",
+    "claim.throughput.busy": "brief.busy",
+    "claim.throughput.unlike": "brief.unlike",
+    "claim.throughput.mixed": "brief.mixed",
+    "claim.throughput.mixed_one": "brief.mixed",
 }
 _LONG_S = 75  # of arms that are left: the whole run should take 90 s
 _SILENT = (PoolReserved, Reading, RequestFinished, StageEntered, TokenMapping)
@@ -110,7 +109,7 @@ class BriefReporter(ConsoleReporter):
         self._show_problems(results)
         if not self.quiet and results.experiment is None:
             show_preempting(self, results)
-        headline = self.t.message(_headline(results.headline))
+        headline = self.t.message(results.headline)
         if self.quiet:
             report = [name for name in files if Path(name).name == "report.html"]
             self.console.print(Text(" ".join((headline, *report))), soft_wrap=True)
@@ -248,29 +247,26 @@ class BriefReporter(ConsoleReporter):
             same = self.t("brief.same_tokens", arms=len(compared) + 1, n=compared[0].requests)
             table.add_row(self._verdict("shown"), same)
         for claim in results.claims:
-            table.add_row(self._verdict(claim.verdict), self.t.message(_line(claim)))
+            name, text = self.t(f"brief.{claim.id}"), self.t.message(_line(claim))
+            line = self.t("console.problem", arm=name, text=text)
+            table.add_row(self._verdict(claim.verdict), line)
         self.console.print(table)
         if not equal:
             show_tokens(self, results)
 
     def _verdict(self, verdict: str) -> Text:
-        return Text(self.t(f"brief.verdict_{verdict}"), _VERDICT_STYLES[verdict])
-
-
-def _headline(text: Message) -> Message:
-    """The one-line form of a headline, if there is one."""
-    is_of_run = text.key.startswith("headline.") and text.params
-    return Message(key="headline.line", params=text.params) if is_of_run else text
+        return Text(self.t(f"verdict.{verdict}"), _VERDICT_STYLES[verdict])
 
 
 def _line(claim: Claim) -> Message:
-    """One line with the figures of a claim, or the reason why there are none."""
+    """The figures of a claim, or the reason why there are none."""
     key, params = claim.text.key, claim.text.params
     if "factor" in params or (claim.id == "stability" and params):
         return Message(key=f"brief.{claim.id}_figures", params=params)
     if not key.startswith("claim."):
-        return Message(key=f"brief.{claim.id}_reason", params={"reason": claim.text.model_dump()})
-    return Message(key=_NOT_FASTER.get(key, f"brief.{claim.id}_untested"), params={})
+        return claim.text
+    untested = "brief.untested_slabs" if claim.id == "concurrency" else "brief.untested"
+    return Message(key=_NOT_FASTER.get(key, untested), params={})
 
 
 def _number(size: int | None, scale: int) -> str:

@@ -97,7 +97,7 @@ def _show_findings(out: ConsoleReporter, result: ExperimentResult) -> None:
     judged = [finding for finding in result.findings if finding.verdict is not None]
     for finding in judged[:_MOST_FINDINGS]:
         assert finding.verdict is not None
-        verdict = Text(out.t(f"brief.verdict_{finding.verdict}"), VERDICT_STYLES[finding.verdict])
+        verdict = Text(out.t(f"verdict.{finding.verdict}"), VERDICT_STYLES[finding.verdict])
         table.add_row(verdict, out.t.message(finding_title(result.name, finding)))
     if judged:
         out.console.print(table)

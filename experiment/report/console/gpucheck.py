@@ -34,7 +34,7 @@ class GpuCheckConsole(Console):
         self.console.print(Text(self.t("gpucheck.title"), style="bold cyan"))
         self.paragraph(self.t("gpucheck.about_limit", minutes=minutes), "dim")
         name = self._widest(self.t(f"gpucheck.part_{part.name}") for part in parts)
-        with self.bar(self.t("gpucheck.running"), len(parts)) as advance:
+        with self.bar(self.t("gpucheck.parts"), len(parts)) as advance:
 
             def ended(part: PartResult) -> None:
                 self._line(part, name)

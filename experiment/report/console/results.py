@@ -306,8 +306,8 @@ def show_tokens(out: Console, results: Results) -> None:
     comparisons = results.compared
     if comparisons and all(comparison.equal for comparison in comparisons):
         requests = comparisons[0].requests
-        key = "console.tokens_equal_some" if results.not_compared else "console.tokens_equal"
-        out.paragraph(out.t(key, arms=len(comparisons) + 1, requests=requests), "green")
+        key = "console.tokens_equal_some" if results.not_compared else "brief.same_tokens"
+        out.paragraph(out.t(key, arms=len(comparisons) + 1, n=requests), "green")
     else:
         _show_differences(out, comparisons)
     if results.not_compared:

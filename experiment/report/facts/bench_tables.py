@@ -101,7 +101,7 @@ def _heads(t: Translator, columns: Sequence[str]) -> list[str]:
         t.message(METRICS[name].label) if name in METRICS else t(f"bench.column.{name}")
         for name in columns
     )
-    return [t("bench.column.arm"), *heads]
+    return [t("console.arm"), *heads]
 
 
 def _about(t: Translator, workload: str) -> list[str]:
@@ -167,7 +167,6 @@ def _memory(t: Translator, name: str, mine: Sequence[Line]) -> Cells:
     done = [line for line in mine if line.finished]
     rows = [row for line in done for row in line.finished]
     notes = {
-        "running": any(row.mean_running is None for row in rows),
         "recomputed": any(row.recomputed_tokens for row in rows),
         "process": any(row.process_peak_bytes is not None for row in rows),
         "preempted": not all(has_blocks(line.arm) for line in done),
@@ -228,7 +227,7 @@ def _problems(t: Translator, mine: Sequence[Line]) -> list[str]:
     notes, differ = [], False
     for line in mine:
         name = arm_name(t, line.arm)
-        notes += [t("bench.note_arm", arm=name, text=why) for why in _reasons(t, line)]
+        notes += [t("console.problem", arm=name, text=why) for why in _reasons(t, line)]
         for key, figure in _ALIKE.items():
             row = _least_alike(line, figure)
             if row is not None:
@@ -268,7 +267,7 @@ def _steps(t: Translator, data: BenchData) -> Cells:
         )
     return Cells(
         t("bench.title_steps"),
-        [t("bench.column.arm"), *[t(f"bench.column.step_{name}") for name in heads]],
+        [t("console.arm"), *[t(f"bench.column.step_{name}") for name in heads]],
         rows,
         notes=[t("bench.note_steps")],
     )

@@ -58,9 +58,8 @@ def margin_text(margin: Margin) -> Message:
         "n": len(places), "first": min(places), "last": max(places),
         "least": min(ulps), "most": max(ulps),
     } if ulps else {}  # fmt: skip
-    said = message(
-        "console.tokens_margins" if others else "console.tokens_margin",
-        **others,
+    text = message(
+        "console.tokens_margin",
         margin=margin.margin,
         dtype=margin.dtype,
         expected=margin.tokens[0],
@@ -68,9 +67,11 @@ def margin_text(margin: Margin) -> Message:
         found=margin.tokens[1],
         found_logit=margin.logits[1],
     )
+    if others:
+        text = message("console.tokens_margins", said=text.model_dump(), **others)
     if margin.dtype == "float32":
-        return said
-    return message("console.tokens_half", said=said, dtype=margin.dtype)
+        return text
+    return message("console.tokens_half", said=text.model_dump(), dtype=margin.dtype)
 
 
 def _ratio(value: float | None) -> str:

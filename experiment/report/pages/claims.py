@@ -112,7 +112,7 @@ def claim_cells(t: Translator, judged: Sequence[Judged]) -> Cells:
         [
             "\n".join([t(f"claims.{one.claim.name}"), *_details(t, one)]),
             _figure(t, one),
-            t(f"claims.verdict_{one.verdict}"),
+            t(f"verdict.{one.verdict}"),
             one.claim.experiment,
         ]
         for one in judged
