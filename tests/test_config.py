@@ -121,7 +121,7 @@ def test_an_unknown_key_names_the_nearest_right_one() -> None:
         ("sampling.stop_token_ids", 3, "error.kind.list"),
         ("sampling.temperature", "hot", "error.kind.number"),
         ("sampling.temperature", 0.001, "error.low_temperature"),
-        ("sampling.min_new_tokens", 51, "error.min_above_max"),
+        ("sampling.min_new_tokens", 51, "error.above_other"),
         ("engine.admission", "half", "error.not_a_choice"),
         ("engine.scheduler", "vllm-0.1", "error.not_a_choice"),
         ("engine.max_num_active_seqs", 257, "error.above_other"),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from made_up_machine import cuda_machine, machine
+from texts import fixed
 
 from experiment.children.probe import assemble
 from experiment.events import Channel, EnvironmentProbed, decode
@@ -198,7 +199,7 @@ def test_cuda_without_cuda_is_an_error_with_the_reason() -> None:
         assemble(machine(), "cuda")
     assert caught.value.text.key == "error.env.no_cuda"
     text = Translator("en").message(caught.value.text)
-    assert "This build of PyTorch is for the CPU only." in text
+    assert fixed("environment.cuda_cpu_build") in text
 
 
 @pytest.mark.parametrize(

@@ -210,8 +210,8 @@ def test_the_instrument_passes_here() -> None:
     assert done.returncode == ExitCode.OK, done.stdout
     assert "failed" not in done.stdout
     if sys.platform == "linux":
-        for text in ("RSS", "USS", "PSS", "High-water mark", "Cost of sampling", "Tensor bytes",
-                     "poisoned slots", "not judged"):  # fmt: skip
+        for text in ("RSS", "USS", "PSS", "Peak RSS", "CPU time", "Tensor bytes",
+                     "Poisoned slots", "not judged"):  # fmt: skip
             assert text in done.stdout
 
 

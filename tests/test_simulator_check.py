@@ -98,7 +98,7 @@ def test_another_engine_that_does_less_at_a_time_is_too_far_away() -> None:
     assert found.curve == [
         (0, 1, 3), (1, 2, 5), (2, 2, 5), (3, 2, 0), (4, 3, 0), (5, 3, 0), (6, 0, 0)
     ]  # fmt: skip
-    assert (found.agrees, found.text.key) == (False, "simulator.beyond")
+    assert (found.agrees, found.text.params["allowed"]["key"]) == (False, "simulator.beyond")
     assert found.mean_points == pytest.approx(100 * (2 + 3 + 3 + 2 + 3 + 3 + 0) / 5 / 7)
     assert (found.most_points, found.worst_step) == (60, 1)
 

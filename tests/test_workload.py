@@ -109,11 +109,14 @@ def test_an_empty_file_has_no_prompts(tmp_path: Path, body: bytes) -> None:
 
 
 def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for path, key in ((tmp_path / "absent", "file_missing"), (tmp_path, "file_unreadable")):
+    for path, key in (
+        (tmp_path / "absent", "error.file_missing"),
+        (tmp_path, "error.file_unreadable"),
+    ):
         assert _refused(read_prompts, path).key == key
     monkeypatch.setattr(workload, "MAX_PROMPTS_BYTES", 10)
     (tmp_path / "large").write_text('{"prompt": "large"}', encoding="utf-8")
-    assert _refused(read_prompts, tmp_path / "large").key == "file_large"
+    assert _refused(read_prompts, tmp_path / "large").key == "error.file_too_large"
 
 
 @pytest.mark.parametrize("begin", ["", "["])
@@ -220,7 +223,7 @@ def test_a_block_may_not_be_longer_than_a_request() -> None:
     error = _refused(
         make_workload, _config(max_length=64, block_size=65), _requests(3, new=5), SLOT, ARMS
     )
-    assert error.key == "block_too_large"
+    assert (error.key, error.params["config_key"]) == ("error.above_other", "cache.block_size")
 
 
 def test_no_prompts_and_empty_prompts_are_refused() -> None:

@@ -77,8 +77,10 @@ def _graphs(ready: DecodeGraphsReady, used: DecodeGraphsUsed | None) -> Message:
     if not ready.sizes:
         reason = ready.reason.model_dump() if ready.reason else None
         return message("graphs.none", arm=arm_message(ready.arm), reason=reason)
+    kind = message("graphs.compiled" if ready.asked == "compiled" else "graphs.plain")
     return message(
-        "graphs.used_compiled" if ready.asked == "compiled" else "graphs.used",
+        "graphs.used",
+        kind=kind.model_dump(),
         arm=arm_message(ready.arm),
         sizes=", ".join(map(str, ready.sizes)),
         seconds=ready.capture_s,

@@ -175,10 +175,11 @@ def _occupancy_result(result: Occupancy, steps: int) -> SimulatorCheck:
     agrees = result.mean_points <= ALLOWED_POINTS
     most = abs(result.points[worst])
     figures = {"mean": result.mean_points, "most": most, "step": worst, "blocks": result.usable}
+    allowed = message(f"simulator.{'within' if agrees else 'beyond'}", allowed=ALLOWED_POINTS)
     text = message(
-        "simulator.within" if agrees else "simulator.beyond",
+        "simulator.blocks",
         n=len(result.points), recorded=result.preempted[0], simulated=result.preempted[1],
-        allowed=ALLOWED_POINTS, **figures,
+        allowed=allowed.model_dump(), **figures,
     )  # fmt: skip
     return SimulatorCheck(
         agrees=agrees,

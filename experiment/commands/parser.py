@@ -24,6 +24,13 @@ COMMANDS = (
     "bench", "compare", "gpucheck",
 )  # fmt: skip
 _SIMULATOR = ("simulate", "plan", "calibrate")
+# The list in the program's help: with a model, and without.
+_LISTED = {
+    "commands": (
+        "run", "render RUN", "compare RUN RUN", "claims", "bench", "selfcheck", "gpucheck",
+    ),
+    "commands_alone": ("plan", "simulate", "sweep CONFIG", "calibrate RUN", "paper"),
+}  # fmt: skip
 _SHORT = {"--yes": "-y", "--quiet": "-q"}
 
 
@@ -38,7 +45,7 @@ def make_parser(
     """
     parser = _Parser(
         prog=_program() if command == "run" else f"{_program()} {command}",
-        description=t(f"help.about_{command}"),
+        description=t(f"help.about_{command}") + (_listed(t) if command == "run" else ""),
         epilog=t("help.epilog") if command == "run" else None,
         add_help=False,
         allow_abbrev=False,
@@ -66,6 +73,15 @@ def make_parser(
         short = [_SHORT[flag]] if flag in _SHORT else []
         parser.add_argument(flag, *short, help=_help(t, command, attribute(flag)), **how)
     return parser
+
+
+def _listed(t: Translator) -> str:
+    """The commands, one a line."""
+    lines = ["\n"]
+    for heading, commands in _LISTED.items():
+        lines.append(t(f"help.{heading}"))
+        lines += [f"  {each:<18}{t(f'help.command_{each.split()[0]}')}" for each in commands]
+    return "\n".join(lines)
 
 
 def _help(t: Translator, command: str, name: str) -> str:

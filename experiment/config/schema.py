@@ -352,7 +352,8 @@ def _check_sampling(config: Config) -> None:
     if sampling.beam_width > 1 and not alone:
         raise user_error("error.beams_alone", width=sampling.beam_width)
     if sampling.min_new_tokens > most:
-        raise user_error("error.min_above_max", value=sampling.min_new_tokens, limit=most)
+        params = {"config_key": "sampling.min_new_tokens", "other": "workload.max_new_tokens"}
+        raise user_error("error.above_other", **params, value=sampling.min_new_tokens, limit=most)
 
 
 def _check_engine(engine: EngineConfig) -> None:

@@ -14,7 +14,7 @@ from experiment.config.schema import Config, make_config, merge_tables
 from experiment.experiments.cells import Cell, CellEvents
 from experiment.experiments.found import Found
 from experiment.files.shipped import CONFIGS
-from experiment.text.errors import shown, user_error
+from experiment.text.errors import UserError, shown, user_error
 from experiment.text.messages import Message, message
 from experiment.workload.requests import check_size
 from kvsim.sizing.vllm_capacity import block_multiple
@@ -90,7 +90,7 @@ def planned_cells(experiment: Experiment, config: Config, device: str = "cpu") -
             "error.experiment_options", name=experiment.name, why=why, path=path
         ) from error
     if not cells:
-        raise user_error("error.experiment_values", name=experiment.name)
+        raise user_error("error.empty", config_key="experiment.values")
     for place, cell in enumerate(cells):
         if any(key in cell.overrides and not cell.overrides[key] for key in _REQUESTS):
             named = ", ".join(f"{key}={value}" for key, value in cell.values.items())
@@ -113,18 +113,28 @@ def _ordered(experiment: Experiment, config: Config) -> Config:
     for value in config.experiment.values:
         if isinstance(value, str):
             text = json.dumps(value, ensure_ascii=False)
-            raise user_error("error.experiment_number", name=experiment.name, value=text)
-        numbers.append(value if experiment.values == "numbers" else _count(experiment, value))
+            raise _not_a_kind(text, "error.kind.number")
+        numbers.append(value if experiment.values == "numbers" else _count(value))
     if experiment.values != "paired":
         numbers.sort()
     section = config.experiment.model_copy(update={"values": tuple(numbers)})
     return config.model_copy(update={"experiment": section})
 
 
-def _count(experiment: Experiment, value: float) -> int:
-    if value < 1 or value != int(value):
-        raise user_error("error.experiment_count", name=experiment.name, value=shown(value))
+def _count(value: float) -> int:
+    if value != int(value):
+        raise _not_a_kind(shown(value), "error.kind.whole")
+    if value < 1:
+        raise user_error(
+            "error.limit_ge", config_key="experiment.values", value=shown(value), limit=1
+        )
     return int(value)
+
+
+def _not_a_kind(value: str, kind: str) -> UserError:
+    return user_error(
+        "error.not_a_kind", config_key="experiment.values", value=value, kind=message(kind)
+    )
 
 
 def ascending(experiment: Experiment, cells: Sequence[CellResult]) -> list[CellResult]:

@@ -260,8 +260,9 @@ def make_workload(
     """
     cache = config.cache
     if cache.block_size > cache.max_length:
-        sizes = {"block_size": cache.block_size, "max_length": cache.max_length}
-        raise user_error("error.workload.block_too_large", **sizes)
+        params = {"config_key": "cache.block_size", "other": "cache.max_length"}
+        sizes = {"value": cache.block_size, "limit": cache.max_length}
+        raise user_error("error.above_other", **params, **sizes)
     slab, beams = cache.max_length * slot_bytes, config.sampling.beam_width
     # Rounded up to whole blocks, so that no arm gets less than it could use.
     blocks = blocks_needed(len(requests) * beams * cache.max_length, cache.block_size)
@@ -344,11 +345,11 @@ def _read_bounded(path: Path) -> bytes:
         with path.open("rb") as file:
             data = file.read(MAX_PROMPTS_BYTES + 1)
     except FileNotFoundError as error:
-        raise user_error("error.workload.file_missing", path=str(path)) from error
+        raise user_error("error.file_missing", path=str(path)) from error
     except OSError as error:
-        raise user_error("error.workload.file_unreadable", path=str(path)) from error
+        raise user_error("error.file_unreadable", path=str(path)) from error
     if len(data) > MAX_PROMPTS_BYTES:
-        raise user_error("error.workload.file_large", path=str(path), limit=MAX_PROMPTS_BYTES)
+        raise user_error("error.file_too_large", path=str(path), limit=MAX_PROMPTS_BYTES)
     return data
 
 

@@ -254,7 +254,7 @@ def test_a_whole_experiment_through_the_door(
     ("words", "key"),
     [
         (["--quick"], "quick_alone"),
-        (["--config", "capacity.toml", "--set", "experiment.values=[]"], "experiment_values"),
+        (["--config", "capacity.toml", "--set", "experiment.values=[]"], "empty"),
         (["--config", "capacity.toml", "--set", "experiment.options={}"], "experiment_options"),
         (
             ["--config", "serving.toml", "--set", "experiment.options.time_limt_s=5"],
@@ -282,8 +282,8 @@ def test_a_whole_experiment_through_the_door(
             for limit in ("10s", "true", "0", "-1", "[10]")
         ),
         (["--config", "prefix.toml", "--set", "experiment.values=[9, 8, 7]"], "experiment_options"),
-        (["--config", "capacity.toml", "--set", "experiment.values=[4, 0]"], "experiment_count"),
-        (["--config", "prefix.toml", "--set", "experiment.values=[2.5, 9]"], "experiment_count"),
+        (["--config", "capacity.toml", "--set", "experiment.values=[4, 0]"], "limit_ge"),
+        (["--config", "prefix.toml", "--set", "experiment.values=[2.5, 9]"], "not_a_kind"),
         (["--config", "capacity.toml", "--set", "experiment.values=[true]"], "not_a_kind"),
         (
             ["--config", "lengths.toml", "--set", "experiment.options.total=100"],

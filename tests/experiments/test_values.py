@@ -76,7 +76,7 @@ def refused(config: object, name: str) -> Message:
 @pytest.mark.parametrize(("name", "value"), [("block-size", "16"), ("capacity", "abc")])
 def test_a_number_that_is_written_as_a_text_is_refused(name: str, value: str) -> None:
     text = refused(tiny_config(name, experiment__values=[1, value]), name)
-    assert (text.key, text.params["value"]) == ("error.experiment_number", f'"{value}"')
+    assert (text.key, text.params["value"]) == ("error.not_a_kind", f'"{value}"')
     assert "{" not in Translator("zh").message(text)
 
 
@@ -88,7 +88,8 @@ RATES, NAMED = ("serving",), ("lengths", "priority", "quantised")
 def test_what_is_no_count_is_refused_where_counts_vary(name: str, value: float) -> None:
     """It would be cut off, or ask about nobody, and the cell be named as if it had been run."""
     text = refused(tiny_config(name, experiment__values=[4, value]), name)
-    assert (text.key, text.params["value"]) == ("error.experiment_count", str(value))
+    key = "error.limit_ge" if value == int(value) else "error.not_a_kind"
+    assert (text.key, text.params["value"]) == (key, str(value))
     assert all(str(value) in Translator(lang).message(text) for lang in LANGUAGES)
 
 

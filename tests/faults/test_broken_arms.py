@@ -20,6 +20,7 @@ from programs import (
 )
 from real_parts import is_gone, prepare, run_arms
 from sweeps import FULL
+from texts import fixed
 
 from experiment.analysis.conclusions import evaluate
 from experiment.arms.launch import Launch
@@ -125,7 +126,7 @@ def test_an_arm_that_stands_still_is_ended_with_all_below_it(start: Starter) -> 
     assert first.reason is not None
     assert first.reason.key == "failure.timeout"
     assert first.steps
-    assert "Stopped after the limit of" in (program.out / "report.html").read_text("utf-8")
+    assert fixed("failure.timeout") in (program.out / "report.html").read_text("utf-8")
 
 
 def test_arms_that_fail_say_why(start: Starter) -> None:
@@ -137,7 +138,7 @@ def test_arms_that_fail_say_why(start: Starter) -> None:
     assert reasons == ["failure.out_of_memory", "error.model_logits"]
     page = (program.out / "report.html").read_text(encoding="utf-8")
     assert "Out of memory." in page
-    assert "returned invalid logits" in page
+    assert fixed("error.model_logits") in page
 
 
 def test_whoever_leaves_behind_an_arm_that_failed_is_told_so_by_the_exit_code(

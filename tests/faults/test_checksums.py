@@ -16,9 +16,12 @@ from experiment.files.locks import lock
 from experiment.record import checksums
 from experiment.record.checksums import changed_files
 from experiment.record.log import EVENTS_FILE, RUN_FILE, read_record
+from experiment.text import Translator, catalogue
 from experiment.text.errors import ExitCode
 from kvsim.files import file_sha256
 
+CHANGED = Translator("en")("note.changed_files", files=EVENTS_FILE)
+REDRAWN = catalogue("en")["note.changed_reports"].partition(":")[0]
 GATE = '[limits]\n"paged/blocks" = { max = 8 }\n'
 
 
@@ -69,10 +72,10 @@ def test_a_changed_log_is_drawn_with_a_warning_that_stays(
     for _ in range(2):  # drawing it again must not turn it into the true one
         capsys.readouterr()
         assert main(["render", str(run), "--lang", "en"]) == ExitCode.OK
-        assert f"Changed since the run wrote it: {EVENTS_FILE}" in capsys.readouterr().out
+        assert CHANGED in " ".join(capsys.readouterr().out.split())
         assert sums(run)[EVENTS_FILE] == before
         page = (run / "report.html").read_text(encoding="utf-8")
-        assert f"Changed since the run wrote it: {EVENTS_FILE}" in page
+        assert CHANGED in page
 
 
 def test_a_changed_report_is_said_and_drawn_anew(
@@ -81,9 +84,9 @@ def test_a_changed_report_is_said_and_drawn_anew(
     (run / "summary.csv").write_text("arm,best\nmine,always\n", encoding="utf-8")
     capsys.readouterr()
     main(["render", str(run), "--lang", "en"])
-    assert "Changed since it was drawn: summary.csv" in " ".join(capsys.readouterr().out.split())
+    assert f"{REDRAWN}: summary.csv" in " ".join(capsys.readouterr().out.split())
     main(["render", str(run), "--lang", "en"])
-    assert "Changed since" not in capsys.readouterr().out
+    assert REDRAWN not in capsys.readouterr().out
     assert "always" not in (run / "summary.csv").read_text(encoding="utf-8")
 
 
@@ -200,5 +203,5 @@ def test_a_damaged_summary_is_said_and_nothing_is_judged_by_its_run(
     for told in (True, False):
         assert main(["render", str(run), "--lang", "en"]) == ExitCode.OK
         printed = " ".join(capsys.readouterr().out.split())
-        assert (f"Changed since it was drawn: {RUN_FILE}" in printed) == told
+        assert (f"{REDRAWN}: {RUN_FILE}" in printed) == told
     assert main(["compare", str(run), *words]) == ExitCode.OK

@@ -48,7 +48,7 @@ def test_a_directory_that_is_moved_away_takes_the_record_with_it(
     _, err = program.process.communicate(timeout=60)
     assert program.process.returncode == ExitCode.UNWRITABLE
     (line,) = err.splitlines()
-    assert line.startswith(f"Error: {program.out} cannot be written: ")
+    assert line.startswith(f"Error: Cannot write {program.out}: ")
     record = read_record(moved)
     # Of the second one the device was looked at; its process had no file to print into.
     assert [arm.status for arm in evaluate(record).arms] == ["finished", "failed"]
@@ -76,7 +76,7 @@ def test_a_directory_that_is_closed_while_it_is_written(start: Starter, closed: 
     code, _, err = program.end()
     assert code == ExitCode.UNWRITABLE
     (line,) = err.splitlines()
-    assert line.startswith(f"Error: {closed} cannot be written: ")
+    assert line.startswith(f"Error: Cannot write {closed}: ")
     assert not (closed / "run.json").exists()
     assert ask("chattr", "-i", str(closed))
     assert read_record(closed).of(RunFinished)[-1].status == "complete"  # the log was open

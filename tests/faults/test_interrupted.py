@@ -18,6 +18,7 @@ import pytest
 from programs import ARMS, Starter, arm_ended, arm_steps, in_a_terminal, read_until
 from real_parts import is_gone
 from sweeps import full
+from texts import fixed
 
 from experiment.analysis.conclusions import evaluate
 from experiment.commands.main import main
@@ -102,7 +103,7 @@ def test_ctrl_c_while_the_report_is_drawn_leaves_it_undrawn(start: Starter) -> N
     program.process.send_signal(signal.SIGINT)
     code, printed, err = program.end()
     assert (code, err) == (ExitCode.INTERRUPTED, "")
-    assert "Interrupted before the report was drawn" in " ".join(printed.split())
+    assert fixed("note.not_drawn") in " ".join(printed.split())
     assert not (program.out / "report.html").exists()
     assert [arm.status for arm in evaluate(read_record(program.out)).arms] == ["finished"] * 2
     assert main(["render", str(program.out), "--lang", "en"]) == ExitCode.OK

@@ -31,6 +31,7 @@ from programs import (
 )
 from real_parts import is_gone
 from sweeps import full
+from texts import fixed
 
 from experiment.bench.data import read_data
 from experiment.commands.main import main
@@ -104,12 +105,12 @@ def test_a_simulation_that_is_ended_keeps_the_policies_that_are_done(
     asked = ("--trace", "sharegpt-like", "--requests", "15000", "--rate", "50")
     program, terminal = begin("simulate", *asked, *MODEL, "--policy", "max,pow2", "--out", "out")
     read_until(terminal, "pow2")
-    assert end(program, number, terminal, "The simulation was interrupted") == 128 + number
+    assert end(program, number, terminal, fixed("sim.interrupted")) == 128 + number
     data = json.loads((program.out / "sim.json").read_text(encoding="utf-8"))
     assert [cell["policy"] for cell in data["cells"]] == ["max"]
     assert data["interrupted"]
     assert main(["render", str(program.out), "--lang", "en"]) == ExitCode.OK
-    assert "The simulation was interrupted" in " ".join(capsys.readouterr().out.split())
+    assert fixed("sim.interrupted") in " ".join(capsys.readouterr().out.split())
     assert parts_in(program.out) == []
 
 

@@ -11,6 +11,7 @@ import psutil
 import pytest
 from programs import ARMS, SHM, Starter, arm_steps, no_shared_memory_is_left
 from real_parts import is_gone
+from texts import fixed
 
 from experiment.analysis.conclusions import evaluate
 from experiment.commands.main import main
@@ -87,6 +88,6 @@ def test_a_log_without_a_whole_line_is_refused(
     for command in (["render", str(run)], ["--resume", str(run)], ["compare", str(run), str(run)]):
         assert main([*command, "--lang", "en"]) == ExitCode.USAGE, command
         (said,) = capsys.readouterr().err.splitlines()
-        assert "has no complete line" in said, command
+        assert fixed("error.record_empty") in said, command
         assert str(run) in said
     assert (run / EVENTS_FILE).read_text(encoding="utf-8") == line

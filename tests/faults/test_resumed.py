@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from programs import ARMS, Starter, arm_steps
+from texts import fixed
 
 from experiment.analysis.conclusions import evaluate
 from experiment.arms.launch import VLLM_PYTHON
@@ -81,13 +82,13 @@ def test_the_missing_arm_is_run_and_the_other_one_is_not(
     assert resumed.missing == [(None, SECOND)]
     assert {"note.resumed", "note.damaged_lines"} <= {note.key for note in results.notes}
     page = (run / "report.html").read_text(encoding="utf-8")
-    assert "The run was interrupted and resumed; 1 arms" in page
+    assert fixed("note.resumed") in page
     assert [event.status for event in record.of(RunFinished)] == ["complete"]
 
     done = content(run)
     code, printed, _ = start("--resume", str(run), out=run).end()
     assert code == ExitCode.OK
-    assert "is complete: nothing is left to run" in " ".join(printed.split())
+    assert fixed("note.resume_complete") in " ".join(printed.split())
     gate = tmp_path / "gate.toml"
     for most, judged in ((5, ExitCode.OK), (1, ExitCode.GATE)):
         gate.write_text(f"[limits]\n'paged/steps' = {{ max = {most} }}\n", encoding="utf-8")
@@ -100,7 +101,7 @@ def test_the_missing_arm_is_run_and_the_other_one_is_not(
     [
         (("--max-new-tokens", "7"), "workload.max_new_tokens"),
         (("--set", "cache.block_size=8"), "cache.block_size"),
-        (("--out", "elsewhere"), "leave out --out"),
+        (("--out", "elsewhere"), fixed("error.resume.out")),
     ],
 )
 def test_another_config_is_refused_by_name(
@@ -208,7 +209,7 @@ def test_what_is_no_run_is_refused(
     if what == "a simulation":
         (place / "sim.json").write_text("{}", encoding="utf-8")
     assert cli.main(["--resume", str(place), "--lang", "en"]) == ExitCode.USAGE
-    assert "has no event log" in capsys.readouterr().err
+    assert fixed("error.no_record") in capsys.readouterr().err
 
 
 def test_a_run_that_is_being_written_is_left_alone(
@@ -217,7 +218,7 @@ def test_a_run_that_is_being_written_is_left_alone(
     with (run / EVENTS_FILE).open("r+b") as file:
         assert lock(file)
         assert cli.main(["--resume", str(run), "--lang", "en"]) == ExitCode.USAGE
-    assert "writing to" in capsys.readouterr().err
+    assert fixed("error.run_in_use") in capsys.readouterr().err
 
 
 def refusal(ask: Callable[..., None], *given: object) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import pytest
 from in_process import run as run_in_process
 from programs import Starter, real
 from sweeps import full
+from texts import fixed
 
 from experiment.analysis.experiment_results import ExperimentResult
 from experiment.commands import main as cli
@@ -128,7 +129,7 @@ def test_what_had_ended_is_not_run_again_and_the_rest_is(killed: Path) -> None:
     assert [tuple(key) for key in resumed.missing] == ALL[1:]
     assert finished_arms(record) == set(ALL)
     assert [event.index for event in record.of(CellStarted)] == [0, 1]
-    assert "interrupted and resumed" in (killed / "report.html").read_text(encoding="utf-8")
+    assert fixed("note.resumed") in (killed / "report.html").read_text(encoding="utf-8")
 
 
 @full
@@ -174,7 +175,7 @@ def test_one_that_contradicts_itself_ends_once_more_as_it_did(
         capsys.readouterr()
         assert cli.main([*words, *gated]) == ExitCode.INCOMPLETE
         printed = " ".join(capsys.readouterr().out.split())
-        assert "is complete: nothing is left to run" in printed
+        assert fixed("note.resume_complete") in printed
         assert "though it must be: Tokens generated" in printed
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from programs import Starter, is_gone
+from texts import fixed
 from written_runs import sample_run
 
 from experiment.analysis.conclusions import evaluate
@@ -98,7 +99,8 @@ def test_a_command_refuses_a_directory_that_another_one_has(
     hold(out)
     assert main([*COMMANDS[name], "--out", str(out), "--lang", "en"]) == ExitCode.USAGE
     (line,) = capsys.readouterr().err.splitlines()
-    assert f"Another process is writing to {out}" in line
+    assert str(out) in line
+    assert fixed("error.run_in_use") in line
     assert list(out.iterdir()) == []
 
 
@@ -108,7 +110,7 @@ def test_of_two_runs_that_begin_at_once_one_writes(start: Starter, tmp_path: Pat
     assert sorted(code for _, code in ended) == [ExitCode.OK, ExitCode.USAGE]
     ((_, err),) = [printed for printed, code in ended if code == ExitCode.USAGE]
     (line,) = err.splitlines()
-    assert line.startswith("Error: Another process is writing to")
+    assert fixed("error.run_in_use") in line
     assert [arm.status for arm in evaluate(read_record(tmp_path / "both")).arms] == ["finished"] * 2
 
 

@@ -17,6 +17,7 @@ import sample
 from chart_checks import charts_of, untold
 from data_keys import assert_keys_lead, body_of, keyed_nodes
 from sample import BUDGET, PROMPTS, make_record
+from texts import fixed
 
 from experiment.analysis.conclusions import evaluate
 from experiment.analysis.results import ArmResult, Results
@@ -148,7 +149,7 @@ def test_unknown_is_a_dash_with_its_reason(page: str) -> None:
         assert "—" in cell
         assert "the arm failed first" in cell
         assert not re.search(r"\d", cell)
-    assert "PyTorch has no allocator statistics on the CPU." in visible(page, "en")
+    assert fixed("memory.torch_cpu") in visible(page, "en")
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from sim_runs import MODEL, hashed_trace, simulated
+from texts import fixed
 
 from experiment.commands.main import main
 from experiment.simulate.names import LISTS
@@ -200,7 +201,7 @@ def test_every_command_that_points_to_a_list_prints_it(
 def test_errors_of_kvsim_are_rendered_with_file_line_and_reason() -> None:
     t = Translator("en")
     row = TraceError("bad_row", file="a.csv", line=7, reason="columns", value=3)
-    assert "a.csv, line 7: it has another number of columns" in t.message(trace_message(row))
+    assert f"a.csv, line 7: {fixed('trace_reason.columns')}" in t.message(trace_message(row))
     unread = TraceError("unreadable", file="a.csv")
     unread.__cause__ = PermissionError(13, "no")
     assert "permission" in t.message(trace_message(unread))
@@ -228,7 +229,7 @@ def test_what_is_skipped_edited_and_refused_is_printed(
     for part in (
         "61 read, 1 rejected, 100 requests simulated", "first: line 4, -4", "1 blank lines",
         "repeated to 100 requests", "request rate × 3", "ms (as given)", "16 tokens (as given)",
-        "1 requests were refused: 2,099 slots are needed, the maximum length is 2,048",
+        "1 requests refused: 2,099 slots needed, maximum length 2,048",
     ):  # fmt: skip
         assert part in printed, part
     trace_info = data["trace"]
@@ -257,6 +258,6 @@ def test_texts_are_counted_and_a_rate_is_drawn_for_a_trace_without_a_clock(
     words = ("--trace", "texts.jsonl", "--output-tokens", "4", "--rate", "2", "--seed", "5")
     simulated(here / "out", *MODEL, *words, "--policy", "paged")
     printed = " ".join(capsys.readouterr().out.split())
-    assert "counted in the file's texts with GPT-2's tokenizer" in printed
-    assert "arrivals sampled: poisson, 2 a second, seed 5" in printed
+    assert fixed("sim.fact.gpt2_tokens") in printed
+    assert "poisson, 2 per second, seed 5" in printed
     assert "ns (as given)" not in printed

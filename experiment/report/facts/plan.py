@@ -207,7 +207,8 @@ def log_lines(log: Data) -> list[Message]:
     if parts:
         lines.append(message("plan.log.where", parts=listed(parts)))
     if log["failure"]:
-        lines.append(message(f"plan.log.failed_{log['failure']}", needed=log["needed"]))
+        why = message(f"plan.log.failed_{log['failure']}")
+        lines.append(message("plan.log.failed", why=why.model_dump()))
         lines += [
             message("plan.log.remedy", place=place, text=_remedy(remedy).model_dump())
             for place, remedy in enumerate(log["remedies"], 1)
