@@ -12,7 +12,7 @@ from data_keys import name
 
 from experiment.text import LANGUAGES
 
-ORNAMENTS = {"definitions", "swatch", "meter", "split", "strip-curve"}
+ORNAMENTS = {"definitions", "swatch", "meter", "strip-curve", "arrows", "ticks"}
 
 
 def charts_of(body: Any) -> list[Any]:
