@@ -12,7 +12,7 @@ from data_keys import name
 
 from experiment.text import LANGUAGES
 
-ORNAMENTS = {"bytes", "definitions", "swatch", "split", "strip-curve"}
+ORNAMENTS = {"arrows", "bytes", "definitions", "strip-curve", "swatch", "ticks"}
 
 
 def charts_of(body: Any) -> list[Any]:

@@ -109,7 +109,7 @@ def test_blocks_that_hold_the_same_become_one_in_the_film(tmp_path: Path) -> Non
     data = film_of(record, "paged")
     assert played(data) == ledger_states(record, "paged")
     assert played(data)[1]["tables"] == {0: [0, 1], 1: [0, 3]}
-    assert data["frames"][1]["m"] == [["merged", 1, 1]]
+    assert data["frames"][1]["m"] == [["merged", 1, [0]]]
 
 
 @pytest.mark.parametrize("arm", ["paged", "slabs"])

@@ -94,7 +94,7 @@ def test_a_long_run_is_thinned_and_says_so(
     every = frames.frame_size(max(len(paged), len(slabs)))  # all arms alike
     assert every > 1
     said = one.page.inner_text(".side:nth-child(2) .thinned")
-    assert f"one frame here is {every} steps, of {len(paged)} in all" in said
+    assert f"one frame is {every} of {len(paged)} steps" in said
     assert one.page.evaluate("pagedkv.player.state.end") <= 40
     one.context.close()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from pages import Opened, wide_tables
-from sample import make_record
+from sample import BLOCK, MAX_LENGTH, make_record
 from test_axe import PAGES
 
 from experiment.analysis.conclusions import evaluate
@@ -16,6 +16,7 @@ from experiment.text import LANGUAGES, Translator
 
 TITLES = {kind: f"{kind}.title" for kind in PAGES} | {"sweep": "sweep.name"}
 TELEPHONE = {"width": 390, "height": 844}
+PHONE = {"viewport": TELEPHONE, "has_touch": True, "is_mobile": True, "device_scale_factor": 2}
 
 
 @pytest.mark.parametrize("kind", PAGES)
@@ -38,11 +39,57 @@ def test_a_run_of_one_arm_has_one_pool(browser: Any, tmp_path: Path) -> None:
     file.write_text(report_html(record, evaluate(record), "en"), encoding="utf-8")
     one = Opened(browser, file, viewport=TELEPHONE)
     assert one.page.locator(".side").count() == 1
+    one.page.click("#player-more")
+    one.page.click("#player-last")
     one.page.click("#player-first")
-    one.page.click("#player-on")
     (counted,) = one.page.evaluate("pagedkv.player.counters()")
     assert (counted["arm"], counted["step"]) == ("paged", 0)
     one.page.click('label[for="player-by-time"]')
     assert one.page.evaluate("pagedkv.player.counters().length") == 1
     assert one.complaints == []
+    one.context.close()
+
+
+def test_both_pools_are_on_one_screen_with_one_row_of_controls(browser: Any, report: Path) -> None:
+    one = Opened(browser, report / "report.html", **PHONE)
+    page = one.page
+    for lang in LANGUAGES:
+        page.click(f'[data-language="{lang}"]')
+        page.evaluate("pagedkv.player.go(9)")
+        page.evaluate(
+            "document.getElementById('player-stage').scrollIntoView({behavior: 'instant'})"
+        )
+        deck = page.locator(".deck").bounding_box()
+        assert deck["height"] < 64
+        boxes = [one.bounding_box() for one in page.locator(".pool canvas").all()]
+        assert all(deck["y"] + deck["height"] <= box["y"] for box in boxes)
+        assert all(box["y"] + box["height"] <= 844 and box["height"] <= 160 for box in boxes)
+    assert not page.locator("#player-speed").is_visible()
+    page.tap("#player-more")
+    for selector in (".deck button", ".deck select", ".chip", ".axes label", ".side-arm select"):
+        for node in page.locator(f"#player-stage {selector} >> visible=true").all():
+            box = node.bounding_box()
+            assert box["height"] >= 40, selector
+            assert box["width"] >= 40, selector
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert one.complaints == []
+    one.context.close()
+
+
+def test_a_tap_on_a_block_tells_of_it(browser: Any, report: Path) -> None:
+    one = Opened(browser, report / "report.html", **PHONE)
+    page = one.page
+    page.evaluate("pagedkv.player.go(9)")
+    page.evaluate("document.getElementById('player-stage').scrollIntoView({behavior: 'instant'})")
+    canvas = page.locator(".side:nth-child(2) canvas")
+    width = canvas.bounding_box()["width"]
+    for block in (0, 2):
+        canvas.tap(position={"x": (block + 0.5) * width / (MAX_LENGTH // BLOCK), "y": 5})
+        about = page.inner_text(".side:nth-child(2) .about-block")
+        assert about.startswith(f"Block {block}: request ")
+    pinned = page.evaluate("pagedkv.player.state.pinned")
+    assert f"request {pinned}," in about
+    page.locator(".side:nth-child(1) canvas").tap(position={"x": 60, "y": 5})
+    assert page.inner_text(".side:nth-child(1) .about-block").startswith("Slab 0: request 0")
+    assert page.locator(".side:nth-child(1) .about-block").is_visible()
     one.context.close()

@@ -7,7 +7,8 @@
 A frame has the net changes of one or several steps, so that the state after it is exact. Steps are
 grouped by number, equally in all films of a page, so that both sides show the same step. Written
 positions are encoded as rates: a request that decodes one token per step needs no data until that
-changes. Runs of blocks ``a, a+1 … b`` are encoded as ``a, -b``.
+changes. Runs of blocks ``a, a+1 … b`` are encoded as ``a, -b``. Events repeat nothing that follows
+from the changes: an allocated block is a new entry that was neither copied nor shared.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ KEY_EVERY = 64
 MAX_BYTES = 420_000  # of one arm, unless the page has less space
 _MAX_EVENTS = 24  # of a kind in a frame; others are counted
 _COUNTED = {
-    OpKind.ALLOCATE: "allocated",
     OpKind.COPY: "copied",
     OpKind.EVICT: "evicted",
     OpKind.MERGE: "merged",
@@ -179,13 +179,21 @@ def _cache_changes(now: set[int], before: set[int]) -> dict[str, Any]:
 
 
 def _events(plans: Sequence[StepPlan]) -> dict[str, Any]:
-    """Events for marks and sentences: counts, and the first of each kind."""
+    """Events that the changes do not show: counts, and the first of each kind with its ids.
+
+    ``y``: [request, source, copy]; ``e``: evicted blocks; ``m``: [kind, request, new blocks];
+    ``f``: [request, reason]; ``p``: [request, by, needed, free, computed], or [request] if the
+    cause is unknown; ``a``: [request, reason, needed, free] of one that begins to wait.
+    """
     counts: dict[str, int] = {}
     copies: list[list[int]] = []
     evicted: list[int] = []
-    finished = [[f.request, f.reason.value] for plan in plans for f in plan.finished]
-    preempted = [request for plan in plans for request in plan.preempted]
     moved: list[list[Any]] = []
+    preempted = [
+        [request, *(plan.causes[i] if plan.causes else ())]
+        for plan in plans
+        for i, request in enumerate(plan.preempted)
+    ]
     for op in (op for plan in plans for op in plan.ops):
         name = _COUNTED.get(op.kind)
         if name is None:
@@ -196,15 +204,20 @@ def _events(plans: Sequence[StepPlan]) -> dict[str, Any]:
             copies += [[op.request or 0, old, new] for old, new in pairs]
         elif op.kind is OpKind.EVICT:
             evicted += op.blocks
-        elif op.kind is not OpKind.ALLOCATE:
-            moved.append([name, op.request, len(op.blocks)])
+        else:
+            moved.append([name, op.request, pack(op.blocks)])
     if preempted:
         counts["preempted"] = len(preempted)
-    events = {
-        "c": counts, "y": copies[:_MAX_EVENTS], "e": evicted[:_MAX_EVENTS],
-        "p": preempted[:_MAX_EVENTS], "f": finished[:_MAX_EVENTS], "m": moved[:_MAX_EVENTS],
+    events: dict[str, Any] = {
+        "c": counts, "y": copies, "e": evicted, "p": preempted, "m": moved,
+        "f": [[end.request, end.reason.value] for plan in plans for end in plan.finished],
+        "a": [list(plan.wait) for plan in plans if plan.wait],
     }  # fmt: skip
-    return {name: value for name, value in events.items() if value}
+    return {
+        name: value if isinstance(value, dict) else value[:_MAX_EVENTS]
+        for name, value in events.items()
+        if value
+    }
 
 
 def _picture(shown: dict[int, _PlayerState], cached: set[int]) -> dict[str, Any]:

@@ -4,9 +4,9 @@
 //   rows    │0 ████████░░░░░░░░│      a slab each, over as many rows as it needs
 //
 // Only blocks that changed are drawn again; a change of size, theme or choice draws everything.
-pagedkv.COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442"];
-pagedkv.MOST_HEIGHT = 560;
-pagedkv.MARK_MS = 700;
+pagedkv.COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#7a5cc2", "#f0e442"];
+pagedkv.MARK_MS = 400;
+pagedkv.ROW = { least: 3, good: 8, most: 40 }; // pixels
 
 // Eight by eight pixels of a mark over a colour, so that requests differ by more than colour.
 pagedkv.TILES = [
@@ -18,49 +18,38 @@ pagedkv.TILES = [
 ];
 
 pagedkv.Canvas = class {
-  // `scale`: slots in a row, and in a cell; the same for both sides.
-  constructor(node, pool, scale) {
+  // `names(block)`: what a block may be labelled with, the longest first.
+  constructor(node, pool, names) {
     this.node = node;
     this.context = node.getContext("2d", { alpha: false });
     this.pool = pool;
-    this.rowSlots = scale.rowSlots;
-    this.cellSlots = scale.cellSlots;
+    this.names = names;
     this.marks = new Map();
     this.paints = new Map();
+    this.widths = new Map();
     this.chosen = null;
     this.cursor = null;
-    this.layout();
   }
 
-  layout() {
-    const width = Math.max(160, Math.floor(this.node.parentNode.clientWidth));
-    const ratio = Math.min(window.devicePixelRatio || 1, 2);
-    this.rowHeight = pagedkv.rowHeight((width / this.rowSlots) * this.cellSlots);
-    this.unit = width / this.rowSlots;
-    this.rows = this.countRows();
-    const most = Math.max(1, Math.floor(pagedkv.MOST_HEIGHT / this.rowHeight));
-    this.hidden = Math.max(0, this.rows - most);
-    this.drawn = this.rows - this.hidden;
+  // `scale` is that of both sides; a row here has as many whole blocks as fit into it.
+  layout(scale, width) {
+    const film = this.pool.film;
+    const ratio = (this.ratio = Math.min(window.devicePixelRatio || 1, 2));
     this.width = width;
-    this.height = Math.max(this.rowHeight, Math.ceil(this.drawn * this.rowHeight));
-    this.gap = this.rowHeight >= 12 ? 2 : 1;
+    this.unit = width / scale.row;
+    this.rowHeight = scale.height;
+    this.rowSlots = pagedkv.rowOf(film, scale.row);
+    this.rows = pagedkv.rowsOf(film, scale.row);
+    this.drawn = Math.min(this.rows, scale.rows);
+    this.hidden = this.rows - this.drawn;
+    this.height = this.drawn * this.rowHeight;
+    this.gap = this.rowHeight < 5 ? 0 : Math.min(this.rowHeight, this.unit * film.size) < 20 ? 1 : 2;
     this.node.width = Math.round(width * ratio);
     this.node.height = Math.round(this.height * ratio);
     this.node.style.height = this.height + "px";
     this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
     this.readTheme();
     this.pool.all = true;
-  }
-
-  countRows() {
-    const film = this.pool.film;
-    if (!film.slab) return Math.ceil((film.blocks * film.size) / this.rowSlots);
-    if (!film.elastic) return film.blocks * this.rowsOf(film.size);
-    return this.rowsOf(film.blocks);
-  }
-
-  rowsOf(slots) {
-    return Math.max(1, Math.ceil(slots / this.rowSlots));
   }
 
   readTheme() {
@@ -91,10 +80,10 @@ pagedkv.Canvas = class {
     const c = image.getContext("2d");
     c.fillStyle = this.theme.free;
     c.fillRect(0, 0, 8, 8);
-    c.globalAlpha = { live: 1, held: 0.22, ended: 0.3, padding: 0.3, cached: 0.65 }[kind];
+    c.globalAlpha = { live: 1, held: this.theme.dark ? 0.42 : 0.22, ended: 0.3, padding: 0.3, cached: 0.65 }[kind];
     c.fillStyle = ["padding", "cached"].includes(kind) ? this.theme.soft : pagedkv.COLOURS[colour];
     c.fillRect(0, 0, 8, 8);
-    c.globalAlpha = { live: 0.5, held: 0.35 }[kind] || 0.75;
+    c.globalAlpha = { live: 0.5, held: this.theme.dark ? 0.8 : 0.35 }[kind] || 0.75;
     c.strokeStyle = { live: "#fff", cached: this.theme.paper }[kind] || this.theme.soft;
     c.lineWidth = kind === "live" ? 1.6 : 1;
     c.beginPath();
@@ -117,7 +106,7 @@ pagedkv.Canvas = class {
     if (pool.film.elastic) {
       if (pool.all || pool.dirty.size) this.drawGrowing();
     } else if (pool.all) {
-      this.fill(0, 0, this.width, this.height, this.theme.paper);
+      this.area([[0, 0, this.width, this.height]], this.theme.paper);
       for (let block = 0; block < pool.film.blocks; block++) this.drawBlock(block, now);
     } else {
       for (const block of pool.dirty) this.drawBlock(block, now);
@@ -143,28 +132,33 @@ pagedkv.Canvas = class {
     }
   }
 
-  // The pieces of a row that a run of slots covers: [x, y, width].
+  // On a whole pixel of the screen: nothing of a block remains beside it.
+  px(value) {
+    return Math.round(value * this.ratio) / this.ratio;
+  }
+
+  // The pieces of rows that a run of a block's slots covers: [x, y, width, height].
   pieces(block, from, to) {
-    const film = this.pool.film;
     const rows = this.rowSlots;
-    const base = film.slab ? block * this.rowsOf(film.size) * rows : block * film.size;
+    const base = block * this.pool.size;
+    const end = base + this.pool.size;
     const found = [];
-    for (let slot = from; slot < to; ) {
-      const row = Math.floor((base + slot) / rows);
-      const column = (base + slot) % rows;
-      const count = Math.min(to - slot, rows - column);
-      if (row < this.drawn) {
-        found.push([column * this.unit, row * this.rowHeight, count * this.unit]);
-      }
-      slot += count;
+    for (let slot = base + from; slot < base + to; ) {
+      const row = Math.floor(slot / rows);
+      const next = Math.min(base + to, (row + 1) * rows);
+      const last = Math.min(end, (row + 1) * rows);
+      const x = this.px((slot - row * rows) * this.unit);
+      const right = Math.min(this.px((next - row * rows) * this.unit), this.px((last - row * rows) * this.unit) - this.gap);
+      const below = end > (row + 1) * rows ? 0 : this.gap; // none between the rows of one block
+      if (row < this.drawn && right > x) found.push([x, row * this.rowHeight, right - x, this.rowHeight - below]);
+      slot = next;
     }
     return found;
   }
 
   drawBlock(block) {
     const pool = this.pool;
-    const size = pool.size;
-    const whole = this.pieces(block, 0, size);
+    const whole = this.pieces(block, 0, pool.size);
     if (!whole.length) return;
     const owners = pool.owners[block];
     const owner = owners.length ? owners[0] : null;
@@ -175,97 +169,95 @@ pagedkv.Canvas = class {
       this.area(whole, kept ? this.paint(0, "cached") : engine ? this.theme.engine : this.theme.free);
     } else {
       const [padding, filled, alive] = pool.part(block);
-      this.area(whole, this.theme.paper, 0);
-      this.area(whole, this.paint(owner, alive ? "held" : "ended"), undefined, faded);
-      if (alive && filled > padding) {
-        this.area(this.pieces(block, padding, filled), this.paint(owner, "live"), undefined, faded);
-      }
-      if (padding) this.area(this.pieces(block, 0, padding), this.paint(owner, "padding"), undefined, faded);
+      this.area(whole, this.theme.paper);
+      this.area(whole, this.paint(owner, alive ? "held" : "ended"), faded);
+      if (alive && filled > padding) this.area(this.pieces(block, padding, filled), this.paint(owner, "live"), faded);
+      if (padding) this.area(this.pieces(block, 0, padding), this.paint(owner, "padding"), faded);
     }
     this.overlay(block, whole, owners, faded);
   }
 
-  area(pieces, paint, gap, faded) {
-    const c = this.context;
-    const trim = gap === undefined ? this.gap : gap;
-    c.fillStyle = paint;
-    if (faded) c.globalAlpha = 0.35;
-    for (const [x, y, width] of pieces) {
-      c.fillRect(x, y, Math.max(width - (width > 3 * trim ? trim : 0), 0.5), this.rowHeight - (trim && this.gapBelow(y)));
-    }
-    if (faded) c.globalAlpha = 1;
-  }
-
-  // The gap below a row: none between the rows of one slab.
-  gapBelow(y) {
-    const film = this.pool.film;
-    const rows = film.slab && !film.elastic ? this.rowsOf(film.size) : 1;
-    return (Math.round(y / this.rowHeight) + 1) % rows ? 0 : this.gap;
-  }
-
-  fill(x, y, width, height, paint) {
+  area(pieces, paint, faded) {
     this.context.fillStyle = paint;
-    this.context.fillRect(x, y, width, height);
+    if (faded) this.context.globalAlpha = 0.35;
+    for (const piece of pieces) this.context.fillRect(...piece);
+    this.context.globalAlpha = 1;
   }
 
   overlay(block, whole, owners, faded) {
-    const [x, y, width] = whole[0];
-    const high = this.rowHeight - this.gap;
-    if (owners.length && !faded && width >= 18 && high >= 13) this.label(String(owners[0]), x + 4, y + high / 2);
-    if (owners.length > 1) this.badge(owners.length, x + width - this.gap, y, width);
-    if (this.chosen !== null && owners.includes(this.chosen)) this.frame(whole, this.theme.ink, 2);
+    const [x, y, width, high] = whole[0];
+    if ((!faded || !owners.length) && high >= 11 && width >= 10) this.label(this.names(block, width), whole[0], owners.length ? this.theme.ink : this.theme.soft);
+    if (owners.length > 1) this.badge(owners.length, x + width, y + high, width);
+    if (this.chosen !== null && owners.includes(this.chosen)) this.outline(whole, this.theme.ink, 2);
     const mark = this.marks.get(block);
     if (mark) this.drawMark(mark.kind, whole);
-    if (this.cursor === block) this.frame(whole, this.theme.accent, 3);
+    if (this.cursor === block) this.outline(whole, this.theme.accent, 3);
   }
 
-  frame(whole, colour, width) {
+  // One line around all pieces of a block, inside of them.
+  outline(whole, colour, width) {
     const c = this.context;
     c.strokeStyle = colour;
     c.lineWidth = this.rowHeight < 10 ? 1 : width;
-    const inset = c.lineWidth / 2;
-    for (const [x, y, wide] of whole) {
-      c.strokeRect(x + inset, y + inset, Math.max(wide - this.gap - 2 * inset, 1), Math.max(this.rowHeight - this.gap - 2 * inset, 1));
-    }
+    const half = c.lineWidth / 2;
+    const last = whole.length - 1;
+    const corners = whole.map(([x, y, w, h], i) => [x + half, x + w - half, i ? y : y + half, i < last ? y + h : y + h - half]);
+    c.beginPath();
+    for (const [, right, top, bottom] of corners) { c.lineTo(right, top); c.lineTo(right, bottom); }
+    for (const [left, , top, bottom] of corners.reverse()) { c.lineTo(left, bottom); c.lineTo(left, top); }
+    c.closePath();
+    c.stroke();
   }
 
-  label(text, x, y) {
+  // The first of the texts that fits; the last may be made a little narrower.
+  label(texts, [x, y, width, high], colour) {
     const c = this.context;
-    c.font = "600 11px system-ui, sans-serif";
-    c.textBaseline = "middle";
+    c.font = "600 " + (width < 24 ? 9 : 11) + "px system-ui, sans-serif";
+    const text = texts.find((one, i) => this.widthOf(one, c) * (i < texts.length - 1 ? 1 : 0.7) <= width - 2);
+    if (text === undefined) return;
+    c.textBaseline = "top";
     c.textAlign = "left";
-    c.lineWidth = 3;
+    c.lineWidth = 2.5;
     c.lineJoin = "round";
     c.strokeStyle = this.theme.paper;
-    c.strokeText(text, x, y);
-    c.fillStyle = this.theme.ink;
-    c.fillText(text, x, y);
+    const left = x + Math.max(1, Math.min(4, (width - this.widthOf(text, c)) / 2));
+    c.save();
+    c.beginPath();
+    c.rect(x, y, width, high);
+    c.clip();
+    c.strokeText(text, left, y + 2, width - 2);
+    c.fillStyle = colour;
+    c.fillText(text, left, y + 2, width - 2);
+    c.restore();
   }
 
-  // How many requests own the block; a corner where there is no room for a number.
-  badge(count, right, top, width) {
+  widthOf(text, context) {
+    const name = context.font + text;
+    if (!this.widths.has(name)) this.widths.set(name, context.measureText(text).width);
+    return this.widths.get(name);
+  }
+
+  // How many requests own the block, in its last corner; a spot where there is no room for a number.
+  badge(count, right, bottom, width) {
     const c = this.context;
-    if (width < 16 || this.rowHeight < 14) {
-      const side = Math.min(4, width / 2);
-      this.fill(right - side, top, side, side, this.theme.ink);
-      return;
-    }
-    const text = "×" + count;
+    const small = width < 16 || this.rowHeight < 14;
+    const [wide, high] = small ? [Math.min(4, width / 2), Math.min(4, this.rowHeight / 2)] : [16, 11];
+    c.fillStyle = this.theme.ink;
+    c.fillRect(right - wide, bottom - high, wide, high);
+    if (small) return;
     c.font = "700 9px system-ui, sans-serif";
     c.textBaseline = "middle";
     c.textAlign = "center";
-    this.fill(right - 16, top, 16, 11, this.theme.ink);
     c.fillStyle = this.theme.paper;
-    c.fillText(text, right - 8, top + 6);
+    c.fillText("×" + count, right - 8, bottom - 5);
   }
 
   drawMark(kind, whole) {
     const c = this.context;
-    const high = this.rowHeight - this.gap;
-    if (kind === "allocated") return this.frame(whole, this.theme.ink, 1.5);
-    const [x, y, wide] = whole[0];
-    const width = Math.min(wide - this.gap, high * 1.6);
-    c.strokeStyle = c.fillStyle = this.theme.ink;
+    if (kind === "allocated") return this.outline(whole, this.theme.ink, 1.5);
+    const [x, y, wide, high] = whole[0];
+    const width = Math.min(wide, high * 1.6);
+    c.strokeStyle = this.theme.ink;
     c.lineWidth = this.rowHeight < 10 ? 1 : 2;
     c.beginPath();
     if (kind === "copied") {
@@ -282,24 +274,24 @@ pagedkv.Canvas = class {
 
   // A growing cache has no places: each request is drawn as one piece, one below the other.
   drawGrowing() {
-    this.fill(0, 0, this.width, this.height, this.theme.paper);
+    this.area([[0, 0, this.width, this.height]], this.theme.paper);
     let row = 0;
     for (const [request, holder] of this.pool.holders) {
-      const rows = this.rowsOf(holder.table.length);
       const put = (from, to, paint) => {
         for (let slot = from; slot < to; ) {
-          const at = Math.floor(slot / this.rowSlots);
-          const count = Math.min(to - slot, this.rowSlots - (slot % this.rowSlots));
-          const x = (slot % this.rowSlots) * this.unit;
-          this.area([[x, (row + at) * this.rowHeight, count * this.unit]], paint);
-          slot += count;
+          const at = Math.floor(slot / this.rowSlots) * this.rowSlots;
+          const next = Math.min(to, at + this.rowSlots);
+          const x = this.px((slot - at) * this.unit);
+          const y = (row + at / this.rowSlots) * this.rowHeight;
+          this.area([[x, y, this.px((next - at) * this.unit) - x, this.rowHeight - this.gap]], paint);
+          slot = next;
         }
       };
       put(0, holder.table.length, this.paint(request, holder.ended ? "ended" : "held"));
       if (!holder.ended) put(holder.padding, holder.padding + holder.written, this.paint(request, "live"));
       put(0, holder.padding, this.paint(request, "padding"));
-      if (this.rowHeight >= 13) this.label(String(request), 4, row * this.rowHeight + this.rowHeight / 2 - 1);
-      row += rows;
+      if (this.rowHeight >= 13) this.label([String(request)], [2, row * this.rowHeight, 20, this.rowHeight], this.theme.ink);
+      row += Math.max(1, Math.ceil(holder.table.length / this.rowSlots));
     }
   }
 
@@ -307,9 +299,9 @@ pagedkv.Canvas = class {
   blockAt(x, y) {
     const film = this.pool.film;
     const row = Math.floor(y / this.rowHeight);
-    if (film.elastic || row < 0 || row >= this.drawn || x < 0 || x >= this.width) return null;
-    const slot = row * this.rowSlots + Math.floor(x / this.unit);
-    const block = film.slab ? Math.floor(row / this.rowsOf(film.size)) : Math.floor(slot / film.size);
+    const column = Math.floor(x / this.unit);
+    if (film.elastic || row < 0 || row >= this.drawn || column < 0 || column >= this.rowSlots) return null;
+    const block = Math.floor((row * this.rowSlots + column) / film.size);
     return block < film.blocks ? block : null;
   }
 
@@ -321,25 +313,37 @@ pagedkv.Canvas = class {
     }
     let row = Math.floor(y / this.rowHeight);
     for (const [request, holder] of this.pool.holders) {
-      row -= this.rowsOf(holder.table.length);
+      row -= Math.max(1, Math.ceil(holder.table.length / this.rowSlots));
       if (row < 0) return request;
     }
     return null;
   }
 };
 
-// How high a row is: cells are a little wider than high, yet never too flat to see.
-pagedkv.rowHeight = function (cell) {
-  return Math.max(5, Math.min(28, Math.round(cell * 0.85)));
+// Slots in a row of a side, of `row` at the most: whole blocks, or a whole part of one.
+pagedkv.rowOf = function (film, row) {
+  if (film.slab && (film.elastic || row < film.size)) return row;
+  return Math.max(1, Math.floor(row / film.size)) * film.size;
 };
 
-// One scale for both sides: a row of cells that makes a pool of about two by one, in a power of two
-// so that slabs begin at the start of a row.
-pagedkv.scale = function (films) {
-  const cells = films.find((film) => !film.slab);
-  const slabs = films.find((film) => film.slab);
-  if (!cells) return { rowSlots: Math.min(slabs.size * (slabs.elastic ? slabs.blocks : 1), 256), cellSlots: 16 };
-  let columns = 8;
-  while (columns < 64 && columns * columns < cells.blocks * 1.6) columns *= 2;
-  return { rowSlots: columns * cells.size, cellSlots: cells.size };
+pagedkv.rowsOf = function (film, row) {
+  return Math.ceil((film.blocks * film.size) / pagedkv.rowOf(film, row));
+};
+
+// One scale for both sides: a slab is a row where that fits into `most` pixels, several of them where
+// they are too many, a part of one where its blocks would be too narrow. Without slabs a row has so
+// many blocks that they are about as wide as high.
+pagedkv.scale = function (films, width, most) {
+  const sizes = films.filter((film) => !film.slab).map((film) => film.size);
+  const cell = Math.max(0, ...sizes);
+  const slab = films.find((film) => film.slab && !film.elastic);
+  const whole = (slots) => (cell ? Math.ceil(slots / cell) * cell : slots);
+  const rows = (row) => Math.max(...films.map((film) => pagedkv.rowsOf(film, row)));
+  const wide = (row) => (width / row) * (cell || slab.size);
+  const high = (row) => rows(row) * Math.min(pagedkv.ROW.most, Math.max(pagedkv.ROW.good, wide(row) * 0.85));
+  let row = slab ? whole(slab.size) : cell ? 8 * cell : Math.min(films[0].blocks, 512);
+  if (cell) while (wide(row) < 5 && row > 8 * cell) row = whole(row / 2);
+  if (cell || slab) while (high(row) > most && wide(2 * row) >= 4) row *= 2;
+  const height = Math.max(pagedkv.ROW.least, Math.min(pagedkv.ROW.most, Math.floor(most / rows(row))));
+  return { row, height, rows: Math.max(1, Math.floor((2 * most) / height)) };
 };

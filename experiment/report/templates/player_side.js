@@ -1,124 +1,121 @@
-// One side of the player: an arm's pool, its counters, the strip below it, its requests and tables.
-pagedkv.CHIPS = 32;
-pagedkv.ENTRIES = 96;
+// One side of the player: an arm's pool, the block table below it with lines to its blocks, the block
+// that is pointed at in words, the strip, the counters.
+pagedkv.ENTRY = { width: 58, height: 34, gap: 4, above: 24, most: 256, lines: 48 }; // in pixels, and numbers
 pagedkv.STILL = window.matchMedia("(prefers-reduced-motion: reduce)");
 
 pagedkv.Side = class {
-  // `stage` is what both sides share: teller, state, byTime(), choose(request, pin), hover(request).
+  // `stage` is what both sides share: teller, state, byTime(), follow(token).
   constructor(node, stage) {
     this.node = node;
     this.stage = stage;
     this.teller = stage.teller;
-    this.select = node.querySelector("select");
-    this.canvasNode = node.querySelector("canvas");
-    this.chips = new Map();
     const all = (selector) => [...node.querySelectorAll(selector)];
     const one = (selector) => node.querySelector(selector);
+    this.select = one("select");
+    this.opens = this.select.value;
+    this.canvasNode = one("canvas");
     this.cells = { counters: all("[data-counter]"), sizes: all("[data-size]"), states: all("[data-state]") };
     this.nodes = {
-      share: one(".waste-share"), bar: all(".split rect"), happened: one(".happened"), ended: one(".ended"),
-      at: one(".strip-at"), pool: one(".pool"), chips: one(".chips"), more: one(".chips-more"), head: one(".table-head"), entries: one(".table-entries"),
+      wasted: one(".wasted"), done: one(".done"), counts: one(".counts"), about: one(".about-block"), head: one(".table-head"),
+      entries: one(".table-entries"), lines: all(".arrows path"), slot: one(".arrows circle"), address: one(".address"),
+      strip: one(".strip svg"), at: one(".strip-at"), scale: one(".strip-scale"), thinned: one(".thinned").children,
     };
+    this.picked = null; // a block chosen by key, click or tap
+    this.lit = null; // the block under the pointer
+    this.nodes.entries.addEventListener("pointermove", (event) => this.light(this.blockOf(event)));
+    this.nodes.entries.addEventListener("pointerleave", () => this.light(null));
+    this.nodes.entries.addEventListener("scroll", () => this.arrows());
+    this.nodes.entries.addEventListener("click", (event) => this.askFor(event));
   }
 
-  open(film, scale) {
+  open(film) {
     this.film = film;
+    this.facts = pagedkv.read(film);
     this.pool = new pagedkv.Pool(film);
-    this.canvas = new pagedkv.Canvas(this.canvasNode, this.pool, scale);
-    this.curve = pagedkv.curveOf(film);
-    this.totals = pagedkv.totalsOf(film);
-    this.told = film.frames.map((frame) => [...pagedkv.told(frame)]);
-    this.eventful = film.frames.map((_, i) => i).filter((i) => this.told[i].length);
-    this.drawCurve();
-    this.nodes.chips.replaceChildren();
-    this.chips.clear();
-    for (const row of this.cells.states) {
-      row.hidden = !this.curve.some((one) => one[row.dataset.state]);
-    }
-    this.thinned();
+    this.canvas = new pagedkv.Canvas(this.canvasNode, this.pool, (block, width) => this.names(block, width));
+    this.picked = this.lit = null;
+    const { curve, totals } = this.facts;
+    const last = Object.values(totals[totals.length - 1]).some(Boolean);
+    this.nodes.counts.hidden = !last && !film.frames.some((frame) => frame.q) && !curve.some((one) => one.shared);
+    for (const one of this.cells.states) one.hidden = !curve.some((counted) => counted[one.dataset.state]);
   }
 
   // What the pool looks like after its frame `index`; marks only for a single step onwards.
   show(index, now, onwards) {
-    const before = this.pool.at;
-    const next = onwards && index !== before ? this.film.frames[index] : null;
-    // Blocks of those that this frame ends: afterwards nobody knows whose they were.
-    const left = ((next && next.g) || []).map((request) => [request, (this.pool.holders.get(request) || { table: [] }).table]);
+    const next = onwards && index === this.pool.at + 1 ? this.film.frames[index] : null;
     this.pool.seek(index);
     if (pagedkv.STILL.matches || !onwards) this.canvas.expire(now, true);
-    if (next) this.mark(next, left, now);
-    return before !== this.pool.at;
+    if (!next) return;
+    for (const { key, blocks } of this.facts.told[index]) {
+      const kind = { finished: "freed", swapped: "preempted", returned: "allocated", merged: "allocated", shared: null }[key];
+      const left = ["freed", "finished", "preempted", "swapped", "evicted"].includes(key);
+      if (kind !== null) this.canvas.mark(kind || key, left ? blocks.filter((block) => !this.pool.owners[block].length) : blocks, now);
+    }
   }
 
-  mark(frame, left, now) {
-    for (const [, , added] of frame.h || []) this.canvas.mark("allocated", pagedkv.unpack(added), now);
-    for (const [request, table] of left) {
-      const lost = (frame.p || []).includes(request) ? "preempted" : "freed";
-      this.canvas.mark(lost, table.filter((block) => !this.pool.owners[block].length), now);
+  draw(request, now) {
+    const canvas = this.canvas;
+    if (canvas.chosen !== request) {
+      canvas.chosen = request;
+      this.pool.all = true;
     }
-    this.canvas.mark("copied", (frame.y || []).map((pair) => pair[2]), now);
-    this.canvas.mark("evicted", (frame.e || []).filter((block) => !this.pool.owners[block].length), now);
+    const block = this.pointed;
+    if (canvas.cursor !== block) {
+      for (const one of [canvas.cursor, block]) if (one !== null) this.pool.dirty.add(one);
+      canvas.cursor = block;
+    }
+    canvas.draw(now);
   }
+
+  // ---- in numbers ----
 
   counters() {
     const counted = this.pool.counters();
-    const frame = this.pool.frame();
     for (const cell of this.cells.counters) pagedkv.write(cell, pagedkv.WRITERS.count(counted[cell.dataset.counter]));
     for (const cell of this.cells.sizes) pagedkv.write(cell, pagedkv.WRITERS.bytes(counted[cell.dataset.size] * this.film.slotBytes));
-    const share = counted.allocated ? counted.wasted / counted.allocated : null;
-    this.teller.tell(this.nodes.share, "waste_share", { share });
-    const bar = this.nodes.bar;
-    const total = Math.max(counted.reserved, 1);
-    bar[0].setAttribute("width", (counted.live / total) * 100 + "%");
-    bar[1].setAttribute("x", (counted.live / total) * 100 + "%");
-    bar[1].setAttribute("width", (counted.wasted / total) * 100 + "%");
-    this.happened(frame, counted);
-    return counted;
+    this.teller.tell(this.nodes.wasted, "wasted_share", { share: counted.allocated ? counted.wasted / counted.allocated : null });
+    const sums = this.facts.totals[this.pool.at + 1];
+    const values = { waiting: (this.pool.frame() || {}).q, shared: counted.shared, preempted: sums.preempted, copied: sums.copied, evicted: sums.evicted };
+    const some = Object.keys(values).filter((name) => values[name]);
+    pagedkv.write(this.nodes.counts, some.map((name) => this.teller.say("count." + name, { n: values[name] })).join(" · "));
+    this.done();
   }
 
-  happened(frame, counted) {
-    const sums = this.totals[this.pool.at + 1];
-    const values = {
-      running: counted.running, waiting: (frame && frame.q) || 0, shared: counted.shared,
-      preempted: sums.preempted, copied: sums.copied, evicted: sums.evicted,
-    };
-    this.teller.tell(this.nodes.happened, "happened", values);
-    this.ended(frame);
+  // A side whose run is over keeps its last picture that holds something.
+  done() {
+    const { useful, seconds } = this.facts;
+    const over = this.stage.byTime() ? this.stage.state.clock >= seconds : this.pool.at === useful;
+    this.nodes.done.hidden = !over;
+    if (over) this.teller.tell(this.nodes.done, "done", { time: seconds });
   }
 
-  // A side whose run is over stays as it was after its last step.
-  ended(frame) {
-    const over = !this.stage.byTime() && frame && this.pool.at === this.pool.length - 1 && this.stage.state.step > frame.n;
-    this.nodes.ended.hidden = !over;
-    if (over) this.teller.tell(this.nodes.ended, "ended", { step: frame.n });
-  }
+  // ---- the strip ----
 
-  drawCurve() {
-    const top = Math.max(...this.curve.map((one) => one.reserved), 1);
-    const count = this.curve.length;
+  // Allocated and live bytes over the position, `until` the run ends; `top` bytes and the positions up
+  // to `end` are those of both sides.
+  drawCurve(place, end, top, until) {
     const line = (name) => {
       let path = "M0 40";
-      this.curve.forEach((one, i) => {
-        const y = (40 - (one[name] / top) * 38).toFixed(1);
-        path += `L${i} ${y}H${i + 1}`;
+      this.facts.curve.slice(0, this.facts.useful + 1).forEach((one, i) => {
+        const y = (40 - (one[name] * this.film.slotBytes / top) * 39).toFixed(1);
+        path += `H${place(this.film.frames[i]).toFixed(3)}V${y}`;
       });
-      return path + `V40Z`;
+      return path + `H${until.toFixed(3)}V40Z`;
     };
-    const svg = this.node.querySelector(".strip svg");
-    svg.setAttribute("viewBox", `0 0 ${count} 40`);
-    svg.querySelector(".strip-allocated").setAttribute("d", line("allocated"));
-    svg.querySelector(".strip-live").setAttribute("d", line("live"));
+    this.nodes.strip.setAttribute("viewBox", `0 0 ${end} 40`);
+    this.nodes.strip.querySelector(".strip-allocated").setAttribute("d", line("allocated"));
+    this.nodes.strip.querySelector(".strip-live").setAttribute("d", line("live"));
+    this.teller.tell(this.nodes.scale, "strip_scale", { top });
   }
 
   // Moved by the compositor alone: the curve below it is not drawn again.
-  cursor() {
-    const at = ((this.pool.at + 0.5) / this.curve.length) * 100;
-    this.nodes.at.style.transform = `translateX(${Math.max(at, 0).toFixed(3)}%)`;
+  cursor(share) {
+    this.nodes.at.style.transform = `translateX(${(100 * share).toFixed(3)}%)`;
   }
 
   thinned() {
     const { every, steps, arm } = this.film;
-    const [thinned, rows] = this.node.querySelector(".thinned").children;
+    const [thinned, rows] = this.nodes.thinned;
     thinned.hidden = every === 1;
     rows.hidden = !this.canvas.hidden;
     if (every > 1) this.teller.tell(thinned, "thinned", { every, steps });
@@ -126,69 +123,90 @@ pagedkv.Side = class {
     this.canvasNode.setAttribute("aria-label", this.teller.say("canvas", { arm: this.teller.say("arm." + arm) }));
   }
 
-  // A button for each request that holds memory, in the order of the pool.
-  requests(chosen) {
-    const list = this.nodes.chips;
-    const shown = [];
-    for (const request of this.pool.holders.keys()) if (shown.push(request) === pagedkv.CHIPS) break;
-    for (const [request, chip] of this.chips) {
-      if (!shown.includes(request)) {
-        chip.remove();
-        this.chips.delete(request);
-      }
-    }
-    for (const request of shown) {
-      if (!this.chips.has(request)) {
-        const chip = this.chip(request);
-        this.chips.set(request, chip);
-        list.append(chip);
-      }
-      const chip = this.chips.get(request);
-      chip.setAttribute("aria-pressed", String(request === chosen));
-    }
-    const more = this.pool.holders.size - shown.length;
-    if (more > 0) this.teller.tell(this.nodes.more, "more_requests", { n: more });
-    else pagedkv.write(this.nodes.more, "");
+  // ---- one block ----
+
+  get pointed() {
+    return this.lit === null ? this.picked : this.lit;
   }
 
-  chip(request) {
-    const chip = document.createElement("button");
-    chip.type = "button";
-    chip.className = "chip";
-    chip.style.setProperty("--request", pagedkv.COLOURS[request % pagedkv.COLOURS.length]);
-    chip.dataset.tile = (request + Math.floor(request / 7)) % 5;
-    chip.textContent = request;
-    chip.setAttribute("aria-label", this.teller.say("request", { request }));
-    chip.addEventListener("click", () => this.stage.choose(this.stage.state.pinned === request ? null : request, true));
-    chip.addEventListener("pointerenter", () => this.stage.hover(request));
-    chip.addEventListener("focus", () => this.stage.hover(request));
-    return chip;
+  light(block) {
+    if (this.lit === block) return;
+    this.lit = block;
+    this.stage.refresh();
   }
 
-  // The block table of a request; of the first one where none is chosen.
+  // What a block is labelled with in the pool, the longest first.
+  names(block, width) {
+    const owners = this.pool.owners[block];
+    const number = String(block);
+    return width > 90 && owners.length ? [this.teller.say("label", { blocks: this.list([block]), owners: owners.join(", ") }), number] : [number];
+  }
+
+  // The block pointed at, what it holds and what happened to it.
+  about() {
+    const block = this.pointed;
+    const node = this.nodes.about;
+    node.classList.toggle("hint", block === null);
+    pagedkv.write(node, block === null ? this.teller.say("about_hint") : this.blockText(block) + " " + this.story(block));
+  }
+
+  blockText(block) {
+    const owners = this.pool.owners[block];
+    const values = { blocks: this.list([block], true) };
+    if (!owners.length) return this.teller.say(this.pool.cached.has(block) ? "block_cached" : block < this.film.engine ? "block_engine" : "block_free", values);
+    const [, filled] = this.pool.part(block);
+    return this.teller.say("block", { ...values, owners: owners.join(", "), filled, size: this.film.size, logical: this.pool.place[block] });
+  }
+
+  // The latest of what happened to a block, and the next of what will.
+  story(block) {
+        const past = [];
+    const later = [];
+    this.facts.told.forEach((events, at) => events.forEach((event) => {
+      if (!event.blocks.includes(block) && event.old !== block) return;
+      const key = event.old === block && !event.blocks.includes(block) ? "lent" : event.key;
+      const values = { step: this.film.frames[at].n + 1, request: event.request, old: event.old, block: event.blocks[0] };
+      (at > this.pool.at ? later : past).push(this.teller.say("history." + key, values));
+    }));
+    const before = past.slice(-4).join(" · ");
+    const after = later.slice(0, 2).join(" · ");
+    return (past.length > 4 ? "… " : "") + before + (after && ` ${this.teller.say("later")} ${after}`);
+  }
+
+  // "block 19", "blocks 3–7, 9" or "slab 0"; `first`: at the beginning of a sentence.
+  list(blocks, first) {
+    const parts = [];
+    for (let i = 0; i < blocks.length; i++) {
+      const start = blocks[i];
+      while (blocks[i + 1] === blocks[i] + 1) i++;
+      parts.push(start === blocks[i] ? String(start) : `${start}–${blocks[i]}`);
+    }
+    if (parts.length > 6) parts.splice(5, parts.length, "…");
+    const one = this.film.slab ? "slab" : "block_one";
+    const many = this.film.slab ? "slabs" : "blocks";
+    const text = this.teller.say(blocks.length > 1 ? many : one, { list: parts.join(", ") });
+    return first ? text[0].toUpperCase() + text.slice(1) : text;
+  }
+
+  // ---- the block table ----
+
+  // Of a request, or of the first one that holds memory, where `request` is null.
   table(request) {
-    const body = this.nodes.entries;
     if (request === null) request = this.pool.holders.keys().next().value;
     const holder = this.pool.holders.get(request);
-    if (!holder) {
-      if (request === undefined) this.teller.tell(this.nodes.head, "choose");
-      else this.teller.tell(this.nodes.head, "holds_nothing", { request });
-      body.replaceChildren();
-      return;
-    }
-    this.tableHead(request, holder);
-    const entries = this.film.elastic ? [] : holder.table.slice(0, pagedkv.ENTRIES);
-    while (body.childNodes.length > entries.length) body.lastChild.remove();
-    entries.forEach((block, logical) => this.entry(body, holder, block, logical));
-  }
-
-  tableHead(request, holder) {
-    const slots = holder.table.length * this.film.size;
-    const values = {
-      request, written: holder.written, blocks: holder.table.length, slots,
-      wasted: holder.ended ? slots : slots - holder.written,
-    };
-    this.teller.tell(this.nodes.head, holder.ended ? "table_ended" : "table", values);
+    this.shown = holder || null;
+    const body = this.nodes.entries;
+    if (holder) body.style.setProperty("--request", this.canvas.colour(request));
+    const table = holder && !this.film.elastic ? holder.table.slice(0, pagedkv.ENTRY.most) : [];
+    while (body.childNodes.length > table.length) body.lastChild.remove();
+    table.forEach((block, logical) => this.entry(body, holder, block, logical));
+    if (holder) {
+      const key = holder.ended ? "table_ended" : this.film.elastic ? "table_growing" : this.film.slab ? "table_slab" : "table";
+      this.teller.tell(this.nodes.head, key, { request, written: holder.written, slots: holder.table.length * this.film.size });
+    } else if (request === undefined) pagedkv.write(this.nodes.head, "");
+    else this.teller.tell(this.nodes.head, "holds_nothing", { request });
+    this.address(request);
+    this.arrows();
   }
 
   entry(body, holder, block, logical) {
@@ -208,42 +226,83 @@ pagedkv.Side = class {
       bar.style.left = `${100 * (bar.before = before) / size}%`;
       bar.style.transform = `scaleX(${(bar.filled = filled) / size})`;
     }
+    item.classList.toggle("lit", block === this.pointed);
     pagedkv.write(place, `${logical} → ${block}`);
     pagedkv.write(slots, `${filled}/${size}` + (owners > 1 ? ` ×${owners}` : ""));
   }
-};
 
-// Counters after every frame, for the strip below the pool.
-pagedkv.curveOf = function (film) {
-  const pool = new pagedkv.Pool(film);
-  return film.frames.map((frame, index) => {
-    pool.seek(index);
-    pool.dirty.clear();
-    return pool.counters();
-  });
-};
-
-// What had happened until each frame.
-pagedkv.totalsOf = function (film) {
-  const sums = [{ preempted: 0, copied: 0, evicted: 0 }];
-  for (const frame of film.frames) {
-    const last = sums[sums.length - 1];
-    const now = frame.c || {};
-    sums.push({
-      preempted: last.preempted + (now.preempted || 0),
-      copied: last.copied + (now.copied || 0),
-      evicted: last.evicted + (now.evicted || 0),
-    });
+  // The entry under the pointer, and the block that it names.
+  entryOf(event) {
+    const item = event.target.closest("li");
+    return item && [...this.nodes.entries.childNodes].indexOf(item);
   }
-  return sums;
-};
 
-// What a frame did, the first of it first: [sentence, its numbers].
-pagedkv.told = function* (frame) {
-  for (const [request] of frame.f || []) yield ["finished", { request }];
-  for (const request of frame.p || []) yield ["preempted", { request }];
-  for (const [request, old, block] of frame.y || []) yield ["copied", { request, old, block }];
-  if (frame.e) yield ["evicted", { n: frame.c.evicted }];
-  for (const [kind, request, n] of frame.m || []) yield [kind, { request, n }];
-  if (frame.c && frame.c.allocated) yield ["allocated", { n: frame.c.allocated }];
+  blockOf(event) {
+    const logical = this.entryOf(event);
+    return logical === null || !this.shown ? null : this.shown.table[logical];
+  }
+
+  // A click on an entry asks for the token at that place of its block.
+  askFor(event) {
+    const logical = this.entryOf(event);
+    if (logical === null || !this.shown) return;
+    const box = event.target.closest("li").getBoundingClientRect();
+    const offset = Math.floor(((event.clientX - box.left) / box.width) * this.film.size);
+    const last = this.shown.written - 1;
+    this.stage.follow(Math.max(0, Math.min(logical * this.film.size + offset - this.shown.padding, last)));
+  }
+
+  // From the position of a token to its slot; of the newest where none is asked for.
+  address(request) {
+    const holder = this.shown;
+    const asked = this.stage.state.token;
+    const node = this.nodes.address;
+    this.slot = null;
+    if (!holder || this.film.elastic || holder.ended) return pagedkv.write(node, "");
+    const token = asked === null ? holder.written - 1 : asked;
+    if (token < 0 || token >= holder.written) return this.teller.tell(node, "address_none", { request, token });
+    const size = this.film.size;
+    const place = token + holder.padding;
+    const logical = Math.floor(place / size);
+    const offset = place % size;
+    const block = holder.table[logical];
+    this.slot = { logical, block, offset };
+    const values = { token, place, padding: holder.padding, size, logical, offset, block, slot: block * size + offset };
+    this.teller.tell(node, holder.padding ? "address_padded" : "address", values);
+  }
+
+  // Lines from the entries to their blocks, and one to the slot of the token.
+  arrows() {
+    const { width, height, gap, above, most, lines } = pagedkv.ENTRY;
+    const canvas = this.canvas;
+    const count = this.shown && !this.film.elastic ? Math.min(this.shown.table.length, most) : 0;
+    const fits = (wide) => Math.max(1, Math.floor((wide + gap) / (width + gap)));
+    // A scroll bar takes room; without one nothing needs to be measured.
+    const wide = count > 2 * fits(canvas.width) ? this.nodes.entries.clientWidth : canvas.width;
+    const columns = fits(wide);
+    const step = (wide + gap) / columns;
+    const scrolled = this.nodes.entries.scrollTop;
+    const line = (logical, slot) => {
+      const top = Math.floor(logical / columns) * (height + gap) - scrolled;
+      const [piece] = canvas.pieces(this.shown.table[logical], slot, slot + 1);
+      if (!piece || top < -height / 2 || top > 1.5 * height) return "";
+      const x = (logical % columns) * step + (step - gap) / 2;
+      const y = canvas.height + above + Math.max(top, 0);
+      const to = [piece[0] + piece[2] / 2, piece[1] + piece[3] * 0.72];
+      const bend = canvas.height + above / 2;
+      return `M${x.toFixed(1)} ${y}C${x.toFixed(1)} ${bend} ${to[0].toFixed(1)} ${bend} ${to[0].toFixed(1)} ${to[1].toFixed(1)}`;
+    };
+    const middle = this.film.size >> 1;
+    const places = count <= lines && !this.film.slab ? [...Array(count).keys()] : [];
+    const path = places.map((logical) => line(logical, middle) + "m-2 0a2 2 0 1 0 4 0a2 2 0 1 0-4 0").join("");
+    const asked = count && this.slot ? line(this.slot.logical, this.slot.offset) : "";
+    for (const node of this.nodes.lines.slice(0, 2)) node.setAttribute("d", path);
+    this.nodes.lines[2].setAttribute("d", asked);
+    const end = asked.split(" ");
+    this.nodes.slot.setAttribute("r", asked ? 3 : 0);
+    if (asked) {
+      this.nodes.slot.setAttribute("cx", end[end.length - 2]);
+      this.nodes.slot.setAttribute("cy", end[end.length - 1]);
+    }
+  }
 };

@@ -203,3 +203,64 @@ pagedkv.Pool = class {
     return this.at < 0 ? null : this.film.frames[this.at];
   }
 };
+
+// What a frame does, from the state before it: [{ key, request, blocks, … }]. Events of the film are
+// those that the changes of the tables do not show; the others follow from them.
+pagedkv.eventsOf = function (pool, frame) {
+  const told = [];
+  const add = (key, request, blocks, more) => told.push({ key, request, blocks, ...more });
+  const gone = new Set(frame.g || []);
+  const ended = new Set((frame.f || []).map(([request]) => request));
+  const causes = new Map((frame.p || []).map(([request, by, needed, free, computed]) => [request, { by, needed, free, computed }]));
+  const moves = (frame.m || []).map(([key, request, blocks]) => [key, request, pagedkv.unpack(blocks)]);
+  const copies = (frame.y || []).map(([request, old, block]) => ["copied", request, [block], { old }]);
+  const swapped = new Set(moves.filter(([key]) => key === "swapped").map(([, request]) => request));
+  const lost = (request) => causes.has(request) || gone.has(request); // whatever it was given before
+  const gained = [...copies, ...moves.filter(([key]) => key !== "swapped")].filter(([, request]) => !lost(request));
+  const named = new Set(gained.flatMap(([, request, blocks]) => blocks.map((block) => request + ":" + block)));
+  const replaced = new Set(gained.filter(([key]) => key === "copied" || key === "merged").map(([, request]) => request));
+  for (const request of new Set([...causes.keys(), ...ended, ...gone])) {
+    const holder = pool.holders.get(request);
+    const blocks = holder && gone.has(request) ? holder.table : [];
+    if (causes.has(request)) add(swapped.has(request) ? "swapped" : "preempted", request, blocks, causes.get(request));
+    else if (gone.has(request)) add(ended.has(request) ? "finished" : "freed", request, blocks);
+    else add(holder ? "ended" : "left", request, blocks);
+  }
+  if (frame.e) add("evicted", null, frame.e);
+  for (const [key, request, blocks, more] of gained) add(key, request, blocks, more);
+  for (const [request, kept, added] of frame.h || []) {
+    const holder = pool.holders.get(request);
+    const before = holder ? holder.table.slice(kept) : [];
+    const now = pagedkv.unpack(added);
+    const fresh = now.filter((block) => !before.includes(block) && !named.has(request + ":" + block));
+    const left = replaced.has(request) ? [] : before.filter((block) => !now.includes(block));
+    if (left.length) add("freed", request, left);
+    if (fresh.length) add("allocated", request, fresh, { slots: kept + now.length });
+  }
+  for (const [request, reason, needed, free] of frame.a || []) add("waits", request, [], { reason, needed, free });
+  return told;
+};
+
+// A film read once from its first to its last frame: counters after each, what each did, how much
+// had happened until then, and its last frame that still holds something.
+pagedkv.read = function (film) {
+  if (film.read) return film.read;
+  const pool = new pagedkv.Pool(film);
+  const curve = [];
+  const told = [];
+  const totals = [{ preempted: 0, copied: 0, evicted: 0 }];
+  film.frames.forEach((frame, index) => {
+    told.push(pagedkv.eventsOf(pool, frame));
+    pool.seek(index);
+    pool.dirty.clear();
+    curve.push(pool.counters());
+    const last = totals[index];
+    const counts = frame.c || {};
+    totals.push(Object.fromEntries(Object.keys(last).map((name) => [name, last[name] + (counts[name] || 0)])));
+  });
+  const most = Math.max(...curve.map((one) => one.live));
+  const useful = curve.findLastIndex((one) => one.live) + 1 || curve.length;
+  const peak = curve.findLastIndex((one) => one.live === most);
+  film.read = { curve, told, totals, peak, useful: useful - 1, seconds: film.frames[film.frames.length - 1].t };
+  return film.read;
+};
