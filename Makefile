@@ -19,7 +19,7 @@
 # make corpus whether runs, experiments and simulations lead to the numbers that the program of another
 #             commit (CORPUS_COMMIT) found: an hour, all logs made by that program
 # make plan-check   planned KV caches beside those of public start-up logs of vLLM; make plan-page: renew the
-#             outputs of plan in README and docs
+#             outputs of plan in README and docs; make paper-page: the result of paper in docs/paper.md
 # make families   run a tiny model of every family that Transformers has, and write the table of them: minutes
 # make bench  the engines against each other, about three quarters of an hour; `make bench-sim`: the
 #             simulator
@@ -105,6 +105,11 @@ plan-check: $(VENV)/.ready-dev
 .PHONY: plan-page
 plan-page: $(VENV)/.ready-dev
 	PYTHONPATH=.:tests $(BIN)/python tests/simulate/plan_page.py
+
+# The result in docs/paper.md, from today's program.
+.PHONY: paper-page
+paper-page: $(VENV)/.ready-dev
+	PYTHONPATH=. $(BIN)/python tests/kvsim/paper_page.py
 
 .PHONY: families
 families: $(VENV)/.ready-dev

@@ -31,6 +31,8 @@ PAGES = sorted(
 )
 # Every name in these is one of the code.
 NAMING = ("docs/architecture.md", "docs/extending.md", "CONTRIBUTING.md")
+# Between marks that a command replaces.
+GENERATED = re.compile(r"<!-- ([\w-]+): begin -->.*?<!-- \1: end -->", re.DOTALL)
 PLACEHOLDER = re.compile(r"NAME|GROUP|XX|KEY")
 NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 DEFINED = re.compile(
@@ -51,6 +53,27 @@ def defined() -> frozenset[str]:
             for found in DEFINED.findall(path.read_text(encoding="utf-8")):
                 names.update(filter(None, found))
     return frozenset(names)
+
+
+def count_words(page: str) -> int:
+    """Words as ``wc -w`` counts them, of prose and tables written by hand.
+
+    Left out: regions between ``NAME: begin`` and ``NAME: end``, and docs/families.md's table, which
+    commands write; the tables of fields in docs/record.md; fenced blocks (commands, outputs,
+    drawings, examples).
+    """
+    text = FENCE.sub("", GENERATED.sub("", read(page)))
+    if page in ("docs/families.md", "docs/record.md"):
+        text = re.sub(r"^\|.*$", "", text, flags=re.MULTILINE)
+    return len(text.split())
+
+
+def test_the_guides_stay_short() -> None:
+    pages = [*ROOT.glob("docs/**/*.md"), *ROOT.glob("README*.md")]
+    counts = {
+        str(path.relative_to(ROOT)): count_words(str(path.relative_to(ROOT))) for path in pages
+    }
+    assert sum(counts.values()) <= 18_000, counts
 
 
 def test_links_within_the_repository_lead_somewhere() -> None:

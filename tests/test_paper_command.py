@@ -7,10 +7,12 @@ import json
 from pathlib import Path
 
 import pytest
+from guide_pages import read
 
 from experiment.commands.main import main
 from experiment.commands.paper import parse_seeds
-from experiment.text import LANGUAGES, catalogue
+from experiment.report.facts.paper import claim_cells, place_in_paper
+from experiment.text import LANGUAGES, Translator, catalogue
 from experiment.text.errors import ExitCode, UserError
 from kvsim.paper import Verdict
 from kvsim.paper.memory import closed_form_claims
@@ -38,6 +40,19 @@ def test_all_claims_hold(result: PaperResult) -> None:
         parts = [c.mean for c in result.claims if c.id.startswith(f"fig2.{policy}.")]
         assert len(parts) == 4
         assert sum(parts) == pytest.approx(100)
+
+
+def test_the_page_has_every_claim_with_its_verdict(result: PaperResult) -> None:
+    """Figures of one seed differ from those of five; ``make paper-page`` writes these."""
+    t = Translator("en")
+    rows = [line.strip("|").split("|") for line in read("docs/paper.md").splitlines()]
+    shown = [[cell.strip() for cell in row] for row in rows if len(row) == 6][2:]
+    told = [(place_in_paper(t, c), claim_cells(t, c)) for c in result.to_json()["claims"]]
+    assert [(place, what, paper, end) for place, what, paper, _, _, end in shown] == [
+        (place, cells[0], cells[1], cells[4]) for place, cells in told
+    ]
+    closed = [cells for _, cells in told][: len(closed_form_claims())]
+    assert [row[1:] for row in shown[: len(closed)]] == closed
 
 
 @pytest.mark.usefixtures("closed_forms_alone")

@@ -13,7 +13,7 @@ _LONG, _LONG_LIST, _HEAD = 400, 2000, 120
 
 
 class ExitCode:
-    """Exit codes of the program; see docs/reliability.md."""
+    """Exit codes of the program; see docs/commands.md."""
 
     OK = 0
     INTERNAL = 1
