@@ -140,7 +140,7 @@ def test_calibrate_finds_the_times_that_made_the_record(
     words = ["calibrate", str(record), "--out", str(out), "--lang", lang]
     assert main(words) == ExitCode.OK
     printed = " ".join(capsys.readouterr().out.split())
-    assert ("line 61" if lang == "en" else "第一处在第 61 行") in printed
+    assert ("line 61" if lang == "en" else "第 61 行") in printed
     found = json.loads(out.read_text(encoding="utf-8"))
     assert found["sha256"] == hashlib.sha256(record.read_bytes()).hexdigest()
     assert found["sha256"] in printed.replace(" ", "")
