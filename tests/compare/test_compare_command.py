@@ -178,7 +178,7 @@ def test_a_baseline_that_cannot_be_read_is_made_again(
     capsys.readouterr()
     assert main(words) == ExitCode.OK
     assert path.read_text(encoding="utf-8") == made
-    assert "replaced without being compared" in capsys.readouterr().out
+    assert "Replaced without comparison" in capsys.readouterr().out
 
 
 def test_a_gate_that_is_broken_leaves_the_baseline_as_it_was(

@@ -167,7 +167,7 @@ def test_a_benchmark_that_is_ended_keeps_its_rows(
     program.process.send_signal(signal.SIGTERM)
     code, printed, err = program.end()
     assert (code, err) == (ExitCode.TERMINATED, "")
-    told = "The benchmark did not come to its end"
+    told = "The benchmark was interrupted"
     assert told in " ".join(printed.split())
     data = read_data(out)
     assert data.status == "interrupted"

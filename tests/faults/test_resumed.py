@@ -70,7 +70,7 @@ def test_the_missing_arm_is_run_and_the_other_one_is_not(
     before = (run / EVENTS_FILE).read_bytes()
     code, printed, err = start("--resume", str(run), "--yes", out=run).end()
     assert (code, err) == (ExitCode.OK, "")
-    assert "arms left to run: 1" in " ".join(printed.split())
+    assert "arms left: 1" in " ".join(printed.split())
     assert (run / EVENTS_FILE).read_bytes().startswith(before + b"\n")  # nothing measured is lost
     assert [e["arm"] for e in in_log(run, "arm_started")] == [FIRST, SECOND, SECOND]
     record = read_record(run)

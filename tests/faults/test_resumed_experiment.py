@@ -110,7 +110,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory, environment: Environment) -
     assert finished_arms(read_record(out)) == {(0, ARMS[0])}
     code, printed, _ = start("--resume", str(out), "--yes", out=out).end()
     assert code in (ExitCode.OK, ExitCode.INCOMPLETE)  # they do not run what the cells ask for
-    assert f"arms left to run: {len(ALL) - 1}" in " ".join(printed.split())
+    assert f"arms left: {len(ALL) - 1}" in " ".join(printed.split())
     return out
 
 

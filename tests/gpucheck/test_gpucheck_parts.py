@@ -237,12 +237,12 @@ def test_the_page_on_performance_lists_the_gpus_that_were_seen(tmp_path: Path) -
     once = page.read_text(encoding="utf-8")
     assert once.startswith(f"before\n{BEGIN}\n")
     assert once.endswith(f"{END}\nafter\n")
-    told = "| Fake GPU | 9.0 | 570.124.06 | 2.13.0 | 1970-01-01 | Parts passed: 0; failed: 1;"
+    told = "| Fake GPU | 9.0 | 570.124.06 | 2.13.0 | 1970-01-01 | Parts: 0 passed, 1 failed,"
     assert told in once
     write_gpus(page, result(part("memory", "pass"), environment=CUDA))
     again = page.read_text(encoding="utf-8")
     assert again.count("Fake GPU") == 1
-    assert "Parts passed: 1" in again
+    assert "Parts: 1 passed" in again
     other = CUDA.model_copy(
         update={"gpus": (CUDA.gpus[0].model_copy(update={"name": "Another GPU"}),)}
     )

@@ -112,7 +112,7 @@ def test_what_went_wrong_is_printed_even_where_quiet(capsys: pytest.CaptureFixtu
     events = [event for event in whole_run() if getattr(event, "arm", None) != "paged"]
     out = BriefReporter("en", quiet=True)
     out.show_results(evaluate(Record(PLACE, (*events[:-1], RunFinished(status="left")), 0)), [])
-    assert "You quit" in capsys.readouterr().out
+    assert "Quit at a pause" in capsys.readouterr().out
 
 
 def test_of_the_weights_it_prints_what_became_of_them(capsys: pytest.CaptureFixture[str]) -> None:

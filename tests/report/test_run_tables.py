@@ -265,7 +265,7 @@ def differing(record: Record) -> Record:
     return dataclasses.replace(record, events=tuple(changed(event) for event in record.events))
 
 
-@pytest.mark.parametrize(("lang", "foretold"), [("en", "predicted"), ("zh", "预测值")])
+@pytest.mark.parametrize(("lang", "foretold"), [("en", "predicted"), ("zh", "预测")])
 def test_the_engine_stands_beside_what_was_foretold(
     record: Record, lang: str, foretold: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
