@@ -33,7 +33,8 @@ SENTENCE = re.compile(r"[A-Za-z']+(?: [A-Za-z']+){3,}")
 # Where the text is foreign or code and belongs to no language.
 FOREIGN = {"bdi", "pre", "script", "style", "button"}
 SECTIONS = [
-    "verdict", "peak", "time", "player", "requests", "readings", "found", "terms", "about",
+    "verdict", "peak", "time", "player", "run_what_if", "requests", "readings", "found", "terms",
+    "about",
 ]  # fmt: skip
 
 

@@ -49,13 +49,14 @@ from experiment.report.page.run_data import MAX_BYTES as MAX_DATA
 from experiment.report.page.run_data import run_data
 from experiment.report.page.simulator_check import LINES, check_chart, check_rows
 from experiment.report.page.slotmap import MapOf, map_of, slot_map, states_of
+from experiment.report.page.what_if import what_if
 from experiment.report.player.stage import MAX_BYTES as MAX_FILMS
 from experiment.report.player.stage import stage
 from experiment.text import format_bytes, readable
 from experiment.text.messages import Message, arm_message, message
 from kvsim.accounting.slots import ALLOCATED_STATES, OTHER_STATES
 
-BEFORE = ("peak", "time", "player", "requests", "readings")
+BEFORE = ("peak", "time", "player", "run_what_if", "requests", "readings")
 AFTER = ("terms", "about")
 
 
@@ -67,14 +68,19 @@ class Section:
     title: Message
 
 
-def sections(results: Results) -> list[Section]:
+def sections(results: Results, has_what_if: bool) -> list[Section]:
     """Sections of a run's page after the verdict, always in the same order."""
     middle = "found" if results.experiment is None else "experiment"
-    return [_section(name) for name in (*BEFORE, middle, *AFTER)]
+    names = (*BEFORE, middle, *AFTER)
+    return [_section(name) for name in names if has_what_if or name != "run_what_if"]
 
 
 def _section(name: str) -> Section:
-    keys = {"player": "player.title", "experiment": "experiments.nav"}
+    keys = {
+        "player": "player.title",
+        "experiment": "experiments.nav",
+        "run_what_if": "what_if.title",
+    }
     return Section(name, message(keys.get(name, f"report.{name}.title")))
 
 
@@ -131,6 +137,7 @@ def _context(
 ) -> dict[str, Any]:
     """Variables of the template, without embedded data."""
     cells = results.experiment.cells if results.experiment else []
+    what = what_if(b, record, results)
     return {
         "lang": b.lang,
         "record": record,
@@ -141,7 +148,9 @@ def _context(
             "player_draw.js",
             "player_side.js",
             "player.js",
-            styles=("player.css",),
+            "sliders.js",
+            "run_what_if.js",
+            styles=("player.css", "what_if.css"),
             stacked=column_heads(
                 b,
                 first=words.cell_name(cells[0].values) if cells else None,
@@ -149,7 +158,8 @@ def _context(
                 gain=[*GAINS.values()],
             ),
         ),
-        "sections": sections(results),
+        "sections": sections(results, has_what_if=what is not None),
+        "what_if": what,
         **_first_screen(record, results, series),
         **_pictures(b, record, results, series),
         **_tables(record, results, series),
