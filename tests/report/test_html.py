@@ -34,7 +34,7 @@ SENTENCE = re.compile(r"[A-Za-z']+(?: [A-Za-z']+){3,}")
 # Where the text is foreign or code and belongs to no language.
 FOREIGN = {"bdi", "pre", "script", "style", "button"}
 SECTIONS = [
-    "verdict", "player", "claims", "compare", "time", "requests", "checks", "about",
+    "verdict", "player", "run_what_if", "claims", "compare", "time", "requests", "checks", "about",
 ]  # fmt: skip
 
 

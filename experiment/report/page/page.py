@@ -49,13 +49,16 @@ from experiment.report.page.run_data import MAX_BYTES as MAX_DATA
 from experiment.report.page.run_data import run_data
 from experiment.report.page.simulator_check import LINES, check_chart, check_rows
 from experiment.report.page.slotmap import MapOf, map_of, slot_map, states_of
+from experiment.report.page.what_if import what_if
 from experiment.report.player.stage import MAX_BYTES as MAX_FILMS
 from experiment.report.player.stage import stage
 from experiment.text import format_bytes, readable
 from experiment.text.messages import Message, arm_message, message
 from kvsim.accounting.slots import ALLOCATED_STATES, OTHER_STATES
 
-_SECTIONS = ("player", "claims", "compare", "time", "requests", "checks", "about")
+_SECTIONS = (
+    "player", "run_what_if", "claims", "compare", "time", "requests", "checks", "about",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +69,19 @@ class Section:
     title: Message
 
 
-def sections(results: Results) -> list[Section]:
+def sections(results: Results, has_what_if: bool) -> list[Section]:
     """Sections of a run's page after the verdict; findings take the place of claims."""
-    if results.experiment is None:
-        return [_section(name) for name in _SECTIONS]
-    return [_section(name) for name in ("experiment", *_SECTIONS) if name != "claims"]
+    without = {"experiment" if results.experiment is None else "claims"}
+    without |= set() if has_what_if else {"run_what_if"}
+    return [_section(name) for name in ("experiment", *_SECTIONS) if name not in without]
 
 
 def _section(name: str) -> Section:
-    keys = {"player": "player.title", "experiment": "experiments.nav"}
+    keys = {
+        "player": "player.title",
+        "experiment": "experiments.nav",
+        "run_what_if": "what_if.title",
+    }
     return Section(name, message(keys.get(name, f"report.{name}.title")))
 
 
@@ -134,6 +141,7 @@ def _context(
 ) -> dict[str, Any]:
     """Variables of the template, without embedded data."""
     cells = results.experiment.cells if results.experiment else []
+    what = what_if(b, record, results)
     return {
         "lang": b.lang,
         "record": record,
@@ -144,7 +152,9 @@ def _context(
             "player_draw.js",
             "player_side.js",
             "player.js",
-            styles=("player.css",),
+            "sliders.js",
+            "run_what_if.js",
+            styles=("player.css", "what_if.css"),
             stacked=column_heads(
                 b,
                 first=words.cell_name(cells[0].values) if cells else None,
@@ -152,7 +162,8 @@ def _context(
                 gain=[*GAINS.values()],
             ),
         ),
-        "sections": sections(results),
+        "sections": sections(results, has_what_if=what is not None),
+        "what_if": what,
         **_first_screen(record, results),
         **_pictures(b, record, results, series),
         **_tables(record, results, series),

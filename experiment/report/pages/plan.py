@@ -38,8 +38,11 @@ _ANSWERS = (
 def plan_html(data: Data, lang: str) -> str:
     """Render the page from the data of ``plan --out``."""
     draw = None if _has_failed(data) else partial(_pictures, plan=data["plan"])
-    scripts = ("words.js", "what_if.js")
-    return tables_html(lambda t: _page_text(t, data), lang, FILE, data, draw=draw, scripts=scripts)
+    scripts = ("words.js", "sliders.js", "what_if.js")
+    return tables_html(
+        lambda t: _page_text(t, data), lang, FILE, data, draw=draw, scripts=scripts,
+        styles=("what_if.css",),
+    )  # fmt: skip
 
 
 def _has_failed(data: Data) -> bool:
@@ -88,7 +91,12 @@ def _sliders(b: Bilingual, what: Data) -> Markup:
     }
     text = templates(b).get_template("section_what_if.html.j2").render(
         sliders=[
-            (name, len(positions) - 1, positions.index(what["start"][name]))
+            (
+                name,
+                message(f"plan.what_if.{name}"),
+                len(positions) - 1,
+                positions.index(what["start"][name]),
+            )
             for name, positions in what["positions"].items()
         ],
         texts=safe_json(texts),

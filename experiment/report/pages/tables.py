@@ -48,6 +48,7 @@ def tables_html(
     tables: Mapping[str, str] | None = None,
     draw: Callable[[Bilingual], Markup] | None = None,
     scripts: Sequence[str] = (),
+    styles: tuple[str, ...] = (),
 ) -> str:
     """Render the page; ``lang`` is its initial language.
 
@@ -56,7 +57,7 @@ def tables_html(
         name: file name of ``data``, for downloading.
         tables: packed CSV files by name, for downloading.
         draw: returns the charts between headline and tables.
-        scripts: of the page, names of templates.
+        scripts, styles: of the page, names of templates.
     """
     b = Bilingual(lang)
     env = templates(b)
@@ -64,7 +65,7 @@ def tables_html(
     texts = [(each, tell(Translator(each))) for each in b.order]
     page: str = env.get_template("tables.html.j2").render(
         lang=lang,
-        **page_assets(*scripts),
+        **page_assets(*scripts, styles=styles),
         patterns="",
         pictures=draw(b) if draw else "",
         texts=texts,

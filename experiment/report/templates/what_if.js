@@ -39,7 +39,7 @@ pagedkv.capacity = function (groups, blocks, length, maxLength, inFlight, shared
   if (!root) return;
   const { capacity, what_if: what } = JSON.parse(document.getElementById("run-data").textContent).plan;
   const teller = new pagedkv.Teller(JSON.parse(document.getElementById("what-if-texts").textContent));
-  const sliders = [...root.querySelectorAll("input")];
+  const sliders = pagedkv.sliders(root, show);
   const lines = [...root.querySelectorAll(".answers p")];
 
   function show() {
@@ -48,8 +48,7 @@ pagedkv.capacity = function (groups, blocks, length, maxLength, inFlight, shared
       const value = what.positions[slider.name][slider.value];
       const text = typeof value === "number" ? pagedkv.WRITERS.count(value) : value;
       at[slider.name] = value;
-      pagedkv.write(slider.previousElementSibling, text);
-      slider.setAttribute("aria-valuetext", text);
+      pagedkv.writeSlider(slider, text);
     }
     answer(at).forEach((said, i) => {
       lines[i].hidden = !said;
@@ -80,7 +79,5 @@ pagedkv.capacity = function (groups, blocks, length, maxLength, inFlight, shared
     ];
   }
 
-  for (const slider of sliders) slider.addEventListener("input", show);
-  new MutationObserver(show).observe(document.documentElement, { attributes: true, attributeFilter: ["lang"] });
   show();
 })();
