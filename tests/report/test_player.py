@@ -575,7 +575,7 @@ def test_a_second_of_the_run_takes_as_long_to_watch_wherever_it_is(
         " document.getElementById('player-play').click(); requestAnimationFrame(look); }"
     )
     until(page, "!pagedkv.player.state.playing")
-    seen = [each for each in page.evaluate("seen")[1:]]
+    seen = list(page.evaluate("seen")[1:])
     end = max(clock for _, clock, *_ in seen)
     assert end == max(map(len, rows.values()))
     during = [each for each in seen if each[1] < end]

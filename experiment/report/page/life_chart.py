@@ -32,7 +32,7 @@ def _chart(b: Bilingual, arms: Sequence[Lifelines], width: Width) -> Markup:
         parts.append(text(b, 0, y, arm_message(one.arm), class_="t strong"))
         y += 10
         shown = one.lines[:MAX_LINES]
-        height = 15 if len(shown) <= _FEW else 8
+        height = 13 if len(shown) <= _FEW else 8
         for place, life in enumerate(shown):
             if height > 12 or place % 5 == 0:
                 label, style = str(life.request), "t small end soft num"
@@ -43,7 +43,7 @@ def _chart(b: Bilingual, arms: Sequence[Lifelines], width: Width) -> Markup:
             note = message("chart.life.hidden", n=len(one.lines) - len(shown))
             parts.append(text(b, left, y + 14, note, class_="t small soft"))
             y += 16
-        y += 30
+        y += 26
     parts += _axis(b, x, y - 22)
     return drawing(
         b, f"life-{width.name}", (width.pixels, y + 22), message("chart.life.title"),

@@ -77,7 +77,7 @@ def _dots(
                 class_="point s0" if judged else "point s0 open")
             for value, judged in rows
         ]  # fmt: skip
-        y += 26
+        y += 22
     bottom = y - 8
     parts.append(line(x(0), 8, x(0), bottom, class_="axis"))
     for value in (-most, 0.0, most):
