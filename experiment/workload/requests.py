@@ -260,9 +260,9 @@ def make_workload(
     """
     cache = config.cache
     if cache.block_size > cache.max_length:
-        params = {"config_key": "cache.block_size", "other": "cache.max_length"}
+        keys = {"config_key": "cache.block_size", "other": "cache.max_length"}
         sizes = {"value": cache.block_size, "limit": cache.max_length}
-        raise user_error("error.above_other", **params, **sizes)
+        raise user_error("error.above_other", **keys, **sizes)
     slab, beams = cache.max_length * slot_bytes, config.sampling.beam_width
     # Rounded up to whole blocks, so that no arm gets less than it could use.
     blocks = blocks_needed(len(requests) * beams * cache.max_length, cache.block_size)
