@@ -145,28 +145,23 @@
   function moved() {
     const value = byTime() ? player.clock : player.at;
     slider.value = value;
-    const node = find("#player-where");
-    where(node);
-    slider.setAttribute("aria-valuetext", node.textContent);
+    pagedkv.write(find("#player-where"), where());
+    slider.setAttribute("aria-valuetext", where());
     for (const side of sides) {
       side.cursor(byTime() ? value / player.seconds : (value - 0.5) / player.end);
       side.done();
     }
   }
 
-  function where(node) {
-    if (byTime()) return teller.tell(node, "at_time", { time: player.clock, last: player.seconds });
-    const step = stepAt(player.at) + 1;
+  function where() {
+    if (byTime()) return teller.say("at_time", { time: player.clock, last: player.seconds });
     const key = player.at === player.end ? "at_end" : player.at === 1 ? "at_start" : "at_step";
-    teller.tell(node, key, { step, last: player.most + 1 });
+    return teller.say(key, { step: stepAt(player.at) + 1, last: player.most + 1 });
   }
 
   function status() {
-    const node = find("#player-status");
-    while (node.children.length <= sides.length) node.append(document.createElement("span"), " ");
-    const parts = node.children;
-    where(parts[0]);
-    sides.forEach((side, i) => teller.tell(parts[i + 1], "status", { arm: armOf(side), ...side.pool.counters() }));
+    const counted = sides.map((side) => teller.say("status", { arm: armOf(side), ...side.pool.counters() }));
+    pagedkv.write(find("#player-status"), [where(), ...counted].join(" "));
   }
 
   const armOf = (side) => teller.say("arm." + side.film.arm);
@@ -201,13 +196,8 @@
     const lines = latest();
     while (list.childNodes.length > lines.length) list.lastChild.remove();
     lines.forEach(({ side, frame, event }, i) => {
-      let item = list.childNodes[i];
-      if (!item) {
-        item = list.appendChild(document.createElement("li"));
-        item.append(document.createElement("span"), " ", document.createElement("span"));
-      }
-      teller.tell(item.children[0], "event_line", { step: frame.n + 1, arm: armOf(side) });
-      pagedkv.write(item.children[1], eventText(side, event));
+      const item = list.childNodes[i] || list.appendChild(document.createElement("li"));
+      pagedkv.write(item, `${teller.say("event_line", { step: frame.n + 1, arm: armOf(side) })} ${eventText(side, event)}`);
     });
   }
 
@@ -495,30 +485,25 @@
   // ---- a picture of both pools ----
 
   function picture() {
-    const [pad, head] = [32, 64];
+    const { theme, ratio } = main.canvas;
+    const pad = 24 * ratio;
     const sheet = document.createElement("canvas");
-    const theme = main.canvas.theme;
-    const nodes = sides.map((side) => side.canvasNode);
-    sheet.width = nodes.reduce((sum, node) => sum + node.width + pad, pad);
-    sheet.height = Math.max(...nodes.map((node) => node.height)) + 2 * head + pad;
+    const { width } = main.canvasNode;
+    sheet.width = sides.length * (width + pad) + pad;
+    sheet.height = Math.max(...sides.map((side) => side.canvasNode.height)) + 4.5 * pad;
     const c = sheet.getContext("2d");
-    const ratio = main.canvas.ratio;
-    const write = (text, weight, x, y, wide) => {
-      c.font = `${weight} ${13 * ratio}px system-ui, sans-serif`;
-      c.fillText(text, x, y, wide);
-    };
     c.fillStyle = theme.paper;
     c.fillRect(0, 0, sheet.width, sheet.height);
     c.fillStyle = theme.ink;
-    let x = pad;
+    c.font = `${14 * ratio}px system-ui, sans-serif`;
     sides.forEach((side, i) => {
-      write(armOf(side), 640, x, head * 0.7, nodes[i].width);
-      c.drawImage(nodes[i], x, head);
-      const counted = [...side.node.querySelectorAll(".counter")].filter((one) => one.getClientRects().length);
-      write(counted.map((one) => one.innerText.replace(/\s+/g, " ")).join(" · "), 400, x, sheet.height - head, nodes[i].width);
-      x += nodes[i].width + pad;
+      const x = pad + i * (width + pad);
+      const counted = [...side.node.querySelectorAll(".counter:not([hidden])")].map((one) => one.innerText.replace(/\s+/g, " "));
+      c.fillText(armOf(side), x, pad * 1.2, width);
+      c.drawImage(side.canvasNode, x, pad * 1.8);
+      c.fillText(counted.join(" · "), x, sheet.height - pad * 1.7, width);
     });
-    write(`${document.title} · ${find("#player-where").textContent}`, 400, pad, sheet.height - pad * 0.6, sheet.width - 2 * pad);
+    c.fillText(`${document.title} · ${where()}`, pad, sheet.height - pad * 0.7, sheet.width - 2 * pad);
     return new Promise((done) => sheet.toBlob(done, "image/png"));
   }
 
@@ -544,7 +529,7 @@
 
   function layout() {
     const width = Math.max(160, Math.floor(main.canvasNode.parentNode.clientWidth));
-    const scale = pagedkv.scale(sides.map((side) => side.film), width, window.innerWidth < 704 ? 150 : 300);
+    const scale = pagedkv.scale(sides.map((side) => side.film), width, window.innerWidth < 704 ? 150 : 240);
     for (const side of sides) {
       side.canvas.layout(scale, width);
       side.thinned();
