@@ -726,3 +726,14 @@ def test_no_swatch_of_a_state_has_the_colour_of_a_request(
 def chroma(colour: tuple[int, ...]) -> int:
     """How far a colour is from grey, 0 to 255."""
     return max(colour) - min(colour)
+
+
+def test_a_request_with_the_focus_may_end(opened: Opened, rows: dict[str, dict[int, Any]]) -> None:
+    """Its button goes, and so does what was shown because of the focus."""
+    opened.page.evaluate("pagedkv.player.go(2)")
+    opened.page.focus(".chip >> nth=0")
+    end = opened.page.evaluate("pagedkv.player.state.end")
+    opened.page.evaluate("at => pagedkv.player.go(at)", end)
+    assert opened.page.evaluate("pagedkv.player.state.hovered") is None
+    held = opened.page.locator(".chip").all_inner_texts()
+    assert 1 <= len(held) <= max(shown(steps, end).running for steps in rows.values()) + 1

@@ -7,9 +7,7 @@
   const films = new Map(data.films.map((film) => [film.arm, film]));
   const SPEEDS = { step: [1, 4, 12, 30, 60], time: [0.25, 0.5, 1, 4, 16, 64] };
   const FRACTIONS = { 0.25: "¼", 0.5: "½" };
-  const HISTORY = 5;
-  const HOLD_MS = 2000;
-  const CHIPS = 32;
+  const [HISTORY, CHIPS, HOLD_MS] = [5, 32, 2000];
   const find = (selector, within) => (within || root).querySelector(selector);
   // `clock`: seconds, where positions are times. `hold`: until when the peak is held, of a loop.
   const player = { at: 0, end: 0, clock: 0, stops: [], playing: false, loop: true, hold: 0, pinned: null, hovered: null, token: null, owed: 0, last: 0, turn: 0 };
@@ -197,7 +195,7 @@
     while (list.childNodes.length > lines.length) list.lastChild.remove();
     lines.forEach(({ side, frame, event }, i) => {
       const item = list.childNodes[i] || list.appendChild(document.createElement("li"));
-      pagedkv.write(item, `${teller.say("event_line", { step: frame.n + 1, arm: armOf(side) })} ${eventText(side, event)}`);
+      teller.tell(item, "event_line", { step: frame.n + 1, arm: armOf(side), event: eventText(side, event) });
     });
   }
 
@@ -265,9 +263,13 @@
   }
 
   // What a person does ends the loop for good.
-  function seek(position) {
+  function interrupt() {
     player.loop = false;
     play(false);
+  }
+
+  function seek(position) {
+    interrupt();
     go(position, now());
     note();
   }
@@ -292,8 +294,7 @@
   // ---- choosing: a request, a block, a token ----
 
   function choose(request, side, block) {
-    player.loop = false;
-    play(false);
+    interrupt();
     player.pinned = request;
     player.hovered = null;
     for (const one of sides) one.picked = one === side ? block : null;
@@ -301,15 +302,15 @@
     note();
   }
 
-  function hover(request) {
-    if (player.hovered === request) return;
+  function hover(request, side = null, block = null) {
+    if (player.hovered === request && sides.every((one) => one.lit === (one === side ? block : null))) return;
     player.hovered = request;
+    for (const one of sides) one.lit = one === side ? block : null;
     refresh(now());
   }
 
   function follow(token) {
-    player.loop = false;
-    play(false);
+    interrupt();
     player.token = token;
     tokenField.value = token === null ? "" : token;
     if (player.pinned === null) player.pinned = sought() === null ? main.pool.holders.keys().next().value ?? null : sought();
@@ -324,8 +325,8 @@
     const list = find(".chips");
     for (const [request, chip] of chips) {
       if (shown.includes(request)) continue;
+      chips.delete(request); // first: a chip that loses the focus draws everything again
       chip.remove();
-      chips.delete(request);
     }
     shown.forEach((request, i) => {
       if (!chips.has(request)) chips.set(request, newChip(request));
@@ -333,8 +334,7 @@
       if (list.children[i] !== chip) list.insertBefore(chip, list.children[i] || null);
       chip.setAttribute("aria-pressed", String(request === player.pinned));
     });
-    if (held.length > CHIPS) teller.tell(find(".chips-more"), "more_requests", { n: held.length - CHIPS });
-    else pagedkv.write(find(".chips-more"), "");
+    pagedkv.write(find(".chips-more"), held.length > CHIPS ? teller.say("more_requests", { n: held.length - CHIPS }) : "");
   }
 
   function newChip(request) {
@@ -364,16 +364,9 @@
     const node = side.canvasNode;
     const at = (event) => [event.offsetX, event.offsetY];
     node.addEventListener("pointermove", (event) => {
-      if (event.pointerType !== "mouse") return;
-      side.lit = side.canvas.blockAt(...at(event));
-      player.hovered = side.canvas.requestAt(...at(event));
-      refresh(now());
+      if (event.pointerType === "mouse") hover(side.canvas.requestAt(...at(event)), side, side.canvas.blockAt(...at(event)));
     });
-    node.addEventListener("pointerleave", () => {
-      side.lit = null;
-      player.hovered = null;
-      refresh(now());
-    });
+    node.addEventListener("pointerleave", () => hover(null));
     node.addEventListener("click", (event) => choose(side.canvas.requestAt(...at(event)), side, side.canvas.blockAt(...at(event))));
     node.addEventListener("blur", () => hover(null));
     node.addEventListener("keydown", (event) => {
@@ -400,15 +393,14 @@
   find(".chips").addEventListener("pointerleave", () => hover(null));
   find(".chips").addEventListener("focusout", () => hover(null));
   tokenField.addEventListener("input", () => follow(/^\d+$/.test(tokenField.value) ? Number(tokenField.value) : null));
-  find("#player-first").addEventListener("click", () => step(-Infinity));
-  find("#player-back").addEventListener("click", () => step(-1));
   playButton.addEventListener("click", () => {
     player.loop = false;
     play(!player.playing);
     if (!player.playing) note();
   });
-  find("#player-on").addEventListener("click", () => step(1));
-  find("#player-last").addEventListener("click", () => step(Infinity));
+  for (const [name, by] of [["first", -Infinity], ["back", -1], ["on", 1], ["last", Infinity]]) {
+    find("#player-" + name).addEventListener("click", () => step(by));
+  }
   speed.addEventListener("change", () => { player.loop = false; });
   slider.addEventListener("input", () => (byTime() ? seekTime(Number(slider.value)) : seek(Number(slider.value))));
 
@@ -464,8 +456,7 @@
     const number = (name) => (/^\d+(\.\d+)?$/.test(asked.get(name) || "") ? Number(asked.get(name)) : null);
     const place = number(asked.has("time") ? "time" : "step");
     if (place === null) return false;
-    player.loop = false;
-    play(false);
+    interrupt();
     find(asked.has("time") ? "#player-by-time" : "#player-by-step").checked = true;
     for (const side of sides) {
       const arm = asked.get(side === main ? "right" : "left");

@@ -18,7 +18,7 @@ pagedkv.Side = class {
     this.nodes = {
       wasted: one(".wasted"), done: one(".done"), counts: one(".counts"), about: one(".about-block"), head: one(".table-head"),
       entries: one(".table-entries"), lines: all(".arrows path"), address: one(".address"),
-      strip: one(".strip svg"), at: one(".strip-at"), scale: one(".strip-scale"), thinned: one(".thinned").children,
+      strip: one(".strip svg"), at: one(".strip-at"), scale: one(".strip-scale"), thinned: one(".thinned"),
     };
     this.picked = null; // a block chosen by key, click or tap
     this.lit = null; // the block under the pointer
@@ -55,6 +55,7 @@ pagedkv.Side = class {
 
   draw(request, now) {
     const canvas = this.canvas;
+    if (!this.pool.holders.has(request)) request = null; // nothing to set off from the others
     if (canvas.chosen !== request) {
       canvas.chosen = request;
       this.pool.all = true;
@@ -115,11 +116,8 @@ pagedkv.Side = class {
 
   thinned() {
     const { every, steps, arm } = this.film;
-    const [thinned, rows] = this.nodes.thinned;
-    thinned.hidden = every === 1;
-    rows.hidden = !this.canvas.hidden;
-    if (every > 1) this.teller.tell(thinned, "thinned", { every, steps });
-    if (this.canvas.hidden) this.teller.tell(rows, "hidden_rows", { n: this.canvas.hidden });
+    const notes = [every > 1 && this.teller.say("thinned", { every, steps }), this.canvas.hidden && this.teller.say("hidden_rows", { n: this.canvas.hidden })];
+    pagedkv.write(this.nodes.thinned, notes.filter(Boolean).join(" "));
     this.canvasNode.setAttribute("aria-label", this.teller.say("canvas", { arm: this.teller.say("arm." + arm) }));
   }
 
