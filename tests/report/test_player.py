@@ -420,16 +420,20 @@ def test_the_list_of_events_names_them(opened: Opened, busy: Record) -> None:
     assert t("player.events") in page.inner_text("#player-stage")
 
 
-def test_the_history_of_a_block_is_that_of_the_log(opened: Opened, busy: Record) -> None:
+def test_the_history_of_a_block_is_that_of_the_log(
+    opened: Opened, busy: Record, rows: dict[str, dict[int, Any]]
+) -> None:
     """At several steps: the four latest of what happened to a block, and the next two."""
     page, t = opened.page, Translator("en")
     told = told_by([step.plan for step in arm_of(busy, "paged").steps])
+    last = 1 + shown(rows["paged"], 10**9).step
     for position in (10, 37, 60):
         page.evaluate("at => pagedkv.player.go(at)", position)
         for block in (0, 3, 11, 26, 38):
             past: list[str] = []
             later: list[str] = []
-            for step, found in enumerate(told, 1):
+            for at, found in enumerate(told, 1):
+                step = min(at, last)  # blocks that are freed at the end are freed after it
                 lines = [
                     t(f"player.history.{what}", step=step, request=request, old=old or 0)
                     for what, request, blocks, old in found
@@ -440,15 +444,15 @@ def test_the_history_of_a_block_is_that_of_the_log(opened: Opened, busy: Record)
                     for what, _, blocks, old in found
                     if what == "copied" and old == block
                 ]
-                (past if step <= position else later).extend(lines)
+                (past if at <= position else later).extend(lines)
             move_to(page, block)
             about = page.inner_text(".side:nth-child(2) .about-block")
-            story = about.replace(t("player.later"), "·").split(" · ")
-            story[0] = re.sub(r"^.*?(?=step \d)", "", story[0])
+            story = about.replace(t("player.later") + " ", "").split(" · ")
+            story[0] = re.sub(r"^.*?(?=Step \d)", "", story[0])
             assert Counter(one.strip() for one in story[-len(later[:2]) :]) <= Counter(later)
             kept = [one.strip() for one in story[: len(past[-4:])]]
-            steps = [re.match(r"step (\d+)", line)[1] for line in past[-4:]]  # type: ignore[index]
-            assert [re.match(r"step (\d+)", line)[1] for line in kept] == steps  # type: ignore[index]
+            steps = [re.match(r"Step (\d+)", line)[1] for line in past[-4:]]  # type: ignore[index]
+            assert [re.match(r"Step (\d+)", line)[1] for line in kept] == steps  # type: ignore[index]
             assert set(kept) <= set(past)
 
 
@@ -575,7 +579,7 @@ def test_a_second_of_the_run_takes_as_long_to_watch_wherever_it_is(
         " document.getElementById('player-play').click(); requestAnimationFrame(look); }"
     )
     until(page, "!pagedkv.player.state.playing")
-    seen = list(page.evaluate("seen")[1:])
+    seen = page.evaluate("seen")[1:]
     end = max(clock for _, clock, *_ in seen)
     assert end == max(map(len, rows.values()))
     during = [each for each in seen if each[1] < end]
@@ -722,3 +726,14 @@ def test_no_swatch_of_a_state_has_the_colour_of_a_request(
 def chroma(colour: tuple[int, ...]) -> int:
     """How far a colour is from grey, 0 to 255."""
     return max(colour) - min(colour)
+
+
+def test_a_request_with_the_focus_may_end(opened: Opened, rows: dict[str, dict[int, Any]]) -> None:
+    """Its button goes, and so does what was shown because of the focus."""
+    opened.page.evaluate("pagedkv.player.go(2)")
+    opened.page.focus(".chip >> nth=0")
+    end = opened.page.evaluate("pagedkv.player.state.end")
+    opened.page.evaluate("at => pagedkv.player.go(at)", end)
+    assert opened.page.evaluate("pagedkv.player.state.hovered") is None
+    held = opened.page.locator(".chip").all_inner_texts()
+    assert 1 <= len(held) <= max(shown(steps, end).running for steps in rows.values()) + 1

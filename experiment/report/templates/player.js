@@ -7,9 +7,7 @@
   const films = new Map(data.films.map((film) => [film.arm, film]));
   const SPEEDS = { step: [1, 4, 12, 30, 60], time: [0.25, 0.5, 1, 4, 16, 64] };
   const FRACTIONS = { 0.25: "¼", 0.5: "½" };
-  const HISTORY = 5;
-  const HOLD_MS = 2000;
-  const CHIPS = 32;
+  const [HISTORY, CHIPS, HOLD_MS] = [5, 32, 2000];
   const find = (selector, within) => (within || root).querySelector(selector);
   // `clock`: seconds, where positions are times. `hold`: until when the peak is held, of a loop.
   const player = { at: 0, end: 0, clock: 0, stops: [], playing: false, loop: true, hold: 0, pinned: null, hovered: null, token: null, owed: 0, last: 0, turn: 0 };
@@ -145,28 +143,23 @@
   function moved() {
     const value = byTime() ? player.clock : player.at;
     slider.value = value;
-    const node = find("#player-where");
-    where(node);
-    slider.setAttribute("aria-valuetext", node.textContent);
+    pagedkv.write(find("#player-where"), where());
+    slider.setAttribute("aria-valuetext", where());
     for (const side of sides) {
       side.cursor(byTime() ? value / player.seconds : (value - 0.5) / player.end);
       side.done();
     }
   }
 
-  function where(node) {
-    if (byTime()) return teller.tell(node, "at_time", { time: player.clock, last: player.seconds });
-    const step = stepAt(player.at) + 1;
+  function where() {
+    if (byTime()) return teller.say("at_time", { time: player.clock, last: player.seconds });
     const key = player.at === player.end ? "at_end" : player.at === 1 ? "at_start" : "at_step";
-    teller.tell(node, key, { step, last: player.most + 1 });
+    return teller.say(key, { step: stepAt(player.at) + 1, last: player.most + 1 });
   }
 
   function status() {
-    const node = find("#player-status");
-    while (node.children.length <= sides.length) node.append(document.createElement("span"), " ");
-    const parts = node.children;
-    where(parts[0]);
-    sides.forEach((side, i) => teller.tell(parts[i + 1], "status", { arm: armOf(side), ...side.pool.counters() }));
+    const counted = sides.map((side) => teller.say("status", { arm: armOf(side), ...side.pool.counters() }));
+    pagedkv.write(find("#player-status"), [where(), ...counted].join(" "));
   }
 
   const armOf = (side) => teller.say("arm." + side.film.arm);
@@ -201,13 +194,8 @@
     const lines = latest();
     while (list.childNodes.length > lines.length) list.lastChild.remove();
     lines.forEach(({ side, frame, event }, i) => {
-      let item = list.childNodes[i];
-      if (!item) {
-        item = list.appendChild(document.createElement("li"));
-        item.append(document.createElement("span"), " ", document.createElement("span"));
-      }
-      teller.tell(item.children[0], "event_line", { step: frame.n + 1, arm: armOf(side) });
-      pagedkv.write(item.children[1], eventText(side, event));
+      const item = list.childNodes[i] || list.appendChild(document.createElement("li"));
+      teller.tell(item, "event_line", { step: frame.n + 1, arm: armOf(side), event: eventText(side, event) });
     });
   }
 
@@ -275,9 +263,13 @@
   }
 
   // What a person does ends the loop for good.
-  function seek(position) {
+  function interrupt() {
     player.loop = false;
     play(false);
+  }
+
+  function seek(position) {
+    interrupt();
     go(position, now());
     note();
   }
@@ -302,8 +294,7 @@
   // ---- choosing: a request, a block, a token ----
 
   function choose(request, side, block) {
-    player.loop = false;
-    play(false);
+    interrupt();
     player.pinned = request;
     player.hovered = null;
     for (const one of sides) one.picked = one === side ? block : null;
@@ -311,15 +302,15 @@
     note();
   }
 
-  function hover(request) {
-    if (player.hovered === request) return;
+  function hover(request, side = null, block = null) {
+    if (player.hovered === request && sides.every((one) => one.lit === (one === side ? block : null))) return;
     player.hovered = request;
+    for (const one of sides) one.lit = one === side ? block : null;
     refresh(now());
   }
 
   function follow(token) {
-    player.loop = false;
-    play(false);
+    interrupt();
     player.token = token;
     tokenField.value = token === null ? "" : token;
     if (player.pinned === null) player.pinned = sought() === null ? main.pool.holders.keys().next().value ?? null : sought();
@@ -334,8 +325,8 @@
     const list = find(".chips");
     for (const [request, chip] of chips) {
       if (shown.includes(request)) continue;
+      chips.delete(request); // first: a chip that loses the focus draws everything again
       chip.remove();
-      chips.delete(request);
     }
     shown.forEach((request, i) => {
       if (!chips.has(request)) chips.set(request, newChip(request));
@@ -343,8 +334,7 @@
       if (list.children[i] !== chip) list.insertBefore(chip, list.children[i] || null);
       chip.setAttribute("aria-pressed", String(request === player.pinned));
     });
-    if (held.length > CHIPS) teller.tell(find(".chips-more"), "more_requests", { n: held.length - CHIPS });
-    else pagedkv.write(find(".chips-more"), "");
+    pagedkv.write(find(".chips-more"), held.length > CHIPS ? teller.say("more_requests", { n: held.length - CHIPS }) : "");
   }
 
   function newChip(request) {
@@ -374,16 +364,9 @@
     const node = side.canvasNode;
     const at = (event) => [event.offsetX, event.offsetY];
     node.addEventListener("pointermove", (event) => {
-      if (event.pointerType !== "mouse") return;
-      side.lit = side.canvas.blockAt(...at(event));
-      player.hovered = side.canvas.requestAt(...at(event));
-      refresh(now());
+      if (event.pointerType === "mouse") hover(side.canvas.requestAt(...at(event)), side, side.canvas.blockAt(...at(event)));
     });
-    node.addEventListener("pointerleave", () => {
-      side.lit = null;
-      player.hovered = null;
-      refresh(now());
-    });
+    node.addEventListener("pointerleave", () => hover(null));
     node.addEventListener("click", (event) => choose(side.canvas.requestAt(...at(event)), side, side.canvas.blockAt(...at(event))));
     node.addEventListener("blur", () => hover(null));
     node.addEventListener("keydown", (event) => {
@@ -410,15 +393,14 @@
   find(".chips").addEventListener("pointerleave", () => hover(null));
   find(".chips").addEventListener("focusout", () => hover(null));
   tokenField.addEventListener("input", () => follow(/^\d+$/.test(tokenField.value) ? Number(tokenField.value) : null));
-  find("#player-first").addEventListener("click", () => step(-Infinity));
-  find("#player-back").addEventListener("click", () => step(-1));
   playButton.addEventListener("click", () => {
     player.loop = false;
     play(!player.playing);
     if (!player.playing) note();
   });
-  find("#player-on").addEventListener("click", () => step(1));
-  find("#player-last").addEventListener("click", () => step(Infinity));
+  for (const [name, by] of [["first", -Infinity], ["back", -1], ["on", 1], ["last", Infinity]]) {
+    find("#player-" + name).addEventListener("click", () => step(by));
+  }
   speed.addEventListener("change", () => { player.loop = false; });
   slider.addEventListener("input", () => (byTime() ? seekTime(Number(slider.value)) : seek(Number(slider.value))));
 
@@ -474,8 +456,7 @@
     const number = (name) => (/^\d+(\.\d+)?$/.test(asked.get(name) || "") ? Number(asked.get(name)) : null);
     const place = number(asked.has("time") ? "time" : "step");
     if (place === null) return false;
-    player.loop = false;
-    play(false);
+    interrupt();
     find(asked.has("time") ? "#player-by-time" : "#player-by-step").checked = true;
     for (const side of sides) {
       const arm = asked.get(side === main ? "right" : "left");
@@ -495,30 +476,25 @@
   // ---- a picture of both pools ----
 
   function picture() {
-    const [pad, head] = [32, 64];
+    const { theme, ratio } = main.canvas;
+    const pad = 24 * ratio;
     const sheet = document.createElement("canvas");
-    const theme = main.canvas.theme;
-    const nodes = sides.map((side) => side.canvasNode);
-    sheet.width = nodes.reduce((sum, node) => sum + node.width + pad, pad);
-    sheet.height = Math.max(...nodes.map((node) => node.height)) + 2 * head + pad;
+    const { width } = main.canvasNode;
+    sheet.width = sides.length * (width + pad) + pad;
+    sheet.height = Math.max(...sides.map((side) => side.canvasNode.height)) + 4.5 * pad;
     const c = sheet.getContext("2d");
-    const ratio = main.canvas.ratio;
-    const write = (text, weight, x, y, wide) => {
-      c.font = `${weight} ${13 * ratio}px system-ui, sans-serif`;
-      c.fillText(text, x, y, wide);
-    };
     c.fillStyle = theme.paper;
     c.fillRect(0, 0, sheet.width, sheet.height);
     c.fillStyle = theme.ink;
-    let x = pad;
+    c.font = `${14 * ratio}px system-ui, sans-serif`;
     sides.forEach((side, i) => {
-      write(armOf(side), 640, x, head * 0.7, nodes[i].width);
-      c.drawImage(nodes[i], x, head);
-      const counted = [...side.node.querySelectorAll(".counter")].filter((one) => one.getClientRects().length);
-      write(counted.map((one) => one.innerText.replace(/\s+/g, " ")).join(" · "), 400, x, sheet.height - head, nodes[i].width);
-      x += nodes[i].width + pad;
+      const x = pad + i * (width + pad);
+      const counted = [...side.node.querySelectorAll(".counter:not([hidden])")].map((one) => one.innerText.replace(/\s+/g, " "));
+      c.fillText(armOf(side), x, pad * 1.2, width);
+      c.drawImage(side.canvasNode, x, pad * 1.8);
+      c.fillText(counted.join(" · "), x, sheet.height - pad * 1.7, width);
     });
-    write(`${document.title} · ${find("#player-where").textContent}`, 400, pad, sheet.height - pad * 0.6, sheet.width - 2 * pad);
+    c.fillText(`${document.title} · ${where()}`, pad, sheet.height - pad * 0.7, sheet.width - 2 * pad);
     return new Promise((done) => sheet.toBlob(done, "image/png"));
   }
 
@@ -544,7 +520,7 @@
 
   function layout() {
     const width = Math.max(160, Math.floor(main.canvasNode.parentNode.clientWidth));
-    const scale = pagedkv.scale(sides.map((side) => side.film), width, window.innerWidth < 704 ? 150 : 300);
+    const scale = pagedkv.scale(sides.map((side) => side.film), width, window.innerWidth < 704 ? 150 : 240);
     for (const side of sides) {
       side.canvas.layout(scale, width);
       side.thinned();

@@ -26,7 +26,6 @@ pagedkv.Canvas = class {
     this.names = names;
     this.marks = new Map();
     this.paints = new Map();
-    this.widths = new Map();
     this.chosen = null;
     this.cursor = null;
   }
@@ -186,12 +185,15 @@ pagedkv.Canvas = class {
 
   overlay(block, whole, owners, faded) {
     const [x, y, width, high] = whole[0];
-    if ((!faded || !owners.length) && high >= 11 && width >= 10) this.label(this.names(block, width), whole[0], owners.length ? this.theme.ink : this.theme.soft);
     if (owners.length > 1) this.badge(owners.length, x + width, y + high, width);
     if (this.chosen !== null && owners.includes(this.chosen)) this.outline(whole, this.theme.ink, 2);
     const mark = this.marks.get(block);
     if (mark) this.drawMark(mark.kind, whole);
-    if (this.cursor === block) this.outline(whole, this.theme.accent, 3);
+    if (this.cursor === block) {
+      this.outline(whole, this.theme.paper, 5);
+      this.outline(whole, this.theme.ink, 3);
+    }
+    if ((!faded || !owners.length) && high >= 14 && width >= 10) this.label(this.names(block, width), whole[0], owners.length ? this.theme.ink : this.theme.soft);
   }
 
   // One line around all pieces of a block, inside of them.
@@ -210,31 +212,21 @@ pagedkv.Canvas = class {
   }
 
   // The first of the texts that fits; the last may be made a little narrower.
-  label(texts, [x, y, width, high], colour) {
+  label(texts, [x, y, width], colour) {
     const c = this.context;
+    const wide = (text) => c.measureText(text).width;
     c.font = "600 " + (width < 24 ? 9 : 11) + "px system-ui, sans-serif";
-    const text = texts.find((one, i) => this.widthOf(one, c) * (i < texts.length - 1 ? 1 : 0.7) <= width - 2);
+    const text = texts.find((one, i) => wide(one) * (i < texts.length - 1 ? 1 : 0.7) <= width - 2);
     if (text === undefined) return;
     c.textBaseline = "top";
     c.textAlign = "left";
-    c.lineWidth = 2.5;
+    c.lineWidth = 2;
     c.lineJoin = "round";
     c.strokeStyle = this.theme.paper;
-    const left = x + Math.max(1, Math.min(4, (width - this.widthOf(text, c)) / 2));
-    c.save();
-    c.beginPath();
-    c.rect(x, y, width, high);
-    c.clip();
+    const left = x + Math.max(1, Math.min(4, (width - wide(text)) / 2));
     c.strokeText(text, left, y + 2, width - 2);
     c.fillStyle = colour;
     c.fillText(text, left, y + 2, width - 2);
-    c.restore();
-  }
-
-  widthOf(text, context) {
-    const name = context.font + text;
-    if (!this.widths.has(name)) this.widths.set(name, context.measureText(text).width);
-    return this.widths.get(name);
   }
 
   // How many requests own the block, in its last corner; a spot where there is no room for a number.
@@ -290,7 +282,7 @@ pagedkv.Canvas = class {
       put(0, holder.table.length, this.paint(request, holder.ended ? "ended" : "held"));
       if (!holder.ended) put(holder.padding, holder.padding + holder.written, this.paint(request, "live"));
       put(0, holder.padding, this.paint(request, "padding"));
-      if (this.rowHeight >= 13) this.label([String(request)], [2, row * this.rowHeight, 20, this.rowHeight], this.theme.ink);
+      if (this.rowHeight >= 13) this.label([String(request)], [2, row * this.rowHeight, 20], this.theme.ink);
       row += Math.max(1, Math.ceil(holder.table.length / this.rowSlots));
     }
   }

@@ -17,8 +17,8 @@ pagedkv.Side = class {
     this.cells = { counters: all("[data-counter]"), sizes: all("[data-size]"), states: all("[data-state]") };
     this.nodes = {
       wasted: one(".wasted"), done: one(".done"), counts: one(".counts"), about: one(".about-block"), head: one(".table-head"),
-      entries: one(".table-entries"), lines: all(".arrows path"), slot: one(".arrows circle"), address: one(".address"),
-      strip: one(".strip svg"), at: one(".strip-at"), scale: one(".strip-scale"), thinned: one(".thinned").children,
+      entries: one(".table-entries"), lines: all(".arrows path"), address: one(".address"),
+      strip: one(".strip svg"), at: one(".strip-at"), scale: one(".strip-scale"), thinned: one(".thinned"),
     };
     this.picked = null; // a block chosen by key, click or tap
     this.lit = null; // the block under the pointer
@@ -55,6 +55,7 @@ pagedkv.Side = class {
 
   draw(request, now) {
     const canvas = this.canvas;
+    if (!this.pool.holders.has(request)) request = null; // nothing to set off from the others
     if (canvas.chosen !== request) {
       canvas.chosen = request;
       this.pool.all = true;
@@ -115,11 +116,8 @@ pagedkv.Side = class {
 
   thinned() {
     const { every, steps, arm } = this.film;
-    const [thinned, rows] = this.nodes.thinned;
-    thinned.hidden = every === 1;
-    rows.hidden = !this.canvas.hidden;
-    if (every > 1) this.teller.tell(thinned, "thinned", { every, steps });
-    if (this.canvas.hidden) this.teller.tell(rows, "hidden_rows", { n: this.canvas.hidden });
+    const notes = [every > 1 && this.teller.say("thinned", { every, steps }), this.canvas.hidden && this.teller.say("hidden_rows", { n: this.canvas.hidden })];
+    pagedkv.write(this.nodes.thinned, notes.filter(Boolean).join(" "));
     this.canvasNode.setAttribute("aria-label", this.teller.say("canvas", { arm: this.teller.say("arm." + arm) }));
   }
 
@@ -165,12 +163,11 @@ pagedkv.Side = class {
     this.facts.told.forEach((events, at) => events.forEach((event) => {
       if (!event.blocks.includes(block) && event.old !== block) return;
       const key = event.old === block && !event.blocks.includes(block) ? "lent" : event.key;
-      const values = { step: this.film.frames[at].n + 1, request: event.request, old: event.old, block: event.blocks[0] };
+      const values = { step: this.film.frames[Math.min(at, this.facts.useful)].n + 1, request: event.request, old: event.old, block: event.blocks[0] };
       (at > this.pool.at ? later : past).push(this.teller.say("history." + key, values));
     }));
-    const before = past.slice(-4).join(" · ");
-    const after = later.slice(0, 2).join(" · ");
-    return (past.length > 4 ? "… " : "") + before + (after && ` ${this.teller.say("later")} ${after}`);
+    if (later.length) later[0] = `${this.teller.say("later")} ${later[0]}`;
+    return (past.length > 4 ? "… " : "") + [...past.slice(-4), ...later.slice(0, 2)].join(" · ");
   }
 
   // "block 19", "blocks 3–7, 9" or "slab 0"; `first`: at the beginning of a sentence.
@@ -231,21 +228,17 @@ pagedkv.Side = class {
     pagedkv.write(slots, `${filled}/${size}` + (owners > 1 ? ` ×${owners}` : ""));
   }
 
-  // The entry under the pointer, and the block that it names.
-  entryOf(event) {
-    const item = event.target.closest("li");
-    return item && [...this.nodes.entries.childNodes].indexOf(item);
-  }
-
+  // Where an entry is the target: the block that it names.
   blockOf(event) {
-    const logical = this.entryOf(event);
-    return logical === null || !this.shown ? null : this.shown.table[logical];
+    const item = event.target.closest("li");
+    return item ? this.shown.table[[...item.parentNode.childNodes].indexOf(item)] : null;
   }
 
   // A click on an entry asks for the token at that place of its block.
   askFor(event) {
-    const logical = this.entryOf(event);
-    if (logical === null || !this.shown) return;
+    const block = this.blockOf(event);
+    if (block === null) return;
+    const logical = this.shown.table.indexOf(block);
     const box = event.target.closest("li").getBoundingClientRect();
     const offset = Math.floor(((event.clientX - box.left) / box.width) * this.film.size);
     const last = this.shown.written - 1;
@@ -286,23 +279,17 @@ pagedkv.Side = class {
       const top = Math.floor(logical / columns) * (height + gap) - scrolled;
       const [piece] = canvas.pieces(this.shown.table[logical], slot, slot + 1);
       if (!piece || top < -height / 2 || top > 1.5 * height) return "";
-      const x = (logical % columns) * step + (step - gap) / 2;
-      const y = canvas.height + above + Math.max(top, 0);
-      const to = [piece[0] + piece[2] / 2, piece[1] + piece[3] * 0.72];
-      const bend = canvas.height + above / 2;
-      return `M${x.toFixed(1)} ${y}C${x.toFixed(1)} ${bend} ${to[0].toFixed(1)} ${bend} ${to[0].toFixed(1)} ${to[1].toFixed(1)}`;
+      // From the top of the first row; from the side of the second, between the columns of the first.
+      const x = (logical % columns) * step + (top > 0 ? -gap / 2 : (step - gap) / 2);
+      const first = canvas.height + above;
+      const bend = first - above / 2;
+      const [left, up] = [piece[0] + piece[2] / 2, piece[1] + piece[3] * 0.72];
+      return `M${x} ${first + (top > 0 ? top + height / 2 : 0)}V${first}C${x} ${bend} ${left} ${bend} ${left} ${up}`;
     };
     const middle = this.film.size >> 1;
     const places = count <= lines && !this.film.slab ? [...Array(count).keys()] : [];
-    const path = places.map((logical) => line(logical, middle) + "m-2 0a2 2 0 1 0 4 0a2 2 0 1 0-4 0").join("");
+    const paths = places.map((logical) => line(logical, middle) + "m-2 0a2 2 0 1 0 4 0a2 2 0 1 0-4 0").join("");
     const asked = count && this.slot ? line(this.slot.logical, this.slot.offset) : "";
-    for (const node of this.nodes.lines.slice(0, 2)) node.setAttribute("d", path);
-    this.nodes.lines[2].setAttribute("d", asked);
-    const end = asked.split(" ");
-    this.nodes.slot.setAttribute("r", asked ? 3 : 0);
-    if (asked) {
-      this.nodes.slot.setAttribute("cx", end[end.length - 2]);
-      this.nodes.slot.setAttribute("cy", end[end.length - 1]);
-    }
+    [paths, paths, asked, asked && asked + "m-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0"].forEach((path, i) => this.nodes.lines[i].setAttribute("d", path));
   }
 };
