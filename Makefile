@@ -18,6 +18,8 @@
 # make fuzz   bad input by the thousand for a quarter of an hour (FUZZ_SECONDS), on Linux
 # make corpus whether runs, experiments and simulations lead to the numbers that the program of another
 #             commit (CORPUS_COMMIT) found: an hour, all logs made by that program
+# make site   a static site of sample report, planner, experiments and docs in site/;
+#             RUNS="reports/capacity reports/quick": with the reports of these runs
 # make plan-check   planned KV caches beside those of public start-up logs of vLLM; make plan-page: renew the
 #             outputs of plan in README and docs; make paper-page: the result of paper in docs/paper.md
 # make families   run a tiny model of every family that Transformers has, and write the table of them: minutes
@@ -264,6 +266,12 @@ sample: $(VENV)/.ready-dev
 	  --arms contiguous,slabs,paged --out $$run/sample && \
 	PYTHONPATH=tests/report $(BIN)/python tests/report/sample_report.py $$run/sample $(SAMPLE) && rm -rf $$run
 
+# Works from its files and below any path of a server.
+.PHONY: site
+site: $(VENV)/.ready-dev
+	rm -rf site
+	PYTHONPATH=. $(BIN)/python tests/report/make_site.py site $(RUNS)
+
 .PHONY: pictures
 pictures: $(VENV)/.ready-dev
 	PYTHONPATH=tests $(BIN)/python tests/report/pictures.py $(SAMPLE) docs/pictures/report
@@ -277,4 +285,4 @@ capacity-pictures: $(VENV)/.ready-dev
 
 .PHONY: clean
 clean:
-	rm -rf $(VENV) $(VENV)-lowest $(VENV)-newest $(VENV_VLLM) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	rm -rf site $(VENV) $(VENV)-lowest $(VENV)-newest $(VENV_VLLM) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

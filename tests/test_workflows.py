@@ -50,6 +50,19 @@ def test_the_citation_is_of_this_version() -> None:
     assert f"({__version__})" in read("CHANGELOG.md")
 
 
+def test_what_make_site_builds_is_published() -> None:
+    """With the runs of the jobs before, from main alone."""
+    site = yaml.safe_load(read(OURS))["jobs"]["site"]
+    *_, made, published = site["steps"]
+    assert shlex.split(made["run"])[:2] == ["make", "site"]
+    folder = published["with"]["path"].rstrip("/")
+    assert published["uses"].startswith("actions/upload-pages-artifact@")
+    (recipe,) = re.findall(r"^site:.*\n((?:\t.*\n)+)", read("Makefile"), re.MULTILINE)
+    assert f" {folder} $(RUNS)" in recipe
+    assert f"/{folder}/" in read(".gitignore").splitlines()
+    assert "refs/heads/main" in site["if"]
+
+
 @pytest.mark.parametrize("workflow", [EXAMPLE, OURS])
 def test_actions_are_pinned_by_commit_and_checkouts_keep_no_credentials(workflow: str) -> None:
     used = [step for step in steps(workflow) if "uses" in step]

@@ -59,7 +59,7 @@ def plan(
     # Of requests that generate nothing there is no rate.
     full = fitted.speed_at(answer["capacity"]["most"]) if question.requests is not None else None
     answer = _answer(found) | answer | {"full": asdict(full) if full else None}
-    answer["what_if"] = what_if(planned, found, memory, answer["capacity"])
+    answer["what_if"] = what_if(planned, memory, answer["capacity"])
     if memory.kv_dtype == "fp8_e5m2" and found.vllm_args:
         answer["vllm_args"][answer["vllm_args"].index("--kv-cache-dtype") + 1] = memory.kv_dtype
     if memory.weights == "fp8" and found.vllm_args:

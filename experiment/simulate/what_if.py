@@ -13,15 +13,16 @@ from dataclasses import replace
 from typing import Any
 
 from experiment.simulate.setup import Memory
-from kvsim.planning.plan import BLOCK_SIZES, Plan, PlanQuestion
+from kvsim.planning.plan import BLOCK_SIZES, PlanQuestion
 from kvsim.sizing.layout import LayoutError
+from kvsim.sizing.vllm_capacity import GPU_BLOCK_MULTIPLE
 
 _LEAST_CONTEXT, _MOST_USERS = 256, 1024
 _SIZES = ("low", "middle", "high")
 
 
 def what_if(
-    question: PlanQuestion, found: Plan, memory: Memory, capacity: Mapping[str, Any]
+    question: PlanQuestion, memory: Memory, capacity: Mapping[str, Any]
 ) -> dict[str, Any] | None:
     """Return the positions of the sliders, and what the page computes with.
 
@@ -34,8 +35,9 @@ def what_if(
         size and KV dtype. None where vLLM does not take the plan's block size, and for its engine
         V0, whose steps grow with the maximum length.
     """
-    model, own = question.model, found.block_size
-    if not found.vllm_args or not question.options.is_v1(question.gpu):
+    model, max_length = question.model, question.longest()
+    own = question.block_size or model.block_size
+    if own % GPU_BLOCK_MULTIPLE or not question.options.is_v1(question.gpu):
         return None
     dtypes = {name: replace(memory, kv_dtype=name).kv_dtype_of(model) for name in ("auto", "fp8")}
     sizes = {own, *(size for size in BLOCK_SIZES if size % model.block_size == 0)}
@@ -44,7 +46,7 @@ def what_if(
         asked = replace(question, block_size=size)
         with suppress(LayoutError):
             layouts[str(size)] = {
-                name: _layout(replace(asked, kv_dtype=dtype), found, capacity)
+                name: _layout(replace(asked, kv_dtype=dtype), max_length, capacity)
                 for name, dtype in dtypes.items()
             }
     if str(own) not in layouts:
@@ -52,7 +54,7 @@ def what_if(
     context, fitting = capacity["length"], capacity["low"]["requests"]
     engines = question.options.data_parallel
     users = capacity["users"] or max(1, min(fitting, capacity["max_num_seqs"] * engines))
-    positions = model.max_positions or max(context, found.max_length)
+    positions = model.max_positions or max(context, max_length)
     return {
         "positions": {
             "context": _steps(_LEAST_CONTEXT, positions, context),
@@ -67,8 +69,8 @@ def what_if(
             "kv_dtype": "fp8" if (memory.kv_dtype or "").startswith("fp8") else "auto",
         },
         "engines": engines,
-        "in_flight": question.service(found.max_length).in_flight,
-        "max_length": found.max_length if found.max_length != context else None,
+        "in_flight": question.service(max_length).in_flight,
+        "max_length": max_length if max_length != context else None,
         "layouts": layouts,
     }
 
@@ -81,10 +83,10 @@ def _steps(least: int, most: int, own: int) -> list[int]:
     return sorted({own, most, *(step for step in steps if least <= step <= most)})
 
 
-def _layout(question: PlanQuestion, found: Plan, capacity: Mapping[str, Any]) -> dict[str, Any]:
+def _layout(question: PlanQuestion, max_length: int, capacity: Mapping[str, Any]) -> dict[str, Any]:
     """Blocks of the pool for each size of the cache, bytes of a block on all GPUs, and groups."""
     _, layout = question.layers()
-    service = question.service(found.max_length)
+    service = question.service(max_length)
     firsts = [group.cache[0] for group in layout.groups]
     alike = Counter((one.kind, one.block_size, one.span, one.states) for one in firsts)
     return {

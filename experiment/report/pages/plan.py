@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from markupsafe import Markup
 
@@ -85,12 +86,18 @@ def _pictures(b: Bilingual, plan: Data) -> Markup:
 
 def _sliders(b: Bilingual, what: Data) -> Markup:
     """Sliders for context, users, block size and KV dtype; without script they are hidden."""
+    text = templates(b).get_template("section_what_if.html.j2").render(what_if_context(what))
+    return Markup(text)  # noqa: S704 - made by a template that escapes
+
+
+def what_if_context(what: Data) -> dict[str, Any]:
+    """Variables of a template with sliders: name, label, last position and own; texts."""
     texts = {
         lang: {name: catalogue(lang)[f"plan.answer.{name}"] for name in _ANSWERS}
         for lang in LANGUAGES
     }
-    text = templates(b).get_template("section_what_if.html.j2").render(
-        sliders=[
+    return {
+        "sliders": [
             (
                 name,
                 message(f"plan.what_if.{name}"),
@@ -99,9 +106,8 @@ def _sliders(b: Bilingual, what: Data) -> Markup:
             )
             for name, positions in what["positions"].items()
         ],
-        texts=safe_json(texts),
-    )  # fmt: skip
-    return Markup(text)  # noqa: S704 - made by a template that escapes
+        "texts": safe_json(texts),
+    }
 
 
 def _chart(b: Bilingual, plan: Data) -> Markup:

@@ -37,12 +37,14 @@ pagedkv.capacity = function (groups, blocks, length, maxLength, inFlight, shared
   "use strict";
   const root = document.getElementById("what-if");
   if (!root) return;
-  const { capacity, what_if: what } = JSON.parse(document.getElementById("run-data").textContent).plan;
+  const { plan } = JSON.parse(document.getElementById("run-data").textContent);
+  let capacity, what;
   const teller = new pagedkv.Teller(JSON.parse(document.getElementById("what-if-texts").textContent));
   const sliders = pagedkv.sliders(root, show);
   const lines = [...root.querySelectorAll(".answers p")];
 
   function show() {
+    if (!what) return;
     const at = {};
     for (const slider of sliders) {
       const value = what.positions[slider.name][slider.value];
@@ -50,6 +52,7 @@ pagedkv.capacity = function (groups, blocks, length, maxLength, inFlight, shared
       at[slider.name] = value;
       pagedkv.writeSlider(slider, text);
     }
+    root.dispatchEvent(new CustomEvent("answered", { detail: at }));
     answer(at).forEach((said, i) => {
       lines[i].hidden = !said;
       if (said) teller.tell(lines[i], ...said);
@@ -79,5 +82,17 @@ pagedkv.capacity = function (groups, blocks, length, maxLength, inFlight, shared
     ];
   }
 
-  show();
+  // Another plan for these sliders, which stay at their values or the next smaller ones.
+  pagedkv.setPlan = function (other) {
+    const { positions, start } = other.what_if;
+    for (const slider of sliders) {
+      const places = positions[slider.name];
+      const value = what ? what.positions[slider.name][slider.value] : start[slider.name];
+      slider.max = places.length - 1;
+      slider.value = typeof value === "number" ? Math.max(0, places.findLastIndex((place) => place <= value)) : places.indexOf(value);
+    }
+    ({ capacity, what_if: what } = other);
+    show();
+  };
+  if (plan) pagedkv.setPlan(plan);
 })();

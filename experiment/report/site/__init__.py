@@ -1,0 +1,1 @@
+"""A static site of the repository: sample report, planner, experiments, docs; ``make site``."""
