@@ -69,7 +69,7 @@ def test_a_program_that_is_killed_leaves_a_record_that_can_be_drawn(
         file.write('{"t_ns":17,"event":"rea')
     assert main(["render", str(program.out), "--lang", "en"]) == ExitCode.OK
     printed = " ".join(capsys.readouterr().out.split())
-    assert "1 lines of the event log are damaged" in printed
+    assert fixed("note.damaged_lines") in printed
     results = evaluate(read_record(program.out))
     assert [arm.status for arm in results.arms] == ["finished", "failed"]
     assert results.status == "failed"
