@@ -298,6 +298,9 @@ def test_padding_is_no_token_that_a_request_has_written(browser: Any, tmp_path: 
         assert entry.locator("small").inner_text() == f"{held.written}/{size}"
         left = entry.locator("i").evaluate("bar => bar.style.left")
         assert float(left.rstrip("%")) == pytest.approx(100 * held.padding / size, abs=0.01)
+        # The slot of its newest token, which padding comes before.
+        slot = held.table[0] * size + held.padding + held.written - 1
+        assert page.inner_text(".side:nth-child(1) .address").endswith(f"= {slot}.")
     assert opened.complaints == []
     opened.context.close()
 
@@ -427,9 +430,12 @@ def test_the_history_of_a_block_is_that_of_the_log(
     page, t = opened.page, Translator("en")
     told = told_by([step.plan for step in arm_of(busy, "paged").steps])
     last = 1 + shown(rows["paged"], 10**9).step
-    for position in (10, 37, 60):
+    copies = [
+        (at, what[3]) for at, found in enumerate(told, 1) for what in found if what[0] == "copied"
+    ][:3]
+    for position, source in ((10, 38), (37, 26), (60, 11), *copies):
         page.evaluate("at => pagedkv.player.go(at)", position)
-        for block in (0, 3, 11, 26, 38):
+        for block in (0, 3, source):
             past: list[str] = []
             later: list[str] = []
             for at, found in enumerate(told, 1):
