@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from posixpath import normpath
@@ -32,6 +31,7 @@ from experiment.report.render import render, render_simulation
 from experiment.report.site import planner
 from experiment.report.site.markdown import Page, page_of
 from experiment.text import LANGUAGES
+from kvsim.files import write_whole
 
 ROOT = Path(experiment.__file__).parents[1]
 SAMPLE = "docs/sample/report.html"
@@ -102,13 +102,13 @@ class _Site:
         )  # fmt: skip
         path = self.out / file
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(page, encoding="utf-8")
+        write_whole(path, page.encode())
 
     def copy(self, file: str) -> None:
         """Copy a file of the repository to the same place."""
         path = self.out / file
         path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(ROOT / file, path)
+        write_whole(path, (ROOT / file).read_bytes())
 
     def add_texts(self, files: Sequence[str]) -> list[tuple[str, Any, Any]]:
         """Write Markdown pages and all files that they link to.
@@ -198,7 +198,10 @@ def _caches() -> dict[str, dict[str, Any]]:
 def _add_run(reports: Path, run: Path) -> None:
     """Copy a directory of a run, a simulation or another report, and render the first two again."""
     place = reports / run.resolve().name
-    shutil.copytree(run, place)
+    for path in (one for one in run.rglob("*") if one.is_file()):
+        copy = place / path.relative_to(run)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(copy, path.read_bytes())
     if (place / SIM_FILE).exists():
         render_simulation(place)
     elif (place / EVENTS_FILE).exists():
