@@ -261,11 +261,18 @@ def test_a_token_is_found_at_the_slot_that_the_block_pool_says(
     request = max(ledger.owners, key=lambda one: ledger.owners[one].written)
     page.click(f".chip:text-is('{request}')")
     slots = [block * BLOCK + i for block in ledger.owners[request].table for i in range(BLOCK)]
-    for token in random.Random(3).sample(range(ledger.owners[request].written), 5):
+    box = page.locator(".side:nth-child(2) canvas").bounding_box()
+    size = box["width"] * BLOCK / MAX_LENGTH
+    for token in (BLOCK - 1, *random.Random(3).sample(range(ledger.owners[request].written), 5)):
         page.fill("#player-token", str(token))
         said = page.inner_text(".side:nth-child(2) .address")
         assert f"remainder {token % BLOCK}" in said
         assert said.endswith(f"= {slots[token]}.")
+        line = page.get_attribute(".side:nth-child(2) .arrows path:nth-child(3)", "d")
+        x, y = map(float, line.split()[-2:])
+        rows = BLOCKS * BLOCK // MAX_LENGTH
+        slot = int(y / box["height"] * rows) * MAX_LENGTH + int(x / size * BLOCK)
+        assert slot == slots[token]
     page.fill("#player-token", str(len(slots)))
     assert "no token" in page.inner_text(".side:nth-child(2) .address")
     entry = page.locator(".side:nth-child(2) .table-entries li >> nth=1")

@@ -277,13 +277,15 @@ pagedkv.Side = class {
     const scrolled = this.nodes.entries.scrollTop;
     const line = (logical, slot) => {
       const top = Math.floor(logical / columns) * (height + gap) - scrolled;
-      const [piece] = canvas.pieces(this.shown.table[logical], slot, slot + 1);
+      // The last slot of a narrow block may be as small as the gap behind it.
+      const from = Math.max(0, slot - Math.ceil(canvas.gap / canvas.unit));
+      const piece = canvas.pieces(this.shown.table[logical], from, slot + 1).pop();
       if (!piece || top < -height / 2 || top > 1.5 * height) return "";
       // From the top of the first row; from the side of the second, between the columns of the first.
       const x = (logical % columns) * step + (top > 0 ? -gap / 2 : (step - gap) / 2);
       const first = canvas.height + above;
       const bend = first - above / 2;
-      const [left, up] = [piece[0] + piece[2] / 2, piece[1] + piece[3] * 0.72];
+      const [left, up] = [piece[0] + piece[2] - Math.min(piece[2], canvas.unit) / 2, piece[1] + piece[3] * 0.72];
       return `M${x} ${first + (top > 0 ? top + height / 2 : 0)}V${first}C${x} ${bend} ${left} ${bend} ${left} ${up}`;
     };
     const middle = this.film.size >> 1;
