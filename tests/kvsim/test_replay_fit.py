@@ -319,11 +319,12 @@ def test_each_batch_has_its_own_time_though_they_form_no_line() -> None:
         assert found.seconds(step) == pytest.approx(costs.seconds(step), rel=0.03)
 
 
-def test_no_batch_is_faster_than_the_bounds() -> None:
-    least = LinearLatency(0.01, 3e-4, 0.0, 5e-7)
-    found = fit_tokens(
-        served(2.0, 3, 0.0), np.array([0.01, 3e-4, 0.0, 5e-7, 0.0, 0.0]), by_batch=True
-    )
+@pytest.mark.parametrize("prompt_s", [3e-4, 3e-3])
+def test_no_batch_is_faster_than_the_bounds(prompt_s: float) -> None:
+    least = LinearLatency(0.01, prompt_s, 0.0, 5e-7)
+    bounds = np.array([0.01, prompt_s, 0.0, 5e-7, 0.0, 0.0])
+    found = fit_tokens(served(2.0, 3, 0.0), bounds, by_batch=True)
+    assert found.fixed_s >= least.fixed_s  # a replay's fit moves it down to its bound
     for batch in range(40):
-        step = StepWork(0, batch, 100 * batch, 0)
+        step = StepWork(1, batch, 100 * batch, 0)
         assert found.seconds(step) >= least.seconds(step)
