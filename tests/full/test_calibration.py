@@ -26,6 +26,8 @@ pytestmark = pytest.mark.vllm
 LAYERS, WIDTH, KV_BYTES = 6, 512, 81 * 32 * 24_576
 SEQS, TOKENS = 32, 512
 ROUNDS = 3
+# The same requests take as long in every round, within this share; else nothing can be held to 5 %.
+QUIET = 0.05
 # The wheel for CPUs has another name than the one that vLLM's command asks for.
 COMMAND = """
 import importlib.metadata as packages, sys
@@ -140,6 +142,11 @@ def _wait(served: Served, started: subprocess.Popen[bytes]) -> None:
     pytest.fail(f"the server did not start: {served.log.read_text('utf-8', 'replace')[-2000:]}")
 
 
+def _mean_latency(result: Path) -> float:
+    records, _ = read_request_records(result)
+    return statistics.mean(each.last_s - each.queued_s for each in records)
+
+
 def _medians(errors: list[ReplayError]) -> dict[str, float]:
     """Median over rounds of each error's amount."""
     return {
@@ -159,6 +166,7 @@ def test_a_benchmark_is_replayed_and_tells_other_rates(server: Served) -> None:
     rates = {"calm": 0.35, "busy": 0.6, "crowded": 1.6}
     own: list[ReplayError] = []
     held_out: dict[str, list[ReplayError]] = {name: [] for name in rates}
+    latencies: dict[str, list[float]] = {name: [] for name in rates}
     preempted = 0
     for turn in range(ROUNDS):
         fitted = server.fit(server.bench(f"rising-{turn}", 150, 10 + turn, *rising))
@@ -166,9 +174,13 @@ def test_a_benchmark_is_replayed_and_tells_other_rates(server: Served) -> None:
         preempted += fitted.preemptions
         for place, (name, share) in enumerate(rates.items()):
             rate = ("--request-rate", f"{share * most:.2f}")
-            result = server.bench(f"{name}-{turn}", 100, 20 + 10 * place + turn, *rate)
+            result = server.bench(f"{name}-{turn}", 100, 20 + place, *rate)
+            latencies[name].append(_mean_latency(result))
             held_out[name].append(server.error(result, fitted))
     print(f"{most:.2f} requests a second; own {own}; held out {held_out}")
+    noise = max((max(each) - min(each)) / statistics.median(each) for each in latencies.values())
+    if noise > QUIET:
+        pytest.skip(f"other programs: the same requests differ by {100 * noise:.0f} % in latency")
     assert preempted > 0
     assert max(_medians(own).values()) < 2
     for name, errors in held_out.items():
