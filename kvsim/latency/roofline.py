@@ -122,11 +122,17 @@ class BatchLatency(LinearLatency):
         at, extra = np.array(self.batches).T
         return float(np.interp(decodes, at, extra))
 
+    def seen(self) -> tuple[float, float]:
+        """Return the least and most of the usual batches, without those of a start and an end."""
+        usual = self.batches[1:] or self.batches
+        return usual[0][0], usual[-1][0]
+
     def is_extrapolated(self, running: float) -> bool:
-        """Whether so many requests at once are far from every recorded batch."""
+        """Whether so many requests at once are far from every usual batch."""
         if not self.batches:
             return False
-        return not self.batches[0][0] / _FAR <= running <= _FAR * self.batches[-1][0]
+        least, most = self.seen()
+        return not least / _FAR <= running <= _FAR * most
 
 
 @dataclass(frozen=True, slots=True)

@@ -290,7 +290,14 @@ def test_a_real_run_at_another_rate_is_predicted_within_5_percent(
 
 @pytest.mark.parametrize(
     ("fitted", "asked", "far"),
-    [("1.2", "6", True), ("1.2", "2", False), ("2", "6", False)],
+    [
+        ("1.2", "6", True),
+        ("6", "2", True),
+        ("8", "1.2", True),
+        ("1.2", "2", False),
+        ("2", "6", False),
+        ("6", "8", False),
+    ],
 )
 def test_a_rate_far_outside_of_the_fitted_batches_is_named(
     fitted: str, asked: str, far: bool
