@@ -76,7 +76,7 @@ unit: $(VENV)/.ready-dev
 # PART="leaks load": some of its parts, each at most 45 minutes on two quiet cores.
 # An experiment that neither of the first two parts names belongs to the third.
 PART ?= experiments-1 experiments-2 experiments-3 commands leaks load faults surroundings lowest newest fuzz \
-  kernels families layouts
+  kernels families layouts calibration
 FIRST := serving or capacity or beam
 SECOND := parallel-sampling or preemption or lengths or context
 EXPERIMENTS := tests/full/test_every_experiment.py
@@ -92,6 +92,7 @@ FULL_fuzz := tests/fuzz/test_fuzz.py tests/kvsim
 FULL_kernels := tests/engine
 FULL_families := tests/full/test_every_family.py
 FULL_layouts := tests/conformance
+FULL_calibration := tests/full/test_calibration.py
 .PHONY: test-full
 test-full: $(VENV)/.ready-dev
 	@failed=; $(foreach part,$(PART),echo "$(part)"; \

@@ -202,7 +202,7 @@ def _of_requests(path: Path, folds: int, server: Server, ideal: Roofline | None)
     least = least_costs(ideal, limit) if ideal else LinearLatency()
     try:
         with translate_errors():
-            fitted = fit_replay(records, config, least, folds)
+            fitted = fit_replay(records, config, least, folds, by_batch=True)
     except PoolTooSmallError as error:
         raise user_error("error.sim.replay_pool", path=str(path), **error.params) from error
     return {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,17 @@ from experiment.files.os_errors import writing
 from experiment.record.log import write_atomic
 from experiment.text.errors import user_error
 from kvsim.latency.clock import attoseconds
-from kvsim.latency.roofline import Efficiencies, Latency, LinearLatency, Roofline, StepWork
+from kvsim.latency.roofline import (
+    BatchLatency,
+    Efficiencies,
+    Latency,
+    LinearLatency,
+    Roofline,
+    StepWork,
+)
 
 _KINDS: dict[str, Callable[..., LinearLatency | Roofline]] = {
+    "BatchLatency": BatchLatency,
     "LinearLatency": LinearLatency,
     "Roofline": Roofline,
 }
@@ -24,6 +33,7 @@ _KINDS: dict[str, Callable[..., LinearLatency | Roofline]] = {
 # that no product, quotient or sum over 10**15 tokens leaves the range of a float.
 _SECONDS, _AMOUNT, _SPEED, _SHARE = (1e-30, 1e6), (1e-6, 1e21), (1.0, 1e24), (1e-12, 1.0)
 _RANGES = {
+    "batch": (1.0, 1e6),
     "bandwidth": _SPEED,
     "flops": _SPEED,
     **dict.fromkeys(("expert_share", "weights", "cache", "products", "attention"), _SHARE),
@@ -31,7 +41,8 @@ _RANGES = {
         ("weight_bytes", "expert_bytes", "kv_token_bytes", "token_flops", "pair_flops"), _AMOUNT
     ),
 }
-_NEVER_ZERO = {"bandwidth", "flops", "weights", "cache", "products", "attention"}
+_MOST_BATCHES = 1024
+_NEVER_ZERO = {"batch", "bandwidth", "flops", "weights", "cache", "products", "attention"}
 # The least work: one prompt token and one decoded token, each attending to itself.
 _LEAST_WORK = StepWork(1, 1, 2, 2)
 SCHEMA_VERSION = 1
@@ -67,6 +78,8 @@ def read_latency(path: Path) -> Latency:
         kind = _KINDS[values.pop("kind")]
         if "efficiencies" in values:
             values["efficiencies"] = Efficiencies(**values["efficiencies"])
+        if "batches" in values:
+            values["batches"] = tuple((batch, extra) for batch, extra in values["batches"])
         latency = kind(**values)
         _check(latency)
     except (ValueError, KeyError, TypeError, OverflowError) as error:
@@ -82,6 +95,13 @@ def _check(latency: LinearLatency | Roofline) -> None:
     """
     values = asdict(latency)
     values |= values.pop("efficiencies", {})
+    batches = values.pop("batches", ())
+    ascending = all(low < high for (low, _), (high, _) in pairwise(batches))
+    if not ascending or len(batches) > _MOST_BATCHES:
+        raise ValueError(values)
+    values |= {f"batch {batch}": extra for batch, extra in batches}
+    if not all(_is_in_range("batch", batch) for batch, _ in batches):
+        raise ValueError(values)
     if values.pop("overlap", "max") not in ("max", "sum"):
         raise ValueError(values)
     if not all(_is_in_range(name, value) for name, value in values.items()):

@@ -35,6 +35,7 @@ from experiment.text.errors import UserError, user_error
 from experiment.text.messages import Message, message
 from experiment.workload.kvsim_errors import simulation_message
 from kvsim.core.limits import PreemptionKind
+from kvsim.latency.roofline import BatchLatency
 from kvsim.planning.preemption_cost import recompute_cost, swap_cost
 from kvsim.planning.remedies import Outcome, Trial, find_remedies
 from kvsim.sim.config import CONTIGUOUS, PolicyName, SimulationError
@@ -250,6 +251,7 @@ def run(question: Question, watcher: Watcher, found: Found | None = None) -> Fou
         found.notes.append(message("sim.note.windows", layers=len(spans), span=min(spans)))
     try:
         _cells(question, found, watcher)
+        _note_range(question, found)
         if any(cell["result"] for cell in found.cells):
             _block_sizes(question, found, watcher)
             _budgets(question, found, watcher)
@@ -282,6 +284,19 @@ def _cells(q: Question, found: Found, watcher: Watcher) -> None:
                 else None,
             }
         )
+
+
+def _note_range(q: Question, found: Found) -> None:
+    """Name policies under which batches are far from those that the latency was fitted to."""
+    latency = q.setup.latency
+    if not isinstance(latency, BatchLatency):
+        return
+    for cell in found.cells:
+        running = cell["result"]["running"]["busy_mean"] if cell["result"] else None
+        if running is not None and latency.is_extrapolated(running):
+            least, most = map(round, latency.seen())
+            params = {"policy": cell["policy"], "running": round(running)}
+            found.notes.append(message("sim.note.latency_range", least=least, most=most, **params))
 
 
 def _block_sizes(q: Question, found: Found, watcher: Watcher) -> None:

@@ -10,6 +10,7 @@ steps ends at exactly the same time as one that does not.
 
 from __future__ import annotations
 
+from functools import cache
 from math import sqrt
 from typing import NamedTuple, Protocol
 
@@ -98,6 +99,7 @@ class _OpaqueClock:
 class _LinearClock:
     def __init__(self, latency: LinearLatency) -> None:
         self._fixed = attoseconds(latency.fixed_s)
+        self._batch = cache(lambda decodes: attoseconds(latency.batch_s(decodes)))
         self._prefill = attoseconds(latency.per_prefill_token_s)
         self._decode = attoseconds(latency.per_decode_token_s)
         self._kv = attoseconds(latency.per_kv_token_s)
@@ -108,11 +110,12 @@ class _LinearClock:
         if not prefill and not decodes:
             return 0
         linear = self._fixed + self._prefill * prefill + self._decode * decodes
-        return linear + self._kv * read + self._pair * pairs
+        return linear + self._batch(decodes) + self._kv * read + self._pair * pairs
 
     def decode_run(self, decodes: int, context: int, steps: int) -> DecodeRun:
         per_slot = self._kv + self._pair
-        first = self._fixed + self._decode * decodes + per_slot * (context + decodes)
+        first = self._fixed + self._decode * decodes + self._batch(decodes)
+        first += per_slot * (context + decodes)
         return DecodeRun(steps, first, per_slot * decodes)
 
 

@@ -15,12 +15,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
+import numpy as np
+
 from kvsim.sizing.fields import first_of
 from kvsim.sizing.gpus import GPUFacts
 from kvsim.sizing.layout import LayerCache, token_bytes
 from kvsim.sizing.models import ModelFacts
 
 Overlap = Literal["max", "sum"]
+# Factor beyond the recorded batches at which their times say nothing.
+_FAR = 2
 
 
 class StepWork(NamedTuple):
@@ -79,17 +83,56 @@ class LinearLatency:
     per_pair_s: float = 0.0
     request_s: float = 0.0
 
+    def batch_s(self, decodes: float) -> float:  # noqa: ARG002
+        """Return the seconds of a batch beyond the sum of costs."""
+        return 0.0
+
     def seconds(self, work: StepWork) -> float:
         """Return the duration of a step."""
         if not work.tokens:
             return 0.0
         return (
             self.fixed_s
+            + self.batch_s(work.decode_tokens)
             + self.per_prefill_token_s * work.prefill_tokens
             + self.per_decode_token_s * work.decode_tokens
             + self.per_kv_token_s * work.kv_read_tokens
             + self.per_pair_s * work.attention_pairs
         )
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLatency(LinearLatency):
+    """Linear costs, and seconds of each batch beyond them.
+
+    Kernels and tiles depend on the rows of a product, so a step's time is no line in the batch.
+    Source: Vidur (Agrawal et al., MLSys 2024), which profiles products by their tokens.
+
+    Attributes:
+        batches: (requests that decode, seconds beyond the sum of costs), ascending. Between them
+            seconds are interpolated; outside the nearest applies.
+    """
+
+    batches: tuple[tuple[float, float], ...] = ()
+
+    def batch_s(self, decodes: float) -> float:
+        """Return the seconds of a batch beyond the sum of costs."""
+        if not self.batches:
+            return 0.0
+        at, extra = np.array(self.batches).T
+        return float(np.interp(decodes, at, extra))
+
+    def seen(self) -> tuple[float, float]:
+        """Return the least and most of the usual batches, without those of a start and an end."""
+        usual = self.batches[1:] or self.batches
+        return usual[0][0], usual[-1][0]
+
+    def is_extrapolated(self, running: float) -> bool:
+        """Whether so many requests at once are far from every usual batch."""
+        if not self.batches:
+            return False
+        least, most = self.seen()
+        return not least / _FAR <= running <= _FAR * most
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ import numpy as np
 from kvsim.latency.calibrate import bounded_fit
 from kvsim.latency.nnls import Floats
 from kvsim.latency.request_times import RequestRecord
-from kvsim.latency.roofline import LinearLatency
+from kvsim.latency.roofline import BatchLatency
 
 # Tokens of one step reach the client one after another, within this share of a median gap.
 _SAME_STEP = 0.1
@@ -28,6 +28,8 @@ _MISSED_STEPS = 2
 # Residuals of more than this many medians count less: 1.5 standard deviations.
 _HUBER = 2.2
 _ROUNDS = 10
+# Batches whose seconds are fitted, at most: the first and the last are a typical range of the run.
+_BATCHES = 12
 # Share of the tokens whose times have to be known: several may arrive at once.
 _KNOWN = 0.95
 
@@ -38,7 +40,9 @@ def has_token_times(records: Sequence[RequestRecord]) -> bool:
     return known > 0 and known >= _KNOWN * sum(each.output_tokens - 1 for each in records)
 
 
-def fit_tokens(records: Sequence[RequestRecord], least: Floats) -> LinearLatency:
+def fit_tokens(
+    records: Sequence[RequestRecord], least: Floats, *, by_batch: bool = False
+) -> BatchLatency:
     """Fit the costs of a step except that of a pair.
 
     Without the times of tokens those of a request are taken to be even, and a preemption is part of
@@ -46,11 +50,43 @@ def fit_tokens(records: Sequence[RequestRecord], least: Floats) -> LinearLatency
 
     Args:
         least: bounds of the costs.
+        by_batch: fit the seconds of each batch, if the times of tokens are known.
     """
-    columns, seconds = (_per_burst if has_token_times(records) else _per_request)(records)
+    timed = has_token_times(records)
+    columns, seconds = (_per_burst if timed else _per_request)(records)
     if not len(seconds):
-        return LinearLatency(*least.tolist())
-    return LinearLatency(*_robust_fit(columns, seconds, least[:4]).tolist())
+        return BatchLatency(*least.tolist())
+    if timed and by_batch and columns[:, 0].any():
+        return _with_batches(columns, seconds, least)
+    return BatchLatency(*_robust_fit(columns, seconds, least[:4]).tolist())
+
+
+def _with_batches(columns: Floats, seconds: Floats, least: Floats) -> BatchLatency:
+    """Fit the seconds of each batch in place of a fixed cost and one of a decode.
+
+    Beyond the largest one a decode costs what a prompt token does: both are rows of the same
+    products, which are most efficient with many.
+    """
+    running = columns[:, 2] / np.where(columns[:, 0] > 0, columns[:, 0], np.inf)
+    knots = _frequent(running[running > 0])
+    usual = running <= knots[-1] + 0.5
+    steps, prompts, _, read = columns[usual].T
+    running, seconds = running[usual], seconds[usual]
+    hats = [steps * np.interp(running, knots, unit) for unit in np.eye(len(knots))]
+    bounds = np.append(least[0] + least[2] * knots, least[[1, 3]])
+    *found, prompt, slot = _robust_fit(np.stack([*hats, prompts, read], -1), seconds, bounds)
+    # A line below all of them, and what is above it.
+    decode = min(max(prompt, least[2]), float(((found - least[0]) / knots).min()))
+    above = np.array(found) - decode * knots
+    batches = zip(knots.tolist(), (above - above.min()).tolist(), strict=True)
+    costs = (float(above.min()), float(prompt), float(decode), float(slot))
+    return BatchLatency(*costs, batches=tuple(batches))
+
+
+def _frequent(running: Floats) -> Floats:
+    """Return the medians of parts of the steps that are equally large, each once."""
+    parts = np.array_split(np.sort(running), _BATCHES)
+    return np.unique([np.rint(np.median(part)) for part in parts if len(part)])
 
 
 def _per_request(records: Sequence[RequestRecord]) -> tuple[Floats, Floats]:

@@ -23,7 +23,7 @@ from kvsim.coded_error import CodedError
 from kvsim.latency.calibrate import FitError, bounded_fit, constant_error, fit_error, fold_blocks
 from kvsim.latency.nnls import Floats
 from kvsim.latency.request_times import RequestRecord
-from kvsim.latency.roofline import LinearLatency
+from kvsim.latency.roofline import BatchLatency, LinearLatency, StepWork
 from kvsim.latency.token_times import fit_tokens, has_token_times
 from kvsim.sim.config import SimConfig
 from kvsim.sim.simulator import simulate
@@ -39,6 +39,8 @@ _CHANGE = 0.03
 _WEIGHT = 10.0
 # Weight of the costs that the times of tokens show.
 _PRIOR = 3.0
+# Requests whose median counts.
+_ENOUGH = 5
 
 
 class PoolTooSmallError(CodedError):
@@ -98,6 +100,8 @@ def fit_replay(
     config: SimConfig,
     least: LinearLatency = LinearLatency(),  # noqa: B008
     folds: int = 5,
+    *,
+    by_batch: bool = False,
 ) -> ReplayFit:
     """Fit the costs of a step so that the replay takes as long as the recorded run.
 
@@ -105,14 +109,15 @@ def fit_replay(
         records: of all requests of the run.
         config: the run's pool and limits; its latency is replaced.
         least: bounds of the costs.
+        by_batch: fit the seconds of each batch, if the times of tokens are known.
 
     Raises:
         ValueError: too few records.
         PoolTooSmallError, kvsim.sim.config.SimulationError: the run cannot be replayed.
     """
-    run = _Run(records, config)
+    known = fit_tokens(records, _values(least), by_batch=by_batch)
+    run = _Run(records, config, known.batches)
     blocks = fold_blocks(len(records), folds)
-    known = fit_tokens(run.records, _values(least))
     scale = run.scale()
     bounds = _values(least) / scale
     start = _values(known) / scale
@@ -150,17 +155,24 @@ def replay_error(
         PoolTooSmallError, kvsim.sim.config.SimulationError: the run cannot be replayed.
     """
     values = _values(costs)
-    return _Run(records, config).replay(values, np.ones(len(values))).error
+    batches = costs.batches if isinstance(costs, BatchLatency) else ()
+    return _Run(records, config, batches).replay(values, np.ones(len(values))).error
 
 
 def _values(costs: LinearLatency) -> Floats:
-    return np.array([getattr(costs, each.name) for each in fields(costs)])
+    return np.array([getattr(costs, each.name) for each in fields(LinearLatency)])
 
 
 class _Run:
     """A recorded run: its requests in order of arrival, as a stream and as columns."""
 
-    def __init__(self, records: Sequence[RequestRecord], config: SimConfig) -> None:
+    def __init__(
+        self,
+        records: Sequence[RequestRecord],
+        config: SimConfig,
+        batches: tuple[tuple[float, float], ...],
+    ) -> None:
+        self.batches = batches
         self.config = replace(config, series_points=2)
         self.records = ordered = sorted(records, key=lambda record: record.queued_s)
         self._lengths = [(each.prompt_tokens, each.output_tokens) for each in ordered]
@@ -185,13 +197,18 @@ class _Run:
         return np.append(decoding / np.array(work), self.seconds[0].mean())
 
     def host_s(self, costs: LinearLatency) -> float:
-        """Return what the first token takes beyond its prompt's step, of the fastest request.
+        """Return what first tokens take beyond their step: the median of requests on their own.
 
-        The clock of a client starts before the engine has a request; others wait, too.
+        The clock of a client starts before the engine has a request. With few on their own: of the
+        fastest request, since others wait, too.
         """
-        prompts = np.array([prompt for prompt, _ in self._lengths])
-        step = costs.fixed_s + costs.per_prefill_token_s * prompts
-        return max(0.0, float((self.seconds[0] - step).min()))
+        steps = [costs.seconds(StepWork(prompt)) for prompt, _ in self._lengths]
+        beyond = self.seconds[0] - steps
+        queued, first, last = np.array([each[2:5] for each in self.records]).T
+        alone = np.append(-np.inf, np.maximum.accumulate(last)[:-1]) < queued
+        alone &= first < np.append(queued[1:], np.inf)
+        host = np.median(beyond[alone]) if alone.sum() >= _ENOUGH else beyond.min()
+        return max(0.0, float(host))
 
     def replay(self, shares: Floats, scale: Floats) -> _Replay:
         """Replay the arrivals under ``shares`` of ``scale``."""
@@ -203,7 +220,10 @@ class _Replay:
 
     def __init__(self, run: _Run, shares: Floats, scale: Floats) -> None:
         self._run, self._shares, self._scale = run, shares, scale
-        self.costs = LinearLatency(*(shares * scale).tolist())
+        costs = (shares * scale).tolist()
+        self.costs = LinearLatency(*costs)
+        if run.batches:
+            self.costs = replace(BatchLatency(*costs), batches=run.batches)
         found = simulate(run, replace(run.config, latency=self.costs))
         if found.requests.finished < found.requests.arrived:
             raise PoolTooSmallError("pool", blocks=run.config.shape.blocks)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvsim.latency.clock import ATTOSECONDS, DecodeRun, step_clock
-from kvsim.latency.roofline import Latency, LinearLatency, Roofline, StepWork
+from kvsim.latency.roofline import BatchLatency, Latency, Roofline, StepWork
 
 COSTS = st.floats(0, 1e-6)
 
@@ -15,7 +15,9 @@ COSTS = st.floats(0, 1e-6)
 @st.composite
 def latencies(draw: st.DrawFn) -> Latency:
     if draw(st.booleans()):
-        return LinearLatency(*(draw(COSTS) for _ in range(5)))
+        batches = draw(st.dictionaries(st.integers(1, 40), COSTS, max_size=4))
+        costs = (draw(COSTS) for _ in range(5))
+        return BatchLatency(*costs, batches=tuple(sorted(batches.items())))
     return Roofline(
         weight_bytes=draw(st.floats(0, 1e4)),
         kv_token_bytes=draw(st.floats(1, 100)),

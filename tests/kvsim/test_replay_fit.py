@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from kvsim.latency.request_times import RequestRecord, read_request_records
-from kvsim.latency.roofline import LinearLatency, StepWork
+from kvsim.latency.roofline import BatchLatency, LinearLatency, StepWork
 from kvsim.latency.token_times import fit_tokens
 from kvsim.planning.replay_fit import PoolTooSmallError, ReplayError, fit_replay, replay_error
 from kvsim.sim.config import SimConfig
@@ -57,6 +57,17 @@ class Stream:
         return iter(self.rows)
 
 
+class Recorded(Stream):
+    """The arrivals of a recorded run."""
+
+    def __init__(self, records: list[RequestRecord]) -> None:
+        ordered = sorted(records, key=lambda record: record.queued_s)
+        self.rows = [
+            TraceRequest(row, round(1e9 * (each.queued_s - ordered[0].queued_s)), *each[:2])
+            for row, each in enumerate(ordered)
+        ]
+
+
 def simulated(rate: float, seed: int, config: SimConfig = POOL) -> tuple[list[RequestRecord], int]:
     """Records of a simulated run, and its preemptions."""
     stream = Stream(rate, 150, seed)
@@ -94,7 +105,9 @@ def test_costs_are_not_below_their_bounds() -> None:
     assert largest(found.replay) > 2
 
 
-def served(rate: float, seed: int, jitter: float) -> list[RequestRecord]:
+def served(
+    rate: float, seed: int, jitter: float, costs: LinearLatency = COSTS
+) -> list[RequestRecord]:
     """A client's record of an engine that computes one prompt a step and preempts now and then."""
     draw, now = np.random.default_rng(seed), 0.0
     waiting = [
@@ -105,18 +118,18 @@ def served(rate: float, seed: int, jitter: float) -> list[RequestRecord]:
     done = []
     steps = 0
     while waiting or running or stalled:
-        if not running and not stalled and waiting[0][0] + COSTS.request_s > now:
-            now = waiting[0][0] + COSTS.request_s
+        if not running and not stalled and waiting[0][0] + costs.request_s > now:
+            now = waiting[0][0] + costs.request_s
         chunks = [(r["prompt"] + len(r["times"]) - 1, 1, True) for r in running]
         joins = []
         if stalled and stalled[0][0] <= steps:
             joins.append(stalled.pop(0)[1])
             chunks.append((0, joins[0]["prompt"] + len(joins[0]["times"]), False))
-        elif waiting and waiting[0][0] + COSTS.request_s <= now and len(running) < 12:
+        elif waiting and waiting[0][0] + costs.request_s <= now and len(running) < 12:
             at, prompt, output = waiting.pop(0)
             joins.append({"at": at, "prompt": prompt, "output": output, "times": []})
             chunks.append((0, prompt, False))
-        now += COSTS.seconds(StepWork.of(chunks)) if chunks else 1e-3
+        now += costs.seconds(StepWork.of(chunks)) if chunks else 1e-3
         steps += 1
         running += joins
         for r in running:
@@ -136,11 +149,11 @@ def served(rate: float, seed: int, jitter: float) -> list[RequestRecord]:
 def test_the_times_of_tokens_show_the_costs_of_steps_though_some_were_preempted(
     jitter: float,
 ) -> None:
-    found = fit_tokens(served(2.0, 3, jitter), np.zeros(6))
-    assert found.fixed_s == pytest.approx(COSTS.fixed_s, rel=0.1)
+    found = fit_tokens(served(2.0, 3, jitter), np.zeros(6), by_batch=True)
     assert found.per_prefill_token_s == pytest.approx(COSTS.per_prefill_token_s, rel=0.05)
-    step = StepWork(0, 5, 1500, 1500)
-    assert found.seconds(step) == pytest.approx(COSTS.seconds(step), rel=0.03)
+    for batch in range(1, 6):
+        step = StepWork(0, batch, 300 * batch, 300 * batch)
+        assert found.seconds(step) == pytest.approx(COSTS.seconds(step), rel=0.03)
 
 
 def test_a_client_s_clock_starts_before_the_engine_has_a_request() -> None:
@@ -259,14 +272,66 @@ def recorded(rate: str) -> list[RequestRecord]:
 
 @pytest.mark.parametrize(("rate", "preemptions"), [("1.2", 0), ("2", 2), ("6", 66), ("8", 56)])
 def test_a_real_run_of_vllm_is_replayed_within_2_percent(rate: str, preemptions: int) -> None:
-    found = fit_replay(recorded(rate), POOL)
+    found = fit_replay(recorded(rate), POOL, by_batch=True)
     assert largest(found.replay) < 2
-    assert found.preemptions == pytest.approx(preemptions, rel=0.15, abs=1)
+    assert found.preemptions == pytest.approx(preemptions, rel=0.2, abs=1)
 
 
-@pytest.mark.parametrize(("fitted", "held_out"), [("2", "1.2"), ("6", "8")])
+@pytest.mark.parametrize(
+    ("fitted", "held_out"),
+    [("1.2", "2"), ("2", "1.2"), ("2", "6"), ("2", "8"), ("6", "8"), ("8", "6")],
+)
 def test_a_real_run_at_another_rate_is_predicted_within_5_percent(
     fitted: str, held_out: str
 ) -> None:
-    costs = fit_replay(recorded(fitted), POOL).costs
+    costs = fit_replay(recorded(fitted), POOL, by_batch=True).costs
     assert largest(replay_error(recorded(held_out), POOL, costs)) < 5
+
+
+@pytest.mark.parametrize(
+    ("fitted", "asked", "far"),
+    [
+        ("1.2", "6", True),
+        ("6", "2", True),
+        ("8", "1.2", True),
+        ("1.2", "2", False),
+        ("2", "6", False),
+        ("6", "8", False),
+    ],
+)
+def test_a_rate_far_outside_of_the_fitted_batches_is_named(
+    fitted: str, asked: str, far: bool
+) -> None:
+    costs = fit_replay(recorded(fitted), POOL, by_batch=True).costs
+    records = recorded(asked)
+    running = simulate(Recorded(records), replace(POOL, latency=costs)).running.busy_mean
+    assert running is not None
+    assert isinstance(costs, BatchLatency)
+    assert costs.is_extrapolated(running) is far
+    assert largest(replay_error(records, POOL, costs)) < 5 or far
+
+
+STEPS = {1: 18.5, 2: 21.5, 3: 17.1, 4: 16.8, 5: 17.3, 6: 19.4, 7: 22.7, 8: 23.8, 9: 22.6, 10: 32.0}
+
+
+def test_each_batch_has_its_own_time_though_they_form_no_line() -> None:
+    """Milliseconds that were measured: two requests take longer than five."""
+    at = tuple((float(batch), ms / 1e3 - 5e-3) for batch, ms in STEPS.items())
+    costs = BatchLatency(5e-3, 2e-4, per_kv_token_s=4e-7, request_s=0.02, batches=at)
+    found = fit_tokens(served(1.5, 3, 0.0, costs), np.zeros(6), by_batch=True)
+    low, high = (int(found.batches[end][0]) for end in (0, -1))
+    assert (low, high >= 5) == (1, True)
+    for batch in range(low, high + 1):
+        step = StepWork(0, batch, 300 * batch, 300 * batch)
+        assert found.seconds(step) == pytest.approx(costs.seconds(step), rel=0.03)
+
+
+@pytest.mark.parametrize("prompt_s", [3e-4, 3e-3])
+def test_no_batch_is_faster_than_the_bounds(prompt_s: float) -> None:
+    least = LinearLatency(0.01, prompt_s, 0.0, 5e-7)
+    bounds = np.array([0.01, prompt_s, 0.0, 5e-7, 0.0, 0.0])
+    found = fit_tokens(served(2.0, 3, 0.0), bounds, by_batch=True)
+    assert found.fixed_s >= least.fixed_s  # a replay's fit moves it down to its bound
+    for batch in range(40):
+        step = StepWork(1, batch, 100 * batch, 0)
+        assert found.seconds(step) >= least.seconds(step)

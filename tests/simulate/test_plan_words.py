@@ -15,10 +15,10 @@ from experiment.commands.main import main
 from experiment.record.log import EventLog
 from experiment.simulate.calibrate import step_records
 from experiment.simulate.latency_file import read_latency
-from experiment.text.errors import ExitCode
+from experiment.text.errors import ExitCode, UserError
 from kvsim.core.request import final_tokens
 from kvsim.latency.request_times import read_request_records
-from kvsim.latency.roofline import LinearLatency, StepWork
+from kvsim.latency.roofline import BatchLatency, LinearLatency, StepWork
 from kvsim.planning.plan import PlanQuestion, kv_budget, make_plan
 from kvsim.planning.speed import Traffic, running_at, speed
 from kvsim.sizing.gpus import find_gpu
@@ -182,6 +182,33 @@ def test_a_benchmark_is_calibrated_with_the_server_s_log_and_replayed(
     error = 100 * (cell["result"]["first_token_s"]["mean"] / recorded - 1)
     assert error == pytest.approx(found["replay"]["first_token"], abs=0.1)
     assert cell["result"]["preemptions"]["total"] == found["replay"]["preemptions"] > 10
+
+
+def test_rates_far_from_the_calibrated_ones_are_named(tmp_path: Path) -> None:
+    log, latency, out = (tmp_path / name for name in ("vllm.log", "latency.json", "out"))
+    log.write_text(SERVER_LOG, encoding="utf-8")
+    words = ("calibrate", str(SERVED / "rate-1.2.json.gz"), "--from-log", str(log))
+    assert main([*words, "--out", str(latency), "--lang", "en"]) == ExitCode.OK
+    for rate, named in (("2", 0), ("6", 1)):
+        words = (
+            "simulate", "--trace", str(SERVED / f"rate-{rate}.json.gz"), "--latency", str(latency),
+            "--model", "gpt2", "--gpu", "a100-80gb", "--kv-budget", str(80 * 32 * 36_864),
+            "--block-size", "32", "--policy", "paged", "--out", str(out / rate),
+        )  # fmt: skip
+        assert main([*words, "--quiet"]) == ExitCode.OK
+        notes = json.loads((out / rate / "sim.json").read_text(encoding="utf-8"))["notes"]
+        assert [note["key"] for note in notes] == named * ["sim.note.latency_range"]
+
+
+@pytest.mark.parametrize("batches", [[[2, 0.1], [1, 0.1]], [[1, -1]], [[0, 0.1]], [1], [["a", 1]]])
+def test_batches_that_are_none_are_refused(tmp_path: Path, batches: Any) -> None:
+    path = tmp_path / "latency.json"
+    good = {"kind": "BatchLatency", "fixed_s": 0.01, "batches": [[1, 0.1], [2.0, 0]]}
+    path.write_text(json.dumps({"latency": good}), encoding="utf-8")
+    assert read_latency(path) == BatchLatency(0.01, batches=((1, 0.1), (2.0, 0)))
+    path.write_text(json.dumps({"latency": good | {"batches": batches}}), encoding="utf-8")
+    with pytest.raises(UserError):
+        read_latency(path)
 
 
 def test_costs_are_bounded_by_model_and_gpu(

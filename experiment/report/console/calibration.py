@@ -28,6 +28,10 @@ def show_calibration(data: Data, lang: str, ascii_only: bool) -> None:
         out.paragraph(t("calibrate.pool" if pool["blocks"] else "calibrate.pool_unlimited", **pool))
     out.line(t("calibrate.sha256", sha256=data["sha256"]), "dim")
     _coefficients(out, data)
+    if batches := data["latency"].get("batches"):
+        usual = batches[1:] or batches
+        seen = {"least": round(usual[0][0]), "most": round(usual[-1][0])}
+        out.paragraph(t("calibrate.batches", **seen))
     if "replay" in data:
         _replay(out, data["replay"])
     for name, errors in data["errors"].items():
