@@ -10,7 +10,7 @@ from made_up import sides, why
 
 from experiment.experiments.base import drawn_lengths
 from experiment.report.page.parts import subject
-from experiment.text.messages import message
+from experiment.text.messages import Message, message
 
 FORKS = "transformers_paged"
 SLOT = 1024  # bytes of a token's K and V in the tiny model
@@ -121,9 +121,10 @@ def test_parallel_sampling_saves_what_the_formula_says(tmp_path: Path) -> None:
         saved = [ran.figure(cell, arm, "saved").value for arm in (FORKS, "paged")]
         assert saved[0] == pytest.approx(saved[1], abs=0.05)
     counts = subject(ran.shown, ran.results)
-    (samples,) = (value for label, value in counts if label == "samples")
-    assert "requests" not in dict(counts)
-    assert samples.params["n"] == 4 * samples.params["each"]  # type: ignore[union-attr]
+    keys = {value.key: value.params for value in counts if isinstance(value, Message)}
+    assert "report.subject.requests" not in keys
+    samples = keys["report.subject.samples"]
+    assert samples["n"] == 4 * samples["each"]
     told = next(finding for finding in ran.result.findings if finding.id == FORKS)
     assert list(sides(told.beside[1]).values()) == copied
 

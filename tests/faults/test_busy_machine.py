@@ -18,7 +18,7 @@ CAPACITY = ("--config", "configs/capacity.toml", "--quick", "--arms", "slabs,pag
 
 def times_said(printed: str) -> int:
     """How often it is said how many cores others keep busy, but for tables."""
-    return len(re.findall(r"1\.50\s+cores\s+busy", printed))
+    return len(re.findall(r"ackground\s+load:\s+1\.50\s+cores", printed))
 
 
 def results(out: Path) -> dict[str, object]:

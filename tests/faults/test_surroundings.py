@@ -89,7 +89,10 @@ def test_a_disk_that_is_full_when_something_was_found(
     monkeypatch.setattr(whole_files.tempfile, "mkstemp", full)
     out = tmp_path / "out"
     assert main([*words, "--out", str(out), "--lang", "en"]) == ExitCode.UNWRITABLE
-    assert one_line(capsys) == f"Error: {out} cannot be written: the disk is full."
+    said = one_line(capsys)
+    assert said.startswith("Error: ")
+    assert str(out) in said
+    assert said.endswith("the disk is full.")
 
 
 @pytest.mark.parametrize("home", ["/", "", "/home/al"])

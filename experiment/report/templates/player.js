@@ -112,6 +112,7 @@
     const onwards = position === player.at + 1;
     player.at = position;
     for (const side of sides) side.show(frameOf(side, position), when, onwards);
+    pagedkv.write(find("#player-block"), ""); // what was said of a block was said of another step
     refresh(when);
   }
 
@@ -134,7 +135,6 @@
       showHistory();
     }
     moved();
-    pagedkv.write(find("#player-block"), ""); // what was said of a block was said of another step
     // Nobody wants to hear every step of a film.
     if (!player.playing) status();
   }
