@@ -30,9 +30,9 @@ def shoot(browser: Browser, report: Path, file: Path, lang: str) -> None:
     """One picture, in the light theme and as wide as a README is shown."""
     page = browser.new_page(viewport=SIZE, reduced_motion="reduce")
     page.goto(f"{report.resolve().as_uri()}?lang={lang}&theme=light")
-    notes = page.locator("main .note")
-    end = notes.first.bounding_box() if notes.count() else None
-    height = min(end["y"] - MARGIN, SIZE["height"]) if end else SIZE["height"]
+    conditions = page.locator("main .conditions").bounding_box()
+    assert conditions is not None
+    height = min(conditions["y"] - MARGIN, SIZE["height"])
     page.screenshot(path=file, clip={"x": 0, "y": 0, "width": SIZE["width"], "height": height})
     page.close()
 
