@@ -36,7 +36,7 @@ _PROMPT_CHARACTERS = 90
 _TEXT_CHARACTERS = 120
 _MAX_COMMAND = 20_000
 _STRONG = ("live_share", "fits")
-_OPEN = ("allocated_bytes", "live_bytes", "live_share", "fits", "tokens_per_s", "process_peak")
+_OPEN = ("fits", "tokens_per_s", "process_peak")  # bars show the bytes
 
 
 Shown = str | Message | Keyed
