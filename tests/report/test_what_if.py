@@ -292,6 +292,11 @@ def test_the_chart_has_a_point_for_each_block_size(sliders: Sliders) -> None:
         assert sliders.points("at") == [pytest.approx(points[sizes.index(block)])]
 
 
+def test_the_position_of_the_slider_is_a_line_that_can_be_seen(sliders: Sliders) -> None:
+    paint = "node => getComputedStyle(node).stroke"
+    assert sliders.opened.page.eval_on_selector("#what-if-chart .moment", paint) != "none"
+
+
 @pytest.mark.parametrize("run", ["example", "quick"])
 def test_what_was_measured_lies_on_the_curve_and_stays_there(
     browser: Any, tmp_path: Path, run: str

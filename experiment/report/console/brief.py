@@ -32,6 +32,7 @@ from experiment.events import Progress as ProgressEvent
 from experiment.machine.environment import Environment
 from experiment.report.console.experiment import show_ended_badly
 from experiment.report.console.experiment_brief import show_brief
+from experiment.report.console.lines import VERDICT_STYLES
 from experiment.report.console.reporter import ConsoleReporter
 from experiment.report.console.results import show_missing, show_preempting, show_tokens
 from experiment.report.facts.arm_figures import figure
@@ -39,7 +40,6 @@ from experiment.report.facts.texts import arm_name
 from experiment.text import DASH, format_bytes
 from experiment.text.messages import Message
 
-_VERDICT_STYLES = {"shown": "bold green", "not_shown": "bold yellow", "untested": "dim"}
 # Reasons why an ordinary run does not show whether paging makes generation faster.
 _NOT_FASTER = {
     "claim.throughput.busy": "brief.busy",
@@ -255,7 +255,7 @@ class BriefReporter(ConsoleReporter):
             show_tokens(self, results)
 
     def _verdict(self, verdict: str) -> Text:
-        return Text(self.t(f"verdict.{verdict}"), _VERDICT_STYLES[verdict])
+        return Text(self.t(f"verdict.{verdict}"), VERDICT_STYLES[verdict])
 
 
 def _line(claim: Claim) -> Message:

@@ -7,6 +7,7 @@ from typing import Any
 
 from experiment.report.console.simulation import SimulationConsole
 from experiment.workload.kvsim_errors import rejected_message
+from kvsim.latency.roofline import BatchLatency
 
 Data = Mapping[str, Any]
 _SECONDS = "_s"
@@ -29,9 +30,8 @@ def show_calibration(data: Data, lang: str, ascii_only: bool) -> None:
     out.line(t("calibrate.sha256", sha256=data["sha256"]), "dim")
     _coefficients(out, data)
     if batches := data["latency"].get("batches"):
-        usual = batches[1:] or batches
-        seen = {"least": round(usual[0][0]), "most": round(usual[-1][0])}
-        out.paragraph(t("calibrate.batches", **seen))
+        least, most = map(round, BatchLatency(batches=batches).seen())
+        out.paragraph(t("calibrate.batches", least=least, most=most))
     if "replay" in data:
         _replay(out, data["replay"])
     for name, errors in data["errors"].items():

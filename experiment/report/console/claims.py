@@ -8,11 +8,9 @@ from pathlib import Path
 from rich.text import Text
 
 from experiment.experiments.claims import Judged
-from experiment.report.console.lines import Console
+from experiment.report.console.lines import VERDICT_STYLES, Console
 from experiment.report.pages.claims import claim_cells
 from experiment.text.messages import Message
-
-_STYLES = {"shown": "bold green", "not_shown": "bold yellow", "untested": "dim"}
 
 
 class ClaimsConsole(Console):
@@ -43,7 +41,7 @@ class ClaimsConsole(Console):
         for (claim, figure, verdict, run), style in zip(cells.rows, cells.styles, strict=True):
             title, *details = claim.splitlines()
             text = Text.assemble(title, *((f"\n{line}", "dim") for line in details))
-            table.add_row(text, figure, Text(verdict, style=_STYLES[style]), run)
+            table.add_row(text, figure, Text(verdict, style=VERDICT_STYLES[style]), run)
         self.console.print(table)
         self.paragraph(self.t("claims.note"))
         for note in notes:

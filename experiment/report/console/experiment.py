@@ -13,7 +13,7 @@ from experiment.analysis.results import Results
 from experiment.experiments.findings import note
 from experiment.experiments.registry import figure_name
 from experiment.machine.background_load import is_busy
-from experiment.report.console.lines import Console
+from experiment.report.console.lines import VERDICT_STYLES, Console
 from experiment.report.facts.experiment import (
     Entry,
     cell_axis,
@@ -26,8 +26,6 @@ from experiment.report.facts.experiment import (
 from experiment.report.facts.texts import arm_name
 from experiment.text import DASH
 from experiment.text.messages import Message
-
-VERDICT_STYLES = {"shown": "bold green", "not_shown": "bold yellow", "untested": "dim"}
 
 
 def show_experiment(

@@ -10,7 +10,8 @@ from rich.text import Text
 from experiment.analysis.experiment_results import ExperimentResult
 from experiment.analysis.finding_text import answer
 from experiment.experiments.registry import figure_name
-from experiment.report.console.experiment import VERDICT_STYLES, show_checked, show_ended_badly
+from experiment.report.console.experiment import show_checked, show_ended_badly
+from experiment.report.console.lines import VERDICT_STYLES
 from experiment.report.facts.experiment import (
     Entry,
     Group,

@@ -22,6 +22,7 @@ from experiment.report.facts.texts import AsciiFile, translator
 from experiment.text import Translator, readable
 from experiment.text.messages import Message
 
+VERDICT_STYLES = {"shown": "bold green", "not_shown": "bold yellow", "untested": "dim"}
 _MAX_WIDTH = 1000  # lines are padded to COLUMNS, which may be any number
 
 

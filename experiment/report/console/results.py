@@ -19,7 +19,7 @@ from experiment.analysis.results import (
     Results,
     TokenComparison,
 )
-from experiment.report.console.lines import Console
+from experiment.report.console.lines import VERDICT_STYLES, Console
 from experiment.report.facts.arm_figures import (
     GAINS,
     OF_BLOCKS,
@@ -37,7 +37,6 @@ from experiment.text.messages import Message
 from kvsim.core.prefix import PrefixStats
 
 _Row = tuple[str | Text, Sequence[str | Text]]
-_VERDICT_STYLES = {"shown": "bold green", "not_shown": "bold yellow", "untested": "dim"}
 _NOT_WHOLE = ("left", "interrupted", "incomplete", "failed")
 
 
@@ -347,7 +346,7 @@ def _show_claim(out: Console, claim: Claim) -> None:
     line = Text()
     line.append(out.t(f"claim.{claim.id}.title"), style="bold")
     line.append("  ")
-    line.append(out.t(f"verdict.{claim.verdict}"), style=_VERDICT_STYLES[claim.verdict])
+    line.append(out.t(f"verdict.{claim.verdict}"), style=VERDICT_STYLES[claim.verdict])
     out.console.print()
     out.console.print(line)
     out.paragraph(out.t.message(claim.text), indent=2)

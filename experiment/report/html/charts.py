@@ -36,8 +36,6 @@ class Width:
 
     name: str
     pixels: int
-    labels: int
-    values: int
 
     @property
     def narrow(self) -> bool:
@@ -45,8 +43,8 @@ class Width:
         return self.name == "narrow"
 
 
-WIDE = Width("wide", 920, 92, 148)
-NARROW = Width("narrow", 350, 74, 68)
+WIDE = Width("wide", 920)
+NARROW = Width("narrow", 350)
 
 
 def both_widths(draw: Callable[[Width], Markup]) -> Markup:

@@ -14,7 +14,8 @@ from kvsim.accounting.slots import ALLOCATED_STATES, OTHER_STATES
 
 # A smaller factor is no headline.
 _LEAST_FACTOR = 1.05
-_COARSE = (("live", "live"), ("wasted", "wasted"))
+_COARSE = ("live", "wasted")
+_STATES = tuple(state.value for state in (*ALLOCATED_STATES, *OTHER_STATES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +57,10 @@ def memory_bars(
 
 
 def _pieces(arm: ArmResult, largest: int, coarse: bool) -> list[tuple[str, float, float]]:
-    states = [(state.value, state.value) for state in (*ALLOCATED_STATES, *OTHER_STATES)]
     pieces: list[tuple[str, float, float]] = []
     start = 0.0
-    for name, field in _COARSE if coarse else states:
-        width = 100 * (arm.bytes_of(getattr(arm.peak, field)) or 0) / largest
+    for name in _COARSE if coarse else _STATES:
+        width = 100 * (arm.bytes_of(getattr(arm.peak, name)) or 0) / largest
         if width and name != "free":
             pieces.append((name, start, width))
         start += width

@@ -54,6 +54,7 @@ from experiment.report.player.stage import MAX_BYTES as MAX_FILMS
 from experiment.report.player.stage import stage
 from experiment.text import format_bytes, readable
 from experiment.text.messages import Message, arm_message, message
+from kvsim.accounting.ledger import SlotState
 from kvsim.accounting.slots import ALLOCATED_STATES, OTHER_STATES
 
 _SECTIONS = (
@@ -93,10 +94,6 @@ _TABLE_ROWS = 120  # of all arms together
 _TERMS = (
     "arm", "slot", "slab", "block", "block_table", "reserved", "allocated", "live", "wasted",
     "peak", "free",
-)  # fmt: skip
-# Explained only if they occur.
-_STATES = (
-    "unwritten", "padding", "finished", "rounding", "cached", "hole", "watermark", "engine",
 )  # fmt: skip
 
 
@@ -294,9 +291,6 @@ def _first_screen(record: Record, results: Results) -> dict[str, Any]:
 def _pictures(
     b: Bilingual, record: Record, results: Results, series: list[Series]
 ) -> dict[str, Any]:
-    arms = [arm for arm in results.arms if arm.peak]
-    shown = [s for s in ALLOCATED_STATES if any(getattr(a.peak, s.value) for a in arms)]
-    others = [s for s in OTHER_STATES if any(getattr(a.peak, s.value) for a in arms)]
     maps = _maps(record, results)
     lives, most = lifelines(record), parts.most_requests(results)
     prefill = {one.arm: one.prefill for one in lives}
@@ -304,8 +298,8 @@ def _pictures(
     simulator = [(arm, check_chart(b, arm)) for arm in results.arms if arm.simulator]
     return {
         "patterns": patterns(),
-        "bars": memory_bars(arms, series),
-        "peak_states": [*shown, *others],
+        "bars": memory_bars(results.arms, series),
+        "peak_states": _peak_states(results),
         "agreement_dots": html_memory.dots(b, results),
         "map": slot_map(b, maps) if maps else None,
         "map_states": states_of(maps),
@@ -402,8 +396,14 @@ def _tables(record: Record, results: Results, series: list[Series]) -> dict[str,
 
 def _terms(results: Results) -> list[str]:
     """Terms of the glossary, with the states that occur."""
+    return [*dict.fromkeys((*_TERMS, *(state.value for state in _peak_states(results))))]
+
+
+def _peak_states(results: Results) -> list[SlotState]:
+    """States that occur at any arm's peak."""
     peaks = [arm.peak for arm in results.arms if arm.peak]
-    return [*_TERMS, *(state for state in _STATES if any(getattr(at, state) for at in peaks))]
+    states = (*ALLOCATED_STATES, *OTHER_STATES)
+    return [state for state in states if any(getattr(at, state.value) for at in peaks)]
 
 
 def _step_rows(one: Series, most: int) -> list[tuple[StepRow, float]]:

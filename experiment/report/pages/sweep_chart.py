@@ -25,7 +25,7 @@ from experiment.text.messages import Message, message
 _BYTES = "budget_bytes"
 _SEED = "seed"  # a name rather than a number
 # Width of a chart: two are next to each other.
-_HALF = Width("wide", 450, 74, 68)
+_HALF = Width("wide", 450)
 _UNITS: Mapping[str, tuple[Unit, float]] = {
     "live": ("share", 0.01), "running": ("mean", 1), "latency": ("seconds", 1), "rate": ("rate", 1),
 }  # fmt: skip

@@ -100,15 +100,11 @@ class _Site:
              "titles": titles, "pages": PAGES, "here": file, "root": "../" * file.count("/"),
              "each": _each, **context}
         )  # fmt: skip
-        path = self.out / file
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, page.encode())
+        _put(self.out / file, page.encode())
 
     def copy(self, file: str) -> None:
         """Copy a file of the repository to the same place."""
-        path = self.out / file
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, (ROOT / file).read_bytes())
+        _put(self.out / file, (ROOT / file).read_bytes())
 
     def add_texts(self, files: Sequence[str]) -> list[tuple[str, Any, Any]]:
         """Write Markdown pages and all files that they link to.
@@ -147,6 +143,11 @@ class _Site:
         for file in found.values():
             self.copy(file)
         return found
+
+
+def _put(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, content)
 
 
 def _texts(file: str) -> dict[str, Page]:
@@ -199,9 +200,7 @@ def _add_run(reports: Path, run: Path) -> None:
     """Copy a directory of a run, a simulation or another report, and render the first two again."""
     place = reports / run.resolve().name
     for path in (one for one in run.rglob("*") if one.is_file()):
-        copy = place / path.relative_to(run)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(copy, path.read_bytes())
+        _put(place / path.relative_to(run), path.read_bytes())
     if (place / SIM_FILE).exists():
         render_simulation(place)
     elif (place / EVENTS_FILE).exists():

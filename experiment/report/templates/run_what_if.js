@@ -41,6 +41,9 @@ pagedkv.inBlocks = function (lengths, block, slotBytes, budget) {
   const svg = document.getElementById("what-if-chart");
   const { count, bytes, percent } = pagedkv.WRITERS;
   const share = (value) => (value < 0.01 ? `${pagedkv.fixed(value * 100, 2)}\u00a0%` : percent(value));
+  const inBlocks = (lengths) => (size) => pagedkv.inBlocks(lengths, size, what.slot_bytes, what.budget);
+  const asRun = pagedkv.blockSizes(what.start.block, what.start.max_length)
+    .map(inBlocks(pagedkv.finalLengths(what.requests, what.start.quarters)));
   let onPaper = false;
 
   // Paper has no sliders: it shows the run's own settings.
@@ -64,8 +67,7 @@ pagedkv.inBlocks = function (lengths, block, slotBytes, budget) {
   function draw({ block, max_length: maxLength, quarters }) {
     const asked = pagedkv.finalLengths(what.requests, quarters);
     const lengths = asked.map((length) => Math.min(length, maxLength));
-    const inBlocks = (size) => pagedkv.inBlocks(lengths, size, what.slot_bytes, what.budget);
-    const columns = [1, block, maxLength].map(inBlocks);
+    const columns = [1, block, maxLength].map(inBlocks(lengths));
     const rows = [["block", count], ["bytes", bytes], ["slots", count], ["share", share], ["fits", count]];
     rows.forEach(([name, writer], row) =>
       columns.forEach((column, place) => pagedkv.write(cells[row * columns.length + place], writer(column[name]))));
@@ -74,20 +76,14 @@ pagedkv.inBlocks = function (lengths, block, slotBytes, budget) {
     const ended = asked.filter((length) => length > maxLength).length;
     teller.tell(cut, "cut", { n: ended });
     cut.hidden = !ended;
-    const own = pagedkv.finalLengths(what.requests, what.start.quarters);
-    plot(
-      pagedkv.blockSizes(what.start.block, maxLength).map(inBlocks),
-      pagedkv.blockSizes(what.start.block, what.start.max_length)
-        .map((size) => pagedkv.inBlocks(own, size, what.slot_bytes, what.budget)),
-      columns[1],
-    );
+    plot(pagedkv.blockSizes(what.start.block, maxLength).map(inBlocks(lengths)), columns[1]);
   }
 
   // Live ÷ allocated over block sizes: now, at the run's own settings, and the slider's position.
-  function plot(points, own, at) {
+  function plot(points, at) {
     const width = svg.parentNode.clientWidth || 760;
     const [left, right, top, bottom] = [52, width - 14, 24, 186];
-    const most = Math.max(1, Math.log2(Math.max(points.at(-1).block, own.at(-1).block)));
+    const most = Math.max(1, Math.log2(Math.max(points.at(-1).block, asRun.at(-1).block)));
     const x = (size) => left + ((right - left) * Math.log2(size)) / most;
     const y = (part) => bottom - (bottom - top) * part;
     const group = document.createElementNS(svg.namespaceURI, "g");
@@ -112,7 +108,7 @@ pagedkv.inBlocks = function (lengths, block, slotBytes, budget) {
     }
     add("text", { x: (left + right) / 2, y: bottom + 44, class: "t small soft middle" }, teller.say("block_size"));
     add("path", { d: `M${x(at.block)} ${top}V${bottom}`, class: "moment" });
-    line(own, "as-run");
+    line(asRun, "as-run");
     line(points, "series s0");
     for (const one of points) dot(one, 4, "computed");
     for (const one of what.measured) {
