@@ -83,11 +83,12 @@ EXPERIMENTS := tests/full/test_every_experiment.py
 FULL_experiments-1 := $(EXPERIMENTS) -k "$(FIRST)"
 FULL_experiments-2 := $(EXPERIMENTS) -k "$(SECOND)"
 FULL_experiments-3 := $(EXPERIMENTS) -k "not ($(FIRST) or $(SECOND))"
-FULL_commands := tests/full/test_documented_commands.py tests/full/test_gpucheck.py
+FULL_commands := tests/full/test_documented_commands.py tests/full/test_gpucheck.py \
+  tests/gpucheck/test_gpucheck_parts.py tests/test_wheel.py
 FULL_leaks := tests/full/test_leaks.py
 FULL_load := tests/full/test_load.py tests/safety/test_long_logs.py
 FULL_faults := tests/faults tests/vllm_arm/test_vllm_killed.py tests/vllm_arm/test_real.py tests/test_selfcheck.py
-FULL_surroundings := tests/full/test_other_machines.py tests/full/test_container.py
+FULL_surroundings := tests/full/test_other_machines.py tests/full/test_container.py tests/test_setup.py
 FULL_fuzz := tests/fuzz/test_fuzz.py tests/kvsim
 FULL_kernels := tests/engine
 FULL_families := tests/full/test_every_family.py

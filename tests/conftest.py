@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partialmethod
 from pathlib import Path
@@ -74,6 +74,23 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Any:
     from real_parts import look_at_the_machine  # what it imports must not come before the above
 
     return look_at_the_machine(tmp_path_factory.mktemp("probe"))
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Run a command that is to be refused; returns the one line that it prints."""
+    from experiment.commands.main import main
+    from experiment.text.errors import ExitCode
+
+    def ask(*words: object, lang: str = "en") -> str:
+        capsys.readouterr()
+        assert main([*map(str, words), "--lang", lang]) == ExitCode.USAGE, words
+        printed = capsys.readouterr()
+        (line,) = printed.err.strip().splitlines()
+        assert "Traceback" not in line + printed.out
+        return str(line)
+
+    return ask
 
 
 @pytest.fixture(scope="session")

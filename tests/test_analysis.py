@@ -1,9 +1,12 @@
-"""From events to figures: what a log says, and what contradicts itself in one."""
+"""From events to figures: what a log says, what contradicts itself in one, and what plans tell."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import pytest
 from event_makers import (
@@ -11,6 +14,7 @@ from event_makers import (
     BUDGET,
     PAGED,
     SLOT_BYTES,
+    arm_events,
     batch_arm,
     changed,
     head,
@@ -20,12 +24,12 @@ from event_makers import (
 )
 
 from experiment.analysis.arm_results import arm_results, memory_rows
+from experiment.analysis.preemption import PreemptionCounts, preemptions_of
 from experiment.analysis.results import ArmResult, Watch
 from experiment.events import (
     ArmFailed,
     ArmFinished,
     ArmSkipped,
-    ArmStarted,
     Baseline,
     Channel,
     Event,
@@ -40,9 +44,14 @@ from experiment.events import (
     decode,
 )
 from experiment.replay.arm_events import split_by_arm
-from experiment.replay.timeline import timeline
-from experiment.text.messages import message
-from kvsim.core.step import Chunk, StepPlan
+from experiment.replay.timeline import Resumptions, timeline
+from experiment.text.messages import Message, message
+from kvsim.accounting.ledger import Ledger, PoolShape
+from kvsim.core.blocks import BlockPool, Key
+from kvsim.core.limits import SchedulerConfig
+from kvsim.core.request import Request
+from kvsim.core.scheduler import Scheduler
+from kvsim.core.step import BlockOp, Chunk, OpKind, StepPlan
 
 
 def results(events: list[Event]) -> dict[str, ArmResult]:
@@ -116,28 +125,37 @@ def test_a_failed_arm_keeps_what_it_had_measured() -> None:
     assert results(events)[BATCH].status == "finished"
 
 
-def test_an_arm_that_says_it_finished_and_then_failed_has_failed() -> None:
-    failure = ArmFailed(arm=PAGED, reason=message("failure.exit", code=1))
-    assert results([*whole_run(), failure])[PAGED].status == "failed"
-
-
-def test_an_arm_whose_log_breaks_off_has_failed_without_a_word() -> None:
-    events = changed(whole_run(), ArmFinished, lambda e: None, PAGED)
-    arm = results(events)[PAGED]
-    assert (arm.status, arm.reason) == ("failed", message("failure.no_end"))
-
-
 def test_an_arm_that_died_before_its_cache_has_no_figures() -> None:
     events = [*head(), *paged_arm()[:1]]
     arm = results(events)[PAGED]
     assert (arm.status, arm.peak, arm.mean, arm.fits) == ("failed", None, None, None)
     assert (arm.tensor_bytes, arm.reserved_variation, arm.blocks) == (None, None, None)
+    counted = (
+        arm.steps, arm.witnessed_steps, arm.preemptions, arm.new_tokens, arm.shared_peak,
+        arm.copied_blocks, arm.swapped_blocks,
+    )  # fmt: skip
+    assert counted == (None,) * 7
 
 
-def test_a_skipped_arm_says_why() -> None:
-    reason = message("skip.no_vllm")
-    arm = results([*head(), ArmSkipped(arm="vllm", reason=reason)])["vllm"]
-    assert (arm.status, arm.reason, arm.problems) == ("skipped", reason, [])
+FAILED = ArmFailed(arm=PAGED, reason=message("failure.exit", code=1))
+SKIPPED = ArmSkipped(arm=PAGED, reason=message("skip.no_vllm"))
+
+
+@pytest.mark.parametrize(
+    ("events", "status", "reason"),
+    [
+        ([*whole_run(), FAILED], "failed", FAILED.reason),  # though it said that it finished
+        (changed(whole_run(), ArmFinished, lambda e: None, PAGED), "failed",
+         message("failure.no_end")),
+        ([*head(), SKIPPED], "skipped", SKIPPED.reason),
+    ],
+    ids=["failed behind its end", "breaks off", "skipped"],
+)  # fmt: skip
+def test_how_an_arm_ended_is_told_with_the_reason(
+    events: list[Event], status: str, reason: Message
+) -> None:
+    arm = results(events)[PAGED]
+    assert (arm.status, arm.reason, arm.problems) == (status, reason, [])
 
 
 def test_failures_of_the_preparation_are_no_arm() -> None:
@@ -145,33 +163,27 @@ def test_failures_of_the_preparation_are_no_arm() -> None:
     assert results([*head(), failure]) == {}
 
 
-@pytest.mark.parametrize("arm", [BATCH, PAGED])
-def test_a_picture_with_another_table_is_a_problem(arm: str) -> None:
-    def swap(frame: Keyframe) -> Keyframe:
-        tables = {**frame.tables, 0: frame.tables[1], 1: frame.tables[0]}
-        return frame.model_copy(update={"tables": tables})
-
-    assert problem_keys(changed(whole_run(), Keyframe, swap, arm, 1), arm) == ["problem.replay"]
-
-
 @pytest.mark.parametrize(
-    "written", [{0: 99}, {0: 0}, {}, {7: 1}], ids=["more", "less", "missing", "stranger"]
+    "change",
+    [
+        lambda e: {"tables": {0: e.tables[1], 1: e.tables[0]}},
+        lambda e: {"tables": {0: e.tables[0]}},
+        lambda e: {"written": {**e.written, 0: 99}},
+        lambda e: {"written": {**e.written, 0: 0}},
+        lambda e: {"written": {}},
+        lambda e: {"written": {**e.written, 7: 1}},
+    ],
+    ids=["swapped", "a table too few", "more", "less", "missing", "stranger"],
 )
-def test_a_picture_with_other_written_slots_is_a_problem(written: dict[int, int]) -> None:
-    def change(frame: Keyframe) -> Keyframe:
-        new = {**frame.written, **written} if written else {}
-        return frame.model_copy(update={"written": new})
-
-    events = changed(whole_run(), Keyframe, change, PAGED, 1)
-    assert problem_keys(events, PAGED) == ["problem.replay"]
-    assert problem_keys(events, BATCH) == []
-
-
-def test_a_picture_with_a_table_too_few_is_a_problem() -> None:
-    events = changed(
-        whole_run(), Keyframe, lambda e: e.model_copy(update={"tables": {0: e.tables[0]}}), PAGED
-    )
-    assert problem_keys(events, PAGED) == ["problem.replay"]
+def test_a_picture_of_something_else_is_a_problem(
+    change: Callable[[Keyframe], dict[str, object]],
+) -> None:
+    for arm, other in ((PAGED, BATCH), (BATCH, PAGED)):
+        events = changed(
+            whole_run(), Keyframe, lambda e: e.model_copy(update=change(e)), arm, nth=1
+        )
+        assert problem_keys(events, arm) == ["problem.replay"]
+        assert problem_keys(events, other) == []
 
 
 def test_a_plan_of_a_request_that_holds_nothing_is_a_problem_and_the_rows_before_it_stand() -> None:
@@ -270,20 +282,6 @@ def test_the_process_varies_over_steps_and_requests_and_says_by_which_channel() 
     assert (alone.process_variation, alone.process_variation_channel) == (None, None)
 
 
-def test_an_arm_that_died_before_its_first_step_counted_nothing() -> None:
-    died = [
-        ArmStarted(arm=PAGED, pid=1),
-        ArmFailed(arm=PAGED, reason=message("failure.killed", signal="SIGKILL"), exit_code=-9),
-    ]
-    arm = results([*head(), *died])[PAGED]
-    assert arm.status == "failed"
-    counted = (
-        arm.steps, arm.witnessed_steps, arm.preemptions, arm.new_tokens, arm.shared_peak,
-        arm.copied_blocks, arm.swapped_blocks,
-    )  # fmt: skip
-    assert counted == (None,) * 7
-
-
 @pytest.mark.parametrize(("largest", "delta"), [(900, 200), (None, None)])
 def test_the_device_is_compared_with_what_it_held_before(
     largest: int | None, delta: int | None
@@ -345,8 +343,167 @@ def test_what_others_use_is_a_mean_over_the_generation_and_unknown_is_no_nothing
 
 
 def test_tensor_bytes_are_the_largest_that_were_seen() -> None:
-    grown = Reading(
-        arm=BATCH, channel=Channel.TENSORS, scope=Scope.TENSOR, bytes=999, stage=Stage.LAST_STEP
-    )
+    grown = reading(Channel.TENSORS, 999, Stage.LAST_STEP)
     assert results(whole_run())[BATCH].tensor_bytes == 16 * SLOT_BYTES
     assert results([*whole_run(), grown])[BATCH].tensor_bytes == 999
+
+
+def plans_of(preemption: Literal["recompute", "swap"], host_blocks: int) -> list[StepPlan]:
+    config = SchedulerConfig(preemption=preemption, host_blocks=host_blocks)
+    scheduler, plans = Scheduler(BlockPool(8, 4), config), []
+    for number in range(6):
+        scheduler.add(Request(number, 5 + number, 12))
+    while scheduler.has_work:
+        plans.append(scheduler.schedule())
+        scheduler.complete(plans[-1])
+    return plans
+
+
+@pytest.mark.parametrize(("preemption", "host_blocks"), [("recompute", 0), ("swap", 64)])
+def test_swapped_tokens_are_not_lost(
+    preemption: Literal["recompute", "swap"], host_blocks: int
+) -> None:
+    plans = plans_of(preemption, host_blocks)
+    preempted = Counter(request for plan in plans for request in plan.preempted)
+    assert preempted.total() > 2
+    computed = sum(plan.tokens for plan in plans)
+    held = sum(cause.computed for plan in plans for cause in plan.causes)
+    lost = held if preemption == "recompute" else 0
+    assert preemptions_of(plans) == PreemptionCounts(
+        preempted.total(), len(preempted), lost, computed
+    )
+
+
+SIZE = 2
+
+
+def keys(number: int, shared: int) -> Callable[[int], Sequence[Key]]:
+    return lambda count: [("all", i) if i < shared else (number, i) for i in range(count)]
+
+
+def found_late(seed: int) -> tuple[int, int]:
+    """Of one run by the plans and by the scheduler, which nobody leaves before it has ended."""
+    draw = random.Random(seed)
+    config = SchedulerConfig(
+        prefix_caching=True,
+        max_num_batched_tokens=6,
+        policy="priority",
+        admission="first_chunk" if seed % 2 else "full",
+    )
+    scheduler = Scheduler(BlockPool(12, SIZE), config)
+    ledger, returns, total, asked = Ledger(PoolShape(12, SIZE, 1)), Resumptions(), 0, 0
+    while asked < 12 or scheduler.has_work:
+        if asked < 12 and draw.random() < 0.6:
+            shared = draw.choice((0, 4, 6))
+            prompt, new = draw.randint(8, 14), draw.randint(1, 8)
+            request = Request(asked, prompt, new, keys=keys(asked, shared))
+            request.priority = draw.randint(0, 3)
+            scheduler.add(request)
+            asked += 1
+        plan = scheduler.schedule()
+        returns.lose(plan, ledger.owners)
+        ledger.apply(plan)
+        total += returns.found_late(plan)
+        if plan.chunks:
+            scheduler.complete(plan)
+    return total, scheduler.found_late
+
+
+def test_by_the_plans_as_much_is_found_late_as_the_scheduler_counted() -> None:
+    runs = [found_late(seed) for seed in range(60)]
+    assert [by_plans for by_plans, _ in runs] == [counted for _, counted in runs]
+    assert sum(counted > 0 for _, counted in runs) > 3
+
+
+def never_written(shape: PoolShape, plans: Sequence[StepPlan]) -> list[int]:
+    rows, problem = timeline(split_by_arm(record(arm_events(PAGED, shape, plans, {})))[0])
+    assert problem is None
+    return [row.never_written for row in rows]
+
+
+def recounted(size: int, plans: Sequence[StepPlan]) -> list[int]:
+    """For each plan, follow every slot of every unfinished request until it is given back."""
+    return [
+        sum(
+            _is_never_written(request, slot, plans[place + 1 :])
+            for request, slots in _unwritten(size, plans[: place + 1]).items()
+            for slot in slots
+        )
+        for place in range(len(plans))
+    ]
+
+
+def _unwritten(size: int, plans: Sequence[StepPlan]) -> dict[int, set[int]]:
+    """Slots, counted from the request's first, that it holds after these plans without content."""
+    slots: dict[int, int] = {}
+    written: dict[int, set[int]] = {}
+    ended: set[int] = set()
+    for plan in plans:
+        ended |= {finish.request for finish in plan.finished}
+        for op in plan.ops:
+            assert op.request is not None
+            if op.kind in (OpKind.ALLOCATE, OpKind.SWAP_IN):
+                slots[op.request] = slots.get(op.request, 0) + len(op.blocks) * size
+            elif op.kind is OpKind.SWAP_OUT:
+                del slots[op.request]
+            elif op.kind is OpKind.FREE:
+                del slots[op.request]
+                del written[op.request]
+        for chunk in plan.chunks:
+            positions = range(chunk.start, chunk.start + chunk.count)
+            written.setdefault(chunk.request, set()).update(positions)
+    return {r: set(range(n)) - written.get(r, set()) for r, n in slots.items() if r not in ended}
+
+
+def _is_never_written(request: int, slot: int, later: Sequence[StepPlan]) -> bool:
+    for plan in later:
+        if any(op.request == request and op.kind.name in ("FREE", "SWAP_OUT") for op in plan.ops):
+            return True
+        if any(c.request == request and c.start <= slot < c.start + c.count for c in plan.chunks):
+            return False
+    return True
+
+
+def test_slots_that_a_swap_gives_back_unwritten_are_never_written() -> None:
+    """Request 0 writes 5 of 8 slots, is swapped out, comes back and writes the other 3."""
+    plans = [
+        StepPlan(0, (BlockOp(OpKind.ALLOCATE, 0, (0, 1)),), (Chunk(0, 0, 5, True),)),
+        StepPlan(
+            1,
+            (
+                BlockOp(OpKind.SWAP_OUT, 0, (0, 1), (0, 1)),
+                BlockOp(OpKind.ALLOCATE, 1, (0,)),
+            ),
+            (Chunk(1, 0, 4, True),),
+            preempted=(0,),
+        ),
+        StepPlan(
+            2,
+            (BlockOp(OpKind.FREE, 1, (0,)), BlockOp(OpKind.SWAP_IN, 0, (1, 0), (0, 1))),
+            (Chunk(0, 5, 1, True),),
+        ),
+        StepPlan(3, (), (Chunk(0, 6, 2, True),)),
+    ]
+    assert never_written(PoolShape(2, 4, 4), plans) == [3, 0, 0, 0] == recounted(4, plans)
+
+
+@pytest.mark.parametrize("preemption", ["recompute", "swap"])
+def test_never_written_is_what_a_count_of_every_slot_finds(preemption: str) -> None:
+    blocks, size = 9, 4
+    limits = SchedulerConfig(
+        max_num_batched_tokens=8, preemption="swap" if preemption == "swap" else "recompute",
+        host_blocks=20,
+    )  # fmt: skip
+    scheduler = Scheduler(BlockPool(blocks, size), limits)
+    for request in range(8):
+        scheduler.add(Request(request, 3 + 2 * request, 9 - request))
+    plans = []
+    while scheduler.has_work:
+        plans.append(scheduler.schedule())
+        scheduler.complete(plans[-1])
+    kinds = {op.kind for plan in plans for op in plan.ops}
+    assert any(plan.preempted for plan in plans)
+    assert (OpKind.SWAP_OUT in kinds) == (preemption == "swap")
+    expected = recounted(size, plans)
+    assert never_written(PoolShape(blocks, size, 4), plans) == expected
+    assert len(set(expected)) > 3

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,6 @@ from parsed_commands import parsed
 
 import experiment
 from experiment.commands.main import main
-from experiment.commands.parser import COMMANDS
 from experiment.config.reading import load_config
 from experiment.config.schema import Config
 from experiment.files.shipped import CONFIGS, config_names
@@ -33,16 +33,6 @@ def door(*words: str, env: dict[str, str] | None = None) -> subprocess.Completed
         capture_output=True, text=True, encoding="utf-8", errors="replace", timeout=300,
         check=False, env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL,
     )  # fmt: skip
-
-
-def complaint(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """The one line that a wrong command ends with."""
-    assert main(list(words)) == ExitCode.USAGE
-    printed = capsys.readouterr()
-    lines = printed.err.strip().splitlines()
-    assert len(lines) == 1, printed.err
-    assert "Traceback" not in printed.err + printed.out
-    return lines[0]
 
 
 WRONG = {
@@ -84,11 +74,11 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_input_ends_in_one_line_of_the_language(
-    name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, refused: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    english = complaint(capsys, *WRONG[name], "--lang", "en")
-    chinese = complaint(capsys, *WRONG[name], "--lang=zh")
+    english = refused(*WRONG[name])
+    chinese = refused(*WRONG[name], lang="zh")
     assert english.startswith("Error:")
     assert not HAN.search(english)
     assert HAN.search(chinese)
@@ -112,9 +102,9 @@ def test_wrong_input_ends_in_one_line_of_the_language(
     ],
 )
 def test_the_right_word_is_named(
-    words: tuple[str, ...], near: str, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], near: str, refused: Callable[..., str]
 ) -> None:
-    line = complaint(capsys, *words, "--lang", "en")
+    line = refused(*words)
     assert near in re.findall(r"[\w.-]+", line)
 
 
@@ -152,23 +142,23 @@ BARE = {
 
 @pytest.mark.parametrize("name", BARE)
 def test_a_size_that_lacks_its_unit_is_asked_for_with_one(
-    name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, refused: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for lang in LANGUAGES:
-        line = complaint(capsys, *BARE[name], "--lang", lang)
+        line = refused(*BARE[name], lang=lang)
         assert "4GiB" in line
         assert "4MiB" in line
 
 
 @pytest.mark.parametrize("name", config_names())
 def test_a_shipped_config_is_run_by_its_name_alone(
-    name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, refused: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     if name.startswith("sweep-"):
         for words in ((name,), ("sweep", name)):
-            assert "--workers" in complaint(capsys, *words, "--workers", "0", "--lang", "en")
+            assert "--workers" in refused(*words, "--workers", "0")
         return
     ran: list[Config] = []
     monkeypatch.setattr(
@@ -184,41 +174,6 @@ def test_a_wrong_language_is_said(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--lang", "fr"])
     assert stopped.value.code == ExitCode.USAGE
     assert "--lang" in capsys.readouterr().err
-
-
-def test_what_only_the_model_can_tell_ends_in_one_line_too(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    words = ("--yes", "--quiet", "--lang", "en", "--model", "tiny-gpt2", "--max-length", "5000")
-    assert "5,000" in complaint(capsys, *words)
-    assert not list(tmp_path.glob("reports/*"))
-
-
-def test_cuda_without_cuda_is_refused(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import torch
-
-    if torch.cuda.is_available():
-        pytest.skip("this machine has CUDA")
-    monkeypatch.chdir(tmp_path)
-    assert "CUDA" in complaint(capsys, "--device", "cuda", "--quiet", "--lang", "en")
-
-
-@pytest.mark.parametrize("lang", ["en", "zh"])
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_is_in_one_language(
-    lang: str, command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as left:
-        main([command, "--help", "--lang", lang])
-    assert not left.value.code
-    printed = capsys.readouterr().out
-    assert bool(HAN.search(printed.replace("zh|en", ""))) == (lang == "zh")
-    if lang == "zh":
-        assert not re.search(r"\b(usage|options|show this|exit)\b", printed, re.IGNORECASE)
-        assert not re.search(r"[\u4e00-\u9fff]:", printed)  # a colon of half the width
 
 
 @pytest.mark.parametrize(
@@ -273,8 +228,3 @@ def test_no_encoding_of_the_terminal_ends_the_program(encoding: str) -> None:
     done = door("--help", "--lang", "zh", env={"PYTHONIOENCODING": encoding})
     assert done.returncode == ExitCode.OK
     assert "Traceback" not in done.stderr
-
-
-def test_a_locale_that_the_terminal_cannot_show_falls_back_to_english() -> None:
-    done = door("--help", env={"PYTHONIOENCODING": "ascii", "LC_ALL": "zh_CN.UTF-8"})
-    assert "Usage:" in done.stdout

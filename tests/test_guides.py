@@ -16,7 +16,8 @@ from experiment.experiments.figures import FIGURES
 from experiment.experiments.prediction import _Listed
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.files.shipped import CONFIGS
-from experiment.text import catalogue
+from experiment.text import Translator, catalogue
+from experiment.text.errors import ExitCode
 from kvsim.core.blocks import blocks_needed
 from kvsim.core.request import final_tokens
 from kvsim.latency.roofline import LinearLatency
@@ -39,8 +40,6 @@ DEFINED = re.compile(
     r"^\s*(?:(?:async )?def|class) (\w+)|^\s*(\w+)\s*(?::[^=\n]*)?=|^\s+(\w+): ", re.M
 )
 PROMPTS, NEW, LENGTH, BLOCK = (2, 13, 110, 2), 50, 512, 16
-
-
 TINY_SLOT_BYTES = 1024  # of tiny-gpt2: 2 x 2 layers x 4 heads x 16 x 4 bytes
 
 
@@ -194,3 +193,30 @@ def test_the_tutorial_prints_what_kvsim_foretells(page: str) -> None:
     wanted += [shown("waste", each), shown("table_entries", each)]
     for end in wanted:
         assert any(row.endswith("|" + end) for row in rows), end
+
+
+CODES = {value for name, value in vars(ExitCode).items() if name.isupper() and name != "ENDED"}
+ROW = re.compile(r"^\| (\d[\d, 、]*) \|", re.M)
+
+
+@pytest.mark.parametrize("page", ["docs/commands.md", "docs/commands.zh.md"])
+def test_a_page_has_every_exit_code_and_no_other(page: str) -> None:
+    text = read(page)
+    start = re.search(r"^\| (exit code|退出码) \|.*\n", text, re.M)
+    assert start is not None
+    table = text[start.end() :].partition("\n\n")[0]
+    assert {int(code) for row in ROW.findall(table) for code in re.findall(r"\d+", row)} == CODES
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_help_has_every_exit_code(lang: str) -> None:
+    found = {int(number) for number in re.findall(r"\d+", Translator(lang)("help.epilog"))}
+    assert found == CODES
+
+
+def test_the_tests_that_the_page_names_are_there() -> None:
+    text = read("docs/reliability.md")
+    named = set(re.findall(r"`((?:tests/[\w/]+/)?test_\w+\.py|tests/[\w/]+(?:\.py)?)`", text))
+    assert {"tests/fuzz/campaign.py", "tests/leaks", "test_resumed.py"} <= named
+    places = [ROOT, ROOT / "tests/faults"]
+    assert not [name for name in named if not any((place / name).exists() for place in places)]

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,17 +12,13 @@ from experiment.analysis.results import Results
 from experiment.config.kv_dtype import cache_geometry, check_kernel, check_kv_dtype
 from experiment.config.schema import Config
 from experiment.events import (
-    ArmFailed,
     CacheQuantized,
     Event,
-    ModelDirectory,
-    ModelPrepared,
     PoolReserved,
     WorkloadRequest,
-    decode,
 )
 from experiment.text import LANGUAGES, Translator
-from experiment.text.errors import ExitCode, UserError
+from experiment.text.errors import UserError
 from experiment.workload.requests import make_workload
 from kvsim.sizing.geometry import KVGeometry
 
@@ -50,22 +42,6 @@ def test_fp8_needs_the_hardware_and_int8_needs_nothing() -> None:
     check_kv_dtype("fp8", ("contiguous.batch",), "cpu", None)  # nobody would use it
     for kv_dtype in ("int8", "auto"):
         check_kv_dtype(kv_dtype, ("paged", "slabs"), "cpu", None)
-
-
-def test_fp8_on_the_cpu_ends_the_preparation_before_any_model_is_looked_for(
-    model_cache: Path,
-) -> None:
-    config = Config.model_validate({"cache": {"kv_dtype": "fp8"}, "model": {"name": "/nowhere"}})
-    task = {"config": config.model_dump(mode="json"), "device": "cpu", "arms": ["paged"]}
-    child = subprocess.run(
-        [sys.executable, "-m", "experiment.children.prepare"],
-        input=json.dumps(task) + "\n", capture_output=True, encoding="utf-8", timeout=120,
-        check=False,
-    )  # fmt: skip
-    events = [decode(line) for line in child.stdout.splitlines()]
-    assert child.returncode == ExitCode.USAGE
-    assert [e.reason.key for e in events if isinstance(e, ArmFailed)] == ["error.kv_dtype.cpu"]
-    assert not [e for e in events if isinstance(e, ModelPrepared | ModelDirectory)]
 
 
 def test_a_kernel_that_cannot_read_it_is_refused() -> None:
@@ -135,19 +111,6 @@ def test_what_eight_bits_add_is_not_called_a_gain_of_paging() -> None:
     assert plain.headline.key == "headline.both"
     assert plain.quantized == []
     assert "fairness.dtype" in {line.key for line in plain.fairness}
-
-
-def test_the_saving_and_the_error_are_in_the_results() -> None:
-    memory, error = quantized_run().quantized
-    assert (memory.key, error.key) == ("quantized.memory", "quantized.error")
-    assert (memory.params["bytes"], memory.params["plain_bytes"]) == (2.5, 4.0)
-    assert (memory.params["share"], memory.params["blocks"]) == (0.625, BUDGET // 5)
-    assert (error.params["same"], error.params["dtype"]) == (0.75, "float32")
-    english = Translator("en").message(memory)
-    assert "2 B" in english
-    assert "4 B" in english
-    assert "62.5 %" in english
-    assert "1.20 %" in Translator("zh").message(error)
 
 
 def test_a_comparison_says_that_the_caches_differ_and_how_far_tokens_agree() -> None:

@@ -17,7 +17,6 @@ from experiment.children import prepare as children_prepare
 from experiment.children.prepare import _check_arm
 from experiment.config.schema import Config
 from experiment.events import (
-    ArmFailed,
     Event,
     ModelDirectory,
     ModelPrepared,
@@ -77,13 +76,6 @@ def _assert_renders(events: list[Event]) -> None:
         for text in (getattr(event, name, None) for name in ("text", "task", "reason")):
             if isinstance(text, Message):
                 assert all(Translator(lang).message(text) for lang in LANGUAGES)
-
-
-def _failure(events: list[Event]) -> str:
-    failed = [event for event in events if isinstance(event, ArmFailed)]
-    assert len(failed) == 1
-    assert failed[0].arm == "prepare"
-    return failed[0].reason.key
 
 
 def test_a_tiny_model_is_prepared(tmp_path: Path) -> None:
@@ -155,11 +147,6 @@ def test_damaged_local_weights_are_one_clear_line(
 )
 def test_what_a_person_can_mend(config: dict[str, Any], task: dict[str, Any], key: str) -> None:
     assert refused(config, **task) == key
-
-
-def test_a_model_that_cannot_be_fetched_is_one_clear_line(tmp_path: Path) -> None:
-    code, events = prepare(tmp_path, {"model": {"name": "no/such"}})
-    assert (code, _failure(events)) == (2, "error.model.offline")
 
 
 @pytest.mark.parametrize("arm", ["contiguous.batch", "contiguous.compiled", "transformers_paged"])

@@ -1,4 +1,4 @@
-"""Children that misbehave, as real processes: what the runner sees, and that nothing is left."""
+"""Children that misbehave, as real processes: what the runner sees, and what is theirs."""
 
 from __future__ import annotations
 
@@ -6,28 +6,38 @@ import collections
 import itertools
 import os
 import signal
+import subprocess
+import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import MagicMock
 
 import psutil
 import pytest
-from real_parts import is_gone
+from real_parts import is_gone, session_in
 
 from experiment.config.schema import make_config
-from experiment.events import ArmFailed, Notice, RunStarted, Stage, StageEntered
+from experiment.events import ArmFailed, Notice, Stage, StageEntered
+from experiment.files.code_cache import TORCH_CACHE
+from experiment.files.scratch import make_scratch
+from experiment.files.user_cache import TEMPORARY
+from experiment.machine import thread_variables as thread_env
+from experiment.machine.thread_variables import WAITING, has_background_load, thread_variables
 from experiment.process import child as process
+from experiment.process import shared_memory
 from experiment.process.child import Child, ChildEvent, ChildTimeoutError
 from experiment.process.child_end import ChildEnd, end_reason
-from experiment.process.environment import hub_secrets
+from experiment.process.environment import child_environment, hub_secrets
 from experiment.record.log import EventLog, read_record
 from experiment.runner import session as runner
 from experiment.runner.interleave import ArmCoroutine
 from experiment.runner.session import Session
-from experiment.text.errors import ExitCode
+from experiment.text.errors import ExitCode, UserError
 from experiment.text.messages import message
 
 MODULE = "scripted_child"
@@ -248,17 +258,12 @@ def test_a_child_says_itself_why_it_failed(start: Start, script: str, key: str, 
         ("exit_7", LONG, "failure.exit", {"code": 7}),
         ("kill_itself", LONG, "failure.killed", {"signal": "SIGKILL"}),
         ("hang", SHORT, "failure.timeout", {"seconds": SHORT}),
-        ("fail", LONG, "failure.exception", {"error": "RuntimeError: something broke"}),
     ],
 )
 def test_the_session_writes_down_how_a_child_ended(
     tmp_path: Path, script: str, timeout_s: float, key: str, params: dict[str, object]
 ) -> None:
-    with EventLog(tmp_path) as log:
-        session = Session(tmp_path, log, lambda event: None)
-        session.emit(
-            RunStarted(version="1", wall_ns=0, utc_offset_s=0, lang="en", command=[], config={})
-        )
+    with session_in(tmp_path) as session:
         task = {"arm": "scripted", "script": script}
         end = session._run("scripted", MODULE, task, timeout_s, None)
         assert not end.ok
@@ -272,3 +277,217 @@ def test_any_signal_has_a_name() -> None:
     assert end_reason(-signal.SIGSEGV).params == {"signal": "SIGSEGV"}
     assert end_reason(-signal.SIGSEGV).key == "failure.signal"
     assert end_reason(-signal.SIGTERM) == message("failure.ended", signal="SIGTERM")
+
+
+@pytest.fixture(autouse=True)
+def asked_anew() -> Iterator[None]:
+    has_background_load.cache_clear()
+    yield
+    has_background_load.cache_clear()
+
+
+def looks(monkeypatch: pytest.MonkeyPatch, *cores: float | None) -> list[float | None]:
+    left = list(cores)
+    monkeypatch.setattr(thread_env, "others_cores", lambda: left.pop(0))
+    return left
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected", "unused"),
+    [
+        ((0.0, 1.0, 1.0), False, 2),
+        ((1.0, 0.1, 1.0), False, 1),
+        ((1.0, 0.5, 0.3), True, 0),
+        ((None, None, None), True, 0),
+    ],
+)
+def test_a_busy_moment_is_no_busy_machine(
+    monkeypatch: pytest.MonkeyPatch,
+    seen: tuple[float | None, ...],
+    expected: bool,
+    unused: int,
+) -> None:
+    left = looks(monkeypatch, *seen)
+    assert has_background_load() == expected
+    assert len(left) == unused
+
+
+def test_spinning_is_bounded_on_a_busy_machine_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks(monkeypatch, 2.0, 2.0, 2.0)
+    assert WAITING.items() <= thread_variables(2, {}).items()
+    has_background_load.cache_clear()
+    looks(monkeypatch, 0.0)
+    assert not WAITING.keys() & thread_variables(2, {}).keys()
+
+
+def test_what_the_person_has_set_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks(monkeypatch)  # nobody looks
+    assert "KMP_BLOCKTIME" not in thread_variables(2, {"OMP_WAIT_POLICY": "active"})
+
+
+def test_all_arms_of_a_run_wait_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks(monkeypatch, 2.0, 2.0, 2.0)
+    first = thread_variables(2, {})
+    looks(monkeypatch)
+    assert thread_variables(2, {}) == first
+
+
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where the system puts temporary files, for this test; its path is short."""
+    with tempfile.TemporaryDirectory(prefix="tmp-") as made:
+        monkeypatch.setattr(tempfile, "tempdir", made)
+        monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+        yield Path(made)
+
+
+def run(script: str, log: Path) -> list[Path]:
+    """Where a child said that it put its files."""
+    with Child("scripted_child", {"arm": "scripted", "script": script}, log, 60.0) as child:
+        said = [event for event, _ in child.events() if isinstance(event, Notice)]
+    return [Path(event.text.params["place"]) for event in said if "place" in event.text.params]
+
+
+def test_what_a_child_leaves_among_temporary_files_goes_with_it(
+    temporary: Path, tmp_path: Path
+) -> None:
+    (place,) = run("leave_files", tmp_path / "log")
+    assert place.parent == temporary
+    assert list(temporary.iterdir()) == []
+
+
+def test_nothing_stays_of_one_that_ends_badly(temporary: Path, tmp_path: Path) -> None:
+    run("kill_itself", tmp_path / "log")
+    assert list(temporary.iterdir()) == []
+
+
+def test_nothing_stays_of_one_that_cannot_be_started(temporary: Path, tmp_path: Path) -> None:
+    with (
+        pytest.raises(UserError),
+        Child("scripted_child", {}, tmp_path / "log", 60.0, python="/nobody/here"),
+    ):
+        raise AssertionError("it was started")
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_path_in_which_a_socket_has_no_room_is_left_alone(
+    temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The child then has the temporary directory that everybody has, as without us."""
+    long = temporary / ("x" * 60)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    monkeypatch.setenv("TMPDIR", str(long))
+    assert make_scratch() is None
+    assert run("leave_files", tmp_path / "log") == [long]
+
+
+def test_without_a_place_for_temporary_files_a_child_runs_all_the_same(
+    temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary / "gone"))
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    assert make_scratch() is None
+    assert run("leave_files", tmp_path / "log") == [temporary]
+
+
+def test_what_torch_compiles_is_kept_where_something_can_be_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else torch decides, as without us: vLLM must be able to make it."""
+    monkeypatch.delenv(TORCH_CACHE, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    kept = tmp_path / "cache" / "pagedkv-lab" / "torchinductor"
+    assert child_environment({})[TORCH_CACHE] == str(kept)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file" / "cache"))
+    monkeypatch.setenv(TEMPORARY, str(tmp_path / "file"))
+    assert TORCH_CACHE not in child_environment({})
+    monkeypatch.setenv(TORCH_CACHE, "/chosen")
+    assert child_environment({})[TORCH_CACHE] == "/chosen"
+
+
+FOREVER = "import time; time.sleep(600)"
+SHARED = Path("/dev/shm")
+
+
+@pytest.fixture
+def stranger() -> Iterator[subprocess.Popen[bytes]]:
+    """One of ours that is no child's, in a session of its own."""
+    process = subprocess.Popen([sys.executable, "-c", FOREVER], start_new_session=True)
+    yield process
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    with session_in(tmp_path) as made:
+        yield made
+
+
+def told(session: Session) -> dict[str, Any]:
+    """What the child said first."""
+    return read_record(session.directory).of(Notice)[0].text.params
+
+
+@pytest.mark.parametrize("how", ["killed", "twice_away"])
+def test_what_began_a_session_of_its_own_is_ended_though_the_child_is_dead(
+    how: str, start: Start, stranger: subprocess.Popen[bytes]
+) -> None:
+    """Its parent is dead and its session another one: nothing leads from the child to it."""
+    with start("grandchild") as neighbour:
+        others = said(until_first(neighbour))[0]["pid"]
+        with start(f"runaway_{how}") as child:
+            (word,) = said(list(child.events()))
+            child.wait()
+            assert psutil.pid_exists(word["pid"])
+            assert os.getsid(word["pid"]) != child.pid
+        assert is_gone(word["pid"])
+        assert neighbour._process.poll() is None
+        assert psutil.Process(others).status() != psutil.STATUS_ZOMBIE
+    assert is_gone(others)
+    assert stranger.poll() is None
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="where Linux keeps it")
+@pytest.mark.parametrize("script", ["share_and_die", "register_and_die"])
+def test_shared_memory_of_a_child_that_died_is_given_back(script: str, session: Session) -> None:
+    """It had nobody to do that for it, and of the dead nobody can ask what they had.
+
+    Some of it is mapped by nobody, and known by its name alone.
+    """
+    session._run("paged", MODULE, {"arm": "paged", "script": script}, 60, None)
+    place = SHARED / told(session)["name"]
+    try:
+        assert not place.exists()
+    finally:
+        place.unlink(missing_ok=True)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="where Linux keeps it")
+@pytest.mark.parametrize("inside", [False, True])
+def test_files_that_people_keep_there_stay(
+    inside: bool, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model in memory is read by the arm, and its weights are mapped as shared memory is."""
+    monkeypatch.setattr(shared_memory, "_recorded", [])  # as in a program that has just begun
+    directory = SHARED / f"pagedkv-test-{os.getpid()}"
+    file = directory / "model" if inside else SHARED / f"pagedkv-test-model-{os.getpid()}"
+    directory.mkdir()
+    try:
+        if not inside:
+            file.write_bytes(bytes(4096))
+        monkeypatch.setenv("PAGEDKV_MAPS", str(file))
+        with start("map_a_file") as child:
+            if inside:
+                file.write_bytes(bytes(4096))
+            child.acknowledge()
+            until_first(child)
+            assert str(file) in Path(f"/proc/{child.pid}/maps").read_text(encoding="utf-8")
+            child.record_shared_memory()
+            child.kill()
+        assert file.exists()
+    finally:
+        file.unlink(missing_ok=True)
+        directory.rmdir()

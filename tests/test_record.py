@@ -30,7 +30,6 @@ from experiment.record.log import (
     EventLog,
     read_record,
     remove_parts,
-    write_atomic,
     write_summary,
 )
 from experiment.text.errors import ExitCode, UserError
@@ -240,15 +239,6 @@ def test_a_summary_with_nan_is_refused_and_the_old_one_stays(tmp_path: Path) -> 
     with pytest.raises(ValueError, match="JSON"):
         write_summary(tmp_path, {"a": float("nan")})
     assert json.loads((tmp_path / RUN_FILE).read_text(encoding="utf-8")) == {"a": 1}
-
-
-def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
-    target = tmp_path / "file.txt"
-    write_atomic(target, "old")
-    with pytest.raises(UnicodeEncodeError):
-        write_atomic(target, "half of it is fine \ud800")
-    assert target.read_text(encoding="utf-8") == "old"
-    assert list(tmp_path.iterdir()) == [target]
 
 
 def test_what_a_killed_writer_left_is_removed_and_a_living_ones_is_not(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from guide_pages import ROOT
+from sweeps import full
 
 BASE = str(Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}")
 READY = ".venv/constraints.txt"
@@ -38,6 +39,7 @@ def has_torch(python: str) -> bool:
     return subprocess.run([python, "-c", "import torch"], capture_output=True).returncode == 0
 
 
+@full
 # The second one kills make itself, as whoever runs out of memory or of power does.
 @pytest.mark.parametrize("words", ["--no-index --find-links /nonexistent", "; kill -9 $$PPID \\#"])
 def test_a_failed_installation_of_torch_is_repeated_with_its_arguments(
@@ -71,6 +73,7 @@ def test_a_half_made_environment_of_a_test_is_made_again(kind: str, clone: Path)
     assert "pip install" not in found.stdout
 
 
+@full
 def test_the_torch_of_an_active_environment_is_used(clone: Path) -> None:
     if sys.prefix == sys.base_prefix or not has_torch(sys.executable):
         pytest.skip("the tests do not run in an environment of its own with torch")

@@ -13,6 +13,7 @@ from guide_pages import ROOT, read
 from pydantic import VERSION, BaseModel
 
 from experiment.analysis.experiment_results import CellArm
+from experiment.analysis.percentiles import is_enough, percentile
 from experiment.analysis.results import ArmResult, Claim, Gain, RequestResult, TokenComparison
 from experiment.analysis.schema import RunResults, RunSummary, schema
 from experiment.commands import main as cli
@@ -91,3 +92,18 @@ def test_the_page_explains_every_field_and_no_other(title: str) -> None:
     assert len(explained) == len(set(explained))
     fields = [{*each.model_fields, *each.model_computed_fields} for each in TABLES[title]]
     assert set(explained) == set().union(*fields)
+
+
+@pytest.mark.parametrize(("percent", "least"), [(50, 2), (90, 10), (95, 20), (99, 100), (100, 1)])
+def test_of_too_few_values_none_is_given(percent: int, least: int) -> None:
+    assert is_enough(least, percent)
+    assert not is_enough(least - 1, percent)
+    assert percentile(range(1, least), percent) is None
+
+
+def test_one_value_lies_above_it() -> None:
+    """In any order: 19 of 20 do not exceed the 95th percentile."""
+    assert percentile(range(20, 0, -1), 95) == 19
+    assert percentile(range(10, 0, -1), 90) == 9
+    assert percentile([3.0, 1.0, 2.0], 100) == 3.0
+    assert percentile([], 100) is None

@@ -12,12 +12,12 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from made_up_machine import cpu_environment
-from real_parts import is_gone
+from real_parts import is_gone, session_in
 
-from experiment.events import Event, Notice, Reading, RunStarted, TurnAwaited, TurnStarted
+from experiment.events import Event, Notice, Reading, TurnAwaited, TurnStarted
 from experiment.memory.monitor import Monitor
 from experiment.process.child_end import ChildEnd
-from experiment.record.log import EventLog, read_record
+from experiment.record.log import read_record
 from experiment.runner import interleave as module
 from experiment.runner.interleave import ArmCoroutine, Interleaver, Place, Turn, run_to_completion
 from experiment.runner.session import Session
@@ -92,26 +92,6 @@ def test_an_arm_that_ends_early_leaves_the_others_their_turns() -> None:
     assert set(turns.ended) == {A, B, C}
 
 
-def test_where_one_raises_those_that_wait_are_ended() -> None:
-    def broken(place: Place) -> ArmCoroutine[str]:
-        yield TurnAwaited(arm=place[1], repeat=1)
-        raise KeyboardInterrupt
-
-    said: list[object] = []
-    _, turns = told()
-
-    def lead() -> None:
-        with turns:
-            turns.add(A, course(A, said))
-            turns.add(B, broken(B))
-            turns.run()
-
-    with pytest.raises(KeyboardInterrupt):
-        lead()
-    assert said[-1] == ("closed", A)
-    assert turns.ended == {}
-
-
 @pytest.mark.parametrize(
     ("waiting", "more", "available", "limit", "room"),
     [
@@ -151,10 +131,7 @@ def test_as_many_wait_as_memory_suffices_for(
 @pytest.fixture
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    with EventLog(tmp_path) as log:
-        made = Session(tmp_path, log, lambda event: None)
-        start = {"version": "1", "wall_ns": 0, "utc_offset_s": 0, "lang": "en"}
-        made.emit(RunStarted.model_validate({**start, "command": [], "config": {}}))
+    with session_in(tmp_path) as made:
         yield made
 
 

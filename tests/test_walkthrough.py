@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
-import select
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,9 +15,7 @@ from experiment.analysis.conclusions import evaluate
 from experiment.commands.main import main
 from experiment.events import (
     SCHEMA_VERSION,
-    ArmStarted,
     ModelPrepared,
-    RunFinished,
     WorkloadReady,
 )
 from experiment.record.log import read_record
@@ -108,43 +102,3 @@ def test_an_old_run_is_drawn_again_in_another_language(
 ) -> None:
     assert main(["render", str(finished[0]), "--lang", "zh"]) == ExitCode.OK
     assert HAN.search(capsys.readouterr().out)
-
-
-def read_until(terminal: int, text: str, timeout_s: float = 180) -> str:
-    """What the program writes to its terminal, until ``text`` is in it."""
-    seen = ""
-    deadline = time.monotonic() + timeout_s
-    while text not in seen:
-        ready, _, _ = select.select([terminal], [], [], max(0, deadline - time.monotonic()))
-        assert ready, seen
-        seen += os.read(terminal, 65536).decode("utf-8", "replace")
-    return seen
-
-
-@pytest.fixture
-def terminal() -> Iterator[tuple[int, int]]:
-    """A pseudo-terminal: (the person's end, the program's end)."""
-    ours, theirs = pty.openpty()
-    yield ours, theirs
-    for end in (ours, theirs):
-        os.close(end)
-
-
-def test_q_at_the_gate_leaves_and_keeps_what_was_measured(
-    terminal: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("CI", raising=False)
-    ours, theirs = terminal
-    out = tmp_path / "out"
-    words = ("--details", "--lang", "en", "--arms", "contiguous.batch,paged", "--out", str(out))
-    process = start(*words, stdin=theirs, stdout=theirs, stderr=theirs)
-    if "Request 0" not in read_until(ours, "Press Enter"):  # this machine is busy
-        os.write(ours, b"\n")
-        read_until(ours, "Press Enter")
-    os.write(ours, b"q\n")
-    read_until(ours, "report.html")
-    assert process.wait(60) == ExitCode.OK
-    record = read_record(out)
-    assert [event.arm for event in record.of(ArmStarted)] == ["contiguous.batch"]
-    assert record.of(RunFinished)[0].status == "left"
-    assert (out / "report.html").exists()

@@ -18,12 +18,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from event_makers import whole_run
 from guide_pages import ROOT, commands, read
 from packaging.requirements import Requirement
 from source_tree import copy_tree
+from sweeps import full
 
-from experiment.events import encode
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.text.errors import ExitCode
 
@@ -132,23 +131,6 @@ def test_a_wheel_holds_all_that_is_no_python(wheel: Path) -> None:
     assert not [name for name in names if name.startswith(("tests/", "docs/", "reports/"))]
 
 
-def test_a_report_made_by_a_wheel_says_how_to_run_it_again_with_pagedkv(
-    simulator: Path, tmp_path: Path
-) -> None:
-    log = "".join(encode(event) + "\n" for event in whole_run())
-    (tmp_path / "events.jsonl").write_text(log, encoding="utf-8")
-    call(simulator, "render", tmp_path, "--lang", "zh", cwd=tmp_path)
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert re.search(r"^<pre class=\"code\"[^>]*>pagedkv\b", page, re.MULTILINE)
-    assert "run_experiment.py" not in page
-    compared = run(
-        simulator, "compare", tmp_path, "--baseline", "baseline-quick", "--gate", "gate-example",
-        cwd=tmp_path,
-    )  # fmt: skip
-    assert compared.returncode == ExitCode.GATE, compared.stderr  # it is another run
-    assert (tmp_path / "reports/index.html").exists()
-
-
 def test_simulations_need_no_torch(simulator: Path, tmp_path: Path) -> None:
     trace = ("--trace", "sharegpt-like", "--requests", "20", "--rate", "2")
     lengths = ("--prompt-tokens", "100", "--new-tokens", "20")
@@ -194,6 +176,7 @@ def test_a_wheel_finds_every_experiment_away_from_the_repository(
     assert "site-packages" in place
 
 
+@full
 def test_the_workflow_to_copy_holds_a_run_against_the_files_that_its_page_begins_with(
     pagedkv: Path, tmp_path: Path
 ) -> None:
