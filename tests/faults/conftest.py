@@ -15,10 +15,6 @@ from programs import Starter
 from experiment.machine.environment import Environment
 from experiment.report.files import write as files
 
-# What runs an experiment without its processes serves here as well.
-sys.path.append(str(Path(__file__).parents[1] / "experiments"))
-
-
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FOREVER = "import time; time.sleep(600)"
 

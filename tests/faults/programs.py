@@ -150,17 +150,6 @@ def read_until(terminal: int, text: str) -> None:
         seen += os.read(terminal, 65536).decode("utf-8", "replace")
 
 
-def real(out: Path, *words: str) -> Program:
-    """The program itself, whose arms load a model: on a busy machine that takes its time."""
-    scratch = short_directory()
-    process = subprocess.Popen(
-        [sys.executable, str(HERE.parents[1] / "run_experiment.py"), *words, "--lang", "en"],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        encoding="utf-8", env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(scratch)},
-    )  # fmt: skip
-    return Program(process, out, shared_memory(), scratch, deadline_s=3 * DEADLINE_S)
-
-
 class Starter:
     """Starts the program with arms of :mod:`scripted_arm`."""
 

@@ -5,11 +5,13 @@ Whatever ended it, a log is whole up to some line. Here it ends at each line of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from event_makers import record
 from programs import Starter
+from texts import fixed
 
 from experiment.analysis.conclusions import evaluate
 from experiment.commands.main import main
@@ -30,11 +32,21 @@ from experiment.text.errors import ExitCode
 
 @pytest.fixture(scope="module")
 def whole(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> list[Event]:
-    """Every event of a run of two arms, with its readings and stages."""
+    """Every event of a run of two arms, with its readings and stages; the wall clock jumps."""
     place = tmp_path_factory.mktemp("whole")
-    program = Starter(place, environment.model_dump(mode="json"))("--yes")
-    assert program.end()[0] == ExitCode.OK
+    program = Starter(place, environment.model_dump(mode="json"))("--yes", clock_jumps=True)
+    code, _, err = program.end()
+    assert (code, err) == (ExitCode.OK, "")
     return list(read_record(program.out).events)
+
+
+def test_a_wall_clock_that_jumps_changes_no_duration(whole: list[Event]) -> None:
+    moments = [event.t_ns for event in whole if not hasattr(event, "plan")]
+    assert max(moments) - min(moments) < 120 * 10**9
+    for arm in evaluate(record(whole)).arms:
+        assert arm.status == "finished"
+        assert 0 <= (arm.watch.waited_s or 0) < 60
+        assert 0 < (arm.watch.watched_s or 0) < 60
 
 
 def moments(events: list[Event]) -> Iterator[int]:
@@ -81,3 +93,18 @@ def test_a_run_that_breaks_off_anywhere_is_drawn_with_what_it_has(
         page = (run / "report.html").read_text(encoding="utf-8")
         told = "This run was interrupted" if ended else "This run failed"
         assert told in page, last
+
+
+@pytest.mark.parametrize("line", ["", '{"t_ns":0,"event":"run_st'])
+def test_a_log_without_a_whole_line_is_refused(
+    line: str, tmp_path: Path, refused: Callable[..., str]
+) -> None:
+    """The program was killed before its first line, or in it."""
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / EVENTS_FILE).write_text(line, encoding="utf-8")
+    for command in (["render", run], ["--resume", run], ["compare", run, run]):
+        said = refused(*command)
+        assert fixed("error.record_empty") in said, command
+        assert str(run) in said
+    assert (run / EVENTS_FILE).read_text(encoding="utf-8") == line

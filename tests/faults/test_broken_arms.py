@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 from programs import (
     ARMS,
+    SHM,
     Starter,
     arm_steps,
     in_a_terminal,
@@ -19,11 +20,10 @@ from programs import (
     shared_memory,
 )
 from real_parts import is_gone, prepare, run_arms
-from sweeps import FULL
+from sweeps import full
 from texts import fixed
 
 from experiment.analysis.conclusions import evaluate
-from experiment.arms.launch import Launch
 from experiment.commands.main import main
 from experiment.config.schema import Config
 from experiment.events import (
@@ -39,13 +39,11 @@ from experiment.events import (
 )
 from experiment.machine.environment import Environment
 from experiment.record.log import Record, read_record
-from experiment.runner import session as runner
 from experiment.text.errors import ExitCode
 from experiment.workload.prepared import Prepared
 
 FIRST, SECOND = ARMS
 ARM = "paged"
-SEEDS = range(20 if FULL else 1)
 CONFIG = Config.model_validate(
     {
         "model": {"name": "tiny-gpt2"},
@@ -75,7 +73,8 @@ def is_moment(event: Event) -> bool:
     return isinstance(event, Step | StageEntered | RequestFinished | PoolReserved) and not ending
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@full
+@pytest.mark.parametrize("seed", range(20))
 def test_an_arm_that_is_killed_at_a_random_moment_leaves_all_that_it_said(
     seed: int, environment: Environment, prepared: Prepared, whole: Record, tmp_path: Path
 ) -> None:
@@ -115,7 +114,7 @@ def test_an_arm_that_is_killed_at_a_random_moment_leaves_all_that_it_said(
 
 def test_an_arm_that_stands_still_is_ended_with_all_below_it(start: Starter) -> None:
     """Stopped, as by a debugger: it cannot even be asked to end."""
-    program = start("--yes", "--set", "run.arm_timeout_s=4", scripts={FIRST: "hang"})
+    program = start("--yes", "--set", "run.arm_timeout_s=3", scripts={FIRST: "hang"})
     seen = program.wait_for(arm_steps(FIRST))
     (pid,) = [event.pid for event in seen if isinstance(event, ArmStarted)]
     os.kill(pid, signal.SIGSTOP)
@@ -129,22 +128,28 @@ def test_an_arm_that_stands_still_is_ended_with_all_below_it(start: Starter) -> 
     assert fixed("failure.timeout") in (program.out / "report.html").read_text("utf-8")
 
 
-def test_arms_that_fail_say_why(start: Starter) -> None:
-    """What torch raises on a GPU that is full; and what has to be fixed, in the report of a run."""
-    program = start(scripts={FIRST: "run out of GPU memory", SECOND: "refuse its model"})
+def test_nothing_that_an_arm_started_outlives_the_arm(start: Starter) -> None:
+    """It dies by itself, and the other arm runs beside nothing of it; that one fails, too."""
+    scripts = {FIRST: "start others and be killed", SECOND: "refuse its model"}
+    program = start(scripts=scripts)
     code, _, err = program.end()
     assert (code, err) == (ExitCode.INCOMPLETE, "")
+    others = json.loads(start.note.read_text(encoding="utf-8"))
+    assert all(is_gone(pid) for pid in others["pids"])
+    assert not (SHM / others["shared"]).exists()
     reasons = [arm.reason and arm.reason.key for arm in evaluate(read_record(program.out)).arms]
-    assert reasons == ["failure.out_of_memory", "error.model_logits"]
+    assert reasons == ["failure.killed", "error.model_logits"]
     page = (program.out / "report.html").read_text(encoding="utf-8")
-    assert "Out of memory." in page
+    assert "(SIGKILL)" in page
     assert fixed("error.model_logits") in page
 
 
 def test_whoever_leaves_behind_an_arm_that_failed_is_told_so_by_the_exit_code(
     start: Starter,
 ) -> None:
-    program, terminal = in_a_terminal(start, "--ascii", scripts={FIRST: "be killed"})
+    """It fails by what torch raises on a GPU that is full."""
+    scripts = {FIRST: "run out of GPU memory"}
+    program, terminal = in_a_terminal(start, "--ascii", scripts=scripts)
     read_until(terminal, "Press Enter")
     os.write(terminal, b"q\n")
     read_until(terminal, "report.html")
@@ -153,28 +158,7 @@ def test_whoever_leaves_behind_an_arm_that_failed_is_told_so_by_the_exit_code(
     program.nothing_is_left()
     record = read_record(program.out)
     assert [end.status for end in record.of(RunFinished)] == ["left"]
-    assert [arm.status for arm in evaluate(record).arms] == ["failed"]
-
-
-def test_a_real_limit_on_memory_is_out_of_memory(
-    environment: Environment,
-    prepared: Prepared,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The process may have half a gibibyte of addresses more, and the cache asks for two."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    plan = runner.plan_launch
-
-    def limited(*words: Any) -> Any:
-        launch = plan(*words)
-        assert isinstance(launch, Launch)
-        return Launch("limited_arm", launch.task)
-
-    monkeypatch.setattr(runner, "plan_launch", limited)
-    workload = prepared.workload.model_copy(update={"budget_bytes": 2 << 30})
-    greedy = Prepared(prepared.directory, prepared.model, workload)
-    record = run_arms(tmp_path / "run", CONFIG, environment, greedy)
-    (failed,) = record.of(ArmFailed)
-    assert (failed.reason.key, failed.exit_code) == ("failure.out_of_memory", ExitCode.INCOMPLETE)
-    assert record.of(ArmStarted)
+    (failed,) = evaluate(record).arms
+    assert (failed.status, failed.reason and failed.reason.key) == (
+        "failed", "failure.out_of_memory"
+    )  # fmt: skip

@@ -46,7 +46,7 @@ def test_a_run_says_it_once_and_its_report_in_one_sentence(
     assert len(notes(program.out)) == 1
 
 
-@pytest.mark.parametrize(("typed", "waits"), [("", False), ("w", True)])
+@pytest.mark.parametrize(("typed", "waits"), [pytest.param("", False, marks=full), ("w", True)])
 def test_at_a_terminal_one_may_wait_until_it_is_quiet(
     start: Starter, typed: str, waits: bool
 ) -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
-from programs import ARMS, Starter, arm_steps
+from programs import ARMS, SHM, Starter, arm_steps
+from real_parts import is_gone
+from sweeps import full
 from texts import fixed
 
 from experiment.analysis.conclusions import evaluate
@@ -19,39 +24,62 @@ from experiment.arms.launch import VLLM_PYTHON
 from experiment.commands import main as cli
 from experiment.events import (
     SCHEMA_VERSION,
+    ArmSkipped,
+    ArmStarted,
+    CellStarted,
     EnvironmentProbed,
+    Event,
     ModelPrepared,
     RunFinished,
     RunResumed,
     WorkloadReady,
+    encode,
 )
 from experiment.files.locks import lock
 from experiment.files.scratch import PACKAGES, OwnPackages
 from experiment.machine.environment import Environment
-from experiment.measure.resume import read_resumption
+from experiment.measure.resume import ArmKey, finished_arms, read_resumption
+from experiment.process.process_tree import is_reaper
 from experiment.record.log import EVENTS_FILE, read_record
 from experiment.text.errors import ExitCode, UserError
+from experiment.text.messages import Message, message
 
 ROOT = Path(__file__).parent.parent.parent
 FIRST, SECOND = ARMS
 
 
+@dataclass(frozen=True)
+class Killed:
+    """A run whose program was killed in its second arm: its directory, and what was below it."""
+
+    out: Path
+    code: int
+    below: list[psutil.Process]
+    others: dict[str, Any]
+    had_reaper: bool
+
+
 @pytest.fixture(scope="module")
-def broken(tmp_path_factory: pytest.TempPathFactory, environment: Environment) -> Path:
-    """A run whose program was killed in its second arm, with a line half written."""
-    place = tmp_path_factory.mktemp("broken")
-    program = Starter(place, environment.model_dump(mode="json"))(pause_s=0.2)
-    program.wait_for(arm_steps(SECOND))
+def killed(tmp_path_factory: pytest.TempPathFactory, environment: Environment) -> Killed:
+    """With a stopped arm below it, which cannot notice by itself, and a line half written."""
+    start = Starter(tmp_path_factory.mktemp("killed"), environment.model_dump(mode="json"))
+    program = start(scripts={SECOND: "start others"})
+    seen = program.wait_for(arm_steps(SECOND))
+    below = psutil.Process(program.process.pid).children(recursive=True)
+    others = json.loads(start.note.read_text(encoding="utf-8"))
+    assert (SHM / others["shared"]).exists()
+    had_reaper = any(map(is_reaper, below))
+    os.kill([e.pid for e in seen if isinstance(e, ArmStarted)][-1], signal.SIGSTOP)
     program.process.send_signal(signal.SIGKILL)
-    program.end()
+    code, *_ = program.end()
     with (program.out / EVENTS_FILE).open("a", encoding="utf-8") as file:
         file.write('{"t_ns":17,"event":"rea')
-    return program.out
+    return Killed(program.out, code, below, others, had_reaper)
 
 
 @pytest.fixture
-def run(broken: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(broken, tmp_path / "run"))
+def run(killed: Killed, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(killed.out, tmp_path / "run"))
 
 
 def content(run: Path) -> dict[str, bytes]:
@@ -62,6 +90,28 @@ def in_log(run: Path, event: str) -> list[dict[str, object]]:
     """Events of a type as they stand in the log, every attempt of every arm."""
     lines = (run / EVENTS_FILE).read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines if f'"event":"{event}"' in line]
+
+
+def test_nothing_that_an_arm_started_outlives_a_program_that_is_killed(killed: Killed) -> None:
+    """In a session of its own or not, deaf to SIGTERM, and with memory that nobody else knows."""
+    assert killed.code == -signal.SIGKILL
+    assert killed.had_reaper
+    assert {process.pid for process in killed.below} > set(killed.others["pids"])
+    assert all(is_gone(process.pid) for process in killed.below)
+    assert not (SHM / killed.others["shared"]).exists()
+
+
+def test_what_a_killed_program_left_can_be_drawn(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["render", str(run), "--lang", "en"]) == ExitCode.OK
+    assert fixed("note.damaged_lines") in " ".join(capsys.readouterr().out.split())
+    results = evaluate(read_record(run))
+    assert (results.status, [arm.status for arm in results.arms]) == (
+        "failed", ["finished", "failed"]
+    )  # fmt: skip
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert fixed("failure.no_end").partition("'")[0] in page
 
 
 def test_the_missing_arm_is_run_and_the_other_one_is_not(
@@ -105,12 +155,10 @@ def test_the_missing_arm_is_run_and_the_other_one_is_not(
     ],
 )
 def test_another_config_is_refused_by_name(
-    run: Path, words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+    run: Path, words: tuple[str, ...], told: str, refused: Callable[..., str]
 ) -> None:
     before = content(run)
-    assert cli.main(["--resume", str(run), "--lang", "en", *words]) == ExitCode.USAGE
-    (line,) = capsys.readouterr().err.splitlines()
-    assert told in line
+    assert told in refused("--resume", run, *words)
     assert content(run) == before
 
 
@@ -127,9 +175,10 @@ def test_another_config_is_refused_by_name(
 )
 def test_what_a_record_names_is_named_again_or_not_used(
     key: str, option: str, name: str, run: Path, start: Starter, tmp_path: Path,
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """Of a log that somebody else wrote, and from which checksums were left out."""
+    monkeypatch.delenv(VLLM_PYTHON, raising=False)
     named = Path(name) if "/" in name else tmp_path / name
     if "/" in name:  # a model of the hub
         pass
@@ -150,9 +199,7 @@ def test_what_a_record_names_is_named_again_or_not_used(
         begun["config"]["run"]["arms"] = [*ARMS, "vllm"]
     (run / EVENTS_FILE).write_text("".join([json.dumps(begun) + "\n", *rest]), encoding="utf-8")
     before = content(run)
-    assert cli.main(["--resume", str(run), "--lang", "en"]) == ExitCode.USAGE
-    (line,) = capsys.readouterr().err.splitlines()
-    assert f"add {option} " in line
+    assert f"add {option} " in refused("--resume", run)
     assert content(run) == before
     assert not (tmp_path / "ran").exists()
     if name == "python":
@@ -161,6 +208,7 @@ def test_what_a_record_names_is_named_again_or_not_used(
     assert (None, SECOND) in read_resumption(run, None, again).missing
 
 
+@full
 def test_another_model_is_refused_and_the_run_stays_as_it_was(run: Path, start: Starter) -> None:
     """Though the config that it was begun with is given again."""
     before = content(run)
@@ -189,36 +237,19 @@ def test_a_changed_log_is_not_gone_on_with(run: Path, capsys: pytest.CaptureFixt
     ],
 )
 def test_another_version_or_format_is_refused(
-    changes: dict[str, object], told: str, run: Path, capsys: pytest.CaptureFixture[str]
+    changes: dict[str, object], told: str, run: Path, refused: Callable[..., str]
 ) -> None:
     text = (run / EVENTS_FILE).read_text(encoding="utf-8")
     head, _, rest = text.partition("\n")
     started = {**json.loads(head), **changes}
     (run / EVENTS_FILE).write_text(json.dumps(started) + "\n" + rest, encoding="utf-8")
-    assert cli.main(["--resume", str(run), "--lang", "en"]) == ExitCode.USAGE
-    assert told in " ".join(capsys.readouterr().err.split())
+    assert told in refused("--resume", run)
 
 
-@pytest.mark.parametrize("what", ["nothing", "an empty directory", "a simulation"])
-def test_what_is_no_run_is_refused(
-    what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    place = tmp_path / "place"
-    if what != "nothing":
-        place.mkdir()
-    if what == "a simulation":
-        (place / "sim.json").write_text("{}", encoding="utf-8")
-    assert cli.main(["--resume", str(place), "--lang", "en"]) == ExitCode.USAGE
-    assert fixed("error.no_record") in capsys.readouterr().err
-
-
-def test_a_run_that_is_being_written_is_left_alone(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_is_being_written_is_left_alone(run: Path, refused: Callable[..., str]) -> None:
     with (run / EVENTS_FILE).open("r+b") as file:
         assert lock(file)
-        assert cli.main(["--resume", str(run), "--lang", "en"]) == ExitCode.USAGE
-    assert fixed("error.run_in_use") in capsys.readouterr().err
+        assert fixed("error.run_in_use") in refused("--resume", run)
 
 
 def refusal(ask: Callable[..., None], *given: object) -> dict[str, Any]:
@@ -293,7 +324,7 @@ def test_a_path_in_a_prompt_does_not_make_it_another_one(
 
 @pytest.mark.parametrize("name", [EVENTS_FILE, "logs", "logs/2/environment.log"])
 def test_nothing_is_appended_where_a_planted_link_leads(
-    run: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+    run: Path, tmp_path: Path, name: str, refused: Callable[..., str]
 ) -> None:
     """The log and what processes print are the files that are not replaced but gone on with."""
     outside, planted = tmp_path / "outside", run / name
@@ -306,26 +337,132 @@ def test_nothing_is_appended_where_a_planted_link_leads(
         outside.mkdir()
     planted.symlink_to(outside, target_is_directory=outside.is_dir())
     before = content(tmp_path)
-    assert cli.main(["--resume", str(run), "--lang", "en"]) == ExitCode.USAGE
-    (line,) = capsys.readouterr().err.splitlines()
+    line = refused("--resume", run)
     assert str(planted) in line
     assert "symbolic link" in line
     assert content(tmp_path) == before
 
 
-def test_links_that_a_killed_run_left_are_made_anew(
-    run: Path, start: Starter, tmp_path: Path
-) -> None:
+def test_links_that_a_killed_run_left_are_made_anew(tmp_path: Path) -> None:
     """Another interpreter imports from them, so where they lead is not left to who made them."""
-    evil = tmp_path / "evil"
+    evil, packages = tmp_path / "evil", tmp_path / "logs" / PACKAGES
     evil.mkdir()
-    packages = run / "logs" / PACKAGES
-    packages.mkdir()
+    packages.mkdir(parents=True)
     (packages / "kvsim").symlink_to(evil)
-    made = OwnPackages(run / "logs")
+    made = OwnPackages(tmp_path / "logs")
     assert (packages / "kvsim").resolve() == ROOT / "kvsim"
     assert sorted(path.name for path in packages.iterdir()) == ["experiment", "kvsim"]
-    code, _, err = start("--resume", str(run), "--yes", out=run).end()
-    assert (code, err) == (ExitCode.OK, "")
     made.remove()
     assert not packages.exists()
+
+
+# An experiment that was killed in the middle goes on with the arms and cells that are missing.
+
+CONFIG = ROOT / "configs" / "capacity.toml"
+SLOT = 1024
+COMPARED = ("slabs", "paged")
+# Of the first cell one arm has ended when it is killed; the second cell was never begun.
+VALUES = [2, 12]
+SMALL: dict[str, Any] = {
+    "experiment.values": VALUES, "experiment.repeats": 1, "cache.max_length": 64,
+    "experiment.options.lengths": [[5, 4], [9, 5]], "cache.block_size": 4,
+    "cache.budget": 2 * 64 * SLOT, "run.threads": 1, "run.device": "cpu", "model.offline": True,
+    "run.arms": list(COMPARED), "experiment.turns": False,
+}  # fmt: skip
+ALL = [(cell, arm) for cell in range(len(VALUES)) for arm in COMPARED]
+SETTINGS = [
+    word for key, value in SMALL.items() for word in ("--set", f"{key}={json.dumps(value)}")
+]
+
+
+def attempts(run: Path) -> Counter[ArmKey]:
+    """How often each arm was begun, by its cell; as the log has it, every attempt."""
+    begun: Counter[ArmKey] = Counter()
+    cell: int | None = None
+    for line in (run / EVENTS_FILE).read_text(encoding="utf-8").splitlines():
+        event = json.loads(line)
+        if event["event"] == "cell":
+            cell = event["index"]
+        elif event["event"] == "arm_started":
+            begun[cell, event["arm"]] += 1
+    return begun
+
+
+def began(cell: int, arm: str) -> Any:
+    """Seen: an arm of a cell has begun."""
+
+    def seen(events: list[Event]) -> bool:
+        here: int | None = None
+        for event in events:
+            if isinstance(event, CellStarted):
+                here = event.index
+            elif isinstance(event, ArmStarted) and (here, event.arm) == (cell, arm):
+                return True
+        return False
+
+    return seen
+
+
+@pytest.fixture(scope="module")
+def experiment(tmp_path_factory: pytest.TempPathFactory, environment: Environment) -> Path:
+    """Killed in the first cell's second arm, and resumed, with arms that take no seconds."""
+    place = tmp_path_factory.mktemp("experiment")
+    start, out = Starter(place, environment.model_dump(mode="json")), place / "out"
+    words = ("run", "--config", str(CONFIG), "--quick", *SETTINGS, "--yes", "--out", str(out))
+    program = start(*words, pause_s=0.2, out=out)
+    program.wait_for(began(0, COMPARED[1]))
+    program.process.send_signal(signal.SIGKILL)
+    program.end()
+    assert finished_arms(read_record(out)) == {(0, COMPARED[0])}
+    code, printed, _ = start("--resume", str(out), "--yes", out=out).end()
+    assert code in (ExitCode.OK, ExitCode.INCOMPLETE)  # they do not run what the cells ask for
+    assert f"arms left: {len(ALL) - 1}" in " ".join(printed.split())
+    return out
+
+
+def test_what_had_ended_is_not_run_again_and_the_rest_is(experiment: Path) -> None:
+    begun = {key: count for key, count in attempts(experiment).items() if key in ALL}
+    assert begun == {key: 2 if key == (0, COMPARED[1]) else 1 for key in ALL}
+    record = read_record(experiment)
+    (resumed,) = record.of(RunResumed)
+    assert [tuple(key) for key in resumed.missing] == ALL[1:]
+    assert finished_arms(record) == set(ALL)
+    assert [event.index for event in record.of(CellStarted)] == [0, 1]
+    assert fixed("note.resumed") in (experiment / "report.html").read_text(encoding="utf-8")
+
+
+def skipped(out: Path, why: Message) -> list[str]:
+    """The log of a whole run, but for an arm that is said to have been skipped in its last cell."""
+    kept: list[str] = []
+    for event in read_record(out).events:
+        cells = [each for each in kept if '"event":"cell"' in each]
+        if len(cells) < len(VALUES) or getattr(event, "arm", None) != "slabs":
+            kept.append(encode(event) + "\n")
+        elif isinstance(event, ArmStarted):
+            kept.append(encode(ArmSkipped(arm=event.arm, reason=why)) + "\n")
+    return kept
+
+
+@pytest.mark.parametrize(
+    ("why", "vllm", "missing"),
+    [
+        (message("experiments.serving.saturated", rate=2), True, ()),
+        (message("skip.no_stops"), True, ()),
+        (message("vllm.missing"), False, ()),
+        (message("vllm.missing"), True, ((1, "slabs"),)),
+    ],
+)
+def test_what_was_left_out_is_left_to_run_only_where_it_can_run_now(
+    experiment: Path,
+    why: Message,
+    vllm: bool,
+    missing: tuple[ArmKey, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / EVENTS_FILE).write_text("".join(skipped(experiment, why)), encoding="utf-8")
+    there = "python" if vllm else message("vllm.missing")
+    monkeypatch.setattr("experiment.measure.resume.find_vllm", lambda device: there)
+    found = read_resumption(tmp_path, None, {})
+    assert found.missing == missing
+    assert found.complete is (not missing)

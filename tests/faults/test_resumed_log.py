@@ -185,6 +185,8 @@ def test_cells_whose_arms_took_turns_are_put_together() -> None:
            *(e for part in turns(paged_arm(), 2) for e in part),
            RunFinished(status="complete")]  # fmt: skip
     assert len(end_one) > 3
+    broken = log[: log.index(next(e for e in log if isinstance(e, RunResumed)))]
+    assert finished_arms(record(broken)) == set()  # so both run again
     for whole in (log, merged_events(log)):
         assert finished_arms(record(whole)) == {(0, PAGED), (1, PAGED)}
     here: int | None = None

@@ -22,33 +22,12 @@ pytestmark = pytest.mark.usefixtures("foreground")
 
 
 @pytest.mark.parametrize("number", NUMBERS)
-def test_the_first_signal_ends_what_is_going_on(number: signal.Signals) -> None:
-    with Interrupts() as interrupts:
-        assert interrupts.exit_code is None
-        with pytest.raises(EndedError):
-            signal.raise_signal(number)
-        assert interrupts.exit_code == 128 + number
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    assert {signal.getsignal(one) for one in NUMBERS[1:]} == {signal.SIG_DFL}
-
-
-@pytest.mark.parametrize("number", NUMBERS)
 def test_a_signal_that_the_parent_ignores_stays_ignored(number: signal.Signals) -> None:
     signal.signal(number, signal.SIG_IGN)
     with Interrupts() as interrupts:
         signal.raise_signal(number)
         assert interrupts.exit_code is None
     assert signal.getsignal(number) is signal.SIG_IGN
-
-
-def test_a_second_signal_kills_the_processes_below(below: subprocess.Popen[bytes]) -> None:
-    with Interrupts() as interrupts:
-        with pytest.raises(EndedError):
-            signal.raise_signal(signal.SIGINT)
-        assert below.poll() is None
-        signal.raise_signal(signal.SIGTERM)
-        assert below.wait(10) == -signal.SIGKILL
-        assert interrupts.exit_code == ExitCode.INTERRUPTED  # the first one's
 
 
 def test_a_repeated_sighup_neither_kills_nor_leaves_the_report(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -14,7 +13,6 @@ import psutil
 import pytest
 from event_makers import head
 from real_parts import is_gone, session_in
-from sweeps import full
 
 from experiment.config.schema import Config
 from experiment.events import (
@@ -63,10 +61,6 @@ def ahead(session: Session) -> list[int]:
     return [child.pid for child in session._ahead.values()]
 
 
-def below() -> list[int]:
-    return [process.pid for process in psutil.Process().children(recursive=True)]
-
-
 def run(session: Session, script: str, **more: Any) -> ChildEnd:
     return session._run(ARM, MODULE, {"arm": ARM, "script": script}, 60, None, **more)
 
@@ -93,16 +87,6 @@ def test_an_arm_that_is_not_run_leaves_no_process_that_was_started_ahead_for_it(
         assert [e.arm for e in read_record(session.directory).of(ArmSkipped)] == [ARM]
 
 
-def test_the_process_that_was_started_ahead_is_the_one_that_runs(session: Session) -> None:
-    session.start_arm([ARM], CONFIG)
-    before = below()
-    end = run(session, "rubbish")
-    assert end.ok
-    assert ahead(session) == []
-    assert set(below()) <= set(before)
-    assert not (session.logs / "scripted.log").exists()
-
-
 @pytest.fixture
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where compiled loops are kept, when there are none."""
@@ -111,51 +95,6 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     place = numba_cache()
     place.mkdir()
     return place
-
-
-def test_loops_are_compiled_ahead_where_an_arm_needs_them_and_they_never_were(
-    session: Session, empty_cache: Path
-) -> None:
-    session.start_compiling(["contiguous.batch"], CONFIG, "cpu")
-    session.start_compiling(["paged"], CONFIG, "cuda")
-    assert ahead(session) == []
-    session.start_compiling(["contiguous.batch", "paged"], CONFIG, "cpu")
-    (pid,) = ahead(session)
-    session.close()
-    assert is_gone(pid)
-    (empty_cache / "compiled.nbc").touch()
-    session.start_compiling(["paged"], CONFIG, "cpu")
-    assert ahead(session) == []
-
-
-@full
-def test_loops_are_compiled_while_a_run_is_prepared_and_once_on_a_machine(
-    session: Session, empty_cache: Path
-) -> None:
-    session.start_compiling(["paged"], CONFIG, "cpu")
-    (pid,) = ahead(session)
-    session.finish_compiling()
-    assert is_gone(pid)
-    kept = {path.name.partition(".")[0] for path in empty_cache.rglob("*.nbc")}
-    assert {"attention_kernel", "layer_step", "write"} <= kept
-    session.start_compiling(["paged"], CONFIG, "cpu")
-    assert ahead(session) == []
-    assert read_record(session.directory).of(ArmFailed) == []
-    done = subprocess.run(
-        [sys.executable, "-c", WARM_UP], capture_output=True, encoding="utf-8", check=True
-    )
-    assert done.stdout == "1\n"
-
-
-# What an arm does before its first step; how often it found compiled code.
-WARM_UP = """
-import sys, torch
-from experiment.engine.attention import kernels
-assert "numba" not in sys.modules
-kernels.warm_up("numba", torch.device("cpu"), torch.float32)
-from experiment.engine.cpu import attention_kernel
-print(sum(attention_kernel._attend.stats.cache_hits.values()))
-"""
 
 
 @pytest.mark.usefixtures("empty_cache")

@@ -1,14 +1,16 @@
-"""Two commands that write into one directory at once: one of them refuses, or waits for the other.
+"""What another command writes or has written: a command refuses, or waits for it.
 
 What holds a directory here is a process of its own, as another command is.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -30,7 +32,7 @@ from pathlib import Path
 from experiment.files.locks import directory_lock
 with directory_lock(Path(sys.argv[1])):
     print("held", flush=True)
-    time.sleep(float(sys.argv[2]))
+    time.sleep(60)
 """
 SIMULATE = (
     "simulate", "--trace", "sharegpt-like", "--requests", "40", "--model", "gpt2", "--gpu",
@@ -47,18 +49,18 @@ COMMANDS = {
     "bench": ("bench", "--quick"),
     "gpucheck": ("gpucheck",),
 }
-Hold = Callable[..., subprocess.Popen[str]]
+Hold = Callable[[Path], subprocess.Popen[str]]
 
 
-@pytest.fixture
-def hold() -> Iterator[Hold]:
-    """Have a directory in another process, for so many seconds."""
+@contextmanager
+def holders() -> Iterator[Hold]:
+    """Have directories in other processes, for a minute at the most."""
     started: list[subprocess.Popen[str]] = []
 
-    def begin(directory: Path, seconds: float = 60.0) -> subprocess.Popen[str]:
+    def begin(directory: Path) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-c", HOLDER, str(directory), str(seconds)],
-            stdout=subprocess.PIPE, encoding="utf-8", cwd=ROOT,
+            [sys.executable, "-c", HOLDER, str(directory)], stdout=subprocess.PIPE,
+            encoding="utf-8", cwd=ROOT,
         )  # fmt: skip
         started.append(process)
         assert process.stdout is not None
@@ -69,6 +71,21 @@ def hold() -> Iterator[Hold]:
     for process in started:
         process.kill()
         process.communicate()
+
+
+@pytest.fixture
+def hold() -> Iterator[Hold]:
+    with holders() as begin:
+        yield begin
+
+
+@pytest.fixture(scope="module")
+def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory that another command has."""
+    out = tmp_path_factory.mktemp("held")
+    with holders() as begin:
+        begin(out)
+        yield out
 
 
 def soon_gone(holder: subprocess.Popen[str]) -> threading.Event:
@@ -92,16 +109,12 @@ def simulation(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_refuses_a_directory_that_another_one_has(
-    name: str, hold: Hold, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, held: Path, refused: Callable[..., str]
 ) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    hold(out)
-    assert main([*COMMANDS[name], "--out", str(out), "--lang", "en"]) == ExitCode.USAGE
-    (line,) = capsys.readouterr().err.splitlines()
-    assert str(out) in line
+    line = refused(*COMMANDS[name], "--out", held)
+    assert str(held) in line
     assert fixed("error.run_in_use") in line
-    assert list(out.iterdir()) == []
+    assert list(held.iterdir()) == []
 
 
 def test_of_two_runs_that_begin_at_once_one_writes(start: Starter, tmp_path: Path) -> None:
@@ -161,3 +174,67 @@ def test_whoever_draws_does_not_wait_for_ever(
     monkeypatch.setattr("experiment.report.render.RENDER_WAIT_S", 0.2)
     hold(simulation)
     assert main(["render", str(simulation), "--lang", "en"]) == ExitCode.USAGE
+
+
+ROWS = "Timestamp,Request tokens,Response tokens\n0,5,7\n1,6,8\n"
+PLAN = (
+    "plan", "--model", "gpt2", "--gpu", "a100-80gb", "--prompt-tokens", "9", "--new-tokens", "9",
+    "--out",
+)  # fmt: skip
+
+
+def words_for(command: str, run: Path, out: Path) -> list[str]:
+    """A command that would write ``out``."""
+    if command == "plan":
+        return [*PLAN, str(out)]
+    if command == "calibrate":
+        return ["calibrate", str(run), "--folds", "2", "--out", str(out)]
+    return ["compare", str(run), "--write-baseline", str(out)]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    directory: Path = sample_run(tmp_path / "run")
+    (directory / "run.json").write_text("{}", encoding="utf-8")
+    return directory
+
+
+@pytest.mark.parametrize("command", ["plan", "calibrate", "compare"])
+@pytest.mark.parametrize("what", ["the log of a run", "its summary", "a trace", "a pipe"])
+def test_what_another_command_wrote_is_not_replaced(
+    command: str, what: str, run: Path, tmp_path: Path, refused: Callable[..., str]
+) -> None:
+    place = {
+        "the log of a run": run / "events.jsonl",
+        "its summary": run / "run.json",
+        "a trace": tmp_path / "trace.csv",
+        "a pipe": tmp_path / "pipe",
+    }[what]
+    (tmp_path / "trace.csv").write_text(ROWS, encoding="utf-8")
+    os.mkfifo(tmp_path / "pipe")
+    before = None if place.is_fifo() else place.read_bytes()
+    assert str(place) in refused(*words_for(command, run, place))
+    assert place.is_fifo() if before is None else place.read_bytes() == before
+
+
+@pytest.mark.parametrize("make", [Path.touch, lambda _: None])
+def test_its_own_file_or_an_empty_one_is_replaced(
+    make: Callable[[Path], None], tmp_path: Path
+) -> None:
+    place = tmp_path / "plan.json"
+    make(place)
+    for _ in range(2):
+        assert main([*PLAN, str(place)]) == ExitCode.OK
+        assert place.read_bytes()
+
+
+@pytest.mark.parametrize("file", ["events.jsonl", "sim.json"])
+def test_a_sweep_takes_no_directory_whose_table_has_the_same_name(
+    file: str, tmp_path: Path, refused: Callable[..., str]
+) -> None:
+    (tmp_path / file).touch()
+    (tmp_path / "summary.csv").write_text("of a run", encoding="utf-8")
+    grid = ["trace='sharegpt-like'", "policy='paged'", "model='gpt2'", "gpu='a100-80gb'"]
+    axes = [word for axis in (*grid, "requests=20") for word in ("--set", axis)]
+    assert "not empty" in refused("sweep", "--workers", "1", *axes, "--out", tmp_path)
+    assert (tmp_path / "summary.csv").read_text(encoding="utf-8") == "of a run"

@@ -1,4 +1,4 @@
-"""Output that cannot be written: a terminal closes, a pipe has no reader, a disk is full."""
+"""What cannot be written: a terminal closes, a pipe has no reader, a disk is full, a place goes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import errno
 import os
 import pty
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -23,11 +24,13 @@ from sweeps import full
 
 from experiment.analysis.conclusions import evaluate
 from experiment.commands import main as cli
+from experiment.commands.main import main
 from experiment.events import RunFinished
 from experiment.process.interrupts import EndedError, Interrupts, read_answer
 from experiment.process.streams import ignore_broken_pipe
-from experiment.record.log import read_record
-from experiment.text.errors import ExitCode
+from experiment.record.log import EVENTS_FILE, read_record
+from experiment.report import render as rendering
+from experiment.text.errors import ExitCode, UserError
 
 ROOT = Path(__file__).parents[2]
 FIRST, _ = ARMS
@@ -60,7 +63,7 @@ def test_a_terminal_that_closes_while_the_report_is_drawn_does_not_leave_it(star
 
 def test_a_run_whose_reader_has_seen_enough_goes_on(start: Starter) -> None:
     """As `| head` does."""
-    program = start("--yes", pause_s=0.1)
+    program = start("--yes", pause_s=0.05)
     program.wait_for(arm_steps(FIRST))
     assert program.process.stdout is not None
     program.process.stdout.close()
@@ -73,6 +76,7 @@ def test_a_run_whose_reader_has_seen_enough_goes_on(start: Starter) -> None:
     assert (program.out / "report.html").exists()
 
 
+@full
 def test_a_list_without_a_reader_is_no_error() -> None:
     process = subprocess.Popen(
         [sys.executable, str(ROOT / "run_experiment.py"), "--list-experiments"],
@@ -202,3 +206,90 @@ def test_a_question_to_a_closed_terminal_ends_the_command(
         with pytest.raises(EndedError if gone else OSError):
             read_answer(fail)
         assert taken.exit_code == (ExitCode.HUNG_UP if gone else None)
+
+
+def can_be_drawn(run: Path, arms: int) -> None:
+    assert len(evaluate(read_record(run)).arms) == arms
+    assert main(["render", str(run), "--lang", "en"]) == ExitCode.OK
+    assert (run / "report.html").exists()
+
+
+def test_a_directory_that_is_moved_away_takes_the_record_with_it(
+    start: Starter, tmp_path: Path
+) -> None:
+    program = start(pause_s=0.2)
+    program.wait_for(arm_steps(FIRST))
+    moved = program.out.rename(tmp_path / "moved")
+    _, err = program.process.communicate(timeout=60)
+    assert program.process.returncode == ExitCode.UNWRITABLE
+    (line,) = err.splitlines()
+    assert line.startswith(f"Error: Cannot write {program.out}: ")
+    record = read_record(moved)
+    # Of the second one the device was looked at; its process had no file to print into.
+    assert [arm.status for arm in evaluate(record).arms] == ["finished", "failed"]
+    assert record.damaged_lines == 0
+    can_be_drawn(moved, 2)
+
+
+def test_a_file_that_may_grow_no_more_ends_the_run_as_a_full_disk_does(
+    start: Starter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever no file system may be mounted; and a report on a full disk is one line, too."""
+    size = 16 << 10  # the whole log has 23 KiB
+    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (size, size))
+    program = start(pause_s=0.05, preexec_fn=limit)
+    code, _, err = program.end()
+    assert code == ExitCode.UNWRITABLE
+    (line,) = err.splitlines()
+    assert str(program.out / EVENTS_FILE) in line
+    assert 0 < (program.out / EVENTS_FILE).stat().st_size <= size
+    record = read_record(program.out)
+    assert record.damaged_lines == 0
+    assert not record.of(RunFinished)
+    draw_it_on_a_full_disk(program.out, monkeypatch)
+    can_be_drawn(program.out, len(evaluate(record).arms))
+
+
+def draw_it_on_a_full_disk(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rendering, "write_summary", full)
+        with pytest.raises(UserError) as caught:
+            rendering.render(out, "en")
+    assert caught.value.text.params["why"]["key"] == "error.os.ENOSPC"
+
+
+def test_a_line_that_does_not_fit_is_taken_back(tmp_path: Path) -> None:
+    """Also by a log that is written on once there is room again."""
+    code = """
+import resource, sys
+from pathlib import Path
+from experiment.events import Notice, RunFinished, RunStarted
+from experiment.report import render as rendering
+from experiment.text.errors import UserError
+from experiment.text.messages import message
+from experiment.record.log import EventLog
+started = RunStarted(version="1", wall_ns=0, utc_offset_s=0, lang="en", command=[], config={})
+with EventLog(Path(sys.argv[1])) as log:
+    log.write(started)
+    size = log.path.stat().st_size
+    soft = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 50, soft))
+    try:
+        log.write(Notice(text=message("note.busy", load=1)))
+    except UserError as error:
+        print(error.text.key, log.path.stat().st_size == size)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, soft))
+    log.write(RunFinished(status="complete"))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        capture_output=True, text=True, cwd=ROOT, check=False,
+        encoding="utf-8",
+    )  # fmt: skip
+    assert done.stdout.split() == ["error.record_unwritable", "True"], done.stderr
+    record = read_record(tmp_path)
+    assert record.damaged_lines == 0
+    assert [event.event for event in record.events] == ["run_started", "run_finished"]
