@@ -18,6 +18,7 @@ from experiment.analysis.experiment_results import (
 from experiment.analysis.finding_text import answer, whole
 from experiment.config.reading import load_config
 from experiment.events import CellStarted, Notice
+from experiment.experiments.claims import Judged, judge
 from experiment.experiments.figures import FIGURES
 from experiment.experiments.found import Found
 from experiment.experiments.registry import find_experiment
@@ -71,6 +72,12 @@ def findings(name: str, *cells: CellResult, margin: float | None = 0) -> dict[st
     for finding in made:
         assert_told(finding)
     return {finding.id: finding for finding in made}
+
+
+def claimed(name: str, found: Found) -> Judged:
+    """What is made of a claim by what one experiment found."""
+    judged = judge({found.config.experiment.name or "": found})
+    return next(one for one in judged if one.claim.name == name)
 
 
 def assert_told(finding: Finding) -> None:

@@ -1,4 +1,4 @@
-"""What single experiments measure beside the requests: attention through tables, and holes."""
+"""What single experiments measure beside the requests, and in arms beside the paged one."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from in_process import run, tiny_config
-from made_up import why
+from made_up import Figures, beside, cell, findings, sides, why
 
+from experiment.analysis.experiment_results import CellResult
+from experiment.config.reading import load_config
 from experiment.engine.arena import Arena, ArenaRequest, Buddy, FirstFit, run_arena
 from experiment.engine.attention.kernels import KERNELS
 from experiment.engine.attention.lookup import layouts, queries
+from experiment.experiments.base import planned_cells
+from experiment.experiments.registry import EXPERIMENTS
+from experiment.files.shipped import CONFIGS
 from experiment.text.messages import message
 from kvsim.latency.roofline import LinearLatency
 from kvsim.sim.arena import FITS, Fit, replay_arena
@@ -40,21 +45,6 @@ def test_two_requests_in_the_same_memory_are_noticed() -> None:
     arena.write(0, 4, 1)
     with pytest.raises(RuntimeError, match="hold"):
         arena.write(3, 2, 1)
-
-
-def test_the_buddy_arena_does_what_the_simulator_foretells() -> None:
-    pattern = [(40, 30), (150, 60), (20, 90), (200, 20), (70, 50), (30, 15)]
-    lengths = [ArenaRequest(*pattern[i % 6], arrival=2 * i) for i in range(18)]
-    found = run_arena(lengths, Arena(512, 4, CPU), Buddy(512), max_running=64)
-    config = SimConfig(
-        policy="oracle", budget_bytes=512, slot_bytes=1, max_length=512, max_num_seqs=64,
-        max_num_batched_tokens=100_000, latency=LinearLatency(fixed_s=1.0),
-    )  # fmt: skip
-    said = simulate(_Stream(lengths), config)
-    assert found.steps == round(said.busy_s)
-    assert found.running_peak == said.running.max
-    assert found.refused_steps > 0
-    assert said.states["hole"].peak_slots > 0
 
 
 def test_all_layouts_hold_the_same_keys_and_values() -> None:
@@ -118,18 +108,6 @@ def test_a_lookup_that_cannot_be_timed_gives_no_verdict(
     assert ran.figure(ran.cell(context=32), "paged", "lookup_of_step").value is None
 
 
-def test_where_no_hole_refuses_the_prediction_says_so_too(tmp_path: Path) -> None:
-    holes = tiny_config(
-        "holes", experiment__values=[2], experiment__options={"every": 1, "lengths": [[4, 4]]},
-        cache__max_length=128, cache__block_size=4, cache__budget=128 * SLOT,
-    )  # fmt: skip
-    ran = run(holes, tmp_path / "holes")
-    assert not ran.result.problems
-    first = ran.figure(ran.cell(requests=2), "paged", "first_fit_first_step")
-    assert (first.value, first.foretold, first.exact) == (None, None, None)
-    assert first.reason == first.unforetold == message("experiments.reason.no_hole")
-
-
 REQUESTS = st.lists(
     st.tuples(st.integers(1, 40), st.integers(1, 25), st.integers(0, 60)), min_size=1, max_size=24
 )
@@ -180,3 +158,115 @@ class _Stream:
     def __iter__(self):  # type: ignore[no-untyped-def]
         for index, one in enumerate(self._lengths):
             yield TraceRequest(index, round(one.arrival * NANOSECONDS), one.prompt, one.new)
+
+
+@pytest.mark.parametrize("arm", ["slabs", "vllm"])
+@pytest.mark.parametrize(("urgent", "verdict"), [(3.5, "shown"), (12, "not_shown"), (None, None)])
+def test_what_another_arm_does_with_priorities_is_told_where_it_ran(
+    arm: str, urgent: float | None, verdict: str | None
+) -> None:
+    def steps(urgent: float, patient: float) -> Figures:
+        return {"urgent_first_steps": urgent, "patient_first_steps": patient}
+
+    ours = [cell(0, {"policy": "fcfs"}, **{"paged": steps(9, 9), arm: steps(12, 11)})]
+    arms = {"paged": steps(2, 14)} | ({arm: steps(urgent, 15)} if urgent else {})
+    found = findings("priority", *ours, cell(1, {"policy": "priority"}, **arms))
+    assert found["urgent"].verdict == "shown"
+    assert {"slabs", "vllm"} & found.keys() == ({arm} if verdict is not None else set())
+    if verdict is not None:
+        assert found[arm].verdict == verdict
+        assert sides(found[arm]) == {"fcfs": 12, "priority": urgent}
+        patient = beside(found[arm])["patient_first_steps"]
+        assert sides(patient) == {"fcfs": 11, "priority": 15}
+
+
+@pytest.mark.parametrize(("least", "verdict"), [(0.02, "shown"), (0.3, "not_shown")])
+@pytest.mark.parametrize(
+    ("name", "axis"), [("parallel-sampling", "samples"), ("beam", "beam_width")]
+)
+def test_what_slabs_share_is_told_where_they_ran(
+    name: str, axis: str, least: float, verdict: str
+) -> None:
+    def one(index: int, width: int, slabs: float) -> CellResult:
+        return cell(
+            index, {axis: width},
+            slabs={"saved": slabs, "copied_slots": 192}, paged={"saved": 0.3, "copied_slots": 20},
+        )  # fmt: skip
+
+    seen = findings(name, one(0, 2, 0.01), one(1, 4, least))["slabs"]
+    assert (seen.verdict, sides(seen)) == (verdict, {"2": 0.01, "4": least})
+    copied = [sides(beside(seen)[f"pair copied_slots {arm}"]) for arm in ("slabs", "paged")]
+    assert copied == [{"2": 192, "4": 192}, {"2": 20, "4": 20}]
+    paged = cell(0, {axis: 2}, paged={"saved": 0.3})
+    assert "slabs" not in findings(name, paged)
+
+
+def test_what_a_precision_brings_to_slabs_is_told_where_they_ran() -> None:
+    def one(index: int, name: str, slabs: float, paged: float) -> CellResult:
+        arms: dict[str, Figures] = {"slabs": {"running_mean": slabs}} if slabs else {}
+        return cell(index, {"kv_dtype": name}, paged={"running_mean": paged}, **arms)
+
+    seen = findings("quantised", one(0, "auto", 4, 8), one(1, "int8", 12, 14))["slabs"]
+    assert sides(seen) == {"auto": 4, "int8": 12}
+    assert sides(beside(seen)["running_mean"]) == {"auto": 8, "int8": 14}
+    assert "slabs" not in findings("quantised", one(0, "auto", 4, 8), one(1, "int8", 0, 14))
+
+
+def test_what_giving_way_cost_another_engine_is_told_where_it_ran() -> None:
+    def one(index: int, way: str, steps: int, again: int, arm: str) -> CellResult:
+        figures: Figures = {
+            "preemptions": int(again > 0), "recomputed": again, "steps": steps,
+            "generate_s": [steps, steps + 1, steps + 2],
+        }  # fmt: skip
+        made = cell(index, {"block_size": 4, "preemption": way}, **{arm: figures})
+        told = [each.model_copy(update={"outputs": ["a", way]}) for each in made.arms]
+        return made.model_copy(update={"arms": told})
+
+    for arm in ("transformers_paged", "vllm"):
+        ran = findings(
+            "preemption", one(0, "ample", 112, 0, arm), one(1, "recompute", 179, 42, arm)
+        )
+        assert ran.keys() == {"outputs", "recompute", "swap", "first_chunk", arm}
+        assert sides(ran[arm]) == {"preemptions": 1, "recomputed": 42}
+        rows = beside(ran[arm])
+        assert sides(rows["steps"]) == {"recompute": 179, "ample": 112}
+        assert (rows["generate_s"].estimate, why(rows["generate_s"])) == (180 / 113, None)
+        assert (rows["same_outputs"].estimate, rows["same_outputs"].n) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "reason"),
+    [([2, 3, 4], None), ([12, 13, 14], None), ([8, 9, 12], "overlap"), ([2, 3], "few")],
+)
+def test_what_another_engine_finds_in_its_prefix_cache_is_told_where_it_ran(
+    seconds: list[float], reason: str | None
+) -> None:
+    def one(index: int, caching: str, arm: str, **figures: float | list[float]) -> CellResult:
+        made = cell(index, {"rows": 25, "prefix_cache": caching}, **{arm: figures})
+        told = [each.model_copy(update={"outputs": ["a", caching]}) for each in made.arms]
+        return made.model_copy(update={"arms": told})
+
+    for arm in ("transformers_paged", "vllm"):
+        off = one(0, "off", arm, computed=600, later_ttft_s=[9, 10, 11])
+        on = one(1, "on", arm, computed=220, prefix_hits=380, later_ttft_s=seconds)
+        ran = findings("prefix", off, on)
+        assert ran.keys() == {"later", "tokens", "whole", "outputs", arm}
+        assert sides(ran[arm]) == {"off": 600, "on": 220}
+        rows = beside(ran[arm])
+        assert sides(rows[arm]) == {"prefix_hits": 380}
+        assert why(rows["later_ttft_s"]) == reason
+        assert (rows["same_outputs"].estimate, rows["same_outputs"].n) == (1, 2)
+        unknown = one(1, "on", arm, computed=220, later_ttft_s=seconds)
+        assert arm not in findings("prefix", off, unknown)
+
+
+@pytest.mark.parametrize("name", ["preemption", "block-size"])
+def test_on_a_gpu_vllm_has_the_usual_blocks_of_16_and_none_of_8(name: str) -> None:
+    told = {"experiment": {"values": [8, 16, 64]}, "run": {"arms": ["paged", "vllm"]}}
+    config = load_config(CONFIGS / f"{name}.toml", told)
+    for device, multiple in (("cuda", 16), ("cpu", 32)):
+        why = message("skip.vllm_blocks", multiple=multiple)
+        for each in planned_cells(EXPERIMENTS[name], config, device):
+            size = int(each.values["block_size"])
+            swaps = each.values.get("preemption") == "swap"
+            assert (each.absent.get("vllm") == why) is (size % multiple != 0 and not swaps), each

@@ -1,9 +1,9 @@
-"""Other programs that are busy as an arm begins or runs: seen, written down and told once."""
+"""Other programs that are busy as an arm begins or runs: seen, told once, no verdict on times."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,33 +11,54 @@ from typing import Any
 
 import pytest
 from in_process import Ran
-from made_up import busy_notice, why
+from made_up import (
+    SLABS,
+    Figures,
+    begun_busy,
+    beside,
+    budget,
+    busy_notice,
+    cell,
+    claimed,
+    findings,
+    found_of,
+    notes,
+    sides,
+    value,
+    why,
+)
 
-from experiment.compare.facts import read_side
-from experiment.compare.sides import compare_sides
+from experiment.analysis.experiment_results import CellResult, Finding
+from experiment.analysis.finding_text import answer
 from experiment.config.schema import Config, make_config
 from experiment.events import (
     ArmStarted,
     CellStarted,
+    EnvironmentProbed,
     Event,
     Notice,
-    RunResumed,
+    RepeatFinished,
+    Step,
     TurnAwaited,
+    TurnStarted,
+    Usage,
     encode,
 )
-from experiment.experiments import busy
+from experiment.experiments.busy import others_cores
 from experiment.experiments.evaluate import picture
+from experiment.experiments.found import ratio
 from experiment.experiments.measured import cells_of
 from experiment.machine import background_load as noise
+from experiment.machine.background_load import BUSY_CORES
 from experiment.measure import cells
 from experiment.record.log import EVENTS_FILE, Record, read_record
-from experiment.record.merged import merged_events
 from experiment.report.console.reporter import ConsoleReporter
 from experiment.report.console.results import show_results
 from experiment.report.page.page import report_html
 from experiment.runner.interleave import ArmCoroutine, Interleaver
 from experiment.text import Translator
 from experiment.text.messages import message
+from kvsim.core.step import StepPlan
 
 
 @pytest.mark.parametrize(
@@ -197,53 +218,281 @@ def test_where_the_gain_comes_from_is_not_told_of_an_arm_that_began_busy(
     assert (slabs.reason, paged.factor, paged.step) == (None, None, "paging")
     assert paged.reason == message("experiments.busy")
     t = Translator("en")
-    told_why = t.message(paged.reason)
-    for page, told in ((report_html(two_arms.shown, two_arms.results, "en"), False),
-                       (report_html(shown, results, "en"), True)):  # fmt: skip
-        ladder = page.partition('id="gains"')[2].partition("</table>")[0]
-        assert (told_why in ladder) is told
-        assert ('class="dash"' in ladder) is (told or before.factor is None)
+    ladder = report_html(shown, results, "en").partition('id="gains"')[2].partition("</table>")[0]
+    assert t.message(paged.reason) in ladder
+    assert 'class="dash"' in ladder
     show_results(ConsoleReporter("en"), results.model_copy(update={"experiment": None}), [])
     printed = " ".join(capsys.readouterr().out.split())
-    assert t("console.note", text=told_why) in printed
+    assert t("console.note", text=t.message(paged.reason)) in printed
 
 
-def test_of_an_arm_that_ran_again_the_later_attempt_was_busy_or_not(
-    two_arms: Ran, tmp_path: Path
+SECOND, EVERY = 10**9, 250_000_000
+# Samples of a repeat of two seconds that somebody loads in its middle.
+QUIET, LOADED = [0.05] * 8, [0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
+
+
+def told(
+    samples: Sequence[Sequence[float | None]], arm: str = "paged", apart: int = SECOND
+) -> list[Event]:
+    """An arm with a warm-up and repeats, a sample behind every 250 ms of them."""
+    events: list[Event] = [_usage(arm, 0, None)]
+    at = 0
+    for repeat, each in enumerate(samples):
+        if repeat and apart:
+            at += apart  # in between nobody generates
+            events.append(_usage(arm, at, None))
+        end = at + EVERY * len(each)
+        used = [_usage(arm, at + EVERY * n, cores) for n, cores in enumerate(each, 1)]
+        events += [
+            Step(arm=arm, plan=StepPlan(0), started_ns=at, t_ns=at + 1),
+            *used,
+            Step(arm=arm, plan=StepPlan(0), started_ns=end - 1, t_ns=end),
+            RepeatFinished(arm=arm, repeat=repeat, warm_up=not repeat, generate_s=1.0, t_ns=end),
+        ]
+        at = end
+    return events
+
+
+def _usage(arm: str, t_ns: int, cores: float | None) -> Usage:
+    return Usage(arm=arm, cpu_cores=1.0, gpu_share=None, gpu_memory_share=None,
+                 others_cores=cores, t_ns=t_ns)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("samples", "expected"),
+    [
+        ([QUIET, QUIET, QUIET, QUIET], None),
+        ([QUIET, QUIET, LOADED, QUIET], 0.375),
+        ([LOADED, QUIET, QUIET, QUIET], None),  # the warm-up is no figure
+        ([QUIET, [BUSY_CORES] * 8], None),
+        ([QUIET, [None, 1.0, 1.0, 1.0, 1.0, None]], 1.0),
+        ([QUIET, [None] * 8], None),
+        ([QUIET], None),
+    ],
+    ids=["quiet", "middle", "warm-up", "at the limit", "partly unknown", "unknown", "none"],
+)
+def test_any_measured_repeat_counts(
+    samples: list[list[float | None]], expected: float | None
 ) -> None:
-    """A notice belongs to its arm, so a broken-off attempt takes its own with it."""
-    events = list(with_notices(two_arms, tmp_path, {"slabs": 0.5, "paged": 1.25}).events)
-    at = {
-        arm: next(i for i, event in enumerate(events)
-                  if isinstance(event, Notice) and event.arm == arm)
-        for arm in ("slabs", "paged")
-    }  # fmt: skip
-    first, broken, rest = (
-        events[: at["paged"]], events[at["paged"] : at["paged"] + 3], events[at["paged"] + 1 :]
-    )  # fmt: skip
-    started = next(event for event in events if isinstance(event, CellStarted))
-    resumed = RunResumed(version="1", wall_ns=2**62, utc_offset_s=0, command=[],
-                         missing=[(0, "paged")])  # fmt: skip
-    log = merged_events([*first, *broken, resumed, started, *rest])
-    assert busy.others_cores(log) == {"slabs": 0.5}
-    again = events[at["paged"] :]
-    log = merged_events([*first, *rest[:2], resumed, started, *again])
-    assert busy.others_cores(log) == {"slabs": 0.5, "paged": 1.25}
+    assert others_cores(told(samples)).get("paged") == expected
 
 
-@pytest.mark.parametrize("busy_side", ["left", "right"])
-def test_two_runs_side_by_side_get_no_verdict_on_its_times_either(
-    two_arms: Ran, tmp_path: Path, busy_side: str
+@pytest.mark.parametrize(
+    ("samples", "expected"),
+    [
+        ([[0.0], [1.0], [0.0], [0.0], [0.0], [0.0]], None),
+        ([[0.0], [1.0], [1.0], [0.0], [0.0], [0.0]], 0.4),
+        ([[0.0], [1.0]], 1.0),
+        ([[1.0], [0.0]], None),
+        # Beside one that is long enough to be judged by itself, which lends them no quiet.
+        ([QUIET, [0.0] * 4, [1.0] * 2], 1.0),
+        ([QUIET, [0.0] * 4, [1.0], [0.0], [0.0], [0.0]], None),
+    ],
+)
+def test_repeats_that_are_too_short_are_judged_together(
+    samples: list[list[float | None]], expected: float | None
 ) -> None:
-    """On those of the other arm they do, and on all counts."""
-    record = with_notices(two_arms, tmp_path, {"slabs": 0.75})
-    sides = [read_side(record.directory), read_side(two_arms.record.directory)]
-    found = compare_sides(*(sides if busy_side == "left" else reversed(sides)))
-    assert {row.figure.kind for row in found.rows} >= {"time", "count"}
-    for row in found.rows:
-        left, right = row.left, row.right
-        assert left is not None
-        assert right is not None
-        assert {left.busy, right.busy} == (
-            {True, False} if (row.figure.arm, row.figure.kind) == ("slabs", "time") else {False}
-        ), row.id
+    """A busy moment is no busy machine."""
+    assert others_cores(told(samples, apart=0)).get("paged") == expected
+
+
+def test_of_a_sample_the_part_within_the_repeat_counts() -> None:
+    """A fifth of a repeat of a second lies in the first sample, the rest in the second."""
+    begin, end = SECOND, 2 * SECOND
+    events = [
+        _usage("paged", 0, None),
+        Step(arm="paged", plan=StepPlan(0), started_ns=begin, t_ns=end),
+        _usage("paged", begin + SECOND // 5, 1.0),
+        _usage("paged", 9 * SECOND, 0.5),
+        RepeatFinished(arm="paged", repeat=1, warm_up=False, generate_s=1.0),
+    ]
+    assert others_cores(events) == {"paged": pytest.approx(0.6)}
+
+
+def test_what_was_used_in_the_turns_of_others_is_no_business_of_an_arm() -> None:
+    """Between two of its repeats another arm ran for a second; a short sample ends each turn."""
+
+    def repeat(number: int, at: int, cores: float) -> list[Event]:
+        end = at + SECOND // 10
+        return [
+            TurnStarted(cell=0, arm="paged", repeat=number, group=1, t_ns=at),
+            Step(arm="paged", plan=StepPlan(0), started_ns=at, t_ns=end),
+            RepeatFinished(arm="paged", repeat=number, warm_up=False, generate_s=0.1, t_ns=end),
+            _usage("paged", end, cores),
+        ]
+
+    def other(at: int) -> Event:
+        return TurnStarted(cell=0, arm="slabs", repeat=1, group=1, t_ns=at)
+
+    def told_in_turns(cores: float) -> list[Event]:
+        return [*repeat(1, SECOND, 0.0), other(2 * SECOND), *repeat(2, 3 * SECOND, cores)]
+
+    assert others_cores(told_in_turns(0.0)) == {}
+    # Half of what is judged, since the time in between is none of it.
+    assert others_cores(told_in_turns(1.0)) == {"paged": pytest.approx(0.5)}
+
+
+@pytest.mark.parametrize(
+    ("samples", "expected"),
+    [
+        ([QUIET, QUIET], {}),
+        ([QUIET, [None] * 8], {"paged": 0.75}),
+        ([QUIET, LOADED], {"paged": 0.375}),
+    ],
+    ids=["left alone", "not sampled", "disturbed"],
+)
+def test_what_was_seen_before_the_run_decides_where_no_repeat_was_sampled(
+    samples: list[list[float | None]], expected: dict[str, float]
+) -> None:
+    probed = EnvironmentProbed(environment={"load": {"others_cores": 0.75}})
+    assert others_cores([probed, *told(samples)]) == expected
+
+
+def test_arms_are_told_apart_and_what_lies_between_repeats_is_left_out() -> None:
+    events = [*told([QUIET, LOADED], "slabs"), *told([QUIET, QUIET])]
+    at = next(n for n, event in enumerate(events)
+              if isinstance(event, RepeatFinished) and event.arm == "paged")  # fmt: skip
+    events.insert(at + 1, _usage("paged", events[at].t_ns + SECOND // 2, 99.0))
+    events.append(_usage("paged", events[-1].t_ns + SECOND, 99.0))
+    assert others_cores(events) == {"slabs": 0.375}
+
+
+def is_untested(seen: Finding) -> bool:
+    """Whether it gives no verdict for a busy machine."""
+    assert seen.verdict != "untested" or why(seen) == "busy"
+    return seen.verdict == "untested"
+
+
+def test_repeats_that_lie_apart_are_not_clear_on_a_busy_machine() -> None:
+    fast, slow = value([140, 141, 142]), value([100, 101, 102])
+    quiet, busy = (ratio(fast, slow, busy=each) for each in (False, True))
+    assert quiet is not None
+    assert busy is not None
+    assert (quiet.enough, quiet.clear, quiet.lacking) == (True, True, None)
+    assert (busy.enough, busy.clear, busy.lacking) == (False, False, "busy")
+    slower = ratio(slow, fast, busy=True)
+    assert slower is not None
+    assert not slower.slower
+    # Fewer repeats than it takes are too few on any machine.
+    once = ratio(value([1, 2]), value([1, 2]), busy=True)
+    assert once is not None
+    assert once.lacking == "few"
+
+
+@pytest.mark.parametrize(
+    ("busy", "untested"),
+    [((), False), (("slabs",), True), (("paged",), True), (("contiguous.batch",), False)],
+)
+def test_either_side_of_a_comparison_may_have_begun_busy(
+    busy: tuple[str, ...], untested: bool
+) -> None:
+    paged = budget(8.0, [140, 141, 142], preemptions=3)
+    ran = cell(0, {"requests": 24}, slabs=SLABS, paged=paged, contiguous__batch=SLABS)
+    seen = findings("capacity", begun_busy(ran, *busy))
+    assert is_untested(seen["throughput"]) is untested
+    # More at a time is counted; beside it the speeds are not compared.
+    assert seen["at_once"].verdict == "shown"
+    assert (why(beside(seen["at_once"])["tokens_per_s"]) == "busy") is untested
+    assert sides(seen["preempting"]) == {"24": 3}
+
+
+def concurrency(busy: str | None) -> list[CellResult]:
+    """Three numbers at a time; ``busy`` is an arm that began so with the most, or where it ran."""
+
+    def ran(rate: float) -> Figures:
+        return {"tokens_per_s": [rate] * 3, "loop_latency_s": [100 / rate] * 3,
+                "running_mean": 3.2, "running_peak": 4}  # fmt: skip
+
+    first = cell(0, {"concurrency": 1}, contiguous__sequential=ran(10), contiguous__batch=ran(10),
+                 slabs=ran(12), paged=ran(12))  # fmt: skip
+    more = cell(1, {"concurrency": 8}, contiguous__batch=ran(15), slabs=ran(30), paged=ran(60))
+    most = cell(2, {"concurrency": 32}, contiguous__batch=ran(20), slabs=ran(60), paged=ran(300))
+    if busy == "contiguous.sequential":
+        return [begun_busy(first, busy), more, most]
+    return [first, more, begun_busy(most, busy) if busy else most]
+
+
+@pytest.mark.parametrize(
+    ("busy", "steps"),
+    [
+        (None, set()),
+        ("contiguous.sequential", {"batching"}),
+        ("contiguous.batch", {"batching", "engine"}),
+        ("slabs", {"engine", "paging"}),
+        ("paged", {"paging"}),
+    ],
+)
+def test_a_gain_is_judged_where_none_of_its_steps_began_busy(
+    busy: str | None, steps: set[str]
+) -> None:
+    cells = concurrency(busy)
+    seen = findings("concurrency", *cells)
+    assert {name for name in ("batching", "engine", "paging") if is_untested(seen[name])} == steps
+    assert is_untested(seen["whole"]) is (busy is not None)
+    throughput = claimed("throughput", found_of("concurrency", *cells))
+    assert throughput.verdict == ("shown" if busy is None else "untested")
+    assert throughput.seen is None or busy is None
+    assert throughput.reason is not None
+    assert throughput.reason.key == (
+        "experiments.found.line" if busy else "experiments.concurrency.plain"
+    )
+
+
+@pytest.mark.parametrize(("busy", "told"), [(0, True), (1, True), (2, True), (3, False)])
+def test_a_busy_number_before_saturation_leaves_it_open(busy: int, told: bool) -> None:
+    """From the second to the third it grows no more; what comes after that decides nothing."""
+    cells = [
+        cell(n, {"concurrency": 2**n}, paged={"tokens_per_s": [rate] * 3})
+        for n, rate in enumerate((10, 20, 21, 41))
+    ]
+    cells[busy] = begun_busy(cells[busy], "paged")
+    seen = findings("concurrency", *cells)["saturation_paged"]
+    assert (why(seen), seen.estimate, "busy" in notes(seen)) == ("growth", 2, told)
+
+
+@pytest.mark.parametrize(
+    ("quiet", "verdict"), [([0.001, 0.002, 0.003], "untested"), ([0.02, 0.03, 0.04], "not_shown")]
+)
+def test_what_the_table_costs_is_not_told_on_a_busy_machine(
+    quiet: list[float], verdict: str
+) -> None:
+    """Unless it is clearly dear at a context that began on a quiet one."""
+
+    def at(index: int, context: int, shares: Sequence[float]) -> CellResult:
+        ran: Figures = {"lookup_of_step": shares, "lookup_share": shares,
+                        "lookup_scattered_s": [3, 3, 3], "lookup_ordered_s": [1, 1, 1]}  # fmt: skip
+        return cell(index, {"context": context}, paged=ran)
+
+    busy = begun_busy(at(1, 512, [0.05, 0.06, 0.07]), "paged")
+    cells = [at(0, 64, quiet), busy]
+    seen = findings("lookup", *cells)
+    assert seen["of_step"].verdict == verdict
+    assert is_untested(seen["scattered"])
+    rows = (seen["of_attention"], *seen["of_attention"].beside)
+    assert [why(row) for row in rows] == [None, "busy"]
+    judged = claimed("lookup", found_of("lookup", *cells))
+    assert judged.verdict == verdict
+    assert judged.seen is None or judged.seen.value == 0.03
+    if verdict == "untested":
+        assert judged.reason == answer(seen["of_step"])
+        assert is_untested(seen["of_step"])
+
+
+def rate(index: int, at: float, kept: float, later: float) -> CellResult:
+    figures: Figures = {"kept_up": [kept] * 3, "later_tokens": [later] * 3,
+                        "latency_s": [1.0, 1.0, 1.0]}  # fmt: skip
+    return cell(index, {"rate": at, "clock": "wall"}, slabs=figures, paged=figures)
+
+
+def test_a_queue_on_a_busy_machine_may_be_that_of_others() -> None:
+    bore, queued, more = rate(0, 1.0, 1.0, 1.0), rate(1, 2.0, 0.5, 2.0), rate(2, 4.0, 0.4, 3.0)
+    seen = findings("serving", bore, begun_busy(queued, "slabs"), more)
+    assert is_untested(seen["first"])
+    assert "busy" in notes(seen["limit_slabs"])
+    assert "busy" not in notes(seen["limit_paged"])
+    # What is beyond the limit decides nothing.
+    seen = findings("serving", bore, queued, begun_busy(more, "slabs", "paged"))
+    assert seen["first"].estimate == 2.0
+    assert "busy" not in notes(seen["first"])
+    assert "busy" not in notes(seen["limit_slabs"])
+    assert is_untested(seen["paging"])

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import errno
-import gc
 import json
 from html import unescape
 from pathlib import Path
 from shutil import copytree
-from typing import Never
 
 import pytest
 from in_process import Ran, run, tiny_config
 
-from experiment.commands.claims import OPTIONS, _judge_all, _write
-from experiment.commands.parser import make_parser, parse
+from experiment.commands.claims import _judge_all, _write
 from experiment.experiments.claim_runs import (
     Reader,
     find_place,
@@ -24,17 +20,12 @@ from experiment.experiments.claim_runs import (
 )
 from experiment.experiments.claims import CLAIMS, judge, needed
 from experiment.experiments.registry import EXPERIMENTS
-from experiment.record.log import EVENTS_FILE, RUN_FILE, Record
+from experiment.record.log import EVENTS_FILE, RUN_FILE
 from experiment.report.console.claims import ClaimsConsole
 from experiment.text import Translator
 from experiment.text.messages import message
 
 SLOT = 1024
-
-
-def test_the_command_takes_a_yes_as_others_do() -> None:
-    for word in ("--yes", "-y"):
-        assert parse(make_parser(Translator("en"), "claims", OPTIONS), [word, "--quick"]).quick
 
 
 def test_every_claim_has_an_experiment_that_there_is() -> None:
@@ -99,8 +90,6 @@ def test_claims_of_a_real_capacity_run(capacity: Ran, tmp_path: Path) -> None:
     shown = unescape(page.read_text(encoding="utf-8")).replace("\u00a0", " ")
     t = Translator("en")
     assert all(t(f"claims.{claim.name}") in shown for claim in CLAIMS)
-    assert t("claims.part.swing_paged", value="0.0 %") in shown
-    assert "11 claims: 3 shown, 2 not shown, 6 not judged." in shown
 
 
 def cut(run_directory: Path, out: Path, kind: str) -> Path:
@@ -215,50 +204,6 @@ def test_a_log_that_does_not_fit_together_costs_its_own_claims_alone(
     found, unsound = read_found(places, Reader())
     assert (list(found), list(unsound)) == (["capacity"], ["context"])
     assert str(tmp_path) not in str(unsound)  # this is written into claims.json
-
-
-def test_only_a_run_of_its_own_is_read_whatever_that_takes(
-    capacity: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = cut(capacity.record.directory, tmp_path / "capacity", "as it is")
-    monkeypatch.setattr("experiment.files.parse_memory._CHECK_BYTES", 1)
-    monkeypatch.setenv("PAGEDKV_MEMORY", "1B")
-    read = Reader()
-    *_, unused = find_place(tmp_path, "capacity", capacity.config, read)
-    assert unused[path] == message("error.memory", path=str(path / EVENTS_FILE), limit=1)
-    assert find_place(tmp_path, "capacity", capacity.config, read)[2] == unused
-    own = Reader()
-    own.ran(path)
-    found, unsound = read_found({"capacity": path}, own)
-    assert (list(found), unsound) == (["capacity"], {})
-    gc.collect()
-    kept = [one for one in gc.get_objects() if type(one) is Record]
-    assert path not in [one.directory for one in kept]
-
-
-@pytest.mark.parametrize("closed", ["", EVENTS_FILE])
-def test_a_place_that_nobody_may_look_into_is_no_link(
-    tmp_path: Path, closed: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A directory that may not be listed, or not be searched: the next one is taken."""
-    place = tmp_path / "capacity"
-    place.mkdir()
-
-    def refuse(path: Path) -> Never:
-        raise PermissionError(errno.EACCES, "no", str(path))
-
-    if closed:
-        real = Path.is_symlink
-        monkeypatch.setattr(
-            Path, "is_symlink", lambda self: refuse(self) if self.parent == place else real(self)
-        )
-    else:
-        monkeypatch.setattr(Path, "iterdir", refuse)
-    config = tiny_config("capacity")
-    found, used, unused = find_place(tmp_path, "capacity", config, Reader())
-    assert (found, used) == (tmp_path / "capacity-2", False)
-    said = Translator("en").message(unused[place])
-    assert said == f"{place / closed} cannot be read: permission denied."
 
 
 @pytest.mark.parametrize(

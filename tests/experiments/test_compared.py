@@ -14,8 +14,8 @@ from experiment.text.errors import ExitCode
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, str]:
-    """The same requests in blocks of eight and of four, and another experiment."""
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The same requests in blocks of eight and of four."""
     place = tmp_path_factory.mktemp("compared")
     small = {
         "experiment__values": ["short"],
@@ -27,10 +27,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, str]:
     }
     for name, size in (("wide", 8), ("narrow", 4)):
         run(tiny_config("lengths", cache__block_size=size, **small), place / name)
-    other = {"workload__lengths": [[5, 4]], "cache__max_length": 32}
-    run(tiny_config("block-size", experiment__values=[4], **other), place / "other")
-    wide, narrow, third = (str(place / name) for name in ("wide", "narrow", "other"))
-    return wide, narrow, third
+    return [str(place / name) for name in ("wide", "narrow")]
 
 
 def read(out: Path) -> Comparison:
@@ -39,14 +36,14 @@ def read(out: Path) -> Comparison:
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_two_runs_of_an_experiment_are_compared_cell_by_cell(
-    runs: tuple[str, str, str],
+    runs: list[str],
     tmp_path: Path,
     lang: str,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")  # no name is broken between lines
-    words = ["compare", *runs[:2], "--lang", lang, "--details", "--out", str(tmp_path)]
+    words = ["compare", *runs, "--lang", lang, "--details", "--out", str(tmp_path)]
     assert main(words) == ExitCode.OK
     printed, t = " ".join(capsys.readouterr().out.split()), Translator(lang)
     assert t("experiments.axis.shape") in printed
@@ -65,12 +62,3 @@ def test_two_runs_of_an_experiment_are_compared_cell_by_cell(
     page = (tmp_path / "compare.html").read_text(encoding="utf-8")
     assert Translator("en")("metric.waste") in page
     assert Translator("zh")("metric.waste") in page
-
-
-def test_other_experiments_have_nothing_in_common_and_that_is_said(
-    runs: tuple[str, str, str], tmp_path: Path
-) -> None:
-    assert main(["compare", runs[0], runs[2], "--lang", "en", "--out", str(tmp_path)]) == 0
-    found = read(tmp_path)
-    assert "compare.note.nothing_shared" in [note.key for note in found.notes]
-    assert {row.verdict for row in found.rows} == {"unknown"}

@@ -1,31 +1,34 @@
-"""The frame that carries every experiment: cells, repeats, predictions, and what must not pass."""
+"""The frame of every experiment: cells, repeats, predictions, and which cell a page shows."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from in_process import CONFIGS, Ran, run, tiny_config
+from made_up import Figures, cell
 
 from experiment.analysis.conclusions import evaluate
-from experiment.analysis.experiment_results import FigureValue
+from experiment.analysis.experiment_results import CellArm, CellResult, FigureValue
 from experiment.config.arms import ARM_GROUPS
 from experiment.config.reading import load_config
 from experiment.config.schema import ROUNDS_ENOUGH, expand_arms
-from experiment.events import RepeatFinished, RequestFinished, Step
-from experiment.experiments.base import cell_config
-from experiment.experiments.evaluate import picture
+from experiment.events import ModelPrepared, Step
+from experiment.experiments.base import cell_config, planned_cells
+from experiment.experiments.evaluate import _other_machines, focus_of, picture
 from experiment.experiments.labels import figure_label
 from experiment.experiments.measured import cells_of
 from experiment.experiments.registry import EXPERIMENTS, find_experiment
 from experiment.record.log import EVENTS_FILE, Record, read_record
 from experiment.report.console.reporter import ConsoleReporter
 from experiment.report.facts import experiment as words
-from experiment.report.files.markdown import markdown
 from experiment.report.files.write import run_reports, write_files
 from experiment.text import LANGUAGES, Translator, catalogue
-from experiment.text.errors import UserError
+from experiment.text.messages import message
 
 ALL_ARMS = ["contiguous.sequential", "contiguous.batch", "contiguous.growing", "slabs", "paged"]
 SHIPPED = sorted(path.stem for path in CONFIGS.glob("*.toml") if path.stem in EXPERIMENTS)
@@ -67,20 +70,10 @@ def test_every_count_of_every_arm_is_what_kvsim_foretold(capacity: Ran) -> None:
     assert capacity.results.status == "complete"
 
 
-def test_blocks_hold_more_requests_than_slabs_do(capacity: Ran) -> None:
-    few, many = capacity.cell(requests=3), capacity.cell(requests=10)
-    assert capacity.figure(few, "slabs", "running_peak").value == 3
-    assert capacity.figure(many, "slabs", "running_peak").value == 4
-    paged = capacity.figure(many, "paged", "running_peak").value
-    assert paged is not None
-    assert paged > 4
-    assert capacity.verdicts()["at_once"] == "shown"
-
-
 def test_every_arm_warms_up_and_then_repeats(capacity: Ran) -> None:
-    for cell in cells_of(capacity.record):
+    for each_cell in cells_of(capacity.record):
         for arm in ALL_ARMS:
-            repeats = cell.repeats(arm)
+            repeats = each_cell.repeats(arm)
             assert [each.repeat for each in repeats] == [0, 1, 2]
             assert [each.warm_up for each in repeats] == [True, False, False]
             assert all(each.generate_s > 0 for each in repeats)
@@ -113,74 +106,68 @@ def test_a_view_of_one_repeat_is_an_ordinary_run(capacity: Ran) -> None:
         assert len(results.arms[-1].requests) == 10
 
 
-def with_events(record: Record, change: object, tmp_path: Path) -> Record:
+Events = list[dict[str, Any]]
+
+
+def with_events(record: Record, change: Callable[[Events], Events], tmp_path: Path) -> Record:
     """The record once more, its lines handed to ``change``."""
     directory = tmp_path / "changed"
     directory.mkdir()
     lines = (record.directory / EVENTS_FILE).read_text(encoding="utf-8").splitlines()
-    changed = change([json.loads(line) for line in lines])  # type: ignore[operator]
+    changed = change([json.loads(line) for line in lines])
     text = "".join(json.dumps(line) + "\n" for line in changed)
     (directory / EVENTS_FILE).write_text(text, encoding="utf-8")
     return read_record(directory)
 
 
-def last_of(events: list[dict[str, object]], kind: str, arm: str) -> int:
+def last_of(events: Events, kind: str, arm: str) -> int:
     return max(i for i, e in enumerate(events) if e["event"] == kind and e.get("arm") == arm)
 
 
-def test_a_repeat_that_counts_otherwise_fails_the_run(capacity: Ran, tmp_path: Path) -> None:
-    def drop_a_step(events: list[dict[str, object]]) -> list[dict[str, object]]:
-        release = last_of(events, "step", "contiguous.batch")
-        del events[last_of(events[:release], "step", "contiguous.batch")]
-        return events
-
-    record = with_events(capacity.record, drop_a_step, tmp_path)
-    result = picture(record)[1]
-    assert result.status == "incomplete"
-    keys = {p.params["text"]["key"] for p in result.experiment.problems}  # type: ignore[union-attr]
-    assert "experiments.problem.uneven" in keys
+def drop_a_step(events: Events) -> Events:
+    """One of the last repeat of a batch: a repeat counts otherwise than the others."""
+    release = last_of(events, "step", "contiguous.batch")
+    del events[last_of(events[:release], "step", "contiguous.batch")]
+    return events
 
 
-def test_a_step_that_no_figure_tells_apart_fails_the_run(capacity: Ran, tmp_path: Path) -> None:
-    def one_more_waits(events: list[dict[str, object]]) -> list[dict[str, object]]:
-        plans = [e["plan"] for e in events if e["event"] == "step" and e["arm"] == "paged"]
-        last = [plan for plan in plans if "chunks" in plan][-1]  # type: ignore[operator]
-        last["waiting"] = 1  # type: ignore[index]
-        return events
-
-    record = with_events(capacity.record, one_more_waits, tmp_path)
-    result = picture(record)[1]
-    assert result.status == "incomplete"
-    (problem,) = result.experiment.problems  # type: ignore[union-attr]
-    assert problem.params["text"]["key"] == "experiments.problem.step"
+def one_more_waits(events: Events) -> Events:
+    """In a step of the last repeat, which no figure tells apart."""
+    plans = [e["plan"] for e in events if e["event"] == "step" and e["arm"] == "paged"]
+    [plan for plan in plans if "chunks" in plan][-1]["waiting"] = 1
+    return events
 
 
-def test_other_tokens_in_a_repeat_fail_the_run(capacity: Ran, tmp_path: Path) -> None:
-    def other_token(events: list[dict[str, object]]) -> list[dict[str, object]]:
-        event = events[last_of(events, "request", "paged")]
-        event["tokens"] = [*event["tokens"][:-1], 7]  # type: ignore[index]
-        return events
-
-    record = with_events(capacity.record, other_token, tmp_path)
-    (problem,) = picture(record)[1].experiment.problems  # type: ignore[union-attr]
-    assert problem.params["text"]["params"]["figure"]["key"] == "metric.new_tokens"
+def other_token(events: Events) -> Events:
+    event = events[last_of(events, "request", "paged")]
+    event["tokens"] = [*event["tokens"][:-1], 7]
+    return events
 
 
-def test_a_count_that_kvsim_did_not_foretell_fails_the_run(capacity: Ran, tmp_path: Path) -> None:
-    """The requests were longer than the ones that were run."""
+def longer_requests(events: Events) -> Events:
+    """Longer than the ones that were run, so that kvsim predicts other counts."""
+    for event in events:
+        for request in event["requests"] if event["event"] == "workload" else ():
+            request["max_new_tokens"] += 1
+    return events
 
-    def longer(events: list[dict[str, object]]) -> list[dict[str, object]]:
-        for event in events:
-            if event["event"] == "workload":
-                for request in event["requests"]:  # type: ignore[attr-defined]
-                    request["max_new_tokens"] += 1
-        return events
 
-    record = with_events(capacity.record, longer, tmp_path)
-    results = picture(record)[1]
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (drop_a_step, "uneven"),
+        (one_more_waits, "step"),
+        (other_token, "uneven"),
+        (longer_requests, "foretold"),
+    ],
+)
+def test_what_contradicts_itself_fails_the_run(
+    capacity: Ran, tmp_path: Path, change: Callable[[Events], Events], problem: str
+) -> None:
+    results = picture(with_events(capacity.record, change, tmp_path))[1]
     assert results.experiment is not None
-    keys = [p.params["text"]["key"] for p in results.experiment.problems]
-    assert "experiments.problem.foretold" in keys
+    keys = {each.params["text"]["key"] for each in results.experiment.problems}
+    assert f"experiments.problem.{problem}" in keys
     assert results.status == "incomplete"
 
 
@@ -196,12 +183,12 @@ def test_an_arm_without_room_is_left_out_of_its_cells_alone(
         run__arms=["slabs", "paged"],
     )
     ran = run(config, tmp_path / "run")
-    for cell in ran.result.cells:
-        slabs = next(arm for arm in cell.arms if arm.arm == "slabs")
+    for one in ran.result.cells:
+        slabs = next(arm for arm in one.arms if arm.arm == "slabs")
         assert slabs.status == "skipped"
         assert slabs.reason is not None
         assert slabs.reason.key == "error.workload.no_slab"
-        assert cell.arm("paged") is not None
+        assert one.arm("paged") is not None
     assert ran.results.status == "complete"
     # Said once, with all the cells, and where only results are printed, too.
     assert len(words.ended(ran.result)) == 1
@@ -218,19 +205,6 @@ def test_means_of_the_same_counts_are_equal_however_they_were_divided() -> None:
     assert FigureValue(value=1 / 3, foretold=1 / 3 + 1e-6).exact is False
     assert FigureValue(value=None, foretold=8).exact is None
     assert FigureValue(value=7).exact is None
-
-
-@pytest.mark.parametrize("lang", LANGUAGES)
-def test_the_result_is_told_in_either_language(
-    capacity: Ran, lang: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    console = ConsoleReporter(lang)
-    console.show_results(capacity.results, ["report.html"])
-    printed = capsys.readouterr().out
-    t = Translator(lang)
-    assert t("experiments.capacity.at_once") in printed
-    assert t("verdict.shown") in printed
-    assert "kvsim" in printed
 
 
 def test_every_file_is_written_and_holds_the_experiment(capacity: Ran) -> None:
@@ -272,47 +246,58 @@ def test_of_every_arm_that_is_left_out_the_reason_is_known(name: str) -> None:
         assert all(f"experiments.without.{key}" in catalogue(lang) for key in reasons.values())
 
 
-def test_a_report_says_of_every_arm_that_it_ran_or_why_not(
-    capacity: Ran, capsys: pytest.CaptureFixture[str]
-) -> None:
-    without = {each.arm: each.reason.key for each in capacity.result.without}
-    assert set(without) == {"transformers_paged", "vllm"}
-    assert set(without) | set(capacity.result.arms) == set(expand_arms(ARM_GROUPS))
-    ConsoleReporter("en").show_results(capacity.results, [])
-    t = Translator("en")
-    line = " ".join(capsys.readouterr().out.split())
-    assert t("experiments.without.not_asked") in line
+RAN: Figures = {"waste": 0.1}
 
 
-@pytest.mark.parametrize("lang", LANGUAGES)
-def test_the_summary_of_a_job_has_a_section_of_the_experiment(capacity: Ran, lang: str) -> None:
-    text, t = markdown(capacity.results, lang), Translator(lang)
-    table = [line.split(" | ") for line in text.splitlines() if line.startswith("| ")]
-    at_once = next(row for row in table if t("experiments.capacity.at_once") in row[0])
-    assert at_once[1] == t("verdict.shown")
-    many = capacity.cell(requests=10)
-    mean = capacity.figure(many, "paged", "running_mean")
-    drawn = f"{mean.value:.2f} ({t('experiments.kvsim', value=f'{mean.foretold:.2f}')})"
-    label = t.message(figure_label("running_mean"))
-    row = next(r for r in table if r[0] == f"| {label}: 10")
-    assert drawn in row[capacity.result.arms.index("paged") + 1]
-    exact, of = capacity.result.exact_counts
-    assert t("experiments.foretold", exact=exact, of=of) in text
+def of(index: int, *arms: str) -> CellResult:
+    """A cell in which these arms ended well."""
+    return cell(index, {"context": 256 * (index + 1)}, **dict.fromkeys(arms, RAN))
 
 
-@pytest.mark.parametrize("name", list(EXPERIMENTS))
-def test_every_experiment_is_shipped(name: str) -> None:
-    assert name in SHIPPED
+def test_the_page_looks_at_a_cell_in_which_something_ran() -> None:
+    ran, gone = [of(0, "paged"), of(1, "paged")], of(2, "paged")
+    skipped = gone.model_copy(
+        update={"arms": [arm.model_copy(update={"status": "skipped"}) for arm in gone.arms]}
+    )
+    assert focus_of(2, [*ran, gone]) == 2
+    assert focus_of(2, [*ran, skipped]) == 1
+    assert focus_of(0, [*ran, skipped]) == 0
+    assert focus_of(4, [skipped]) == 0
 
 
-def test_an_unknown_experiment_is_refused_by_name() -> None:
-    with pytest.raises(UserError) as caught:
-        find_experiment("capcity")
-    assert caught.value.text.params["near"] == "capacity"
+def test_the_page_looks_at_the_last_cell_in_which_the_most_arms_ran() -> None:
+    """One arm alone has nothing to be compared with."""
+    cells = [of(0, "paged"), of(1, "slabs", "paged"), of(2, "slabs", "paged"), of(3, "paged")]
+    assert focus_of(3, cells) == 2
+    assert focus_of(1, cells) == 1
 
 
-def test_repeats_and_requests_belong_to_their_cell(capacity: Ran) -> None:
-    first, second = cells_of(capacity.record)
-    assert len([e for e in first.events if isinstance(e, RepeatFinished)]) == 3 * len(ALL_ARMS)
-    ended = [e for e in second.events if isinstance(e, RequestFinished) and e.arm == "slabs"]
-    assert len(ended) == 3 * 10
+def test_who_does_the_same_in_every_cell_is_missed_in_none() -> None:
+    """It runs at the first number alone; a page about that would have one request at a time."""
+    alone = CellArm(
+        arm="contiguous.sequential", status="skipped", repeats=0, figures={},
+        reason=message("skip.one_at_a_time"),
+    )  # fmt: skip
+    first = of(0, "contiguous.sequential", "slabs", "paged")
+    more, last = (
+        one.model_copy(update={"arms": [alone, *one.arms]})
+        for one in (of(1, "slabs", "paged"), of(2, "paged"))
+    )
+    assert focus_of(1, [first, more]) == 1
+    assert focus_of(2, [first, more, last]) == 1
+
+
+def test_of_a_run_on_a_cpu_it_is_said_what_holds_elsewhere() -> None:
+    def on(device: str, name: str, **changes: Any) -> list[str]:
+        config = tiny_config(name, **changes)
+        model = ModelPrepared.model_construct(device=device)
+        mine = cell_config(config, planned_cells(EXPERIMENTS[name], config)[-1])
+        cell_events = SimpleNamespace(events=(model,), config=mine)
+        told = _other_machines([cell_events])  # type: ignore[list-item]
+        return [note.key.rpartition(".")[2] for note in told]
+
+    # What scores decide is not the same on any machine.
+    assert {name for name in EXPERIMENTS if on("cpu", name) == ["cpu_scores"]} == {"beam"}
+    assert on("cpu", "capacity") == ["cpu"]
+    assert on("cpu", "capacity", workload__ignore_eos=False) == ["cpu_scores"]
+    assert on("cuda", "capacity") == []

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from statistics import median
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from made_up import (
     SLABS,
     Figures,
+    assert_told,
     beside,
     budget,
     cell,
@@ -18,17 +19,18 @@ from made_up import (
     found_of,
     notes,
     sides,
-    value,
     why,
 )
 
-from experiment.analysis.experiment_results import CellResult, Number
+from experiment.analysis.experiment_results import CellResult
 from experiment.analysis.finding_text import answer
+from experiment.config.reading import load_config
 from experiment.experiments.claims import judge
-from experiment.experiments.figures import FIGURES, _percentile
-from experiment.experiments.found import ratio
+from experiment.experiments.figures import FIGURES
+from experiment.experiments.found import Found
 from experiment.experiments.holes import HOLES
 from experiment.experiments.registry import find_experiment
+from experiment.files.shipped import CONFIGS
 from experiment.text.messages import message
 
 
@@ -50,15 +52,6 @@ def test_more_at_a_time_is_a_mean_and_not_slower(paged: Figures, verdict: str) -
     assert sides(beside(seen)["paged"])["preemptions"] == paged["preemptions"]
 
 
-def test_the_headline_says_the_least_as_well_as_the_most() -> None:
-    cells = [
-        cell(index, {"requests": index}, slabs=SLABS, paged=budget(mean, [100, 101, 102]))
-        for index, mean in enumerate((4.0, 12.0, 8.0))
-    ]
-    over = beside(findings("capacity", *cells)["at_once"])["over paged slabs running_mean"]
-    assert list(sides(over).values()) == [1.0, 3.0, 2.0]
-
-
 @pytest.mark.parametrize("repeats", [1, 2])
 def test_too_few_repeats_make_nothing_clear(repeats: int) -> None:
     paged = budget(8.0, [140, 141][:repeats])
@@ -66,16 +59,6 @@ def test_too_few_repeats_make_nothing_clear(repeats: int) -> None:
     seen = findings("capacity", cell(0, {"requests": 24}, slabs=slabs, paged=paged))
     assert (seen["throughput"].verdict, why(seen["throughput"])) == ("untested", "few")
     assert why(beside(seen["at_once"])["tokens_per_s"]) == "few"
-
-
-def test_three_repeats_that_lie_apart_are_clear_and_their_spread_is_said() -> None:
-    apart = ratio(value([140, 141, 142]), value([100, 101, 102]), busy=False)
-    assert apart is not None
-    assert apart.clear
-    assert (apart.low, apart.high) == (140 / 102, 1.42)
-    meet = ratio(value([140, 141, 142]), value([100, 101, 140]), busy=False)
-    assert meet is not None
-    assert not meet.clear
 
 
 def test_who_is_preempted_does_not_fit_beside_the_others() -> None:
@@ -126,53 +109,6 @@ def test_where_one_context_is_clearly_dear_noise_at_another_excuses_nothing() ->
     noisy, dear = [-0.05, 0.001, 0.05], [0.011, 0.012, 0.013]
     seen = findings("lookup", at(0, 64, noisy), at(1, 512, dear))["of_step"]
     assert (seen.verdict, sides(seen)) == ("not_shown", {"512": 0.012})
-
-
-@pytest.mark.parametrize(
-    ("shares", "reason"),
-    [
-        ([-0.1361, -0.0146, 0.0029], "overlap"),
-        ([0.0219, 0.0227, 0.0518], None),
-        ([-0.03, -0.02, -0.01], None),
-        ([0.01, 0.02], "few"),
-    ],
-)
-def test_what_the_table_adds_to_attention_is_said_only_where_repeats_agree(
-    shares: list[float], reason: str | None
-) -> None:
-    cells = [cell(n, {"context": slots}, paged={"lookup_share": shares})
-             for n, slots in enumerate((64, 512))]  # fmt: skip
-    seen = findings("lookup", *cells)["of_attention"]
-    for row, slots in ((seen, "64"), (seen.beside[0], "512")):
-        assert (why(row), sides(row)) == (reason, {slots: median(shares)})
-        assert (row.low, row.high) == (min(shares), max(shares))
-
-
-@pytest.mark.parametrize(
-    ("scattered", "reason"),
-    [([1.0, 1.1, 1.2], "overlap"), ([1.3, 1.4, 1.5], None), ([0.5, 0.6, 0.7], None)],
-)
-def test_where_blocks_lie_matters_only_where_repeats_lie_apart(
-    scattered: list[float], reason: str | None
-) -> None:
-    ran: Figures = {"lookup_scattered_s": scattered, "lookup_ordered_s": [1.0, 1.1, 1.2]}
-    seen = findings("lookup", cell(0, {"context": 64}, paged=ran))["scattered"]
-    assert (why(seen), seen.estimate) == (reason, scattered[1] / 1.1)
-
-
-@pytest.mark.parametrize(
-    ("later", "reason"),
-    [([0.1, 0.2, 0.3], None), ([0.9, 1.0, 1.1], "overlap"), ([3.0, 3.1, 3.2], None)],
-)
-def test_the_first_question_pays_only_where_repeats_lie_apart(
-    later: list[float], reason: str | None
-) -> None:
-    def one(index: int, cache: str) -> CellResult:
-        figures: Figures = {"first_ttft_s": [1.0, 1.1, 1.2], "later_ttft_s": later}
-        return cell(index, {"rows": 25, "prefix_cache": cache}, paged=figures)
-
-    seen = findings("prefix", one(0, "off"), one(1, "on"))["first"]
-    assert (why(seen), seen.estimate) == (reason, 1.1 / later[1])
 
 
 @pytest.mark.parametrize(
@@ -245,53 +181,6 @@ def test_where_nobody_is_saturated_that_is_said() -> None:
     assert sides(seen["first"]) == {"slabs": None, "paged": None}
 
 
-def test_what_giving_way_cost_is_counted_and_its_time_heeds_the_spread() -> None:
-    def one(index: int, way: str, steps: int, again: int, times: Sequence[float]) -> CellResult:
-        figures: Figures = {
-            "preemptions": int(again > 0), "recomputed": again, "swapped_blocks": 0,
-            "steps": steps, "generate_s": times,
-        }  # fmt: skip
-        return cell(index, {"block_size": 4, "preemption": way}, paged=figures)
-
-    ample = one(0, "ample", 112, 0, [1.0, 1.1, 1.2])
-
-    def time(times: Sequence[float]) -> tuple[str | None, Number | None]:
-        seen = findings("preemption", ample, one(1, "recompute", 179, 420, times))["recompute"]
-        assert sides(seen)["recomputed"] == 420
-        assert sides(beside(seen)["steps"]) == {"recompute": 179, "ample": 112}
-        row = beside(seen)["generate_s"]
-        return why(row), row.estimate
-
-    assert time([1.5, 1.6, 1.7]) == (None, 1.6 / 1.1)
-    assert time([1.1, 1.6, 1.7])[0] == "overlap"
-    assert time([0.5, 0.6, 0.7]) == (None, 0.6 / 1.1)
-    assert time([1.5, 1.6])[0] == "few"
-
-
-def test_each_smaller_precision_is_told_by_its_name() -> None:
-    figures: Figures = {
-        "block_bytes": 64, "blocks": 8, "running_mean": 2.0, "preemptions": 0,
-        "tokens_per_s": [1, 2, 3],
-    }  # fmt: skip
-    names = ("auto", "int8", "fp8")
-    cells = [cell(i, {"kv_dtype": name}, paged=figures) for i, name in enumerate(names)]
-    made = find_experiment("quantised").findings(found_of("quantised", *cells))
-    told = [next(iter(sides(each))) for each in made if each.verdict != "untested"]
-    assert told == ["int8"] * 2 + ["fp8"] * 2
-
-
-@pytest.mark.parametrize(("percent", "least"), [(50, 2), (90, 10), (95, 20), (99, 100)])
-def test_a_percentile_takes_requests_enough(percent: int, least: int) -> None:
-    measure = _percentile(float, percent)  # type: ignore[arg-type]
-
-    def of(count: int) -> float | None:
-        requests = list(range(count, 0, -1))
-        return measure(SimpleNamespace(requests=requests))  # type: ignore[arg-type]
-
-    assert of(least) == least * percent / 100
-    assert of(least - 1) is None
-
-
 def test_tokens_that_vllm_finds_are_those_of_its_own_statistics() -> None:
     steps = [SimpleNamespace(prefix_hits=32), SimpleNamespace(prefix_hits=64)]
 
@@ -330,3 +219,243 @@ def test_what_blocks_gain_over_an_arena_is_not_all_its_holes(shown: bool) -> Non
     # Where nothing is gained there is nothing to share out.
     assert ("paged_ahead" in notes(told)) is shown
     assert why(told) == (None if shown else "small")
+
+
+def reasons(name: str, *cells: CellResult, **asked: Any) -> dict[str, str]:
+    """Of each finding without a verdict the key of its text, below ``experiments``."""
+    config = load_config(CONFIGS / f"{name}.toml", {f"experiment.{k}": v for k, v in asked.items()})
+    found = find_experiment(name).findings(Found(config, list(cells)))
+    for finding in found:
+        assert_told(finding)
+    return {finding.id: why(finding) or "" for finding in found if finding.verdict == "untested"}
+
+
+def context(index: int, length: int, slabs: int, paged: int) -> CellResult:
+    def ran(peak: int) -> Figures:
+        return {"running_peak": peak, "preemptions": 0, "generate_s": [1, 2, 3]}
+
+    return cell(index, {"context": length}, slabs=ran(slabs), paged=ran(paged))
+
+
+def test_requests_that_never_ran_all_at_a_time_are_no_arm_that_failed() -> None:
+    cells = [context(0, 768, 2, 4), context(1, 1024, 1, 4)]
+    assert reasons("context", *cells) == {"together": "never_together"}
+    # Of an arm that ended well nowhere it is said so.
+    failed = cell(0, {"context": 768}, paged={"running_peak": 4, "preemptions": 0})
+    assert reasons("context", failed)["together"] == "missing"
+
+
+def test_preemptions_that_there_were_none_of_are_no_arm_that_failed() -> None:
+    figures: Figures = {"preemptions": 0, "recomputed": 0, "swapped_blocks": 0, "steps": 9,
+                        "generate_s": [1, 1, 1]}  # fmt: skip
+    cells = [
+        cell(n, {"block_size": 4, "preemption": way}, paged=figures)
+        for n, way in enumerate(("ample", "recompute", "swap", "first_chunk"))
+    ]
+    ran = [
+        one.model_copy(
+            update={"arms": [arm.model_copy(update={"outputs": ["a"]}) for arm in one.arms]}
+        )
+        for one in cells
+    ]
+    assert reasons("preemption", *ran) == {"outputs": "never_preempted"}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ((16,), dict.fromkeys(("waste", "table", "speed"), "needs")),
+        ((16, 64), {}),
+        ((4, 64), {}),
+    ],
+)
+def test_block_sizes_that_cannot_be_compared(
+    sizes: tuple[int, ...], expected: dict[str, str]
+) -> None:
+    figures: Figures = {"waste": 0.1, "table_entries": 4.0, "step_s": [1, 2, 3]}
+    cells = [
+        cell(n, {"block_size": size}, paged=figures).model_copy(update={"block_size": size})
+        for n, size in enumerate(sizes)
+    ]
+    told = reasons("block-size", *cells, values=sizes)
+    assert told == expected
+    # Where the sizes were asked for, one of them is missing for another reason.
+    assert reasons("block-size", *cells[:1], values=[4, 16, 64])["speed"] == "missing"
+
+
+@pytest.mark.parametrize(
+    ("name", "axis", "values", "key"),
+    [
+        ("quantised", "kv_dtype", ("int8",), "needs"),
+        ("quantised", "kv_dtype", ("auto",), "needs"),
+        ("priority", "policy", ("fcfs",), "needs"),
+        ("beam", "beam_width", (3,), "paper"),
+        ("parallel-sampling", "samples", (3,), "paper"),
+    ],
+)
+def test_values_that_a_comparison_takes_are_named(
+    name: str, axis: str, values: tuple[Any, ...], key: str
+) -> None:
+    cells = [cell(n, {axis: value}, paged={"saved": 0.1}) for n, value in enumerate(values)]
+    assert key in reasons(name, *cells, values=values).values()
+    gone = [one.model_copy(update={"arms": []}) for one in cells]
+    all_of_them = load_config(CONFIGS / f"{name}.toml", {}).experiment.values
+    assert set(reasons(name, *gone, values=all_of_them).values()) == {"missing"}
+
+
+@pytest.mark.parametrize(("questions", "key"), [(1, "needs"), (6, "missing")])
+def test_one_question_has_no_later_one(questions: int, key: str) -> None:
+    cells = [
+        cell(n, {"rows": 25, "prefix_cache": cache}, paged={"first_ttft_s": [1, 1, 1]})
+        for n, cache in enumerate(("off", "on"))
+    ]
+    told = reasons("prefix", *cells, options={"questions": questions})
+    assert (told["later"], told["first"]) == (key, key)
+
+
+FEW = ([100], [100, 101])
+
+
+def ran(mean: float, steps: int, rates: list[float]) -> Figures:
+    return {**budget(mean, rates), "steps": steps, "waste": 0.1}
+
+
+@pytest.mark.parametrize("name", ["capacity", "lengths"])
+@pytest.mark.parametrize(
+    ("rates", "steps", "verdict"),
+    [
+        *((few, 120, "not_shown") for few in FEW),
+        *((few, 90, "shown") for few in FEW),
+        # Where times decide, more steps are no matter: they did not take longer.
+        ([100, 101, 102], 120, "shown"),
+    ],
+)
+def test_where_times_decide_nothing_steps_do(
+    name: str, rates: list[float], steps: int, verdict: str
+) -> None:
+    """More at a time by preempting again and again is no gain, however few repeats there are."""
+    axis = {"requests": 24} if name == "capacity" else {"shape": "short"}
+    one = cell(0, {**axis}, slabs=ran(4.0, 100, rates), paged=ran(8.0, steps, rates))
+    seen = findings(name, one)["at_once" if name == "capacity" else "short"]
+    assert seen.verdict == verdict
+    assert why(seen) == (None if verdict == "shown" else "later")
+    told = beside(seen).get("steps")
+    assert (sides(told) if told else None) == (
+        None if len(rates) > 2 else {"paged": steps, "slabs": 100}
+    )
+
+
+def gave_way(index: int, size: int, way: str, outputs: list[str]) -> CellResult:
+    figures: Figures = {
+        "preemptions": int(way != "ample"), "recomputed": 3, "swapped_blocks": 0, "steps": 9,
+        "generate_s": [1.0, 1.1, 1.2],
+    }  # fmt: skip
+    made = cell(index, {"block_size": size, "preemption": way}, paged=figures)
+    arms = [arm.model_copy(update={"outputs": outputs}) for arm in made.arms]
+    return made.model_copy(update={"arms": arms})
+
+
+@pytest.mark.parametrize(("last", "equal"), [(["a", "b"], 8), (["a", "c"], 7)])
+def test_outputs_of_all_cells_are_counted(last: list[str], equal: int) -> None:
+    ways = [(size, way) for size in (16, 32) for way in ("ample", "recompute", "swap")]
+    cells = [gave_way(n, *each, ["a", "b"]) for n, each in enumerate(ways)]
+    seen = findings("preemption", *cells[:-1], gave_way(5, 32, "swap", last))["outputs"]
+    assert (seen.estimate, seen.n) == (equal, 8)
+    assert why(seen) == (None if equal == 8 else "digits")
+
+
+QUIET = [0.0926, 0.0933, 0.0961]
+
+
+def pair(
+    whole: Sequence[float] = QUIET, first: Sequence[float] = (6.7, 6.8, 6.9)
+) -> list[CellResult]:
+    """Without the cache so long, and with it always alike; the first question likewise."""
+
+    def one(index: int, cache: str, took: Sequence[float], paid: Sequence[float]) -> CellResult:
+        figures: Figures = {
+            "generate_s": took, "first_ttft_s": paid, "later_ttft_s": [2.4, 2.5, 2.6],
+        }  # fmt: skip
+        return cell(index, {"rows": 25, "prefix_cache": cache}, paged=figures)
+
+    return [one(0, "off", whole, first), one(1, "on", QUIET, [7.9, 7.95, 8.0])]
+
+
+@pytest.mark.parametrize(
+    ("off", "verdict", "reason"),
+    [
+        ([0.0628, 0.0898, 0.0997], "not_shown", "overlap"),
+        ([0.15, 0.16, 0.17], "shown", None),
+        ([0.05, 0.051, 0.052], "not_shown", "opposite"),
+    ],
+)
+def test_later_questions_are_not_the_whole_run(
+    off: Sequence[float], verdict: str, reason: str | None
+) -> None:
+    seen = findings("prefix", *pair(off))["whole"]
+    assert (seen.verdict, why(seen)) == (verdict, reason)
+    assert sides(seen) == {"off": off[1], "on": 0.0933}
+
+
+SLOW, MIDDLE, FAST = [1.90, 1.95, 2.00], [1.63, 1.65, 1.68], [1.20, 1.26, 1.34]
+WIDE = [1.20, 1.50, 1.80]
+
+
+def cells(times: Mapping[int, Sequence[float]]) -> list[CellResult]:
+    """Of each size the repeats of a step, in milliseconds."""
+    made = []
+    for index, (size, repeats) in enumerate(times.items()):
+        figures: Figures = {
+            "step_s": [one / 1000 for one in repeats],
+            "tokens_per_s": [5000 / one for one in repeats],
+        }
+        one = cell(index, {"block_size": size}, paged=figures)
+        made.append(one.model_copy(update={"block_size": size}))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("times", "verdict"),
+    [
+        ({1: MIDDLE, 16: SLOW, 64: FAST, 256: FAST}, "not_shown"),
+        ({1: MIDDLE, 16: FAST, 64: FAST}, "shown"),
+        ({1: MIDDLE, 16: WIDE, 64: FAST, 256: FAST}, "shown"),
+        # Half of them are not most.
+        ({1: MIDDLE, 16: WIDE, 64: FAST}, "not_shown"),
+        ({4: FAST, 64: SLOW}, "not_shown"),
+        ({4: WIDE, 64: MIDDLE}, "not_shown"),
+    ],
+)
+def test_the_smallest_blocks_are_held_against_each_size(
+    times: Mapping[int, Sequence[float]], verdict: str
+) -> None:
+    seen = findings("block-size", *cells(times))["speed"]
+    assert (seen.verdict, why(seen)) == (verdict, None if verdict == "shown" else "sizes")
+    (_, first), *others = times.items()
+    assert sides(seen) == {str(size): pytest.approx(first[1] / s[1]) for size, s in others}
+    steps = beside(seen)["pair step_s paged"]
+    assert sides(steps) == {str(size): each[1] / 1000 for size, each in times.items()}
+
+
+def test_what_the_usual_size_costs_is_told() -> None:
+    seen = findings("block-size", *cells({1: MIDDLE, 16: SLOW, 64: FAST}))["speed"]
+    usual = beside(seen)["tokens_per_s"]
+    assert [*sides(usual)] == ["16", "64"]
+    assert usual.estimate == pytest.approx(1.26 / 1.95)
+    best = findings("block-size", *cells({1: SLOW, 16: FAST}))["speed"]
+    assert "tokens_per_s" not in beside(best)
+
+
+@pytest.mark.parametrize(
+    ("shares", "verdict"),
+    [([0, 0, 0.05, 0.05, 0.3], "shown"), ([0, 0.1, 0.05, 0.3], "not_shown"),
+     ([0.1, 0.1], "not_shown")],
+)  # fmt: skip
+def test_waste_that_stays_from_one_size_to_the_next_is_not_said_to_grow_there(
+    shares: list[float], verdict: str
+) -> None:
+    """Few requests may leave as much in blocks of either size."""
+    made = [cell(n, {"block_size": 2**n}, paged={"waste": share}) for n, share in enumerate(shares)]
+    seen = findings("block-size", *made)["waste"]
+    assert (seen.verdict, why(seen)) == (verdict, None if verdict == "shown" else "sizes")
+    assert list(sides(seen).values()) == shares

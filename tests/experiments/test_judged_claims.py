@@ -1,23 +1,37 @@
-"""Which cell a claim is judged by, what a draw leaves open, and what is said beside a quotient."""
+"""The claims and what concurrency says: by which cell, over whom, and what a draw leaves open."""
 
 from __future__ import annotations
 
-import pytest
-from made_up import Figures, begun_busy, cell, findings, found_of, sides, why
+from collections.abc import Sequence
 
-from experiment.analysis.experiment_results import CellResult
+import pytest
+from made_up import (
+    SLABS,
+    Figures,
+    begun_busy,
+    budget,
+    cell,
+    claimed,
+    codes,
+    findings,
+    found_of,
+    notes,
+    sides,
+    why,
+)
+
+from experiment.analysis.experiment_results import CellResult, Finding
+from experiment.analysis.finding_text import answer
 from experiment.config.reading import load_config
+from experiment.experiments import claims
 from experiment.experiments.base import drawn_lengths
-from experiment.experiments.claims import SEARCHES, Judged, judge
+from experiment.experiments.claims import SEARCHES, Judged
 from experiment.experiments.found import FEWEST, Found
+from experiment.experiments.parallel_sampling import PAPER
 from experiment.files.shipped import CONFIGS
 from experiment.text import LANGUAGES, Translator
 from experiment.text.messages import message
-
-
-def claim(name: str, found: Found) -> Judged:
-    judged = judge({found.config.experiment.name or "": found})
-    return next(one for one in judged if one.claim.name == name)
+from kvsim.paper.sharing import samples_sharing
 
 
 def beams(
@@ -30,7 +44,7 @@ def beams(
         for i, each in enumerate(shares)
     ]
     one = found_of("beam", *cells)
-    return claim("beams", Found(one.config, one.cells, random_weights))
+    return claimed("beams", Found(one.config, one.cells, random_weights))
 
 
 @pytest.mark.parametrize(
@@ -84,7 +98,7 @@ def test_what_is_saved_is_judged_at_the_most_requests_that_run_alike() -> None:
     """Of the first cells alone the smallest load would speak for all; the note is of the same."""
     cells = [capacity(0, 2, (90, 0.5), 90), capacity(1, 3, (99, 0.7), 99),
              capacity(2, 24, (400, 0.9), 200)]  # fmt: skip
-    seen = claim("saved", found_of("capacity", *cells))
+    seen = claimed("saved", found_of("capacity", *cells))
     assert seen.seen is not None
     assert seen.seen.value == pytest.approx(1 - 0.3 / 0.9)
     # (32, 16), (96, 24) and (16, 32): the last token of each needs no slot.
@@ -102,7 +116,7 @@ def test_where_none_run_alike_it_is_said_that_they_do_not(gone: str | None, key:
         for one in cells for arm in one.arms
     ]  # fmt: skip
     made = [one.model_copy(update={"arms": left[2 * n : 2 * n + 2]}) for n, one in enumerate(cells)]
-    seen = claim("saved", found_of("capacity", *made))
+    seen = claimed("saved", found_of("capacity", *made))
     assert (seen.seen, seen.verdict) == (None, "untested")
     assert seen.reason == message(f"claims.why.{key}")
 
@@ -124,7 +138,7 @@ def test_a_longer_context_stands_with_the_lengths_that_were_tried(
                     paged={"running_peak": paged, "preemptions": 0})  # fmt: skip
 
     cells = [at(0, 256, 4, 4), at(1, 512, slabs, 4), at(2, 1024, slabs, 1)]
-    seen = claim("context", found_of("context", *cells))
+    seen = claimed("context", found_of("context", *cells))
     assert seen.verdict == ("shown" if slabs == 1 else "not_shown")
     assert seen.reason is not None
     text = Translator("en").message(seen.reason)
@@ -169,7 +183,7 @@ def test_steadier_memory_is_paging_s_only_where_slabs_swing_more(
         "slabs": {} if slabs is None else {"reserved_swing": slabs},
         "paged": {"reserved_swing": paged},
     }
-    seen = claim("steadier", found_of("capacity", cell(0, {"requests": 4}, **arms)))
+    seen = claimed("steadier", found_of("capacity", cell(0, {"requests": 4}, **arms)))
     assert seen.verdict == verdict
     if slabs is None:
         assert seen.seen is None
@@ -179,12 +193,199 @@ def test_steadier_memory_is_paging_s_only_where_slabs_swing_more(
     assert seen.reason == (message("claims.why.reserved") if noted else None)
 
 
-@pytest.mark.parametrize(("refused", "verdict"), [(12, "shown"), (0, "not_shown")])
-def test_beside_what_holes_refused_stands_what_blocks_did(refused: int, verdict: str) -> None:
-    figures = {"first_fit_refused_steps": refused, "steps": 90, "preemptions": 3}
-    seen = claim("holes", found_of("holes", cell(0, {"requests": 24}, paged=figures)))
-    assert (seen.verdict, seen.seen and seen.seen.value) == (verdict, refused)
-    told = {"requests": 4, "steps": 90, "preemptions": 3}
-    assert seen.reason == message("claims.why.blocks", **told)
-    for lang in LANGUAGES:
-        assert "{" not in Translator(lang).message(seen.reason)
+SAMPLING = load_config(CONFIGS / "parallel-sampling.toml", {"experiment.size": "quick"})
+
+
+def speeds(rates: Sequence[float], latencies: Sequence[float]) -> Figures:
+    return {
+        "tokens_per_s": rates, "loop_latency_s": latencies, "loop_latency_most_s": latencies,
+        "running_mean": 3.2, "running_peak": 4,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("more", "flat", "sure"),
+    [
+        ([10.1, 10.2, 10.3], True, True),
+        ([10.1, 10.2, 12.0], True, False),  # one repeat grew by a fifth
+        ([20, 21, 22], False, True),
+        ([10.2, 15, 16], False, False),  # one repeat hardly grew
+        ([20, 21], False, False),
+    ],
+)
+def test_where_an_arm_saturates_is_left_open_where_repeats_leave_it_open(
+    more: list[float], flat: bool, sure: bool
+) -> None:
+    rates = ([1.0] * len(more), [10.0] * len(more), more)
+    cells = [
+        cell(n, {"concurrency": 2 ** (n + 1)}, paged=speeds(rate, [1.0]))
+        for n, rate in enumerate(rates)
+    ]
+    seen = findings("concurrency", *cells)["saturation_paged"]
+    assert (why(seen), seen.estimate) == ("growth", 4 if flat else None)
+    assert ("saturation_open" not in notes(seen)) is sure
+
+
+def test_fewer_than_three_numbers_say_nothing_of_saturation() -> None:
+    ran: Figures = {"tokens_per_s": [10, 11, 12], "running_mean": 3.2, "running_peak": 4}
+    more: Figures = {**ran, "tokens_per_s": [20, 21, 22]}
+    seen = findings(
+        "concurrency",
+        cell(0, {"concurrency": 1}, paged=ran),
+        cell(1, {"concurrency": 32}, slabs=ran, paged=more),
+    )
+    told = {name: seen[f"saturation_{name}"] for name in ("slabs", "paged")}
+    assert {one.verdict for one in told.values()} == {"untested"}
+    assert [why(told[name]) for name in ("slabs", "paged")] == ["missing", "needs"]
+
+
+@pytest.mark.parametrize(
+    ("rates", "verdict"), [([140, 141, 142], "shown"), ([60, 61, 62], "not_shown")]
+)
+def test_no_claim_is_shown_that_its_finding_does_not_show(rates: list[float], verdict: str) -> None:
+    """Four times as many at a time, and slower: of no use."""
+    ran = cell(0, {"requests": 24}, slabs=SLABS, paged=budget(16.0, rates))
+    claim = claimed("at_once", found_of("capacity", ran))
+    assert (claim.verdict, claim.seen.value if claim.seen else None) == (verdict, 4.0)
+    assert claim.reason is not None
+    # How long requests are beside a slab decides it, and somebody chose that.
+    key = "claims.why.lengths" if verdict == "shown" else "experiments.found.line"
+    assert claim.reason.key == key
+
+
+@pytest.mark.parametrize(
+    ("off", "verdict"), [(0.0, "untested"), (-0.01, "not_shown"), (0.2, "shown")]
+)
+def test_samples_of_a_few_requests_stand_beside_many_that_are_drawn_alike(
+    off: float, verdict: str
+) -> None:
+    """Ten save less than the paper's, many that are drawn alike more: the draw decides.
+
+    Unless what was saved is not what the closed sum says.
+    """
+    claim = of_samples(off)
+    assert claim.seen is not None
+    many = {p.of: p.value for p in claim.seen.parts if p.name == "samples_many"}
+    assert many == {n: share(10_000, n) for n in (2, 4)}
+    assert claim.verdict == verdict
+    assert (claim.reason.key if claim.reason else None) == (
+        "claims.why.few_drawn" if verdict == "untested" else None
+    )
+
+
+def test_a_lucky_draw_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten reach what is claimed, and many that are drawn alike would not."""
+    for samples in (2, 4):
+        monkeypatch.setitem(PAPER, samples, 0.02)
+    monkeypatch.setattr(claims, "closed_sums", lambda *_: {2: 0.03, 4: 0.019})
+    claim = of_samples(0.0)
+    assert claim.verdict == "untested"
+    assert claim.reason is not None
+    assert claim.reason.key == "claims.why.lucky_draw"
+    monkeypatch.setattr(claims, "closed_sums", lambda *_: {2: 0.03, 4: 0.03})
+    assert of_samples(0.0).verdict == "shown"
+
+
+def share(requests: int, samples: int) -> float:
+    drawn = drawn_lengths(SAMPLING, requests, cut=requests < 10_000)
+    lengths = [(prompt, new) for prompt, new in drawn]
+    return samples_sharing(lengths, samples, 16).share or 0.0
+
+
+def of_samples(off: float) -> Judged:
+    """The claim on samples; ``off`` by so much from what the closed sum says."""
+    cells = [
+        cell(i, {"samples": n}, paged={"saved": share(10, n) + off}).model_copy(
+            update={"block_size": 16}
+        )
+        for i, n in enumerate((2, 4))
+    ]
+    return claimed("samples", Found(SAMPLING, cells))
+
+
+GROWING = "contiguous.growing"
+
+
+def ran(rate: float, repeats: int = 3) -> Figures:
+    return {"tokens_per_s": [rate] * repeats, "running_mean": 3.2, "running_peak": 4}
+
+
+def cells(
+    repeats: int = 3, growing: float | None = None, paged: Sequence[float] | None = None
+) -> list[CellResult]:
+    """10 tokens a second one after another, then 20, 60 and 90."""
+    first = {"contiguous__sequential": ran(10, repeats)}
+    if growing is not None:
+        first["contiguous__growing"] = ran(growing, repeats)
+    blocks = ran(90, repeats) if paged is None else {"tokens_per_s": paged}
+    most = {"contiguous__batch": ran(20, repeats), "slabs": ran(60, repeats), "paged": blocks}
+    return [cell(0, {"concurrency": 1}, **first), cell(1, {"concurrency": 32}, **most)]
+
+
+def throughput(made: list[CellResult]) -> Judged:
+    return claimed("throughput", found_of("concurrency", *made))
+
+
+def steps(whole: Finding) -> list[object]:
+    return [row.estimate for row in whole.beside]
+
+
+def plain(whole: Finding) -> list[str]:
+    return [code for code in codes(notes(whole)["plain"]["row"]) if code.startswith("contiguous")]
+
+
+def test_the_whole_gain_is_the_product_of_its_steps() -> None:
+    whole = findings("concurrency", *cells())["whole"]
+    assert (whole.verdict, whole.estimate, steps(whole)) == (None, 9, [2, 3, 1.5])
+    assert findings("concurrency", *cells(repeats=2))["whole"].verdict == "untested"
+    assert notes(whole)["whole_judged"]["product"] == pytest.approx(9)
+    # It says which cache of Transformers it is held against, and that the other one did not run.
+    assert plain(whole) == ["contiguous_sequential", "contiguous_growing"]
+
+
+@pytest.mark.parametrize(
+    ("growing", "value", "factors"),
+    [
+        (None, 9, {"batching": 2, "engine": 3, "paging": 1.5}),
+        (8, 9, {"batching": 2, "engine": 3, "paging": 1.5}),
+        (15, 6, {"cache": 10 / 15, "batching": 2, "engine": 3, "paging": 1.5}),
+    ],
+)
+def test_the_throughput_claim_is_over_the_faster_and_says_which_part_is_paging(
+    growing: float | None, value: float, factors: dict[str, float]
+) -> None:
+    claim = throughput(cells(growing=growing, paged=[90, 90, 99]))
+    assert claim.seen is not None
+    assert (claim.seen.value, claim.seen.low) == (value, value)
+    assert claim.seen.high == pytest.approx(value * 1.1)
+    assert {part.name: part.value for part in claim.seen.parts} == factors
+    assert claim.verdict == "not_shown"
+    assert claim.reason is not None
+    assert claim.reason.key == "experiments.concurrency.plain"
+
+
+def test_which_is_faster_is_open_where_others_were_busy() -> None:
+    """A growing cache that other programs slowed may have been the faster one."""
+    first, most = cells(growing=8)
+    claim = throughput([begun_busy(first, GROWING), most])
+    assert (claim.seen, claim.verdict) == (None, "untested")
+    assert throughput([first, most]).seen is not None
+
+
+def test_a_throughput_that_was_not_repeated_is_not_judged() -> None:
+    claim = throughput(cells(repeats=2))
+    assert (claim.seen, claim.verdict) == (None, "untested")
+    assert claim.reason is not None
+    assert "few" in codes(claim.reason)
+
+
+@pytest.mark.parametrize("gone", [("slabs",), ("contiguous.batch",), ("contiguous.batch", "slabs")])
+def test_without_each_of_its_factors_there_is_no_gain_to_tell(gone: tuple[str, ...]) -> None:
+    """Nobody could say which part of it is paging's, however large it is."""
+    first, most = cells(paged=[900, 900, 900])
+    assert throughput([first, most]).verdict == "shown"
+    left = [arm for arm in most.arms if arm.arm not in gone]
+    made = [first, most.model_copy(update={"arms": left})]
+    claim = throughput(made)
+    assert (claim.seen, claim.verdict) == (None, "untested")
+    assert claim.reason == answer(findings("concurrency", *made)["whole"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,15 +23,12 @@ from experiment.events import (
 from experiment.experiments.base import cell_config
 from experiment.experiments.capacity import CAPACITY
 from experiment.experiments.cells import Cell
-from experiment.experiments.load import KEEPS_UP, LATER, in_time, kept_up, later_tokens
-from experiment.experiments.measured import Measured, cells_of, measure
+from experiment.experiments.load import in_time
+from experiment.experiments.measured import cells_of, measure
 from experiment.experiments.prefix import questions
 from experiment.experiments.serving import SERVING, poisson
 from experiment.measure.cells import _spared
 from experiment.model.tokenizer import gpt2_tokenizer
-from experiment.report.facts import experiment as words
-from experiment.report.facts.bilingual import Bilingual
-from experiment.report.page.experiment import _chart, experiment_context
 from experiment.text.messages import message
 
 # They run where they count something else than before; elsewhere it is said why not.
@@ -197,13 +193,6 @@ def test_arrivals_in_steps_are_foretold_for_every_arm(serving: Ran) -> None:
     assert {"limit_slabs", "limit_paged", "first"} <= serving.verdicts().keys()
 
 
-def test_a_row_that_no_arm_has_a_value_for_is_left_out(serving: Ran) -> None:
-    """Also where one of the arms was spared and the others lack it for a reason that is told."""
-    for group in words.groups(serving.result):
-        for label, entries in group.rows:
-            assert any(each.main for each in entries), (group.info.figure, label)
-
-
 def test_by_the_wall_clock_nobody_is_served_before_it_arrives(serving: Ran) -> None:
     cell = serving.cell(rate=20.0, clock="wall")
     last = poisson(12, serving.config.run.seed)[-1] / 20
@@ -211,19 +200,6 @@ def test_by_the_wall_clock_nobody_is_served_before_it_arrives(serving: Ran) -> N
         rate = arm.figures["requests_per_s"].value
         assert rate is not None
         assert rate <= 12 / last
-
-
-def test_a_curve_is_drawn_over_the_rates_of_one_clock(serving: Ran) -> None:
-    """Cells of the other clock have no latency: they would be gaps between the points."""
-    charts = experiment_context(Bilingual("en"), serving.result)["experiment_charts"]
-    infos = {info.figure: info for info in serving.result.figures}
-    assert len(charts) == len(serving.result.charts)
-    drawn = _chart(serving.result, infos["latency_s"])
-    assert drawn.points == ["20", "2,000"]
-    assert drawn.axis.key == "experiments.axis.rate"  # type: ignore[union-attr]
-    assert all(value is not None for line in drawn.lines for value in line)
-    counted = _chart(serving.result, infos["steps"])
-    assert counted.points == ["20", "2,000"]
 
 
 def test_who_answers_too_late_has_not_succeeded(serving: Ran) -> None:
@@ -236,30 +212,6 @@ def test_who_answers_too_late_has_not_succeeded(serving: Ran) -> None:
     config = one.config.model_copy(update={"experiment": experiment})
     assert in_time(replace(one, config=config)) == 6 / 12
     assert in_time(one) is None
-
-
-def test_an_arm_keeps_up_or_falls_behind(serving: Ran) -> None:
-    """Real requests with latencies put in: equal ones, and ones that grow with each arrival."""
-    cell = next(c for c in cells_of(serving.record) if c.started.values["clock"] == "wall")
-    one = next(arm for arm in measure(cell) if arm.result.arm == "slabs").repeats[0]
-    arrivals = {request.id: request.arrival for request in one.workload.requests}
-    last = max(arrivals.values())
-
-    def with_latency(latency: Callable[[float], float]) -> Measured:
-        requests = [
-            r.model_copy(update={"latency_s": latency(arrivals[r.request]), "tokens": [1]})
-            for r in one.requests
-        ]
-        return replace(one, requests=requests)
-
-    steady = with_latency(lambda _: 1e-6)
-    # The last one comes at the very end of what is looked at, and ends behind it.
-    came = sum(last / 2 < arrival for arrival in arrivals.values())
-    assert kept_up(steady) == (came - 1) / came
-    assert later_tokens(steady) == pytest.approx(1)
-    queue = with_latency(lambda arrival: arrival + last / 10)
-    assert (kept_up(queue) or 1) < KEEPS_UP
-    assert (later_tokens(queue) or 0) > LATER
 
 
 def test_one_repeat_beside_the_warm_up_is_counted_in_steps(serving: Ran) -> None:

@@ -2,72 +2,33 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from in_process import CONFIGS, tiny_config
+from in_process import CONFIGS
 
 from experiment.commands import main as cli
 from experiment.commands import walkthrough
 from experiment.commands.main import main
 from experiment.commands.menu import choose, shipped
 from experiment.events import (
-    ArmFinished,
     CellStarted,
     RepeatFinished,
     TurnStarted,
     WorkloadReady,
 )
-from experiment.experiments.base import cell_config
 from experiment.experiments.measured import cells_of
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.record.log import Record, cell_at, read_record
-from experiment.report.console.experiment_live import ExperimentConsole
-from experiment.report.console.reporter import ConsoleReporter
-from experiment.text import LANGUAGES, Translator, catalogue
+from experiment.text import Translator, catalogue
 from experiment.text.errors import ExitCode
 
 DOOR = CONFIGS.parent / "run_experiment.py"
-HAN = re.compile(r"[\u4e00-\u9fff]")
-
-
-@pytest.mark.parametrize("lang", LANGUAGES)
-@pytest.mark.parametrize("name", list(EXPERIMENTS))
-def test_every_experiment_is_introduced_and_its_cells_are_named(
-    name: str, lang: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = tiny_config(name)
-    cells = EXPERIMENTS[name].cells(config)
-    live = ExperimentConsole(ConsoleReporter(lang))
-    repeats = [cell_config(config, cell).experiment.repeats for cell in cells]
-    live.introduce(name, [dict(cell.values) for cell in cells], repeats)
-    for index, cell in enumerate(cells):
-        event = CellStarted(
-            index=index, of=len(cells), values=dict(cell.values), overrides={}, arms=["paged"]
-        )
-        live.console.handle(event)
-        live.begin(event, "paged")
-        for repeat in range(3):
-            live.console.handle(
-                RepeatFinished(
-                    arm="paged", repeat=repeat, warm_up=not repeat, generate_s=1.0 + repeat
-                )
-            )
-        live.console.handle(
-            ArmFinished(
-                arm="paged", import_s=1, load_s=1, generate_s=3, threads=1, device_name="cpu"
-            )
-        )
-        live.end()
-    printed = capsys.readouterr().out
-    assert bool(HAN.search(printed)) is (lang == "zh")
-    assert printed.count("2.50 s") == len(cells)  # the median of the two that did not warm up
-    assert "{" not in printed
 
 
 def test_the_list_has_a_line_for_each(capsys: pytest.CaptureFixture[str]) -> None:
@@ -172,26 +133,6 @@ def test_what_the_menu_starts_is_told_as_a_command(
         "lookup", "quick" if words else "full",
     )  # fmt: skip
     assert " ".join(how.command) in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(("answers", "shown"), [(["f"] + [""] * 5, "vLLM"), (["r"], "newest")])
-def test_the_menu_answers_what_is_no_run(
-    answers: list[str], shown: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    for number, name in enumerate(("older", "newest")):
-        report = tmp_path / "reports" / name / "report.html"
-        report.parent.mkdir(parents=True)
-        report.touch()
-        os.utime(report, (number, number))
-    said = iter(answers)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("builtins.input", lambda: next(said))
-    monkeypatch.setattr(cli, "_needs_menu", lambda words: "--config" not in words)
-    monkeypatch.setattr(sys, "argv", ["run_experiment.py", "--lang", "en"])
-    assert main(["--lang", "en"]) == ExitCode.OK
-    assert shown in capsys.readouterr().out
-    assert not list(said)
 
 
 def behind_turns(record: Record) -> list[tuple[RepeatFinished, int | None]]:
@@ -305,12 +246,9 @@ def test_a_whole_experiment_through_the_door(
     ],
 )
 def test_what_cannot_be_run_is_one_clear_line(
-    words: list[str], key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], key: str, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
     words = [str(CONFIGS / word) if word.endswith(".toml") else word for word in words]
-    assert main([*words, "--lang", "en", "--yes", "--out", str(tmp_path / "out")]) == ExitCode.USAGE
-    line = capsys.readouterr().err
     said = re.sub(r"\\{[\w:]+\\}", ".+", re.escape(catalogue("en")[f"error.{key}"]))
-    assert line.count("\n") == 1
-    assert re.search(said, line)
+    assert re.search(said, refused(*words, "--yes", "--out", tmp_path / "out"))
     assert not (tmp_path / "out").exists()

@@ -1,61 +1,34 @@
-"""What may stand in experiment.values: numbers in any order, and names of one's own."""
+"""What may stand in experiment.values, and who is urgent in the experiment on priorities."""
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from in_process import run, tiny_config
-from markupsafe import escape
 
 from experiment import __version__
-from experiment.analysis.finding_text import whole
 from experiment.events import CellStarted, Event, RunFinished, RunStarted, encode
 from experiment.experiments.base import planned_cells
+from experiment.experiments.classes import (
+    PATIENT,
+    URGENT,
+    of_class,
+    predicted_steps,
+    steps_to_first,
+)
 from experiment.experiments.evaluate import picture
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.measure.resume import read_resumption
 from experiment.record.log import EVENTS_FILE, Record, read_record
-from experiment.report.console.experiment import show_experiment
-from experiment.report.console.reporter import ConsoleReporter
-from experiment.report.facts import experiment as words
-from experiment.report.files.markdown import markdown
-from experiment.report.page.page import report_html
 from experiment.text import LANGUAGES, Translator
 from experiment.text.errors import UserError
 from experiment.text.messages import Message
 from experiment.workload.requests import MAX_REQUESTS
-
-OWN = {"total": 96, "chat": [[9, 4], [5, 6]], "steps": [[20, 12]]}
-SMALL = {"cache__max_length": 32, "cache__budget": 4 * 32 * 1024, "run__arms": ["slabs", "paged"]}
-
-
-def test_shapes_of_ones_own_are_shown_by_their_names(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """One of them is called as a clock of another experiment is."""
-    config = tiny_config(
-        "lengths", experiment__values=["chat", "steps"], experiment__options=OWN, **SMALL
-    )
-    ran = run(config, tmp_path / "run")
-    assert not ran.result.problems
-    assert [words.cell_label(cell.values) for cell in ran.result.cells] == ["chat", "steps"]
-    assert [finding.id for finding in ran.result.findings] == ["shapes", "own", "own"]
-    page = report_html(ran.shown, ran.results, "en")
-    for lang in LANGUAGES:
-        t = Translator(lang)
-        texts = [t.message(whole(finding)) for finding in ran.result.findings]
-        assert all("chat" in text for text in texts[:2])
-        assert "steps" in texts[2]
-        show_experiment(ConsoleReporter(lang), ran.results, ran.result, [])
-        printed, listed = capsys.readouterr().out, markdown(ran.results, lang)
-        for shape in ("chat", "steps"):
-            title = t("experiments.lengths.gain", shape=shape)
-            assert title in printed
-            assert title in listed
-            # In the overview, and where it is told.
-            assert page.count(str(escape(title))) == 2
-        assert "{" not in listed
 
 
 @pytest.mark.parametrize("name", ["a/b", "a=b", "a b", "", "a" * 41])
@@ -216,3 +189,60 @@ def test_a_trace_is_not_read_for_more_requests_than_a_run_holds(tmp_path: Path) 
         "serving", experiment__options__trace=str(trace), experiment__options__requests=MANY
     )
     assert refused(config, "serving").key == "error.workload.too_much"
+
+
+Measure = tuple[float | None, float | None]
+
+
+def measured(ranks: Sequence[int]) -> Measure:
+    """Request n comes at step n and has its first token three steps later."""
+    made: Any = SimpleNamespace(
+        workload=SimpleNamespace(
+            requests=[SimpleNamespace(id=n, priority=rank) for n, rank in enumerate(ranks)]
+        ),
+        requests=[
+            SimpleNamespace(request=n, arrival_step=n, first_token_step=n + 2 + rank)
+            for n, rank in enumerate(ranks)
+        ],
+    )
+    urgent, patient = (of_class(which, steps_to_first)(made) for which in (True, False))
+    return urgent, patient
+
+
+def foretold(ranks: Sequence[int]) -> Measure:
+    """The same of kvsim, whose steps take a second each."""
+    came = array("d", range(len(ranks)))
+    first = array("d", [at + 3 + rank for at, rank in zip(came, ranks, strict=True)])
+    rows = {"priority": array("d", ranks), "arrival_s": came, "first_token_s": first}
+    made: Any = SimpleNamespace(rows=rows)
+    urgent, patient = (predicted_steps(which)(made) for which in (True, False))
+    return urgent, patient
+
+
+@pytest.mark.parametrize("seen", [measured, foretold])
+def test_a_class_without_anybody_has_no_mean_and_the_other_has_its_own(seen: Any) -> None:
+    assert seen([URGENT, PATIENT, PATIENT]) == (3, 4)
+    assert seen([PATIENT, PATIENT]) == (None, 4)
+    assert seen([URGENT, URGENT]) == (3, None)
+
+
+@pytest.mark.parametrize(("every", "urgent"), [(2, 4), (3, 2), (8, 1)])
+def test_somebody_of_either_class_comes(every: int, urgent: int) -> None:
+    for cell in planned_cells(EXPERIMENTS["priority"], asked(every)):
+        ranks = cell.overrides["workload.priorities"]
+        assert (ranks.count(URGENT), ranks.count(PATIENT)) == (urgent, 8 - urgent)
+
+
+@pytest.mark.parametrize("every", [9, 100, 2.5, 4.0, 1, 0, -3, True, "4", None, [2]])
+def test_what_leaves_a_class_empty_or_is_no_whole_number_is_refused(every: object) -> None:
+    with pytest.raises(UserError) as caught:
+        planned_cells(EXPERIMENTS["priority"], asked(every))
+    text = caught.value.text
+    assert (text.key, text.params["requests"]) == ("error.experiment_urgent", 8)
+    for lang in LANGUAGES:
+        assert str(every) in Translator(lang).message(text)
+
+
+def asked(every: object) -> Any:
+    options = {"requests": 8, "every": 1, "urgent_every": every, "lengths": [[6, 8]]}
+    return tiny_config("priority", experiment__options=options)
