@@ -107,13 +107,6 @@ def test_others_compute_as_many_tokens_as_ours_before_the_clock_and_compile_noth
     assert (event.requests, event.prompt_tokens, event.kept) == (2, 8, False)
 
 
-def test_the_first_repeat_of_an_experiment_warms_up_so_nothing_is_computed_before() -> None:
-    model, run = Recorder(), fake_run("contiguous.batch")
-    run.has_warm_up = False
-    contiguous._warm_up(run, model, REQUESTS, cache_of(2)[0])
-    assert (model.calls, run.events) == ([], [])
-
-
 @pytest.mark.parametrize("arm", ["contiguous.batch", ARM])
 @pytest.mark.parametrize(("prompt", "room"), [(32, 1), (31, 2)])
 def test_what_is_computed_before_the_clock_fits_behind_the_longest_prompt(

@@ -23,7 +23,7 @@ from experiment.config.schema import Config
 from experiment.engine.attention import kernel_choice, kernels
 from experiment.engine.attention.interface import UnsupportedModelError
 from experiment.engine.cuda.decode_graphs import DecodeCounts
-from experiment.events import DecodeGraphsReady, KernelChosen
+from experiment.events import DecodeGraphsReady
 from experiment.events.sampling import SamplingConfig
 from experiment.record.log import Record
 from experiment.text import LANGUAGES, Translator
@@ -146,10 +146,6 @@ def test_graphs_are_captured_for_the_second_part_and_for_samples(
     assert runner.asked == (most, 64)
 
 
-def test_a_cache_in_eight_bits_is_captured_too() -> None:
-    assert capture(FakeRun(), FakeRunner(quantized=True)).reason is None
-
-
 @pytest.mark.parametrize(
     ("run", "kernel", "runner", "key"),
     [
@@ -189,11 +185,6 @@ def test_layers_are_compiled_where_that_is_asked_for_and_the_report_says_so(
     assert runner.compiled is compiled
     _, text = kernel_facts(record(run.events))
     assert ("compiled" in Translator("en").message(text)) is compiled
-
-
-def test_on_the_cpu_the_report_is_silent() -> None:
-    chosen = KernelChosen(arm="paged", device="cpu", asked="auto", kernel="numba")
-    assert kernel_facts(record([chosen, capture(FakeRun(CPU), FakeRunner(), "numba")])) == []
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)

@@ -26,7 +26,6 @@ from experiment.config.schema import Config
 from experiment.events import Event, RequestFinished, Step
 
 ROWS, HEADS, SLOTS, DIM = 2, 2, 8, 4
-CPU = torch.device("cpu")
 SHAPE: dict[str, Any] = {
     "vocab_size": 97,
     "hidden_size": 32,

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import html
 from pathlib import Path
 
 import pytest
 from arm_runs import BLOCK_SIZE, Run, make_config, run_arms_here
 
 from experiment.events import ArmFailed, CacheQuantized, Channel, Reading
-from experiment.report.console.reporter import ConsoleReporter
-from experiment.report.facts.bilingual import Bilingual
-from experiment.report.page.page import report_html
-from experiment.text import LANGUAGES
 from experiment.workload.prepared import Prepared
 from kvsim.sizing.geometry import KVGeometry
 
@@ -81,19 +76,3 @@ def test_slabs_and_blocks_generate_nearly_what_full_precision_generates(int8: Ru
         assert not comparison.same_cache
         assert comparison.tokens == 200
         assert (comparison.equal_token_share or 0) > 0.8
-
-
-@pytest.mark.parametrize("lang", LANGUAGES)
-def test_both_reports_say_what_it_saves_and_what_it_costs(
-    int8: Run, lang: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    console = ConsoleReporter(lang)
-    console.console.width = 4000
-    console.show_results(int8.results, [])
-    page = html.unescape(report_html(int8.record, int8.results, lang))
-    printed = capsys.readouterr().out
-    assert len(int8.results.quantized) == 4
-    for line in int8.results.quantized:
-        text = console.t.message(line)
-        assert text in printed
-        assert Bilingual(lang).plain(lang, line) in page

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from arm_runs import Run, make_config, run_arms_here, with_requests
-from event_makers import SLOT_BYTES, head, paged_arm, record, whole_run
+from event_makers import SLOT_BYTES, head, paged_arm, record
 from made_up_machine import cpu_environment
 
 from experiment.analysis.conclusions import evaluate
@@ -187,11 +187,6 @@ def test_other_programs_meanwhile_leave_speed_unjudged(cores: float, key: str) -
     found = claims([*with_parts(), busy])
     assert found["throughput"].text.key == f"claim.throughput.{key}"
     assert found["concurrency"].verdict == "shown"
-
-
-def test_older_logs_have_no_second_part() -> None:
-    found = claims(whole_run())
-    assert found["concurrency"].verdict == "untested"
 
 
 @pytest.mark.parametrize(

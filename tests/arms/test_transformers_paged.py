@@ -69,11 +69,6 @@ def test_its_pool_is_within_the_budget_its_trash_among_it(run: Run) -> None:
     assert pool.tensor_bytes == paged.tensor_bytes == 12 * 8 * pool.slot_bytes
 
 
-def test_why_its_slots_are_not_counted_is_not_that_its_cache_grows(run: Run) -> None:
-    (told,) = (r for r in run.readings(ARM) if r.channel is Channel.POISON)
-    assert (told.bytes, told.reason) == (None, message("memory.not_poisoned"))
-
-
 def test_its_trash_is_never_handed_out(run: Run) -> None:
     handed = {block for plan in run.plans(ARM) for op in plan.ops for block in op.blocks}
     assert handed == set(range(2, 12))

@@ -1,12 +1,16 @@
-"""A stand-in for the pynvml module that plays failures."""
+"""Stand-ins for NVML and torch that play failures, and a real process with known patterns."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import pattern_arm
+import psutil
 from made_up_machine import UUID
 
 from experiment.memory.nvml import FUNCTION_NOT_FOUND
@@ -150,3 +154,32 @@ def until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < end, "took more than 10 s"
         time.sleep(0.005)
+
+
+class PatternProcess:
+    """A process of :mod:`pattern_arm`."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, pattern_arm.__file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            text=True, encoding="utf-8",
+        )  # fmt: skip
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "ready\n"
+        self.pid = self.process.pid
+
+    def play(self, pattern: str) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(pattern + "\n")
+        self.process.stdin.flush()
+        assert self.process.stdout.readline() == "done\n"
+
+    def below(self) -> list[psutil.Process]:
+        return psutil.Process(self.pid).children(recursive=True)
+
+    def end(self) -> None:
+        below = self.below() if self.process.poll() is None else []
+        for process in (*below, self.process):
+            process.kill()
+        self.process.communicate()

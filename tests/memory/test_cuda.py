@@ -10,14 +10,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from experiment.analysis.conclusions import evaluate
 from experiment.engine.cuda.triton_support import reason_against
-from experiment.events import DecodeGraphsReady, DecodeGraphsUsed, KernelChosen
+from experiment.events import DecodeGraphsReady, DecodeGraphsUsed, Event, KernelChosen, Notice
 from experiment.machine.environment import NvmlFacts
+from experiment.memory.cuda_history import cuda_history
 from experiment.memory.gpu_probe import probe_gpus
 from experiment.memory.nvml import NvmlDevice, NvmlError, open_nvml
 from experiment.record.log import read_record
@@ -119,3 +121,53 @@ def test_a_whole_run_on_the_gpu_is_reconciled_by_channels_that_are_independent(
         assert all(parts[name] is not None for name in ("weights", "kv", "work", "slack"))
         assert ("nvml.process" in usable) == (parts["runtime"] is not None)
         assert arm.watch.gpu_share is not None or arm.watch.gpu_reason is not None
+
+
+class FakeHistory:
+    """Stands in for the functions of torch.cuda.memory."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, error: Exception | None = None) -> None:
+        self.calls: list[tuple[str, Any]] = []
+        self.error = error
+        monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", self.record)
+        monkeypatch.setattr(torch.cuda.memory, "_dump_snapshot", self.dump)
+
+    def record(self, enabled: str | None = "all", max_entries: int = 0) -> None:
+        self.calls.append(("record", enabled))
+
+    def dump(self, path: str) -> None:
+        if self.error is not None:
+            raise self.error
+        self.calls.append(("dump", path))
+
+
+def test_a_snapshot_is_saved_also_of_an_arm_that_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fake = FakeHistory(monkeypatch)
+    path = tmp_path / "paged.cuda_history.pickle"
+    with pytest.raises(MemoryError), cuda_history(path, lambda event: None):
+        raise MemoryError
+    assert fake.calls == [("record", "all"), ("dump", str(path)), ("record", None)]
+
+
+def test_a_snapshot_that_cannot_be_saved_is_a_notice(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fake = FakeHistory(monkeypatch, OSError("disk full"))
+    events: list[Event] = []
+    with cuda_history(tmp_path / "x.pickle", events.append):
+        pass
+    (notice,) = events
+    assert isinstance(notice, Notice)
+    assert notice.text.key == "usage.history_failed"
+    assert fake.calls[-1] == ("record", None)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_torch_writes_a_snapshot(tmp_path: Path) -> None:
+    path = tmp_path / "x.pickle"
+    with cuda_history(path, lambda event: None):
+        torch.zeros(2**20, device="cuda")
+    assert path.stat().st_size > 0

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import psutil
 import pytest
 from made_up_machine import UUID, cpu_environment, cuda_environment
-from memory_fakes import MIB, FakeNvml, entry, until
+from memory_fakes import MIB, FakeNvml, PatternProcess, entry, until
 
 from experiment.events import Channel, Event, Reading, Scope, Stage
 from experiment.machine.environment import NvmlFacts
@@ -23,15 +20,6 @@ from experiment.memory.process_tree import ProcessTree
 from experiment.text.messages import message
 
 COMPUTE = "nvmlDeviceGetComputeRunningProcesses"
-CHILD = """
-import sys
-sys.stdin.readline()
-data = bytearray(64 << 20)
-for place in range(0, len(data), 4096):
-    data[place] = 1
-print("done", flush=True)
-sys.stdin.readline()
-"""
 
 
 class Log:
@@ -44,20 +32,6 @@ class Log:
 
     def of(self, channel: Channel, stage: Stage | None = None) -> list[Reading]:
         return [r for r in self.readings if r.channel is channel and r.stage is stage]
-
-
-@pytest.fixture
-def child() -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-c", CHILD]
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-    ) as process:
-        yield process
-        process.kill()
 
 
 @pytest.fixture
@@ -95,9 +69,7 @@ def test_a_changed_value_is_emitted_at_once(log: Log, monkeypatch: pytest.Monkey
     assert sizes == list(range(1, len(sizes) + 1))
 
 
-def test_no_reading_after_stop_and_the_cost_is_known(
-    child: subprocess.Popen[str], log: Log
-) -> None:
+def test_no_reading_after_stop_and_the_cost_is_known(child: PatternProcess, log: Log) -> None:
     watch = monitor(child.pid, log, interval_ms=1)
     assert watch.cpu_seconds == 0
     began = time.monotonic()
@@ -111,7 +83,7 @@ def test_no_reading_after_stop_and_the_cost_is_known(
     assert not any(thread.name == "memory-paged" for thread in threading.enumerate())
 
 
-def test_mark_reads_every_host_channel(child: subprocess.Popen[str], log: Log) -> None:
+def test_mark_reads_every_host_channel(child: PatternProcess, log: Log) -> None:
     watch = monitor(child.pid, log)
     watch.mark(Stage.CACHE_READY, request=3)
     by_channel = {reading.channel: reading for reading in log.readings}
@@ -147,14 +119,14 @@ def test_a_channel_that_the_system_lacks_is_marked_with_its_reason(log: Log) -> 
 
 
 def test_a_process_killed_while_it_is_watched_ends_in_one_unknown(
-    child: subprocess.Popen[str], log: Log
+    child: PatternProcess, log: Log
 ) -> None:
     watch = monitor(child.pid, log, interval_ms=1)
     watch.start()
     until(lambda: bool(log.readings))
-    child.kill()
+    child.process.kill()
     until(lambda: log.readings[-1].bytes is None)
-    child.wait()
+    child.process.wait()
     time.sleep(0.4)
     watch.stop()
     *known, last = log.of(Channel.RSS)
@@ -221,12 +193,6 @@ def test_where_the_process_is_hidden_the_device_is_sampled(log: Log) -> None:
     assert log.of(Channel.NVML_PROCESS) == []
     (marked,) = log.of(Channel.NVML_PROCESS, Stage.LAST_STEP)
     assert (marked.bytes, marked.reason) == (None, reason)
-
-
-def test_a_process_without_gpu_memory_yet_is_unknown_not_0(log: Log) -> None:
-    monitor(os.getpid(), log, FakeNvml()).mark(Stage.START)
-    (reading,) = log.of(Channel.NVML_PROCESS, Stage.START)
-    assert (reading.bytes, reading.reason) == (None, message("memory.nvml_not_listed"))
 
 
 def test_a_gpu_lost_mid_run_is_one_unknown_for_each_channel(log: Log) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 import pytest
 from made_up_machine import UUID
@@ -54,21 +55,26 @@ def test_without_the_binding_nvml_is_refused_with_the_reason(
     assert caught.value.reason.key == "memory.nvml_not_installed"
 
 
-def test_used_memory_of_a_device_comes_with_its_total() -> None:
-    fake = FakeNvml()
-    assert device(fake).memory() == MemoryFigure(fake.used, total_bytes=fake.total)
-
-
-@pytest.mark.parametrize("code", [13, 25])
-def test_driver_too_old_for_the_second_version_of_the_memory_call(code: int) -> None:
-    fake = FakeNvml({MEMORY_V2: code})
-    assert device(fake).memory().bytes == fake.used + fake.reserved
-    assert fake.calls[-2:] == [MEMORY_V2, MEMORY]
-
-
-def test_both_versions_of_the_memory_call_missing() -> None:
-    fake = FakeNvml({MEMORY_V2: 13, MEMORY: 13})
-    assert reason(device(fake).memory()) == "memory.nvml_driver_old"
+@pytest.mark.parametrize(
+    ("errors", "reserved", "key"),
+    [
+        ({}, False, None),
+        # A driver without the second version of the call counts what it reserves for itself, too.
+        ({MEMORY_V2: 13}, True, None),
+        ({MEMORY_V2: 25}, True, None),
+        ({MEMORY_V2: 13, MEMORY: 13}, False, "memory.nvml_driver_old"),
+    ],
+)
+def test_used_memory_of_a_device_comes_with_its_total(
+    errors: dict[str, int | list[int]], reserved: bool, key: str | None
+) -> None:
+    fake = FakeNvml(errors)
+    figure = device(fake).memory()
+    if key is None:
+        used = fake.used + (fake.reserved if reserved else 0)
+        assert figure == MemoryFigure(used, total_bytes=fake.total)
+    else:
+        assert reason(figure) == key
 
 
 @pytest.mark.parametrize(
@@ -86,52 +92,38 @@ def test_a_refused_figure_is_none(code: int, key: str) -> None:
     assert reason(device(fake).process_bytes([1])) == key
 
 
-def test_processes_of_the_tree_are_added_and_others_are_not() -> None:
+TEN, ONE = 10 * MIB, MIB
+
+
+@pytest.mark.parametrize(
+    ("lists", "expected"),
+    [
+        ({"compute": [entry(1, TEN), entry(2, ONE), entry(9, TEN)]}, TEN + ONE),
+        ({"compute": [entry(1, TEN)], "graphics": [entry(1, TEN)],
+          "mps": [entry(1, TEN), entry(2, ONE)]}, TEN + ONE),
+        ({"compute": [entry(1, TEN, instance=1), entry(1, ONE, instance=2)]}, TEN + ONE),
+        ({"compute": [entry(1, None)], "graphics": [entry(1, TEN)]}, TEN),
+        ({"compute": [entry(1, None)]}, "memory.nvml_no_value"),
+        ({"compute": [entry(1, 0)]}, "memory.nvml_no_value"),
+        ({"compute": [entry(1, TEN), entry(2, None)]}, "memory.nvml_no_value"),
+        ({"compute": [entry(70001, TEN)]}, "memory.nvml_not_listed"),
+    ],
+    ids=["the tree's alone", "in several lists", "on several slices", "in one list of two",
+         "no figure", "a figure of 0", "one of two unknown", "not listed"],
+)  # fmt: skip
+def test_the_memory_of_a_process_tree(lists: dict[str, list[Any]], expected: int | str) -> None:
     fake = FakeNvml()
-    fake.compute = [entry(1, 100 * MIB), entry(2, 20 * MIB), entry(9, 7 * MIB)]
-    assert device(fake).process_bytes([1, 2, 3]).bytes == 120 * MIB
-    assert device(fake).foreign_pids([1, 2, 3]) == {9}
+    for name, entries in lists.items():
+        setattr(fake, name, entries)
+    figure = device(fake).process_bytes([1, 2, 3])
+    assert (figure.bytes if isinstance(expected, int) else reason(figure)) == expected
+    assert device(fake).foreign_pids([1, 2, 3]) == {e.pid for e in fake.compute} - {1, 2}
 
 
-def test_a_process_in_several_lists_counts_once() -> None:
-    fake = FakeNvml()
-    fake.compute = [entry(1, 100 * MIB)]
-    fake.graphics = [entry(1, 100 * MIB)]
-    fake.mps = [entry(1, 100 * MIB), entry(2, 5 * MIB)]
-    assert device(fake).process_bytes([1, 2]).bytes == 105 * MIB
-
-
-def test_a_process_on_several_slices_adds_up() -> None:
-    fake = FakeNvml()
-    fake.compute = [entry(1, 100 * MIB, instance=1), entry(1, 30 * MIB, instance=2)]
-    assert device(fake).process_bytes([1]).bytes == 130 * MIB
-
-
-@pytest.mark.parametrize("value", [None, 0])
-def test_a_listed_process_without_a_figure(value: int | None) -> None:
-    fake = FakeNvml()
-    fake.compute = [entry(1, value)]
-    assert reason(device(fake).process_bytes([1])) == "memory.nvml_no_value"
-
-
-def test_a_sum_that_lacks_one_process_is_none() -> None:
-    fake = FakeNvml()
-    fake.compute = [entry(1, 100 * MIB), entry(2, None)]
-    assert reason(device(fake).process_bytes([1, 2])) == "memory.nvml_no_value"
-    assert device(fake).process_bytes([1]).bytes == 100 * MIB
-
-
-def test_a_figure_in_one_list_helps_out_in_the_other() -> None:
-    fake = FakeNvml()
-    fake.compute = [entry(1, None)]
-    fake.graphics = [entry(1, 100 * MIB)]
-    assert device(fake).process_bytes([1]).bytes == 100 * MIB
-
-
-def test_none_of_ours_listed() -> None:
-    fake = FakeNvml()
-    fake.compute = [entry(70001, 100 * MIB)]
-    assert reason(device(fake).process_bytes([1, 2])) == "memory.nvml_not_listed"
+def test_driver_too_old_for_the_third_version_of_the_lists() -> None:
+    fake = FakeNvml({COMPUTE: 13, GRAPHICS: 13, MPS: 13})
+    fake.compute = [entry(1, TEN)]
+    assert device(fake).process_bytes([1]).bytes == TEN
 
 
 def test_a_list_that_grew_meanwhile_is_read_again_once() -> None:
@@ -141,12 +133,6 @@ def test_a_list_that_grew_meanwhile_is_read_again_once() -> None:
     fake = FakeNvml({COMPUTE: [7, 7]})
     assert reason(device(fake).process_bytes([1])) == "memory.nvml_list_changing"
     assert fake.calls.count(COMPUTE) == 2
-
-
-def test_driver_too_old_for_the_third_version_of_the_lists() -> None:
-    fake = FakeNvml({COMPUTE: 13, GRAPHICS: 13, MPS: 13})
-    fake.compute = [entry(1, 100 * MIB)]
-    assert device(fake).process_bytes([1]).bytes == 100 * MIB
 
 
 def test_the_binding_itself_on_such_a_driver_is_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,36 +212,26 @@ def test_the_figure_of_a_whole_gpu_says_nothing_of_a_slice() -> None:
     assert device_reason(whole, torch_total=79 * 1024 * MIB) is None
 
 
-def test_probe_where_everything_works() -> None:
-    fake = FakeNvml()
-    fake.compute = [entry(os.getpid(), 400 * MIB)]
-    gpus, nvml = probe_gpus(FakeTorch(), fake)
-    assert [(gpu.uuid, gpu.driver_version) for gpu in gpus] == [(f"GPU-{UUID}", "570.124.06")]
-    assert (nvml.reason, nvml.process_reason, nvml.device_reason) == (None, None, None)
-    assert fake.calls[-1] == "nvmlShutdown"
-
-
-def test_probe_in_another_pid_namespace() -> None:
-    fake = FakeNvml()
-    fake.compute = [entry(2**22 + 1, 400 * MIB)]
-    _, nvml = probe_gpus(FakeTorch(), fake)
-    assert nvml.process_reason is not None
-    assert nvml.process_reason.key == "memory.nvml_pid_namespace"
-    assert nvml.device_reason is None
-
-
-def test_probe_without_nvml_still_finds_the_gpu_through_torch() -> None:
-    gpus, nvml = probe_gpus(FakeTorch(), FakeNvml({"nvmlInit": 12}))
+@pytest.mark.parametrize(
+    ("pid", "errors", "full", "process", "whole"),
+    [
+        (os.getpid(), {}, False, None, None),
+        (2**22 + 1, {}, False, "memory.nvml_pid_namespace", None),
+        (os.getpid(), {"nvmlInit": 12}, False, None, "memory.nvml_no_library"),
+        (os.getpid(), {}, True, None, "memory.sample_failed"),
+    ],
+    ids=["all works", "another namespace of pids", "no library", "a full GPU"],
+)
+def test_probe_of_the_gpu_that_torch_has(
+    pid: int, errors: dict[str, int | list[int]], full: bool, process: str | None, whole: str | None
+) -> None:
+    fake = FakeNvml(errors)
+    fake.compute = [entry(pid, 400 * MIB)]
+    gpus, nvml = probe_gpus(FakeTorch(full=full), fake)
     assert [gpu.uuid for gpu in gpus] == [f"GPU-{UUID}"]
-    assert gpus[0].mig is None
-    assert nvml.reason is not None
-    assert nvml.reason.key == "memory.nvml_no_library"
-
-
-def test_probe_on_a_full_gpu_reports_instead_of_failing() -> None:
-    _, nvml = probe_gpus(FakeTorch(full=True), FakeNvml())
-    assert nvml.reason is not None
-    assert nvml.reason.key == "memory.sample_failed"
+    found = (nvml.process_reason, nvml.reason, nvml.device_reason)
+    assert [each and each.key for each in found] == [process, whole, None]
+    assert gpus[0].mig is (None if whole == "memory.nvml_no_library" else False)
 
 
 def test_probe_finds_a_gpu_that_torch_cannot_use() -> None:

@@ -6,7 +6,6 @@ is started adds up to 24 MiB of its own to figures of the tree.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 import time
@@ -16,7 +15,7 @@ from pathlib import Path
 import pattern_arm
 import pytest
 from made_up_machine import cpu_environment
-from memory_fakes import MIB
+from memory_fakes import MIB, PatternProcess
 
 from experiment.events import Channel, Event, HighWaterReset, Reading, Stage
 from experiment.memory.figure import MemoryFigure
@@ -29,33 +28,15 @@ TOLERANCE = 8 * MIB
 INTERPRETER = 24 * MIB
 
 
-class Arm:
+class Arm(PatternProcess):
     """The process, its monitor, and what was emitted."""
 
     def __init__(self, interval_ms: int = 5) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, pattern_arm.__file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-        )
-        assert self.process.stdout is not None
-        assert self.process.stdout.readline() == "ready\n"
+        super().__init__()
         self.events: list[Event] = []
         self.monitor = Monitor(
-            "pattern", self.process.pid, cpu_environment(), self.emit, interval_ms
+            "pattern", self.pid, cpu_environment(), self.events.append, interval_ms
         )
-
-    def emit(self, event: Event) -> None:
-        self.events.append(event)
-
-    def play(self, pattern: str) -> None:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(pattern + "\n")
-        self.process.stdin.flush()
-        assert self.process.stdout.readline() == "done\n"
 
     def mark(self, stage: Stage) -> dict[Channel, int]:
         """Every channel now."""
@@ -71,7 +52,7 @@ class Arm:
 
     def end(self) -> None:
         self.monitor.stop()
-        self.process.communicate()
+        super().end()
 
 
 @pytest.fixture
@@ -188,7 +169,7 @@ def test_samples_that_cannot_be_written_are_counted_and_said(arm: Arm) -> None:
         written.append(event)
         enough.set()
 
-    monitor = Monitor("paged", arm.process.pid, cpu_environment(), emit, 1)
+    monitor = Monitor("paged", arm.pid, cpu_environment(), emit, 1)
     monitor.start()
     assert enough.wait(10)
     monitor.stop()
@@ -221,7 +202,7 @@ def test_a_sampler_that_dies_is_said_and_stages_are_still_read(
         return rss(self, fresh=fresh)
 
     monkeypatch.setattr(ProcessTree, "rss", read)
-    monitor = Monitor("paged", arm.process.pid, cpu_environment(), emit, 1)
+    monitor = Monitor("paged", arm.pid, cpu_environment(), emit, 1)
     monitor.start()
     while not written:
         assert monitor.error is None

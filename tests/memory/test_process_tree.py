@@ -8,12 +8,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 
 import psutil
 import pytest
-from memory_fakes import until
+from memory_fakes import PatternProcess, until
 
 from experiment.memory import process_tree
 from experiment.memory.figure import MemoryFigure
@@ -21,73 +19,7 @@ from experiment.memory.process_tree import ProcessTree
 
 MIB = 2**20
 SIZE = 64 * MIB
-TOLERANCE = 8 * MIB
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-
-# Each line on stdin is a command; the answer is one line. "grow" allocates 64 MiB and touches
-# every page, "spawn" starts a grandchild that does, "drop" frees, "reap" waits for grandchildren.
-CHILD = """
-import subprocess, sys
-held, children = [], []
-def grow():
-    data = bytearray(64 << 20)
-    for place in range(0, len(data), 4096):
-        data[place] = 1
-    held.append(data)
-for line in sys.stdin:
-    word = line.strip()
-    if word == "grow":
-        grow()
-    elif word == "drop":
-        held.clear()
-    elif word == "spawn":
-        child = subprocess.Popen([sys.executable, "-c", sys.argv[1], sys.argv[1]],
-                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        child.stdin.write("grow\\n"); child.stdin.flush(); child.stdout.readline()
-        children.append(child)
-        print(child.pid, flush=True)
-        continue
-    elif word == "reap":
-        for child in children:
-            child.wait()
-    print("done", flush=True)
-"""
-
-
-class Child:
-    def __init__(self) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", CHILD, CHILD],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-        )
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
-
-    def ask(self, word: str) -> str:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(word + "\n")
-        self.process.stdin.flush()
-        return self.process.stdout.readline().strip()
-
-
-@pytest.fixture
-def child() -> Iterator[Child]:
-    made = Child()
-    assert made.ask("ready") == "done"
-    members = [psutil.Process(made.pid)]
-    yield made
-    if members[0].is_running():
-        members += members[0].children(recursive=True)
-    for process in members:
-        if process.is_running():
-            process.kill()
-    made.process.communicate()
 
 
 def size(figure: MemoryFigure) -> int:
@@ -104,49 +36,37 @@ def gone(figure: MemoryFigure) -> bool:
     )
 
 
-def test_grandchildren_count_once_the_tree_is_walked_again(child: Child) -> None:
+def test_grandchildren_count_once_the_tree_is_walked_again(child: PatternProcess) -> None:
     tree = ProcessTree(child.pid, refresh_s=3600)
     alone = size(tree.rss())
-    grandchild = int(child.ask("spawn"))
+    child.play("child")
+    (grandchild,) = child.below()
     assert size(tree.rss()) - alone < SIZE / 2
     assert size(tree.rss(fresh=True)) - alone > SIZE
-    assert tree.pids() == {child.pid, grandchild}
+    assert tree.pids() == {child.pid, grandchild.pid}
 
 
-def test_the_tree_is_walked_again_by_itself(child: Child) -> None:
+def test_the_tree_is_walked_again_by_itself(child: PatternProcess) -> None:
     tree = ProcessTree(child.pid)
     alone = size(tree.rss())
-    child.ask("spawn")
+    child.play("child")
     until(lambda: size(tree.rss()) - alone > SIZE)
 
 
-@linux_only
-def test_details_see_an_allocation_of_child_and_grandchild(child: Child) -> None:
-    tree = ProcessTree(child.pid)
-    before = tree.details()
-    child.ask("grow")
-    child.ask("spawn")
-    after = tree.details()
-    # The grandchild is an interpreter too, which takes below 32 MiB.
-    for name in ("uss", "pss"):
-        grown = size(getattr(after, name)) - size(getattr(before, name))
-        assert 2 * SIZE - TOLERANCE < grown < 2 * SIZE + 32 * MIB
-    assert size(after.uss) <= size(after.pss) <= size(tree.rss(fresh=True)) + TOLERANCE
-
-
-def test_a_child_that_ends_leaves_the_sum(child: Child) -> None:
+def test_a_child_that_ends_leaves_the_sum(child: PatternProcess) -> None:
     tree = ProcessTree(child.pid, refresh_s=3600)
-    grandchild = int(child.ask("spawn"))
+    child.play("child")
+    (grandchild,) = child.below()
     both = size(tree.rss(fresh=True))
-    psutil.Process(grandchild).kill()
-    child.ask("reap")
+    grandchild.kill()
+    child.play("drop")
     # The tree still lists the process that is gone.
-    assert grandchild in tree.pids()
+    assert grandchild.pid in tree.pids()
     assert both - size(tree.rss()) > SIZE
 
 
 @linux_only
-def test_a_root_that_ended_and_was_not_waited_for_is_unknown(child: Child) -> None:
+def test_a_root_that_ended_and_was_not_waited_for_is_unknown(child: PatternProcess) -> None:
     tree = ProcessTree(child.pid)
     assert size(tree.rss()) > 0
     child.process.kill()
@@ -155,9 +75,10 @@ def test_a_root_that_ended_and_was_not_waited_for_is_unknown(child: Child) -> No
     assert all(map(gone, (tree.rss(), details.uss, details.pss, tree.high_water())))
 
 
-def test_a_root_that_is_gone_is_unknown_even_while_its_children_live(child: Child) -> None:
+def test_a_root_that_is_gone_is_unknown_even_while_its_children_live(child: PatternProcess) -> None:
     tree = ProcessTree(child.pid)
-    grandchild = psutil.Process(int(child.ask("spawn")))
+    child.play("child")
+    (grandchild,) = child.below()
     assert size(tree.rss(fresh=True)) > SIZE
     child.process.kill()
     child.process.wait()
@@ -171,20 +92,7 @@ def test_a_root_that_is_gone_is_unknown_even_while_its_children_live(child: Chil
         grandchild.kill()
 
 
-def test_a_root_killed_while_it_is_sampled_never_reads_as_0(child: Child) -> None:
-    tree = ProcessTree(child.pid, refresh_s=0.01)
-    readings = [tree.rss()]
-    child.process.kill()
-    end = time.monotonic() + 10
-    while not gone(readings[-1]):
-        assert time.monotonic() < end
-        readings.append(tree.rss())
-    assert all(size(figure) > 0 for figure in readings[:-1])
-    child.process.wait()
-    assert gone(tree.rss())
-
-
-def test_no_permission_is_a_reason(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_permission_is_a_reason(child: PatternProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(process: psutil.Process) -> None:
         raise psutil.AccessDenied(process.pid)
 
@@ -197,13 +105,14 @@ def test_no_permission_is_a_reason(child: Child, monkeypatch: pytest.MonkeyPatch
 
 
 def test_both_ways_of_finding_processes_find_the_same(
-    child: Child, monkeypatch: pytest.MonkeyPatch
+    child: PatternProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    grandchild = int(child.ask("spawn"))
+    child.play("child")
+    (grandchild,) = child.below()
     quick = {process.pid for process in process_tree.descendants(psutil.Process(child.pid))}
     monkeypatch.setattr(process_tree, "_lists_children", lambda: False)
     slow = {process.pid for process in process_tree.descendants(psutil.Process(child.pid))}
-    assert quick == slow == {grandchild}
+    assert quick == slow == {grandchild.pid}
 
 
 ORPHAN = """
