@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from experiment.bench.data import BenchData, read_data
-from experiment.bench.rounds import RoundContext, run_round
-from experiment.bench.workloads import TINY, ready
+from experiment.bench.data import read_data
 from experiment.commands.main import main
-from experiment.config.schema import Config
-from experiment.events import EnvironmentProbed, ModelPrepared, RunFinished
-from experiment.machine.environment import Environment
-from experiment.model.builtin import model_directory
 from experiment.record.log import read_record
 from experiment.report.files.markup import marks
-from experiment.report.files.page_markdown import BENCH, write_bench
+from experiment.report.files.page_markdown import BENCH
 from experiment.text import LANGUAGES, catalogue
 from experiment.text.errors import ExitCode, UserError
-from experiment.workload.prepared import Prepared
 
 ASKED = ("slabs", "paged")
 BEGIN, END = marks(BENCH)
@@ -82,30 +75,6 @@ def test_rows_are_those_of_the_record_that_is_kept(measured: Path, data: dict[st
     events = [json.loads(line)["event"] for line in log.read_text(encoding="utf-8").splitlines()]
     told = [event for event in events if event in ("limits", "arm_started")]
     assert told[0] == told[-1] == "limits"  # before the arms and behind them
-
-
-def test_what_was_measured_before_an_interruption_stays(measured: Path, tmp_path: Path) -> None:
-    prepare = read_record(next((measured / "runs").glob("*/prepare")))
-    probed, model = prepare.first(EnvironmentProbed), prepare.first(ModelPrepared)
-    assert probed is not None
-    assert model is not None
-    weights = str(model_directory("tiny-gpt2", 0, 0.08))
-    prepared = Prepared(weights, model, ready(TINY[0], model, 32, seed=0))
-
-    def starting(arm: str) -> None:
-        if arm == "slabs":
-            raise KeyboardInterrupt
-
-    environment = Environment.model_validate(probed.environment)
-    ground = RoundContext(environment, prepared, lambda event: None, starting)
-    config = Config.model_validate({"run": {"arms": ASKED, "threads": 1, "device": "cpu"}})
-    result = run_round(tmp_path / "r", ground, config, "A", 0, ["paged", "slabs"], limits=False)
-    assert result.interrupted
-    assert [(row.arm, row.status) for row in result.rows] == [("paged", "finished")]
-    assert result.rows[0].shares_reason is not None  # nobody measured the limits
-    ended = read_record(tmp_path / "r").first(RunFinished)
-    assert ended is not None
-    assert ended.status == "interrupted"
 
 
 def test_some_steps_were_profiled_beside_the_rows(measured: Path, data: dict[str, Any]) -> None:
@@ -183,37 +152,20 @@ def test_a_page_without_marks_is_left_alone(measured: Path, tmp_path: Path) -> N
     ids=" ".join,
 )
 def test_wrong_words_end_in_one_line(
-    words: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: Any
+    words: list[str], refused: Callable[..., str], tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["bench", *words, "--lang", "en"]) == ExitCode.USAGE
-    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+    refused("bench", *words)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_model_that_is_not_there_leaves_an_older_file_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, refused: Callable[..., str]
 ) -> None:
     (tmp_path / "engine.json").write_text("old", encoding="utf-8")
-    words = ["--model", "./none", "--out", str(tmp_path), "--lang", "en"]
-    assert main(["bench", *words]) == ExitCode.USAGE
-    assert "./none" in capsys.readouterr().err
+    assert "./none" in refused("bench", "--model", "./none", "--out", tmp_path)
     assert (tmp_path / "engine.json").read_text(encoding="utf-8") == "old"
     assert not list((tmp_path / "runs").iterdir())
-
-
-@pytest.mark.parametrize("what", ["no text", "a pipe"])
-def test_a_page_that_cannot_be_read_is_left_alone(what: str, tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    if what == "a pipe":
-        os.mkfifo(page)
-    else:
-        page.write_bytes(BEGIN.encode() + b"\xff" + END.encode())
-    before = page.stat()
-    with pytest.raises(UserError) as refused:
-        write_bench(page, BenchData(version="1", started="2026-11-22T04:33:57+00:00"))
-    assert refused.value.text.key == "error.file_unreadable"
-    assert page.stat() == before
 
 
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import torch
 
 from experiment.bench.shares import fastest
 from experiment.children.limits import (
-    _packed_product,
     _read_bytes,
     matrix_rate,
     model_size,
@@ -50,19 +49,6 @@ def test_the_best_of_several_tries_and_of_both_libraries_counts(
     monkeypatch.setattr("time.perf_counter", lambda: next(now))
     monkeypatch.setattr("experiment.children.limits._packed_product", lambda a: lambda: a)
     assert matrix_rate(CPU, torch.float32, 8) == 2 * 8**3 / best
-
-
-def test_a_torch_without_the_private_product_has_one_library(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("torch.backends.mkldnn.is_available", lambda: False)
-    assert _packed_product(torch.ones(8, 8)) is None
-    assert matrix_rate(CPU, torch.float32, 8) > 0
-
-
-def test_both_libraries_compute_the_same() -> None:
-    packed, a = _packed_product(torch.ones(8, 8)), torch.ones(8, 8)
-    assert packed is None or torch.equal(packed(), a @ a)
 
 
 def test_of_several_measurements_the_larger_rate_counts() -> None:

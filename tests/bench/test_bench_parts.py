@@ -9,12 +9,9 @@ from typing import Any
 import pytest
 
 from experiment.arms.step_profile import ATTEND, STEP, ProfiledSpan, StepTimes, spans_of, split
-from experiment.bench.data import BenchData
 from experiment.bench.plan import ARMS, Options, base_config, with_run
-from experiment.bench.profiles import Profile
 from experiment.bench.rounds import round_order
 from experiment.bench.rows import Row
-from experiment.bench.run import Bench
 from experiment.bench.summary import lines
 from experiment.bench.workloads import FULL, TINY, ready
 from experiment.commands.bench import OPTIONS, options_of
@@ -23,9 +20,7 @@ from experiment.events import ModelPrepared
 from experiment.files.code_cache import numba_cache
 from experiment.machine.thread_record import thread_facts
 from experiment.machine.thread_variables import bound_cores, thread_variables
-from experiment.report.facts.bench import facts
-from experiment.report.facts.bench_tables import all_tables
-from experiment.text import LANGUAGES, Translator, catalogue
+from experiment.text import Translator
 from experiment.text.messages import message
 
 GPT2 = ModelPrepared(
@@ -93,17 +88,6 @@ def options(**changes: object) -> Options:
         "limit_s": 900.0, "threads": 2, "tiny": False, "profile": False, "out": Path("none"),
     }  # fmt: skip
     return Options(**{**given, **changes})  # type: ignore[arg-type]
-
-
-def test_a_benchmark_runs_the_arms_of_its_rounds_in_this_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = options(workloads=("A",), arms=("slabs", "paged"), rounds=3, limit_s=None, out=tmp_path)
-    measured = Bench(asked, *[lambda _: None] * 3)
-    orders: list[list[str]] = []
-    monkeypatch.setattr(measured, "_round", lambda *given: orders.append(given[-1]) or {})
-    measured._rounds(None, None)  # type: ignore[arg-type]
-    assert orders == [["slabs", "paged"], ["paged", "slabs"], ["paged", "slabs"]]
 
 
 def test_slow_arms_run_once_unless_they_are_named() -> None:
@@ -223,30 +207,6 @@ def test_a_ratio_is_of_rows_without_problems_and_with_the_tokens_of_the_referenc
         assert {each.arm: each.factors for each in lines(rows)}["vllm"] == factors
 
 
-def test_steps_with_prompts_and_those_that_decode_stand_apart() -> None:
-    figures = {"decode_requests": 32, "prefill_share": 0.5}
-    rows = [
-        row("B", "paged", 0, prefill_s=2.0, decode_step_s=0.060, **figures),
-        row("B", "paged", 1, prefill_s=3.0, decode_step_s=0.070, **figures),
-        row("B", "vllm", 0, status="failed"),
-    ]
-    data = BenchData(version="1", started="2026-11-22T04:33:57+00:00", rows=rows)
-    _, times, *_ = all_tables(Translator("en"), data)
-    [cells] = times.rows
-    assert cells[1:5] == ["2.50 s (2.00 … 3.00)", "50 % (50 … 50)", "65.0 ms (60.0 … 70.0)", "32"]
-    assert len(cells) == len(times.header)
-
-
-def profile(
-    number: int, matrix_ms: float | None, plain_ms: float | None = 40.0, arm: str = "paged"
-) -> Profile:
-    return Profile(
-        workload="A", arm=arm, round=number, steps=16, requests=4, step_ms=60.0,
-        matrix_ms=matrix_ms, attention_ms=5.0, other_ms=2.0, rest_ms=3.0, trace=None,
-        plain_step_ms=plain_ms, plain_steps=16,
-    )  # fmt: skip
-
-
 # -- D, of a GPU ---------------------------------------------------------------------------------
 
 
@@ -319,60 +279,6 @@ def test_on_a_gpu_its_kernels_are_counted_and_not_the_thread_that_starts_them() 
 
 
 # -- what the figures stand on -------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("lang", LANGUAGES)
-def test_arms_are_told_apart_by_what_their_threads_had(lang: str) -> None:
-    ours, theirs = {"OMP_NUM_THREADS": "2", "GOMP_SPINCOUNT": "1000"}, {"OMP_WAIT_POLICY": "active"}
-    rows = [
-        row("A", "slabs", 0, variables=ours, cores=[0, 1]),
-        row("A", "paged", 0, variables=ours, cores=[0, 1], pack_s=0.5),
-        row("B", "paged", 0, variables=ours, cores=[0, 1], pack_s=0.7),
-        row("A", "vllm", 0, variables={**theirs, "VLLM_NO_USAGE_STATS": "1"}, cores=[0]),
-        row("A", "contiguous.batch", 0),  # of an older record
-    ]
-    t, names = Translator(lang), catalogue(lang)
-    told = facts(t, BenchData(version="1", started="2026-11-22T04:33:57+00:00", rows=rows))
-    (mine,) = [fact for fact in told if "GOMP_SPINCOUNT=1000" in fact]
-    assert names["arm_name.slabs"] in mine
-    assert names["arm_name.paged"] in mine
-    (other,) = [fact for fact in told if "OMP_WAIT_POLICY=active" in fact]
-    assert "USAGE" not in other
-    assert not any(names["arm_name.contiguous_batch"] in fact for fact in told)
-    assert any("0.60 (0.50 \u2026 0.70)" in fact for fact in told)
-
-
-@pytest.mark.parametrize("lang", LANGUAGES)
-def test_whose_tokens_were_compared_is_told_with_the_rounds(lang: str) -> None:
-    rows = [
-        row("B", "paged", 0, requests=2, equal_requests=2, reference="contiguous.sequential"),
-        row("B", "paged", 1, requests=2, equal_requests=1, reference="contiguous.batch"),
-        row("B", "slabs", 1, requests=2),
-    ]
-    t, names = Translator(lang), catalogue(lang)
-    speed, _, memory = all_tables(
-        t, BenchData(version="1", started="2026-11-22T04:33:57+00:00", rows=rows)
-    )
-    about, one, other, unequal, _ = speed.notes
-    assert about == names["bench.about_b"]
-    assert names["arm_name.contiguous_sequential"] in one
-    assert t("bench.in_rounds", rounds="1") in one
-    assert t("bench.in_rounds", rounds="2") in other
-    padded = names["arm_name.contiguous_batch"]
-    named = {"arm": names["arm_name.paged"], "reference": padded}
-    assert unequal == t("bench.note_tokens", equal=1, requests=2, **named)
-    assert memory.rows
-
-
-@pytest.mark.parametrize("lang", LANGUAGES)
-def test_a_peak_of_loading_stands_apart(lang: str) -> None:
-    sizes = {"process_peak_bytes": 3 << 30, "loading_peak_bytes": 5 << 30}
-    rows = [row("B", "paged", 0, **sizes), row("B", "slabs", 0, process_peak_bytes=2 << 30)]
-    _, _, memory = all_tables(
-        Translator(lang), BenchData(version="1", started="2026-11-22T04:33:57+00:00", rows=rows)
-    )
-    # By the ladder of arms, whichever ran first.
-    assert [cells[3] for cells in memory.rows] == ["2 GiB", "3 GiB (5 GiB)"]
 
 
 def test_variables_of_thread_pools_and_of_a_gpu_are_written_down_and_no_others() -> None:

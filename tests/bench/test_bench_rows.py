@@ -20,14 +20,12 @@ from experiment.bench.shares import least_times, machine_shares
 from experiment.events import (
     ArmFinished,
     ArmSkipped,
-    ArmStarted,
     Channel,
     Event,
     HighWaterReset,
     MachineLimits,
     ModelPrepared,
     PoolReserved,
-    ProfileRun,
     Reading,
     RequestFinished,
     RunStarted,
@@ -35,7 +33,6 @@ from experiment.events import (
     Stage,
     Step,
     StepProfile,
-    WeightsPacked,
     WorkloadReady,
     WorkloadRequest,
 )
@@ -201,10 +198,6 @@ def test_the_arms_seconds_are_held_to_its_steps(claimed: float, believed: bool) 
     assert (problem is None) is believed
 
 
-def test_without_steps_no_time_is_believed() -> None:
-    assert checked_seconds(1.0, [])[1] == message("bench.problem.no_steps")
-
-
 def test_only_steps_that_leave_others_waiting_count_weighted_by_time() -> None:
     lengths = [(4, 2), (4, 6), (4, 2)]
     steps = scheduled(lengths, blocks=5, step_ms=10)
@@ -350,29 +343,6 @@ def test_a_mark_that_did_not_begin_anew_tells_nothing_of_the_work() -> None:
     assert (row.process_peak_bytes, row.loading_peak_bytes) == (500, 950)
 
 
-def test_an_arm_without_readings_has_no_peak() -> None:
-    events: list[Event] = [pool(8), *scheduled([(6, 4)], 8, 100), ended(0, 4), finished(0.4)]
-    row = rows_of(record(events, asked((6, 4))), "A", 0)[0]
-    assert (row.process_peak_bytes, row.loading_peak_bytes) == (None, None)
-
-
-def test_variables_cores_and_packing_are_those_of_the_log() -> None:
-    events: list[Event] = [
-        ArmStarted(arm="paged", pid=1, variables={"OMP_NUM_THREADS": "2"}, cores=[0, 3]),
-        WeightsPacked(arm="paged", layers=9, kept=1, seconds=0.25),
-        ProfileRun(arm="paged", prompt_tokens=6, requests=1, seconds=0.5, kept=True),
-        pool(8), *scheduled([(6, 4)], 8, 100), ended(0, 4), finished(0.4),
-    ]  # fmt: skip
-    row = rows_of(record(events, asked((6, 4))), "A", 0)[0]
-    assert (row.variables, row.cores) == ({"OMP_NUM_THREADS": "2"}, [0, 3])
-    assert (row.pack_s, row.profile_run_s) == (0.25, 0.5)
-    assert row.packing is not None
-    assert (row.packing["layers"], row.packing["kept"], row.packing["reason"]) == (9, 1, None)
-    silent = rows_of(record(events[3:], asked((6, 4))), "A", 0)[0]
-    assert (silent.variables, silent.cores) == (None, None)
-    assert (silent.pack_s, silent.profile_run_s) == (None, None)
-
-
 # -- whose tokens the others' are compared with --------------------------------------------------
 
 
@@ -407,34 +377,6 @@ def test_the_row_that_differs_is_the_one_that_parts_from_the_reference() -> None
     assert rows["contiguous.sequential"].equal_requests == rows["paged"].requests == 1
     assert rows["paged"].equal_first_tokens == 0
     assert rows["contiguous.sequential"].equal_first_tokens == 1
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs", "alike"),
-    [([7, 2, 3, 4], [7] * 4, 1), ([1, 7, 7, 7], [7] * 4, 0), ([], [7] * 4, 0), ([], [], 0)],
-)
-def test_requests_that_begin_with_the_same_token_are_counted(
-    ours: list[int], theirs: list[int], alike: int
-) -> None:
-    one: list[Event] = [pool(8), *scheduled([(6, 4)], 8, 100), finished(0.4)]
-    both = [
-        event
-        for arm, tokens in (("paged", ours), ("contiguous.sequential", theirs))
-        for event in (*(of_arm(each, arm) for each in one), of_arm(ended(0, 4), arm, tokens=tokens))
-    ]
-    rows = {row.arm: row for row in rows_of(record(both, asked((6, 4))), "A", 0)}
-    assert rows["paged"].equal_first_tokens == alike
-    old = rows["paged"].model_dump(mode="json")
-    del old["equal_first_tokens"]
-    assert Row.model_validate(old).equal_first_tokens is None
-
-
-def test_requests_that_never_ended_are_still_asked_for() -> None:
-    events: list[Event] = [pool(8), *scheduled([(6, 4)], 8, 100), finished(0.4)]
-    row = rows_of(record(events, asked((6, 4))), "A", 0)[0]
-    assert row.requests == 1
-    skipped = ArmSkipped(arm="vllm", reason=message("vllm.missing"))
-    assert rows_of(record([skipped], asked((3, 2))), "A", 0)[0].requests == 1
 
 
 # -- profiles ------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from experiment.bench.plan import Options, base_config, with_vllm
 from experiment.bench.vllm_mode import Mode, bindings, fastest_modes, kinds_of, mode_on
 from experiment.bench.workloads import FULL, Workload
 from experiment.machine.thread_variables import bound_cores
-from experiment.report.facts.bench import facts
 from experiment.report.facts.bench_tables import all_tables
 from experiment.report.pages.bench import bench_html
 from experiment.text import LANGUAGES, Translator
@@ -106,25 +105,6 @@ def data(told: dict[str, Any]) -> BenchData:
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_every_rate_is_shown_and_what_was_taken_where(lang: str) -> None:
-    t = Translator(lang)
-    found = data(fastest("AB", {("A", E): 30.0, ("A", K): None, ("B", E): 70.0, ("B", K): 85.0}))
-    (table,) = all_tables(t, found)
-    eager, compiled, cores = (
-        t("bench.eager"),
-        t("bench.compiled"),
-        t("bench.bind.cores", cores="0,1"),
-    )
-    assert table.header[2:] == ["A", "B"]
-    assert table.rows == [[eager, cores, "30.0", "70.0"], [compiled, cores, "—", "85.0"]]
-    assert table.notes == [t.message(FAILED)]
-    for workload, mode, count in (("A", eager, 1), ("B", compiled, 2)):
-        way = {"workload": workload, "mode": mode, "bind": cores, "n": count}
-        assert t("bench.fact.vllm_on", **way) in facts(t, found)
-    assert t("bench.fact.vllm_one_mode") not in facts(t, found)
-
-
-@pytest.mark.parametrize("lang", LANGUAGES)
 def test_a_file_of_a_version_with_a_probe_and_finals_is_shown(lang: str) -> None:
     t = Translator(lang)
     probes = [trial(True, "auto", 10.0), trial(True, "0,1", 30.0), trial(False, "0,1", 28.0)]
@@ -138,18 +118,3 @@ def test_a_file_of_a_version_with_a_probe_and_finals_is_shown(lang: str) -> None
         ["10.0", "—"], ["30.0", "31.0 (30.5 … 31.5)"], ["28.0", "29.4 (29.2 … 29.5)"]
     ]  # fmt: skip
     assert bench_html(found, lang)
-
-
-@pytest.mark.parametrize("lang", LANGUAGES)
-def test_that_only_one_kind_of_mode_has_a_rate_is_shown_with_the_reason(lang: str) -> None:
-    t, why = Translator(lang), message("note.vllm_eager")
-    told = {
-        "eager": True, "bind": "nobind", "reason": why.model_dump(),
-        "probes": [trial(True, "nobind", 10.0), trial(False, "nobind", None)],
-    }  # fmt: skip
-    said = facts(t, data(told))
-    mode = {"mode": t("bench.eager"), "bind": t("bench.bind.nobind")}
-    assert t("bench.fact.vllm", **mode) in said
-    assert t("bench.fact.vllm_one_mode") in said
-    assert t("bench.fact.vllm_why", text=t.message(why)) in said
-    assert t("note.vllm_eager") in bench_html(data(told), lang)

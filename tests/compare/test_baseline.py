@@ -145,15 +145,3 @@ def test_a_baseline_keeps_the_model_of_each_cell(
     limit = Limit(f"{PLACE}/paged/steps", "max", 0, relative=True)
     (judged,) = judge([limit], scored(own), before)
     assert judged.verdict == ("passed" if verdict == "same" else "unknown")
-
-
-def test_where_cells_have_one_model_an_older_baseline_tells_it(tmp_path: Path) -> None:
-    path = tmp_path / "baseline.json"
-    run = scored(OWN).model_copy(update={"models": {}})
-    write_baseline(path, run)
-    data = json.loads(path.read_text(encoding="utf-8"))
-    del data["models"]
-    path.write_text(json.dumps(data), encoding="utf-8")
-    other = run.model_copy(update={"model": OWN})
-    rows = [compare_sides(read_baseline(path), one).rows[0] for one in (run, other)]
-    assert [row.verdict for row in rows] == ["same", "not_comparable"]

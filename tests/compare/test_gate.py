@@ -1,16 +1,25 @@
-"""Limits: what holds, what does not, and that nothing unknown ever passes."""
+"""Limits: what holds, what does not, and what services read of it; nothing unknown ever passes."""
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from compare_runs import figure, side
+from compare_runs import events, figure, side, write
 
+from experiment.commands import walkthrough
 from experiment.commands.checks import gate_code
-from experiment.compare.gate import GateResult, judge, read_gate, tally
+from experiment.commands.main import main
+from experiment.compare.facts import read_side
+from experiment.compare.gate import GateResult, judge, read_gate
 from experiment.compare.results import Side
+from experiment.events import encode
+from experiment.experiments.figures import FIGURES
+from experiment.record.log import EVENTS_FILE
+from experiment.report.files.ci_benchmark import benchmark_json
 from experiment.text.errors import ExitCode, UserError
 from experiment.text.messages import message
 
@@ -114,16 +123,6 @@ def test_by_a_run_that_is_not_whole_nothing_passes(
         assert found.reason == message("compare.gate.reason.not_whole", name="run")
 
 
-def test_limits_are_counted_and_not_the_figures_that_they_fit(tmp_path: Path) -> None:
-    both = side(
-        figure(STEPS, 1, kind="count"),
-        figure(STEPS, 5, kind="count", id="b/steps", arm="b"),
-        figure(STEPS, 6, kind="count", id="c/steps", arm="c"),
-    )
-    text = '"*/steps" = { max = 4, min = 1 }\n"a/steps" = { equal = 1 }'
-    assert tally(judged(tmp_path, text, both)) == (1, 3)
-
-
 def test_a_figure_that_is_not_there_fails_and_the_nearest_is_named(tmp_path: Path) -> None:
     (found,) = judged(tmp_path, '"b/steps" = { max = 99 }', counted(1))
     assert found.verdict == "unknown"
@@ -208,3 +207,47 @@ def test_judging_a_run_of_thousands_of_figures_is_quick(tmp_path: Path) -> None:
     found = judge(limits, run, None)
     assert time.process_time() - begun < 10
     assert {one.verdict for one in found} == {"unknown"}
+
+
+@pytest.mark.parametrize(("most", "code"), [(8, ExitCode.OK), (1, ExitCode.GATE)])
+def test_a_gate_is_judged_by_the_run_of_this_process_whatever_that_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, code: int
+) -> None:
+    """For a run of someone else there is a limit, which a log in full size may exceed."""
+    out, gate = tmp_path / "out", tmp_path / "gate.toml"
+    gate.write_text(f'[limits]\n"paged/blocks" = {{ max = {most} }}\n', encoding="utf-8")
+
+    def measure(*_: object) -> int:
+        text = "".join(encode(event) + "\n" for event in events())
+        (out / EVENTS_FILE).write_text(text, encoding="utf-8")
+        monkeypatch.setattr("experiment.files.parse_memory._CHECK_BYTES", 1)
+        monkeypatch.setenv("PAGEDKV_MEMORY", "1B")
+        return ExitCode.OK
+
+    monkeypatch.setattr(walkthrough, "measure", measure)
+    drawn = SimpleNamespace(experiment=None)
+    monkeypatch.setattr(walkthrough, "render_ended", lambda *_: drawn)  # tested elsewhere
+    words = ["--yes", "--model", "tiny-gpt2", "--gate", str(gate), "--out", str(out)]
+    assert main([*words, "--lang", "en"]) == code
+
+
+def test_benchmark_actions_see_memory_grow_and_units_that_can_be_read(tmp_path: Path) -> None:
+    """What is handed out has no better direction in a comparison; who guards it wants it less."""
+    figures = read_side(write(tmp_path / "run", events(4))).figures.values()
+    less = {entry["name"]: entry for entry in json.loads(benchmark_json(figures, "less"))}
+    more = {entry["name"]: entry for entry in json.loads(benchmark_json(figures, "more"))}
+    memory = ("reserved_bytes", "allocated_bytes", "allocated_slots", "wasted_bytes")
+    assert {f"paged/{name}" for name in memory} <= less.keys()
+    units = {name: less[f"paged/{name}"]["unit"] for name in ("allocated_bytes", "steps")}
+    assert units == {"allocated_bytes": "bytes", "steps": "count"}
+    assert less["paged/generate_s"]["unit"] == "s"
+    assert more["paged/tokens_per_s"]["unit"] == "tokens/s"
+    assert more["paged/live_share"]["unit"] == "share of 1"
+
+
+def test_blocks_and_tables_that_grow_raise_an_alert() -> None:
+    """Of neither is less better in a comparison: both grow with the requests at a time."""
+    names = ("held_slots", "unshared_slots", "table_entries")
+    seen = [figure(name, 2.0, unit="mean", better=FIGURES[name].about.better) for name in names]
+    listed = [entry["name"] for entry in json.loads(benchmark_json(seen, "less"))]
+    assert listed == [each.id for each in seen]

@@ -1,24 +1,33 @@
-"""What two runs may be said to differ in, and what not."""
+"""What two runs may be said to differ in, and what not; also where one did not run to its end."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from compare_runs import events, figure, side, write
 
+from experiment.analysis.experiment_results import (
+    CellArm,
+    CellResult,
+    ExperimentResult,
+    FigureInfo,
+    FigureValue,
+)
+from experiment.analysis.results import Results
 from experiment.compare.facts import read_side
+from experiment.compare.figures import figures_of
 from experiment.compare.results import Comparison, Row
 from experiment.compare.sides import MAX_FIGURES, compare_sides
 from experiment.events import (
-    EngineReported,
-    EngineStep,
     PrefixCacheUsed,
-    RunFinished,
     RunStarted,
     WorkloadReady,
 )
+from experiment.experiments.figures import FIGURES
 from experiment.text.errors import UserError
+from experiment.text.messages import Message, message
 
 
 def row(comparison: Comparison, figure_id: str) -> Row:
@@ -57,11 +66,6 @@ def test_what_has_no_better_direction_only_differs(wide_and_narrow: Comparison) 
     assert row(wide_and_narrow, "contiguous.batch/wasted_slots").verdict == "same"
     told = [(d.group, d.name, d.left, d.right) for d in wide_and_narrow.differences]
     assert told == [("config", "cache.block_size", 4, 2)]
-
-
-def test_figures_that_neither_run_has_are_left_out(wide_and_narrow: Comparison) -> None:
-    assert "paged/moved_bytes" in wide_and_narrow.left.figures
-    assert not [r for r in wide_and_narrow.rows if r.id == "paged/moved_bytes"]
 
 
 @pytest.mark.parametrize(
@@ -287,13 +291,6 @@ def test_other_versions_and_simulations_are_refused(tmp_path: Path) -> None:
         assert caught.value.text.key == key
 
 
-def test_an_interrupted_run_is_said_to_be_one(tmp_path: Path) -> None:
-    log = [e for e in events() if not isinstance(e, RunFinished)]
-    run = write(tmp_path / "run", [*log, RunFinished(status="interrupted")])
-    found = compare_sides(read_side(run), read_side(run))
-    assert "compare.note.incomplete" in {note.key for note in found.notes}
-
-
 def test_counts_of_requests_that_come_by_the_wall_clock_are_chance(tmp_path: Path) -> None:
     """No gate may hold by them, and no change of them is said to be one."""
     started, *others = events()
@@ -324,29 +321,52 @@ def test_what_a_preempted_request_finds_again_is_no_hit_of_a_prefix(tmp_path: Pa
     assert [figures[f"paged/{name}"].better for name in PREFIX] == [None, "more", None, None]
 
 
-@pytest.mark.parametrize("caching", [True, False])
-def test_hits_of_vllm_are_those_of_its_own_statistics(caching: bool, tmp_path: Path) -> None:
-    """It leaves preempted requests out itself; with its cache off nothing was looked up."""
-    *log, end = events()
-    said = EngineReported(
-        arm="paged", versions={}, arguments={}, variables={}, blocks=8, block_size=2, tokens=16,
-        max_concurrency=1.0, max_length=8, rank_bytes=[64], load_s=0, compile_s=0, cache_s=0,
-        capture_s=0, first_request_s=0,
-    )  # fmt: skip
-    steps = [
-        EngineStep(
-            arm="paged", step=number, used_blocks=1, table_blocks=1, running=1, waiting=0,
-            preempted=0, prefix_queries=5 * caching, prefix_hits=2 * caching,
-        )
-        for number in range(2)
-    ]  # fmt: skip
-    figures = read_side(write(tmp_path / "run", [*log, said, *steps, end])).figures
-    expected = [10, 4, None, None] if caching else [None] * 4
-    assert [figures[f"paged/{name}"].value for name in PREFIX] == expected
-
-
 def test_a_comparison_has_no_more_rows_than_a_page_can_show() -> None:
     many = side(*(figure("steps", 1, id=f"a{n}/steps", arm=f"a{n}") for n in range(MAX_FIGURES)))
     with pytest.raises(UserError) as caught:
         compare_sides(many, side(figure("steps", 1)))
     assert caught.value.text.key == "error.compare.figures"
+
+
+@pytest.mark.parametrize(
+    ("name", "times", "verdict"),
+    [
+        ("slowest", 1.15, "unclear"),
+        ("slowest", 1.25, "worse"),
+        # The rest is from 1 to 1.3, and all with the arrivals, which is stretched, from 2 to 2.3.
+        ("rest", 1.3, "unclear"),
+        ("rest", 1.5, "worse"),
+        ("later_tokens", 1.15, "differs"),  # seconds over seconds of the same process
+        ("kept_up", 0.85, "differs"),
+    ],
+)
+def test_what_is_told_of_a_fixed_span_is_stretched_by_a_slow_process_too(
+    name: str, times: float, verdict: str
+) -> None:
+    """Seconds over those of all arrivals, which come as they were asked to on either side."""
+    about = FIGURES[name].about
+    left, right = (
+        side(figure(name, *seen, unit=about.unit, kind=about.kind, better=about.better))
+        for seen in ((0.99, 1.0, 1.01), (0.99 * times, times, 1.01 * times))
+    )
+    (row,) = compare_sides(left, right).rows
+    assert row.verdict == verdict
+
+
+def arm(status: Literal["finished", "failed"], reason: Message | None) -> CellArm:
+    figures = {"steps": FigureValue(value=7, values=[7, 7])}
+    return CellArm(arm=status, status=status, reason=reason, repeats=2, figures=figures)
+
+
+def test_of_an_arm_of_a_cell_that_did_not_end_no_figure_is_known() -> None:
+    """Its whole repeats are in the table of its own run, where it is said that it failed."""
+    why = message("failure.no_end")
+    arms = [arm("finished", None), arm("failed", why)]
+    cell = CellResult.model_construct(values={"requests": 2}, arms=arms)
+    info = FigureInfo(figure="steps", unit="count", kind="count", better="less")
+    found = ExperimentResult.model_construct(name="capacity", cells=[cell], figures=[info])
+    figures = figures_of(Results.model_construct(experiment=found, arms=[]))
+    place = "capacity/requests=2"
+    assert figures[f"{place}/finished/steps"].value == 7
+    assert figures[f"{place}/failed/steps"].value is None
+    assert figures[f"{place}/failed/steps"].reason == why

@@ -14,14 +14,12 @@ import html5lib
 import pytest
 from data_keys import assert_keys_lead, body_of
 from part_talks import TOKEN
-from rich.cells import cell_len
 
 from experiment.commands.main import main
 from experiment.gpucheck import parts, run
 from experiment.gpucheck.archive import ARCHIVE
 from experiment.gpucheck.parts import Part
 from experiment.gpucheck.result import FILE, NEEDS_GPU, PAGE, GpuCheck, PartResult, read_result
-from experiment.report.console.gpucheck import GpuCheckConsole
 from experiment.report.pages.gpucheck import gpucheck_html
 from experiment.report.pages.index_entries import entries
 from experiment.text import LANGUAGES, Translator
@@ -137,39 +135,6 @@ def test_parts_that_need_a_gpu_are_skipped_and_never_passed(ran: Ran) -> None:
     assert ran.part("swap").seconds is None  # the machine was known by then
 
 
-def test_the_console_has_a_line_for_each_part_in_80_columns(ran: Ran) -> None:
-    lines = ran.printed.splitlines()
-    assert ran.printed.isascii()
-    for part in ran.data.parts:
-        (line,) = [line for line in lines if line.startswith(f"{part.part} ")]
-        assert part.verdict in line
-    files = {str(ran.directory / name) for name in (PAGE, ARCHIVE)}
-    wide = [line for line in lines if len(line) > 80 and not any(file in line for file in files)]
-    assert not wide
-    for file in files:
-        assert file in ran.printed
-
-
-@pytest.mark.parametrize("lang", LANGUAGES)
-def test_the_console_speaks_both_languages(
-    lang: str, ran: Ran, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    t, console = Translator(lang), GpuCheckConsole(lang)
-    with console.progress(PARTS, 8) as ended:
-        for part in ran.data.parts:
-            ended(part)
-    console.show_end(ran.data, Path(), Path(ARCHIVE))
-    printed = capsys.readouterr().out
-    for part in ran.data.parts:
-        assert t(f"gpucheck.part_{part.part}") in printed
-        assert t(f"gpucheck.verdict_{part.verdict}") in printed
-    kernels = t("gpucheck.verdict_interpreted", verdict=t("gpucheck.verdict_fail"))
-    assert kernels in printed
-    assert t.message(ran.data.headline) in printed
-    assert all(cell_len(line) <= 80 for line in printed.splitlines())
-
-
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_the_page_holds_both_languages_and_each_number_names_its_place(lang: str, ran: Ran) -> None:
     text = gpucheck_html(ran.data, lang)
@@ -185,16 +150,6 @@ def test_the_page_holds_both_languages_and_each_number_names_its_place(lang: str
     assert_keys_lead(said, ran.data.model_dump(mode="json"), least=10)
     assert "http://" not in text
     assert "https://" not in text
-
-
-def test_the_json_is_read_as_it_was_written(ran: Ran) -> None:
-    data = ran.data
-    assert GpuCheck.model_validate_json(data.model_dump_json()) == data
-    assert data.schema_version == 1
-    assert data.environment is not None
-    assert data.environment.cpu.model == "A CPU"
-    text = (ran.directory / FILE).read_text(encoding="utf-8")
-    assert Translator("en")("gpucheck.needs_gpu") not in text  # keys, and no sentences
 
 
 def test_the_archive_holds_result_page_and_logs_and_nothing_private(ran: Ran) -> None:

@@ -14,12 +14,12 @@ import pytest
 import torch
 from guide_pages import read
 from made_up_machine import cpu_environment, cuda_environment, cuda_machine
+from sweeps import full
 
 from experiment.children.probe import assemble
 from experiment.events import Check, Event
-from experiment.gpucheck import machine, memory, speed, speed_transformers, walkthrough
+from experiment.gpucheck import machine, memory, speed_transformers, walkthrough
 from experiment.gpucheck.decode_steps import Setting
-from experiment.gpucheck.engine_runs import divergences
 from experiment.gpucheck.parts import PARTS, Part, Task
 from experiment.gpucheck.result import (
     FILE,
@@ -134,22 +134,6 @@ def test_a_gpu_that_torch_cannot_use_fails_unless_it_is_hidden() -> None:
     assert gpus(CPU) == {"gpu": None, "visible": None}
 
 
-@pytest.mark.parametrize("on_gpu", [True, False])
-def test_a_compiler_is_needed_on_a_gpu(on_gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("experiment.machine.toolchain.shutil.which", lambda _: None)
-    monkeypatch.setenv("CC", "no-such-compiler")
-    heard: Any = Heard()
-    machine._compiler(heard, on_gpu)
-    assert heard.checks["compiler"] is (False if on_gpu else None)
-
-
-def test_settings_of_the_allocator_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
-    heard: Any = Heard()
-    machine._variables(heard)
-    assert heard.checks["variable.PYTORCH_CUDA_ALLOC_CONF"] is None
-
-
 def test_the_cost_of_sampling_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     """It depends on what else runs; a channel that is wrong fails."""
     text = message("selfcheck.damage_slot")
@@ -164,10 +148,7 @@ def test_the_cost_of_sampling_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> 
     }  # fmt: skip
 
 
-def test_divergences_are_the_places_of_first_other_tokens() -> None:
-    assert divergences([[1, 2, 3], [4]], [[1, 9, 8], [4]]) == [1, None]
-
-
+@full
 def test_a_walkthrough_that_needs_more_time_reports_the_arms_that_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -297,28 +278,3 @@ def test_one_format_one_family_and_one_setting_run_for_real(
         assert speed.key == "gpucheck.speed.step", (speed, log)
         assert speed.params["share"] > 0
     assert checks["paged.batch1.context8"].text.key == "gpucheck.speed.no_time"
-
-
-def test_a_setting_that_would_not_end_in_time_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr(speed.time, "monotonic", lambda: now[0])
-    heard: Any = Heard()
-    with torch.no_grad():
-        model = copy.deepcopy(tiny("llama", "sdpa"))
-        measured = speed.Measured(heard, model, 1e9, 200.0, lambda work: work)
-        assert measured.nothing is not None
-
-        def minute(_: Setting) -> float:
-            now[0] += 60.0
-            return 1.0
-
-        for name in ("paged", "continuous"):
-            for context in (8, 16):
-                measured.add(name, Setting(1, context), minute)
-    assert measured.nothing is None
-    # The second of each mode is known to take a minute, and twice that has to be left.
-    assert heard.checks == {
-        "paged.batch1.context8": True, "paged.batch1.context16": True,
-        "continuous.batch1.context8": None, "continuous.batch1.context16": None,
-    }  # fmt: skip
-    assert now[0] == 180.0

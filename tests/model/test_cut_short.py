@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 import torch
+from arms_here import Gathered
 from safetensors.torch import load_file, save_file
 
 from experiment.children import prepare
 from experiment.config.schema import Config
-from experiment.events import Event
 from experiment.model.builtin import build_model
 from experiment.model.load import load_model
 from experiment.text import LANGUAGES, Translator
@@ -27,16 +27,6 @@ WEIGHTS = "model.safetensors"
 SMALL = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
 GARBAGE = (b"", b"\xff\xfe{}", b"null", b'{"a":' * 3000)
 TENSOR = "transformer.h.1.attn.c_attn.weight"
-
-
-class Heard:
-    """The runner's end of the wire."""
-
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-
-    def emit(self, event: Event) -> None:
-        self.events.append(event)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +61,7 @@ def prepared(model: Path) -> None:
     task = {"config": config.model_dump(mode="json"), "device": "cpu", "prompts": ["Hello!"],
             "arms": ["paged"]}  # fmt: skip
     with contextlib.redirect_stderr(io.StringIO()):
-        prepare.main(Heard(), task)  # type: ignore[arg-type]
+        prepare.main(Gathered(), task)  # type: ignore[arg-type]
 
 
 def refusal(model: Path) -> str:

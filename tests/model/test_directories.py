@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from arms_here import Gathered
 from transformers import (
     BioGptConfig,
     GPT2Config,
@@ -22,7 +23,6 @@ from transformers import (
 from experiment.children import prepare
 from experiment.config.schema import Config
 from experiment.events import (
-    Event,
     ModelDirectory,
     ModelPrepared,
     Notice,
@@ -48,14 +48,8 @@ GPT: dict[str, Any] = {**VOCABULARY, "n_embd": 32, "n_layer": 2, "n_head": 4}
 LENGTHS = [(5, 3), (9, 2)]
 
 
-class Heard:
-    """Stands in for the pipe to the runner."""
-
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-
-    def emit(self, event: Event) -> None:
-        self.events.append(event)
+class Heard(Gathered):
+    """What the preparing process sends."""
 
     def one(self, kind: type[Any]) -> Any:
         (found,) = (event for event in self.events if isinstance(event, kind))
@@ -87,11 +81,10 @@ def config_of(place: Path, seed: int = 0, **workload: Any) -> Config:
 def prepared(place: Path, seed: int = 0, **workload: Any) -> Heard:
     """What is heard of a preparation, by default with drawn token ids."""
     config = config_of(place, seed, **workload)
-    heard: Any = Heard()
+    heard = Heard()
     task = {"config": config.model_dump(mode="json"), "device": "cpu", "arms": ["paged"]}
-    prepare.main(heard, task)
-    told: Heard = heard
-    return told
+    prepare.main(heard, task)  # type: ignore[arg-type]
+    return heard
 
 
 def refusal(place: Path, **workload: Any) -> str:

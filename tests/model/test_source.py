@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import socket
 import time
@@ -240,16 +239,6 @@ def test_names_that_cannot_be(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert _refused(name).text.key == f"error.model.{key}"
-
-
-def test_a_local_directory_without_all_its_weights(tiny: Path, tmp_path: Path) -> None:
-    shutil.copytree(tiny, tmp_path / "mine")
-    (tmp_path / "mine" / "model.safetensors").unlink()
-    index = {"weight_map": {"a": "model-00001-of-00002.safetensors"}}
-    (tmp_path / "mine" / "model.safetensors.index.json").write_text(
-        json.dumps(index), encoding="utf-8"
-    )
-    assert _refused(str(tmp_path / "mine")).text.key == "error.model.no_safetensors"
 
 
 def test_one_set_of_weights_is_wanted() -> None:

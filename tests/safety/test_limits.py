@@ -30,29 +30,20 @@ READERS: dict[str, Callable[[Path], list[str]]] = {
 }  # fmt: skip
 
 
-def said(capsys: pytest.CaptureFixture[str], words: list[str]) -> str:
-    assert main([*words, "--lang", "en"]) == ExitCode.USAGE
-    lines = capsys.readouterr().err.strip().splitlines()
-    assert len(lines) == 1, lines
-    return lines[0]
-
-
 @pytest.mark.parametrize("reader", READERS)
-def test_a_file_without_end_is_refused(reader: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_without_end_is_refused(reader: str, refused: Callable[..., str]) -> None:
     words = READERS[reader](Path("/dev/zero"))
     refusal = fixed("error.no_record" if reader == "baseline" else "error.file_too_large")
-    assert refusal in said(capsys, words)
+    assert refusal in refused(*words)
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_deep_nesting_is_refused(
-    reader: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_deep_nesting_is_refused(reader: str, tmp_path: Path, refused: Callable[..., str]) -> None:
     file = tmp_path / "deep"
     file.write_text(
         ("limits = " if reader in ("config", "gate", "sweep") else "") + DEEP, encoding="utf-8"
     )
-    assert str(file) in said(capsys, READERS[reader](file))
+    assert str(file) in refused(*READERS[reader](file))
 
 
 # What looks like the end of a text, and is none, or the other way round.
@@ -69,67 +60,67 @@ HIDDEN = [
 @pytest.mark.parametrize("text", HIDDEN)
 @pytest.mark.parametrize("reader", ["config", "gate", "sweep"])
 def test_a_key_of_many_parts_is_refused_wherever_it_stands(
-    reader: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    reader: str, text: str, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
     file = tmp_path / "keys.toml"
     key = ".".join(['"a"', "a"] * 10_000)
     file.write_text(text.format(key=key), encoding="utf-8")
-    assert str(file) in said(capsys, READERS[reader](file))
+    assert str(file) in refused(*READERS[reader](file))
 
 
-def test_a_line_without_end_is_no_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_without_end_is_no_trace(tmp_path: Path, refused: Callable[..., str]) -> None:
     file = tmp_path / "sparse.csv"
     file.write_text(
         "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9,5,5\n", encoding="utf-8"
     )
     os.truncate(file, 60 << 30)
     words = ["simulate", "--trace", str(file), "--model", "gpt2", "--gpu", "a100-80gb"]
-    assert "longer than 256 MiB" in said(capsys, words)
+    assert "longer than 256 MiB" in refused(*words)
 
 
 def test_a_grid_of_more_requests_than_memory_holds_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, refused: Callable[..., str]
 ) -> None:
     file = tmp_path / "grid.toml"
     grid = 'policy=["paged"]\nmodel="gpt2"\ngpu="a100-80gb"\ntrace="sharegpt-like"\n'
     file.write_text(f"[sweep]\n{grid}requests=1000000000\n", encoding="utf-8")
-    assert "requests" in said(capsys, ["sweep", str(file)])
+    assert "requests" in refused("sweep", str(file))
 
 
-def test_the_limit_of_a_config_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_limit_of_a_config_is_named(tmp_path: Path, refused: Callable[..., str]) -> None:
     file = tmp_path / "large.toml"
     file.write_text("#" * (MAX_CONFIG_BYTES + 1), encoding="utf-8")
-    assert "1 MiB" in said(capsys, ["--config", str(file)])
+    assert "1 MiB" in refused("--config", str(file))
 
 
-def test_a_large_simulation_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_large_simulation_is_refused(tmp_path: Path, refused: Callable[..., str]) -> None:
     with (tmp_path / "sim.json").open("wb") as file:
         file.truncate(foreign.MAX_JSON_BYTES + 1)
-    assert "32 MiB" in said(capsys, ["render", str(tmp_path)])
+    assert "32 MiB" in refused("render", str(tmp_path))
 
 
 def test_a_log_without_lines_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(foreign, "MAX_LINE_BYTES", 1 << 20)
     with (tmp_path / "events.jsonl").open("wb") as file:
         file.truncate((1 << 20) + 1)
-    assert "1 MiB" in said(capsys, ["render", str(tmp_path)])
+    assert "1 MiB" in refused("render", str(tmp_path))
     monkeypatch.setattr(foreign, "MAX_LOG_BYTES", 1 << 20)
-    assert "1 MiB" in said(capsys, ["render", str(tmp_path)])
+    assert "1 MiB" in refused("render", str(tmp_path))
 
 
 def test_a_trace_of_more_requests_than_memory_is_allowed_for_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace = tmp_path / "trace.csv"
     rows = ("2023-11-16 18:17:05,5,3\n" for _ in range(11))
     trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(rows), encoding="utf-8")
     words = ["plan", "--trace", str(trace), "--model", "gpt2", "--gpu", "a100-80gb"]
     monkeypatch.setenv("PAGEDKV_MEMORY", "2560B")
-    refused = said(capsys, words)
-    assert "10 requests" in refused
-    assert "--head" in refused
+    line = refused(*words)
+    assert "10 requests" in line
+    assert "--head" in line
     assert main([*words, "--head", "10", "--lang", "en"]) == ExitCode.OK
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
@@ -12,8 +13,12 @@ from real_parts import run_arms
 from vllm_runs import config, invented, pretender, result
 
 from experiment.arms.launch import VLLM_PYTHON
+from experiment.commands.main import main
 from experiment.machine.environment import Environment
+from experiment.process.wire import is_out_of_memory
+from experiment.text.errors import ExitCode
 from experiment.text.messages import Message, message
+from experiment.vllm_worker.failures import explain, root_cause
 
 # Loads nothing, starts a process of its own below it, and sits there.
 HANGS = """
@@ -86,6 +91,7 @@ def ours(path: Path) -> list[psutil.Process]:
 def test_without_vllm_the_arm_is_skipped_and_says_how_to_get_it(
     directory: Path, tmp_path: Path, environment: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv(VLLM_PYTHON, raising=False)
     monkeypatch.setattr("experiment.arms.launch.VLLM_ENVIRONMENT", "nowhere")
     arm = result(run_arms(directory, config(), environment, invented(tmp_path)))
     assert (arm.status, arm.reason) == ("skipped", message("vllm.missing"))
@@ -116,3 +122,79 @@ def test_a_budget_without_room_for_the_null_block_is_refused_before_anything_sta
     reason = message("error.vllm_budget_small", budget=four.budget_bytes, needed=needed)
     assert (arm.status, arm.reason) == ("failed", reason)
     assert not list(directory.glob("logs/vllm.log"))
+
+
+# Lines as vLLM 0.32 writes them.
+LOG = """\
+(Worker pid=7) INFO 11-21 09:25:42 [cpu_worker.py:260] Explicitly set (0.04/8.21) GiB
+(Worker pid=7) ERROR 11-21 [multiproc_executor.py:1063] Traceback (most recent call last):
+(Worker pid=7) ERROR 11-21 [multiproc_executor.py:1063] torch.OutOfMemoryError: CUDA out of memory.
+Exception: WorkerProc initialization failed due to an exception in a background process. See stack \
+trace for root cause.
+"""
+
+
+def test_the_first_error_that_says_something() -> None:
+    assert root_cause(LOG) == "OutOfMemoryError: CUDA out of memory."
+    assert root_cause("all is well\n") is None
+
+
+def test_an_exception_that_points_to_the_log_is_explained_by_it(tmp_path: Path) -> None:
+    log = tmp_path / "vllm.log"
+    log.write_text(LOG, encoding="utf-8")
+    pointing = Exception("WorkerProc initialization failed. See stack trace for root cause.")
+    assert explain(pointing, log) == "OutOfMemoryError: CUDA out of memory."
+    assert explain(ValueError("too long"), log) == "ValueError: too long"
+    told = explain(pointing, tmp_path / "none")
+    assert told is not None
+    assert told.startswith("Exception: WorkerProc")
+
+
+def test_a_log_of_nothing_but_pointers_tells_of_a_process_that_went_away(tmp_path: Path) -> None:
+    log = tmp_path / "vllm.log"
+    log.write_text("RuntimeError: cancelled\nException: check the stack trace above\n", "utf-8")
+    assert explain(RuntimeError("cancelled"), log) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "memory"),
+    [
+        ("OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", True),
+        ("RuntimeError: [enforce fail] DefaultCPUAllocator: can't allocate memory: 8 bytes", True),
+        ("AcceleratorError: CUDA error: out of memory", True),  # pinned memory
+        ("RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate", True),
+        ("RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED", True),
+        ("RuntimeError: Triton Error [CUDA]: out of memory", True),
+        (
+            "RuntimeError: DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes",
+            True,
+        ),
+        ("RuntimeError: std::bad_alloc", True),
+        ("OSError: [Errno 12] Cannot allocate memory", True),
+        ("OutOfResources: out of resource: shared memory, Required: 131072", False),
+        ("RuntimeError: CUDA error: an illegal memory access was encountered", False),
+        ("ValueError: To serve at least one request, 0.04 GiB KV cache is needed", False),
+    ],
+)
+def test_running_out_of_memory_is_known_by_its_words(text: str, memory: bool) -> None:
+    assert is_out_of_memory(text) is memory
+
+
+WORDS = ("run", "--yes", "--offline", "--lang", "en", "--model", "tiny-gpt2", "--device", "cpu")
+
+
+def test_a_vllm_that_is_skipped_changes_nothing_for_the_others(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its attention on the CPU is not compiled for tiny-gpt2's heads of 16."""
+    python = str(pretender(tmp_path / "python", ""))
+    monkeypatch.setenv(VLLM_PYTHON, "")  # put back at the end
+    words = (*WORDS, "--max-new-tokens", "2", "--prompt", "Hello", "--max-length", "512")
+    arms = ("--arms", "paged,vllm", "--vllm-python", python, "--out", str(directory))
+    assert main([*words, *arms]) == ExitCode.OK
+    run = json.loads((directory / "run.json").read_text(encoding="utf-8"))
+    paged, vllm = run["results"]["arms"]
+    assert vllm["reason"]["key"] == "skip.vllm_head_size"
+    assert (paged["block_size"], run["config"]["cache"]["block_size"]) == (16, 16)
+    assert paged["budget_bytes"] == 512 * paged["slot_bytes"]  # no room for a null block
+    assert "note.block_size_everywhere" not in {note["key"] for note in run["results"]["notes"]}

@@ -24,10 +24,10 @@ from experiment.arms.launch import (
 from experiment.config.schema import Config
 from experiment.machine.environment import Environment
 from experiment.process.child import Child
-from experiment.text.messages import message
+from experiment.text.messages import Message, message
 from experiment.vllm_worker.task import VllmTask
+from experiment.workload.prepared import Prepared
 from experiment.workload.requests import make_workload
-from kvsim.sizing.vllm_capacity import vllm_block_size
 
 
 @pytest.fixture
@@ -35,6 +35,13 @@ def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     made = str(pretender(tmp_path / "python", ""))
     monkeypatch.setenv(VLLM_PYTHON, made)
     return made
+
+
+def planned(prepared: Prepared, given: Config | None = None, device: Any = "cpu") -> Launch:
+    """How the worker is started for what was prepared in a directory."""
+    launch = plan_launch("vllm", given or config(), device, prepared, Path(prepared.directory))
+    assert isinstance(launch, Launch)
+    return launch
 
 
 @pytest.mark.parametrize(
@@ -87,37 +94,31 @@ def test_an_interpreter_that_is_not_there_is_refused(
     )
 
 
-def test_without_a_block_size_of_yours_every_arm_takes_one_that_vllm_has() -> None:
-    arms = ("paged", "vllm")
-    changed, notices = adapt_block_size(Config(), arms, "cpu")
-    assert changed.cache.block_size == vllm_block_size(changed.cache.block_size, "cpu") == 32
-    assert notices[0] == message("note.block_size_everywhere", size=32)
-    assert adapt_block_size(Config(), arms, "cuda")[0].cache.block_size == 16
-
-
-def test_your_block_size_stays_and_the_difference_is_told() -> None:
-    given = Config.model_validate({"cache": {"block_size": 40}})
-    changed, notices = adapt_block_size(given, ("vllm",), "cpu")
-    size = changed.cache.block_size
-    assert (size, vllm_block_size(size, "cpu")) == (40, 64)
-    assert notices[0] == message("note.vllm_block_size", size=64, given=40)
+@pytest.mark.parametrize(
+    ("given", "arms", "device", "size", "notice"),
+    [
+        (None, ("paged", "vllm"), "cpu", 32, message("note.block_size_everywhere", size=32)),
+        (None, ("paged", "vllm"), "cuda", 16, None),
+        (None, ("paged",), "cpu", 16, None),
+        (40, ("vllm",), "cpu", 40, message("note.vllm_block_size", size=64, given=40)),
+        (8, ("vllm",), "cuda", 8, message("note.vllm_block_size", size=16, given=8)),
+    ],
+)
+def test_a_block_size_of_yours_stays_and_else_every_arm_takes_one_that_vllm_has(
+    given: int | None, arms: tuple[str, ...], device: Any, size: int, notice: Message | None
+) -> None:
+    config = Config.model_validate({"cache": {"block_size": given} if given else {}})
+    changed, notices = adapt_block_size(config, arms, device)
+    assert (changed.cache.block_size, notices[:1]) == (size, [notice] if notice else [])
 
 
 def test_on_a_gpu_its_blocks_are_multiples_of_16(python: str, tmp_path: Path) -> None:
     """FlashAttention's and Triton's kernels read no other ones, and it fails after loading."""
     given = Config.model_validate({"cache": {"block_size": 8}})
-    changed, notices = adapt_block_size(given, ("vllm",), "cuda")
-    assert changed == given
-    assert notices == [message("note.vllm_block_size", size=16, given=8)]
     prepared = invented(tmp_path)
     workload = prepared.workload.model_copy(update={"block_size": 8})
-    launch = plan_launch("vllm", given, "cuda", replace(prepared, workload=workload), tmp_path)
-    assert isinstance(launch, Launch)
+    launch = planned(replace(prepared, workload=workload), given, "cuda")
     assert launch.task["arguments"]["block_size"] == 16
-
-
-def test_without_vllm_nothing_is_changed() -> None:
-    assert adapt_block_size(Config(), ("paged",), "cpu") == (Config(), [])
 
 
 def test_without_a_compiler_the_model_is_not_compiled(
@@ -126,9 +127,7 @@ def test_without_a_compiler_the_model_is_not_compiled(
     given = config(vllm={"enforce_eager": False})
 
     def eager() -> bool:
-        launch = plan_launch("vllm", given, "cpu", invented(tmp_path), tmp_path)
-        assert isinstance(launch, Launch)
-        return bool(launch.task["arguments"]["enforce_eager"])
+        return bool(planned(invented(tmp_path), given).task["arguments"]["enforce_eager"])
 
     monkeypatch.setattr("experiment.arms.launch.has_compiler", lambda: True)
     assert (eager(), adapt_block_size(given, ("vllm",), "cpu")[1]) == (False, [])
@@ -142,8 +141,7 @@ def test_without_a_compiler_the_model_is_not_compiled(
 def test_the_worker_is_told_the_same_things_as_the_others(python: str, tmp_path: Path) -> None:
     prepared = invented(tmp_path)
     vllm = {"tensor_parallel_size": 2, "pipeline_parallel_size": 2, "args": {"cpu_offload_gb": 1}}
-    launch = plan_launch("vllm", config(vllm=vllm), "cuda", prepared, tmp_path)
-    assert isinstance(launch, Launch)
+    launch = planned(prepared, config(vllm=vllm), "cuda")
     assert (launch.python, launch.module) == (python, "experiment.vllm_worker")
     arguments = launch.task["arguments"]
     assert arguments["model"] == prepared.directory
@@ -178,9 +176,7 @@ def test_a_gpu_that_others_use_too_is_not_refused_for_what_they_hold(
     """vLLM wants a share of the GPU to be free; what it takes are the bytes of its cache."""
 
     def share(device: str, **sections: Any) -> float | None:
-        launch = plan_launch("vllm", config(**sections), device, invented(tmp_path), tmp_path)
-        assert isinstance(launch, Launch)
-        arguments = launch.task["arguments"]
+        arguments = planned(invented(tmp_path), config(**sections), device).task["arguments"]
         assert arguments["kv_cache_memory_bytes"]
         found = arguments.get("gpu_memory_utilization")
         assert found is None or isinstance(found, float)
@@ -205,9 +201,7 @@ def test_what_is_computed_before_the_clock_is_what_the_other_arms_compute(
 ) -> None:
     """Prompts of the workload that leave room for three new tokens, as many as fit into a step."""
     prepared = invented(tmp_path, ((40, 50), (126, 2), (90, 2), (3, 2)))
-    launch = plan_launch("vllm", config(**sections), device, prepared, tmp_path)
-    assert isinstance(launch, Launch)
-    task = VllmTask.model_validate(launch.task)
+    task = VllmTask.model_validate(planned(prepared, config(**sections), device).task)
     assert task.first_prompts() == lengths
     assert task.model_copy(update={"repeats": 5}).first_prompts() == [1]
 
@@ -218,12 +212,9 @@ def test_vllm_holds_back_as_many_blocks_as_the_others(
 ) -> None:
     """It is told a share of its eight blocks, rounds down, and is never told all of them."""
     given = config(cache={"watermark_blocks": held, "block_size": BLOCK})
-    launch = plan_launch("vllm", given, "cpu", invented(tmp_path), tmp_path)
-    assert isinstance(launch, Launch)
+    launch = planned(invented(tmp_path), given)
     assert int(launch.task["arguments"]["watermark"] * 8) == blocks
-    plain = plan_launch("vllm", config(), "cpu", invented(tmp_path), tmp_path)
-    assert isinstance(plain, Launch)
-    assert "watermark" not in plain.task["arguments"]
+    assert "watermark" not in planned(invented(tmp_path)).task["arguments"]
 
 
 def test_the_budget_of_one_request_has_room_for_the_null_block(tmp_path: Path) -> None:
@@ -287,12 +278,9 @@ def test_a_bound_engine_counts_its_threads_itself(
 ) -> None:
     monkeypatch.delenv(BIND, raising=False)
     given = config(vllm={"threads_bind": bind})
-    launch = plan_launch("vllm", given, "cpu", invented(tmp_path), tmp_path)
-    assert isinstance(launch, Launch)
+    launch = planned(invented(tmp_path), given)
     assert launch.variables is not None
-    assert launch.variables.pop(BIND) == bind
-    assert launch.variables.keys() == variables
+    assert {*launch.variables} == {BIND, *variables}
+    assert launch.variables[BIND] == bind
     monkeypatch.setenv(BIND, "1")
-    launch = plan_launch("vllm", given, "cpu", invented(tmp_path), tmp_path)
-    assert isinstance(launch, Launch)
-    assert launch.variables == {BIND: "1"}
+    assert planned(invented(tmp_path), given).variables == {BIND: "1"}

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import stat
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from experiment.analysis.arm_results import arm_results
 from experiment.analysis.results import ArmResult
@@ -64,11 +61,6 @@ def pretender(path: Path, body: str, has: Mapping[str, str] = VLLM_ALONE) -> Pat
     )
     path.chmod(path.stat().st_mode | stat.S_IEXEC)
     return path
-
-
-def children() -> set[int]:
-    """Processes below this one, whoever started them."""
-    return {process.pid for process in psutil.Process(os.getpid()).children(recursive=True)}
 
 
 def tiny_model(path: Path) -> Path:
