@@ -20,15 +20,6 @@ ROOT = Path(__file__).parents[2]
 SOURCES = sorted(
     [*ROOT.glob("*.py"), *ROOT.glob("experiment/**/*.py"), *ROOT.glob("kvsim/**/*.py")]
 )
-UNPICKLERS = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
-SHELLS = {
-    "os.system",
-    "os.popen",
-    "subprocess.getoutput",
-    "subprocess.getstatusoutput",
-    "pty.spawn",
-}
-RUNNERS = {"eval", "exec", "compile", "__import__", "builtins.eval", "builtins.exec"}
 
 
 def dotted(node: ast.AST) -> str:
@@ -37,29 +28,16 @@ def dotted(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def imported(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, ast.Import):
-        yield from (alias.name.split(".")[0] for alias in node.names)
-    elif isinstance(node, ast.ImportFrom) and not node.level:
-        yield (node.module or "").split(".")[0]
-
-
 def faults(tree: ast.AST) -> Iterator[str]:
-    """What a source must not do, one line for each."""
+    """What a source must not do and ruff has no rule for, one line for each."""
     for node in ast.walk(tree):
         if isinstance(node, ast.List | ast.Tuple) and len(node.elts) > 1:
             option = node.elts[1]
             if isinstance(option, ast.Constant) and option.value in ("-m", "-c"):
                 yield "an interpreter that imports from the working directory: add -P"
-        yield from (f"imports {name}" for name in imported(node) if name in UNPICKLERS)
         if not isinstance(node, ast.Call):
             continue
         name, words = dotted(node.func), {k.arg: k.value for k in node.keywords}
-        if name in SHELLS | RUNNERS:
-            yield f"calls {name}"
-        shell = words.get("shell")
-        if shell is not None and not (isinstance(shell, ast.Constant) and shell.value is False):
-            yield "asks for a shell"
         if name.endswith("torch.load"):
             safe = words.get("weights_only")
             if not (isinstance(safe, ast.Constant) and safe.value is True):
@@ -78,7 +56,7 @@ def faults(tree: ast.AST) -> Iterator[str]:
             yield f"{name} takes the attention of a config"
 
 
-def test_no_shell_no_pickle_no_foreign_code() -> None:
+def test_no_source_runs_what_others_wrote() -> None:
     assert len(SOURCES) > 250
     found = {
         path.relative_to(ROOT).as_posix(): list(faults(ast.parse(path.read_text(encoding="utf-8"))))
@@ -90,9 +68,7 @@ def test_no_shell_no_pickle_no_foreign_code() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "import pickle", "from marshal import loads", "os.system('x')", "eval(text)",
-        "subprocess.run(x, shell=1)",
-        "torch.load(f)", "torch.load(f, weights_only=False)", "os.popen(x)",
+        "torch.load(f)", "torch.load(f, weights_only=False)",
         "AutoTokenizer.from_pretrained(d)", "M.from_pretrained(d, trust_remote_code=flag)",
         "numpy.load(f, allow_pickle=True)", "x = [sys.executable, '-m', name]",
         "run((python, '-c', code))", "AutoModelForCausalLM.from_config(config)",
