@@ -22,11 +22,11 @@ from experiment.vllm_worker.failures import explain, root_cause
 
 # Loads nothing, starts a process of its own below it, and sits there.
 HANGS = """
-subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])
+subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)', __file__])
 time.sleep(600)
 """
 SESSION = """
-subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])
+subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)', __file__])
 sys.exit(3)
 """
 RUBBISH = """
@@ -78,14 +78,13 @@ def test_every_end_is_a_row_with_a_reason(
 
 
 def ours(path: Path) -> list[psutil.Process]:
-    """Processes that the pretender started, or is."""
-    marks = (str(path), "time.sleep(600)")
-    found = []
-    for process in psutil.process_iter(["cmdline", "pid"]):
-        line = " ".join(process.info["cmdline"] or ())
-        if process.info["pid"] != os.getpid() and any(mark in line for mark in marks):
-            found.append(process)
-    return found
+    """Processes that the pretender started, or is: all of them name its file."""
+    me = os.getpid()
+    return [
+        process
+        for process in psutil.process_iter(["cmdline", "pid"])
+        if process.info["pid"] != me and str(path) in " ".join(process.info["cmdline"] or ())
+    ]
 
 
 def test_without_vllm_the_arm_is_skipped_and_says_how_to_get_it(
