@@ -153,3 +153,11 @@ def test_children_of_these_tests_are_in_sessions_of_their_own(session: Session) 
     session.start_arm([ARM], CONFIG)
     (pid,) = ahead(session)
     assert os.getsid(pid) == pid != os.getsid(0)
+
+
+def test_the_process_that_was_started_ahead_is_the_one_that_runs(session: Session) -> None:
+    session.start_arm([ARM], CONFIG)
+    (pid,) = ahead(session)
+    assert run(session, "rubbish").ok
+    assert ahead(session) == []
+    assert is_gone(pid)
