@@ -18,8 +18,6 @@ from kvsim.traces.formats import FORMATS, TraceFormat
 from kvsim.traces.opening import open_trace
 from kvsim.traces.parse import UNITS
 from kvsim.traces.rows import (
-    MAX_ROW_VALUES,
-    has_many_values,
     json_list_rows,
     jsonl_rows,
     lines,
@@ -53,7 +51,7 @@ def identify(
     """Detect what is not declared from the first rows of a file.
 
     Raises:
-        TraceError: ``entry_of_many``, ``unknown_format``, ``other_format``, ``empty``,
+        TraceError: ``row_endless``, ``unknown_format``, ``other_format``, ``empty``,
             ``unreadable``, ``unit_needed``, ``block_size_needed``, ``no_block_size_fits``,
             ``no_such_format``, ``no_such_unit``,
             ``no_clock``, ``bad_block_size``, ``json_lines_needed``, ``not_json``.
@@ -131,10 +129,6 @@ def _first_line(path: Path) -> tuple[int, str]:
         if head.startswith(b"{") and _BENCH.encode() in head:
             return 1, _BENCH
         for number, data in lines(stream, path):
-            if data is None:
-                raise TraceError("unknown_format", file=str(path), line=number, found="")
-            if has_many_values(data):
-                raise TraceError("entry_of_many", file=str(path), line=number, limit=MAX_ROW_VALUES)
             try:
                 line = data.decode("utf-8-sig").strip()
             except UnicodeDecodeError as error:

@@ -24,13 +24,11 @@ UnitDoubt = Literal["fractions", "fast", "slow"]
 
 # All codes of TraceError and all reasons for rejecting a row; translation keys.
 ERROR_CODES = (
-    "bad_block_size", "bad_row", "blank", "block_size_needed", "clock_too_long",
-    "content_after_list", "empty", "entry_of_many", "entry_too_long", "json_lines_needed",
-    "near_format",
-    "no_block_size_fits", "no_clock", "no_details", "no_such_format", "no_such_unit",
-    "not_json", "not_utf8",
-    "nothing_accepted", "other_format", "row_endless",
-    "tokens_needed", "too_many", "unit_needed", "unknown_format", "unpacks", "unreadable",
+    "bad_block_size", "bad_row", "block_size_needed", "clock_too_long", "content_after_list",
+    "empty", "json_lines_needed", "near_format", "no_block_size_fits", "no_clock", "no_details",
+    "no_such_format", "no_such_unit", "not_json", "not_utf8", "nothing_accepted", "other_format",
+    "row_endless", "tokens_needed", "too_many", "unit_needed", "unknown_format", "unpacks",
+    "unreadable",
 )  # fmt: skip
 REASONS = (
     "clock_backwards", "columns", "conversations_missing", "hash_ids_not_a_list",
@@ -38,8 +36,8 @@ REASONS = (
     "output_missing", "output_not_a_number", "output_not_positive", "output_tokens_needed",
     "output_too_large",
     "prompt_missing", "prompt_not_a_number", "prompt_not_positive", "prompt_too_large",
-    "row_too_long", "sub_requests_not_supported", "text_missing", "time_missing",
-    "time_not_a_date", "time_not_a_number", "time_too_late", "too_few_turns", "too_many_values",
+    "sub_requests_not_supported", "text_missing", "time_missing",
+    "time_not_a_date", "time_not_a_number", "time_too_late", "too_few_turns",
 )  # fmt: skip
 
 
