@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from kvsim.core.blocks import BlockPool, blocks_needed
 from kvsim.core.prefix_cache import PrefixCache
@@ -11,42 +12,26 @@ from kvsim.core.request import Request
 from kvsim.core.step import BlockOp, Chunk, OpKind, PreemptionCause
 
 
+@dataclass(slots=True)
 class Draft:
     """A plan under construction and the token budget left for it.
 
-    Args:
-        cap: most tokens of one request in this step; None: the whole budget.
-        list_ops: list ALLOCATE and SHARE operations.
-
     Attributes:
+        cap: most tokens of one request in this step; None: the whole budget.
         defer_prefills: compute newest tokens only.
         prefills: the step prefills, or did before a preemption took it back.
         causes: why the requests in ``preempted`` were.
     """
 
-    __slots__ = (
-        "budget", "cap", "causes", "chunks", "defer_prefills", "list_ops", "ops", "preempted",
-        "prefills", "step",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        step: int,
-        budget: int,
-        ops: list[BlockOp],
-        cap: int | None = None,
-        list_ops: bool = True,
-    ) -> None:
-        self.step = step
-        self.budget = budget
-        self.cap = cap
-        self.ops = ops
-        self.list_ops = list_ops
-        self.defer_prefills = False
-        self.prefills = False
-        self.chunks: list[Chunk] = []
-        self.preempted: list[int] = []
-        self.causes: list[PreemptionCause] = []
+    step: int
+    budget: int
+    ops: list[BlockOp]
+    cap: int | None = None
+    defer_prefills: bool = False
+    prefills: bool = False
+    chunks: list[Chunk] = field(default_factory=list)
+    preempted: list[int] = field(default_factory=list)
+    causes: list[PreemptionCause] = field(default_factory=list)
 
     @property
     def allowance(self) -> int:
@@ -122,10 +107,7 @@ def new_blocks(pool: BlockPool, chunk: Chunk) -> int:
 
 def append_blocks(pool: BlockPool, request: int, count: int, draft: Draft) -> None:
     """Append new blocks to the table of ``request``; enough must be free."""
-    if draft.list_ops:
-        draft.ops.append(BlockOp(OpKind.ALLOCATE, request, allocate(pool, request, count, draft)))
-    else:
-        pool.extend(request, count)
+    draft.ops.append(BlockOp(OpKind.ALLOCATE, request, allocate(pool, request, count, draft)))
 
 
 def allocate(pool: BlockPool, request: int, count: int, draft: Draft) -> tuple[int, ...]:

@@ -144,7 +144,7 @@ class _Replayer:
     def _abort(self, ended: Sequence[Finish]) -> None:
         for finish in ended:
             if finish.reason in _EXTERNAL:
-                self.scheduler.finish(finish.request, finish.reason)
+                self.scheduler.abort(finish.request, finish.reason)
 
     def _forks(self, plan: StepPlan, following: StepPlan) -> dict[int, list[Request]]:
         """Return the forks by parent: new ids that share a parent's whole table."""

@@ -53,7 +53,7 @@ def test_a_pruned_beam_is_freed_before_its_sibling_is_forked() -> None:
     done = scheduler.complete(plan, (), {10: [Request(12, 6, 9)]}, pruned=[0])
     assert done == (Finish(0, FinishReason.PRUNED),)
     assert scheduler.pool.table(0) == ()
-    assert [scheduler.pool.references(block) for block in scheduler.pool.table(10)] == [2, 2]
+    assert [scheduler.pool.other_owners(block) for block in scheduler.pool.table(10)] == [1, 1]
     following = scheduler.schedule()
     assert following.finished == done
     assert [op[0] for op in ops(following)] == [OpKind.FREE, OpKind.SHARE, OpKind.COPY]

@@ -33,6 +33,12 @@ from kvsim.latency.roofline import StepWork
 from kvsim.traces.hash_keys import HashKeys
 
 
+def forms_cohort(config: SchedulerConfig) -> bool:
+    """Whether every step has a token for each running request, whoever arrives or prefills."""
+    one_order = config.policy == "fcfs" and config.prefill_schedule_interval == 1
+    return one_order and config.token_budget >= config.active_seqs
+
+
 class CohortPlan(NamedTuple):
     """A planned step. ``chunks`` are those of requests outside the cohort.
 
@@ -61,23 +67,11 @@ class _Member(NamedTuple):
 class CohortScheduler(Scheduler):
     """A :class:`Scheduler` stepped by :meth:`plan` and :meth:`commit`, for known output lengths.
 
-    Args:
-        list_ops: list every block operation. Without it, plans list only those of preemption, which
-            is faster for requests with many blocks.
-
-    Raises:
-        ValueError: a step has too few tokens for all that may run, or prefills have an interval.
+    ``config`` must be one that :func:`forms_cohort` accepts.
     """
 
-    def __init__(
-        self, pool: BlockPool, config: SchedulerConfig | None = None, list_ops: bool = True
-    ) -> None:
+    def __init__(self, pool: BlockPool, config: SchedulerConfig | None = None) -> None:
         super().__init__(pool, config)
-        self._list_ops = list_ops
-        if self.config.token_budget < self.config.active_seqs:
-            raise ValueError("a step must have room for a token of every running request")
-        if self.config.prefill_schedule_interval > 1:
-            raise ValueError("a cohort cannot wait between prefills")
         self._tick = 0
         self._members: dict[int, _Member] = {}
         # Member ids and their numbers, by the tick (modulo the block size) at which they need a
@@ -103,12 +97,6 @@ class CohortScheduler(Scheduler):
     def num_waiting(self) -> int:
         """Number of queued requests."""
         return len(self._waiting)
-
-    def add(self, request: Request) -> None:
-        """See :meth:`Scheduler.add`."""
-        super().add(request)
-        if self.config.policy != "fcfs":
-            self._stalled = False
 
     # -- decode-only steps -----------------------------------------------------------------
 
@@ -153,20 +141,15 @@ class CohortScheduler(Scheduler):
                 self._step += 1
                 self._tick += 1
         else:
-            self._allocate_blocks(steps)
+            self.pool.append(list(chain.from_iterable(self._crossing_rows(steps))))
             self._step += steps
             self._tick += steps
-        self.pool.clear_evicted()
+        self.pool.drain_evicted()
         self._context += steps * len(self._members)
         if self._tick < self._next_ends[0]:
             return ()
         self._end_members()
         return tuple(self._finished)
-
-    def _allocate_blocks(self, steps: int) -> None:
-        needing = list(chain.from_iterable(self._crossing_rows(steps)))
-        if needing:
-            self.pool.append(needing)
 
     def _crossing_rows(self, steps: int) -> Iterable[Collection[int]]:
         """The members that need a block in each of the next ``steps`` steps."""
@@ -216,10 +199,11 @@ class CohortScheduler(Scheduler):
         decodes, context = len(self._members), self._context
         draft.budget -= decodes
         self._context += decodes
-        if draft.list_ops or self.config.prefix_caching:
-            self._change_members(draft)
-        else:
-            self._allocate_blocks(1)
+        for request, needs, fills in self._changing():
+            if needs:
+                append_blocks(self.pool, request, 1, draft)
+            if fills:
+                self._publish_member(request)
         if draft.budget and self._others:
             self._advance(self._others[0], draft)
         before = len(self._running)
@@ -257,8 +241,6 @@ class CohortScheduler(Scheduler):
                 decodes += 1
             else:
                 prefill += chunk.count
-        if not self._list_ops:
-            self.pool.clear_evicted()  # not listed among the operations
         return CohortPlan(
             chunks=tuple(draft.chunks),
             step_work=StepWork(prefill, decodes, read, pairs),
@@ -268,14 +250,6 @@ class CohortScheduler(Scheduler):
             finished=finished,
             waiting=len(self._waiting),
         )
-
-    def _change_members(self, draft: Draft) -> None:
-        """Allocate the members' new blocks and publish the blocks that this step fills."""
-        for request, needs, fills in self._changing():
-            if needs:
-                append_blocks(self.pool, request, 1, draft)
-            if fills:
-                self._publish_member(request)
 
     def _changing(self) -> list[tuple[int, bool, bool]]:
         """Return (member, needs a block, fills a published block), oldest first."""
@@ -287,20 +261,8 @@ class CohortScheduler(Scheduler):
         changing = sorted({**needing, **filling}.items(), key=itemgetter(1))
         return [(request, request in needing, request in filling) for request, _ in changing]
 
-    def _draft(self) -> Draft:
-        draft = super()._draft()
-        draft.list_ops = self._list_ops
-        return draft
-
     def _running_width(self) -> int:
         return len(self._running)
-
-    def _release(self, request: Request) -> None:
-        if self._list_ops:
-            super()._release(request)
-        else:
-            self._cache.retract_unwritten(request)
-            self.pool.drop(request.id)
 
     def _publish_member(self, request: int) -> None:
         self._cache.publish(self._requests[request], self._written(request) + 1, self._step)

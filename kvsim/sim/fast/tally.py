@@ -50,5 +50,5 @@ def tally_slots(
     Raises:
         TallyError: more tokens than owned slots.
     """
-    owned, cached, extra = pool.occupancy()
-    return block_levels(shape, logical_tokens - extra * shape.block_size, owned, cached)
+    live = logical_tokens - pool.extra_references * shape.block_size
+    return block_levels(shape, live, pool.num_owned, pool.num_cached)

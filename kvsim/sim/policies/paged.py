@@ -20,7 +20,7 @@ from kvsim.sim.config import SimConfig
 from kvsim.sim.fast.cohort import CohortPlan, CohortScheduler
 from kvsim.sim.fast.decode_only import DecodeOnlyPool
 from kvsim.sim.fast.run_pool import RunPool
-from kvsim.sim.fast.tally import TallyError, block_levels, tally_slots
+from kvsim.sim.fast.tally import TallyError, tally_slots
 from kvsim.sim.policies.base import SimulationRun
 from kvsim.traces.hash_keys import HashKeys
 
@@ -70,7 +70,7 @@ class Paged:
         self._caching = config.scheduling.prefix_caching
         kind = RunPool if self._caching else BlockPool
         self.pool = kind(self.shape.blocks, self.shape.block_size)
-        self.scheduler = CohortScheduler(self.pool, config.scheduling, list_ops=False)
+        self.scheduler = CohortScheduler(self.pool, config.scheduling)
         self._run: SimulationRun
         # One more than can be admitted, so that an empty queue means that no request waits.
         self._max_submitted = config.max_num_seqs + 1
@@ -153,25 +153,18 @@ class Paged:
         return scheduler.commit(work)
 
     def _record(self, work: CohortPlan, duration: int) -> None:
-        run, running, size = self._run, self.scheduler.num_running, self.shape.block_size
-        owned, cached, extra = self.pool.occupancy()
-        levels = self._levels(work.logical_tokens - extra * size, owned, cached, running)
-        run.totals.held += owned
-        run.totals.unshared += owned + extra
-        run.recorder.step(levels, running, work.waiting + run.arrivals.waiting, duration)
-
-    def _levels(
-        self, live: int, owned: int, cached: int, running: int
-    ) -> tuple[int, int, int, int, int]:
-        """Return the levels from counts of live slots and of blocks.
+        """Record the levels and block-steps of a step.
 
         Raises:
             TallyError: running requests own more blocks than they have written to.
         """
-        levels = block_levels(self.shape, live, owned, cached)
+        run, running, pool = self._run, self.scheduler.num_running, self.pool
+        levels = tally_slots(self.shape, pool, work.logical_tokens)
         if levels[2] > running * (self.shape.block_size - 1):
             raise TallyError(f"{levels[2]} unwritten slots of {running} running requests")
-        return levels
+        run.totals.held += pool.num_owned
+        run.totals.unshared += pool.num_owned + pool.extra_references
+        run.recorder.step(levels, running, work.waiting + run.arrivals.waiting, duration)
 
     def _fast_forward(self, steps: int) -> bool:
         """Fast-forward over up to ``steps`` decode-only steps; False if none is possible.
@@ -188,7 +181,8 @@ class Paged:
         allocated = scheduler.cumulative_allocations(part.steps)
         if not allocated:
             return False
-        owned, cached, extra = self.pool.occupancy()
+        owned, cached = self.pool.num_owned, self.pool.num_cached
+        extra = self.pool.extra_references
         free, live = self.shape.blocks - owned - cached, context - extra * size
         pool = DecodeOnlyPool(self.shape, decodes, owned, cached, free, live)
         waiting = scheduler.num_waiting + run.arrivals.waiting
