@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -232,24 +232,10 @@ class SimResult:
         Args:
             speed: include the speed of the simulation itself.
         """
-        data: dict[str, Any] = {}
-        for name in SimResult.__dataclass_fields__:
-            if name in ("rows", "speed"):
-                continue
-            value = getattr(self, name)
-            data[name] = _plain(value)
+        data = asdict(replace(self, rows={}))
+        del data["rows"]
+        if not speed:
+            del data["speed"]
         if self.sharing is not None:
             data["sharing"] |= {"saved": self.sharing.saved, "share": self.sharing.share}
-        if speed:
-            data["speed"] = asdict(self.speed)
         return data
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, tuple | list):
-        return [_plain(each) for each in value]
-    if hasattr(value, "__dataclass_fields__"):
-        return {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
-    return value

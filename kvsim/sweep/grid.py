@@ -35,7 +35,7 @@ FORMAT = 1
 # Fields of SimConfig; the others follow from model and GPU, or are recorded with the trace.
 SETTINGS = (
     "block_size", "max_num_seqs", "max_num_batched_tokens", "long_prefill_token_threshold",
-    "watermark_blocks", "preemption", "host_blocks", "samples", "beams", "branching", "growth",
+    "watermark_blocks", "preemption", "host_blocks", "samples", "beams", "branching",
 )  # fmt: skip
 # Axes that apply to paged policies only.
 _PAGED_ONLY = {"block_size", "watermark_blocks", "preemption", "host_blocks", "beams", "branching"}

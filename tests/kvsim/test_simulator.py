@@ -174,8 +174,6 @@ def configs(draw: st.DrawFn, policy: str) -> SimConfig:
         preemption=draw(st.sampled_from(["recompute", "swap"])),
         host_blocks=draw(st.sampled_from([0, 6, 40])),
         link_bandwidth=draw(st.sampled_from([None, 3e9])),
-        growth=draw(st.sampled_from([1, 4])),
-        copied_parts=draw(st.sampled_from([1, 3])),
         series_points=draw(st.sampled_from([4, 64])),
     )
 

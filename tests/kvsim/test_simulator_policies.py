@@ -93,17 +93,6 @@ def test_rows_that_have_ended_grow_with_the_others(monkeypatch: pytest.MonkeyPat
     assert seen.result.copies.peak_slots == 22
 
 
-def test_growing_by_three_slots_and_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A prompt of 2 and 5 new tokens: widths 2, 5, 5, 5, 8; a fifth of the old at a time."""
-    told = config("growing", 16, growth=3, copied_parts=5)
-    seen = run(monkeypatch, [(0, 2, 5)], told)
-    assert seen.of("live") == [2, 3, 4, 5, 6]
-    assert seen.of("unwritten") == [0, 2, 1, 0, 2]
-    assert seen.of("free") == [14, 11, 11, 11, 8]
-    assert seen.result.copies.grown_slots == 2 + 5
-    assert seen.result.copies.peak_slots == 8 + 1
-
-
 def test_slabs_are_of_exactly_the_maximum_length_and_handed_on_one_by_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -380,7 +369,7 @@ def test_a_slab_of_millions_of_slots_takes_no_more_than_its_steps() -> None:
         ("max_num_seqs", 0),
         ("host_blocks", -1),
         ("branching", 1.5),
-        ("growth", 0),
+        ("beams", 0),
         ("samples", 0),
         ("watermark_blocks", 1_000),
     ],

@@ -27,35 +27,30 @@ from kvsim.core.step import OpKind, StepPlan
 from kvsim.latency.roofline import StepWork
 from kvsim.sim.arrivals import Shortfall
 from kvsim.sim.config import SimConfig
-from kvsim.sim.policies.base import SimulationRun
-from kvsim.sim.policies.paged import PAGED_LEVELS, block_keys, shortfall, transfer_time
+from kvsim.sim.policies.base import Policy
+from kvsim.sim.policies.paged import PAGED_LEVELS, block_keys, blocks_shortfall, transfer_time
 
 _STATES = tuple(SlotState(name) for name in PAGED_LEVELS)
 Forks = dict[int, list[Request]]
 
 
-class Forked:
+class Forked(Policy):
     """Samples, beams, priorities and other limits that a cohort does not support; no shortcuts."""
 
-    names: tuple[str, ...] = PAGED_LEVELS
+    names = PAGED_LEVELS
 
     def __init__(self, config: SimConfig) -> None:
-        self.config = config
+        super().__init__(config)
         self.shape = config.shape
         self.pool = BlockPool(self.shape.blocks, self.shape.block_size)
         self.scheduler = Scheduler(self.pool, config.scheduling)
         self.ledger = Ledger(self.shape)
         self._caching = config.scheduling.prefix_caching
-        self._run: SimulationRun
         self._random = random.Random(config.seed)  # noqa: S311 - reproducible, not secret
         self._ids = count()
         self._row: dict[int, int] = {}  # the request of each sequence
         self._sequences: dict[int, Request] = {}
         self._left: dict[int, int] = {}  # unfinished sequences of each request
-
-    def begin(self, run: SimulationRun) -> None:
-        """See :class:`kvsim.sim.policies.base.Policy`."""
-        self._run = run
 
     def check(self, prompt: int, output: int, samples: int) -> Shortfall | None:
         """See :class:`kvsim.sim.policies.base.Policy`."""
@@ -67,7 +62,11 @@ class Forked:
             return Shortfall("seqs", together, config.max_num_seqs)
         if beams > config.max_num_batched_tokens:
             return Shortfall("tokens", beams, config.max_num_batched_tokens)
-        return shortfall(self.shape, config.max_length, prompt, output, beams)
+        return super().check(prompt, output, 1)
+
+    def memory_shortfall(self, prompt: int, output: int) -> Shortfall | None:
+        """See :class:`kvsim.sim.policies.base.Policy`."""
+        return blocks_shortfall(self.shape, prompt, output, self.config.beams)
 
     @property
     def has_work(self) -> bool:
@@ -94,10 +93,6 @@ class Forked:
     def stats(self) -> PrefixStats | None:
         """See :class:`kvsim.sim.policies.base.Policy`."""
         return self.scheduler.stats if self._caching else None
-
-    def check_integrity(self) -> None:
-        """See :class:`kvsim.sim.policies.base.Policy`."""
-        self.pool.check_integrity()
 
     def _submit(self) -> None:
         """Submit the requests that could be admitted at once, and one more.

@@ -21,7 +21,7 @@ from kvsim.sim.fast.cohort import CohortPlan, CohortScheduler
 from kvsim.sim.fast.decode_only import DecodeOnlyPool
 from kvsim.sim.fast.run_pool import RunPool
 from kvsim.sim.fast.tally import TallyError, tally_slots
-from kvsim.sim.policies.base import SimulationRun
+from kvsim.sim.policies.base import Policy
 from kvsim.traces.hash_keys import HashKeys
 
 PAGED_LEVELS = (
@@ -35,19 +35,14 @@ PAGED_LEVELS = (
 _MAX_FAST_FORWARD = 64
 
 
-def shortfall(
-    shape: PoolShape, max_length: int, prompt: int, output: int, sequences: int = 1
+def blocks_shortfall(
+    shape: PoolShape, prompt: int, output: int, sequences: int = 1
 ) -> Shortfall | None:
-    """Return why a request exceeds the maximum length or the empty pool, or None."""
-    final = final_tokens(prompt, output)
-    if final > max_length:
-        return Shortfall("max_length", final, max_length)
+    """Return why a request does not fit into the empty pool, or None."""
     size = shape.block_size
     shared = prompt // size if sequences > 1 else 0
-    needed = shared + sequences * (blocks_needed(final, size) - shared)
-    if needed > shape.blocks:
-        return Shortfall("blocks", needed, shape.blocks)
-    return None
+    needed = shared + sequences * (blocks_needed(final_tokens(prompt, output), size) - shared)
+    return Shortfall("blocks", needed, shape.blocks) if needed > shape.blocks else None
 
 
 def block_keys(arrivals: ArrivalQueue, row: int, block_size: int) -> HashKeys | None:
@@ -58,32 +53,25 @@ def block_keys(arrivals: ArrivalQueue, row: int, block_size: int) -> HashKeys | 
     return HashKeys(row, arrivals.prompt[row], ids, size, block_size)
 
 
-class Paged:
+class Paged(Policy):
     """Paged memory with or without a prefix cache; preemption by recompute or swap."""
 
-    names: tuple[str, ...] = PAGED_LEVELS
+    names = PAGED_LEVELS
 
     def __init__(self, config: SimConfig) -> None:
-        self.config = config
+        super().__init__(config)
         self.shape: PoolShape = config.shape
         self._swap = config.scheduling.preemption == "swap"
         self._caching = config.scheduling.prefix_caching
         kind = RunPool if self._caching else BlockPool
         self.pool = kind(self.shape.blocks, self.shape.block_size)
         self.scheduler = CohortScheduler(self.pool, config.scheduling)
-        self._run: SimulationRun
         # One more than can be admitted, so that an empty queue means that no request waits.
         self._max_submitted = config.max_num_seqs + 1
 
-    def begin(self, run: SimulationRun) -> None:
+    def memory_shortfall(self, prompt: int, output: int) -> Shortfall | None:
         """See :class:`kvsim.sim.policies.base.Policy`."""
-        self._run = run
-
-    def check(self, prompt: int, output: int, samples: int) -> Shortfall | None:
-        """See :class:`kvsim.sim.policies.base.Policy`."""
-        if samples > 1:
-            return Shortfall("samples", samples, 1)
-        return shortfall(self.shape, self.config.max_length, prompt, output)
+        return blocks_shortfall(self.shape, prompt, output)
 
     @property
     def has_work(self) -> bool:
@@ -110,10 +98,6 @@ class Paged:
     def stats(self) -> PrefixStats | None:
         """See :class:`kvsim.sim.policies.base.Policy`."""
         return self.scheduler.stats if self._caching else None
-
-    def check_integrity(self) -> None:
-        """See :class:`kvsim.sim.policies.base.Policy`."""
-        self.pool.check_integrity()
 
     def _end(self, finished: Sequence[Finish]) -> None:
         for finish in finished:
