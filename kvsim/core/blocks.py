@@ -154,12 +154,19 @@ class BlockPool:
         Raises:
             OutOfBlocksError: fewer than ``count`` blocks are free or cached; none is allocated.
         """
+        return tuple(self.extend(request, count))
+
+    def extend(self, request: int, count: int) -> Sequence[int]:
+        """Do the same as :meth:`allocate` without a copy; may return the table itself."""
         if count < 0:
             raise PoolError(f"cannot allocate {count} blocks")
         blocks = self._take(count)
-        if blocks:
-            self._tables.setdefault(request, block_array()).extend(blocks)
-        return tuple(blocks)
+        table = self._tables.get(request)
+        if table is not None:
+            table += blocks
+        elif blocks:
+            self._tables[request] = blocks
+        return blocks
 
     def append(self, requests: Sequence[int]) -> None:
         """Append one block to the table of each of ``requests``, in order; each has a table.
@@ -252,9 +259,9 @@ class BlockPool:
 
     def free(self, request: int) -> tuple[int, ...]:
         """Release every block of ``request`` and return them; see :meth:`release`."""
-        return self.release(request)[0]
+        return tuple(self.release(request)[0])
 
-    def release(self, request: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def release(self, request: int) -> tuple[Sequence[int], Sequence[int]]:
         """Release every block of ``request``.
 
         Blocks are queued tail first, so that the head of a prefix, the likeliest hit, is evicted
@@ -278,7 +285,7 @@ class BlockPool:
             self._evictable.update(dict.fromkeys(reversed(kept)))
             left = block_array(block for block in left if block not in self._keys)
         self._push_free(left)
-        return tuple(table), tuple(kept)
+        return table, kept
 
     def _remove_owner(self, block: int) -> bool:
         """Remove one owner of a shared ``block``; return False if it has only one."""

@@ -19,6 +19,7 @@ class Draft:
     Attributes:
         cap: most tokens of one request in this step; None: the whole budget.
         defer_prefills: compute newest tokens only.
+        list_ops: list ALLOCATE and SHARE operations.
         prefills: the step prefills, or did before a preemption took it back.
         causes: why the requests in ``preempted`` were.
     """
@@ -28,6 +29,7 @@ class Draft:
     ops: list[BlockOp]
     cap: int | None = None
     defer_prefills: bool = False
+    list_ops: bool = True
     prefills: bool = False
     chunks: list[Chunk] = field(default_factory=list)
     preempted: list[int] = field(default_factory=list)
@@ -107,7 +109,10 @@ def new_blocks(pool: BlockPool, chunk: Chunk) -> int:
 
 def append_blocks(pool: BlockPool, request: int, count: int, draft: Draft) -> None:
     """Append new blocks to the table of ``request``; enough must be free."""
-    draft.ops.append(BlockOp(OpKind.ALLOCATE, request, allocate(pool, request, count, draft)))
+    if draft.list_ops:
+        draft.ops.append(BlockOp(OpKind.ALLOCATE, request, allocate(pool, request, count, draft)))
+    else:
+        pool.extend(request, count)
 
 
 def allocate(pool: BlockPool, request: int, count: int, draft: Draft) -> tuple[int, ...]:
@@ -123,7 +128,7 @@ def release_blocks(
     """Release the blocks of ``request`` and unpublish those that it has not written."""
     cache.retract_unwritten(request)
     blocks, kept = cache.pool.release(request.id)
-    return BlockOp(kind, request.id, blocks, hosts, kept)
+    return BlockOp(kind, request.id, tuple(blocks), hosts, tuple(kept))
 
 
 def _log_evicted(pool: BlockPool, draft: Draft) -> None:

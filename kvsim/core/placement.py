@@ -153,7 +153,8 @@ class Placement:
         tokens = len(blocks) * self.pool.block_size
         if blocks:
             self.pool.share(request.id, blocks, owners)
-            draft.ops.append(BlockOp(OpKind.SHARE, request.id, tuple(blocks), tokens=tokens))
+            if draft.list_ops:
+                draft.ops.append(BlockOp(OpKind.SHARE, request.id, tuple(blocks), tokens=tokens))
         request.computed, request.published = tokens, len(blocks)
 
     def _take(self, request: Request, chunk: Chunk, draft: Draft) -> None:

@@ -349,4 +349,7 @@ class Scheduler:
         if request.swapped and self.host is not None:
             self.host.free(request.id)
         if self.pool.table(request.id):
-            self._pending.append(release_blocks(self._cache, request))
+            self._release(request)
+
+    def _release(self, request: Request) -> None:
+        self._pending.append(release_blocks(self._cache, request))

@@ -23,7 +23,7 @@ from operator import itemgetter, mod
 from typing import NamedTuple
 
 from kvsim.core.blocks import BlockPool
-from kvsim.core.draft import Draft, append_blocks, missing_blocks
+from kvsim.core.draft import Draft, missing_blocks
 from kvsim.core.group import SequenceGroup
 from kvsim.core.limits import SchedulerConfig
 from kvsim.core.request import Request
@@ -67,7 +67,11 @@ class _Member(NamedTuple):
 class CohortScheduler(Scheduler):
     """A :class:`Scheduler` stepped by :meth:`plan` and :meth:`commit`, for known output lengths.
 
-    ``config`` must be one that :func:`forms_cohort` accepts.
+    Plans list the operations of preemption and swapping only: copies of long tables would take
+    longer than all else.
+
+    Args:
+        config: one that :func:`forms_cohort` accepts.
     """
 
     def __init__(self, pool: BlockPool, config: SchedulerConfig | None = None) -> None:
@@ -131,13 +135,9 @@ class CohortScheduler(Scheduler):
         """
         if self._finished or self._pending:
             self._finished, self._pending = [], []
-        if self.config.prefix_caching and self._filling:
+        if self._filling:
             for _ in range(steps):
-                for request, needs, fills in self._changing():
-                    if needs:
-                        self.pool.append((request,))
-                    if fills:
-                        self._publish_member(request)
+                self._change_members()
                 self._step += 1
                 self._tick += 1
         else:
@@ -199,11 +199,7 @@ class CohortScheduler(Scheduler):
         decodes, context = len(self._members), self._context
         draft.budget -= decodes
         self._context += decodes
-        for request, needs, fills in self._changing():
-            if needs:
-                append_blocks(self.pool, request, 1, draft)
-            if fills:
-                self._publish_member(request)
+        self._change_members()
         if draft.budget and self._others:
             self._advance(self._others[0], draft)
         before = len(self._running)
@@ -241,6 +237,7 @@ class CohortScheduler(Scheduler):
                 decodes += 1
             else:
                 prefill += chunk.count
+        self.pool.drain_evicted()  # not listed among the operations
         return CohortPlan(
             chunks=tuple(draft.chunks),
             step_work=StepWork(prefill, decodes, read, pairs),
@@ -251,15 +248,28 @@ class CohortScheduler(Scheduler):
             waiting=len(self._waiting),
         )
 
-    def _changing(self) -> list[tuple[int, bool, bool]]:
-        """Return (member, needs a block, fills a published block), oldest first."""
+    def _change_members(self) -> None:
+        """Allocate the blocks that members need in this step; publish those that they fill."""
         size = self.pool.block_size
         needing = self._crossing.get(self._tick % size, {})
         filling = self._filling.get((self._tick + 1) % size, {})
         if not filling:
-            return [(request, True, False) for request in needing]
-        changing = sorted({**needing, **filling}.items(), key=itemgetter(1))
-        return [(request, request in needing, request in filling) for request, _ in changing]
+            self.pool.append(list(needing))
+            return
+        for request, _ in sorted({**needing, **filling}.items(), key=itemgetter(1)):
+            if request in needing:
+                self.pool.append((request,))
+            if request in filling:
+                self._publish_member(request)
+
+    def _draft(self) -> Draft:
+        draft = super()._draft()
+        draft.list_ops = False
+        return draft
+
+    def _release(self, request: Request) -> None:
+        self._cache.retract_unwritten(request)
+        self.pool.release(request.id)
 
     def _running_width(self) -> int:
         return len(self._running)

@@ -28,7 +28,7 @@ from bisect import insort
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, groupby
+from itertools import groupby
 
 from kvsim.core.blocks import BlockPool, Key, PoolError, block_array
 from kvsim.traces.hash_keys import KeyRun, key_runs
@@ -253,12 +253,12 @@ class RunPool(BlockPool):
 
     # -- release ---------------------------------------------------------------------------
 
-    def release(self, request: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def release(self, request: int) -> tuple[Sequence[int], Sequence[int]]:
         """See :class:`BlockPool`."""
         table = self._tables.pop(request, None)
         if table is None:
             raise PoolError(f"request {request} holds no blocks")
-        kept: list[Sequence[int]] = []  # of each run, the last one first
+        kept = block_array()
         end = len(table)
         for run in reversed(self._runs.pop(request, [])):
             own = run.owners.pop(request)
@@ -266,16 +266,16 @@ class RunPool(BlockPool):
             if behind < end:
                 self._push_free(table[behind:end])  # without a key
             end = run.place
-            kept.append(self._queue_unowned(run, own))
+            kept = self._queue_unowned(run, own) + kept
         self._push_free(table[:end])
-        return tuple(table), tuple(chain.from_iterable(reversed(kept)))
+        return table, kept
 
-    def _queue_unowned(self, run: BlockRun, own: int) -> Sequence[int]:
+    def _queue_unowned(self, run: BlockRun, own: int) -> array[int]:
         """Queue the blocks among the first ``own`` of a run that have no owner any more."""
         owned = run.owned
         self._extra -= min(own, owned)
         if own <= owned:
-            return ()
+            return block_array()
         segment = CachedSegment(run, owned, own)
         run.segments.append(segment)
         self._queue[segment] = None

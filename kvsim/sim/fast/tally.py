@@ -11,7 +11,6 @@ block. A property test compares it with :class:`kvsim.accounting.ledger.Ledger` 
 from __future__ import annotations
 
 from kvsim.accounting.slots import PoolShape
-from kvsim.core.blocks import BlockPool
 
 
 class TallyError(Exception):
@@ -37,18 +36,3 @@ def block_levels(
     if held_back > free:
         held_back = free
     return live, cached * size, unwritten, held_back * size, (free - held_back) * size
-
-
-def tally_slots(
-    shape: PoolShape, pool: BlockPool, logical_tokens: int
-) -> tuple[int, int, int, int, int]:
-    """Return the current slots by level, as :func:`block_levels`.
-
-    Args:
-        logical_tokens: positions written by running requests; shared ones count for each.
-
-    Raises:
-        TallyError: more tokens than owned slots.
-    """
-    live = logical_tokens - pool.extra_references * shape.block_size
-    return block_levels(shape, live, pool.num_owned, pool.num_cached)

@@ -20,7 +20,7 @@ from kvsim.sim.config import SimConfig
 from kvsim.sim.fast.cohort import CohortPlan, CohortScheduler
 from kvsim.sim.fast.decode_only import DecodeOnlyPool
 from kvsim.sim.fast.run_pool import RunPool
-from kvsim.sim.fast.tally import TallyError, tally_slots
+from kvsim.sim.fast.tally import TallyError, block_levels
 from kvsim.sim.policies.base import Policy
 from kvsim.traces.hash_keys import HashKeys
 
@@ -80,7 +80,7 @@ class Paged(Policy):
 
     def levels(self) -> tuple[int, ...]:
         """See :class:`kvsim.sim.policies.base.Policy`."""
-        return tally_slots(self.shape, self.pool, 0)
+        return block_levels(self.shape, 0, self.pool.num_owned, self.pool.num_cached)
 
     def step(self) -> None:
         """See :class:`kvsim.sim.policies.base.Policy`."""
@@ -143,11 +143,13 @@ class Paged(Policy):
             TallyError: running requests own more blocks than they have written to.
         """
         run, running, pool = self._run, self.scheduler.num_running, self.pool
-        levels = tally_slots(self.shape, pool, work.logical_tokens)
-        if levels[2] > running * (self.shape.block_size - 1):
+        size, owned, extra = self.shape.block_size, pool.num_owned, pool.extra_references
+        live = work.logical_tokens - extra * size
+        levels = block_levels(self.shape, live, owned, pool.num_cached)
+        if levels[2] > running * (size - 1):
             raise TallyError(f"{levels[2]} unwritten slots of {running} running requests")
-        run.totals.held += pool.num_owned
-        run.totals.unshared += pool.num_owned + pool.extra_references
+        run.totals.held += owned
+        run.totals.unshared += owned + extra
         run.recorder.step(levels, running, work.waiting + run.arrivals.waiting, duration)
 
     def _fast_forward(self, steps: int) -> bool:
