@@ -145,8 +145,8 @@ class SyntheticTrace:
     def __iter__(self) -> Iterator[TraceRequest]:
         columns = (self._arrivals, self._prompts, self._outputs)
         rows = zip(*(column.tolist() for column in columns), strict=True)
-        for index, row in enumerate(rows):
-            yield TraceRequest(index, *row, samples=self.recipe.samples)
+        for index, (arrival, prompt, output) in enumerate(rows):
+            yield TraceRequest(index, arrival, prompt, output, samples=self.recipe.samples)
 
 
 def _sample_lengths(recipe: Recipe, random: np.random.Generator) -> tuple[Ints, Ints, int, int]:

@@ -235,7 +235,7 @@ def test_a_pool_that_hands_out_another_number_of_blocks_ends_the_run(
 ) -> None:
     """A prompt of 5 in blocks of 4 needs two of them, and gets three or one."""
     take = BlockPool._take
-    monkeypatch.setattr(BlockPool, "_take", lambda self, count: take(self, count + more))
+    monkeypatch.setattr(BlockPool, "_take", lambda self, count: take(self, count and count + more))
     with pytest.raises(TallyError, match=message):
         simulate(Listed([(0, 5, 1)]), config("paged", 16))
 
