@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from kvsim.accounting.sharing import Sharing
+from kvsim.accounting.slots import Sharing
 from kvsim.sim.arrivals import Refusal
 from kvsim.sim.recorder import TimeHistogram
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from recount import recount
 
 from kvsim.accounting.ledger import Ledger, PoolShape, SlotState
-from kvsim.accounting.recount import recount
 from kvsim.contiguous.planners import GrowingPlanner, StaticBatchPlanner
 from kvsim.core.blocks import OutOfBlocksError
 from kvsim.core.step import BlockOp, Chunk, Finish, FinishReason, OpKind

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from recount import recount, replay
 from scheduling import Workload, workloads
 from sweeps import TIMES
 
-from kvsim.accounting.ledger import Ledger, PoolShape, SlotState, replay
-from kvsim.accounting.recount import recount
+from kvsim.accounting.ledger import Ledger, PoolShape, SlotState
 from kvsim.contiguous.planners import StaticBatchPlanner
 from kvsim.core.blocks import BlockPool
 from kvsim.core.scheduler import Request, Scheduler, SchedulerConfig

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvsim.accounting.ledger import Ledger, PoolShape
-from kvsim.accounting.sharing import Sharing
+from kvsim.accounting.slots import Sharing
 from kvsim.core.blocks import BlockPool
 from kvsim.core.request import Request
 from kvsim.core.scheduler import Scheduler

@@ -35,7 +35,8 @@ class Totals:
         swapped_out, swapped_in: blocks moved to the host and back.
         copied_blocks: by copy-on-write; ``copied_slots``: by a growing cache.
         peak_copy_slots: most slots taken while a growing cache was copied.
-        unshared, held: block-steps without and with sharing, see :mod:`kvsim.accounting.sharing`.
+        unshared, held: block-steps without and with sharing, see
+            :class:`kvsim.accounting.slots.Sharing`.
         batches: batches of ``static`` and ``growing``.
     """
 
