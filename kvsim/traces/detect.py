@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import codecs
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -192,20 +192,16 @@ def _unknown(path: Path, number: int, line: str, kind: str, found: set[str]) -> 
 
 
 def _check_first(format_: TraceFormat, path: Path, number: int, line: str) -> None:
+    keys: Sequence[str] = format_.keys
     if format_.container == "csv":
-        require_keys([v.strip() for v in split_csv(line)], path, number, format_.keys, format_.name)
-    elif format_.container == "columns":
-        if line != _BENCH:
-            raise TraceError("other_format", file=str(path), line=number, format=format_.name,
-                             missing=_BENCH, found=line[:80])  # fmt: skip
-    elif format_.container == "json":
-        if not line.startswith("["):
-            raise TraceError("other_format", file=str(path), line=number, format=format_.name,
-                             missing="[", found=line[:80])  # fmt: skip
-    else:
+        found = [value.strip() for value in split_csv(line)]
+    elif format_.container == "jsonl":
+        found = list(_first_object(line))
         # Chat ids and turns identify Qwen-Bailian, but its rows are valid without them.
-        keys = [key for key in format_.keys if key not in ("chat_id", "turn")]
-        require_keys(list(_first_object(line)), path, number, keys, format_.name)
+        keys = [key for key in keys if key not in ("chat_id", "turn")]
+    else:
+        found, keys = [line[:80]], ["[" if format_.container == "json" else _BENCH]
+    require_keys(found, path, number, keys, format_.name)
 
 
 def _unit(format_: TraceFormat, path: Path, declared: str | None) -> tuple[str | None, Source]:

@@ -108,22 +108,6 @@ def test_a_grid_that_makes_no_cells_says_why(change: dict[str, Any], code: str) 
     assert error.value.code == code
 
 
-def test_traces_are_hashed_once_up_to_a_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "a.csv"
-    file.write_text("prompt_tokens,output_tokens\n1,1\n", encoding="utf-8")
-    size = file.stat().st_size
-    monkeypatch.setattr("kvsim.sweep.grid.MAX_TRACE_BYTES", size + 1)
-    assert len({cell.settings["trace"] for cell in grid(trace=[str(file)] * 1000)}) == 1
-    os.truncate(file, 60 << 30)  # sparse
-    with pytest.raises(SweepError, match="traces_too_large"):
-        grid(trace=str(file))
-    os.truncate(file, size)
-    with pytest.raises(SweepError, match="traces_too_large"):
-        grid(trace=[str(file), f"{file.parent}/./a.csv"])
-
-
 @pytest.mark.skipif(not Path("/proc/self/pagemap").exists(), reason="another system")
 def test_a_trace_without_a_size_is_not_read_to_its_end() -> None:
     cells = grid(trace="/proc/self/pagemap", policy="paged", block_size=16)
