@@ -30,11 +30,6 @@ def test_a_batch_takes_a_slab_each_and_pads_on_the_left_to_the_longest() -> None
     assert (plan.step, plan.waiting, plan.finished) == (0, 2, ())
 
 
-def test_more_requests_than_slabs_are_refused() -> None:
-    with pytest.raises(OutOfBlocksError):
-        StaticBatchPlanner(1, 64).start([(0, 2), (1, 2)])
-
-
 def test_each_step_computes_every_row_and_samples_for_those_that_have_not_ended() -> None:
     planner = StaticBatchPlanner(2, 64)
     planner.start([(0, 5), (1, 2)])
@@ -145,10 +140,3 @@ def test_samples_of_a_prompt_grow_together_and_none_is_shared() -> None:
     assert [c.samples for c in plans[-1].chunks] == [True, False, True]
     last = ledger.apply(planner.release([(0, LENGTH), (2, LENGTH)]))
     assert last.reserved == 0
-
-
-def test_a_row_outgrows_its_length_even_where_another_has_not_used_its_own() -> None:
-    planner = GrowingPlanner(4, rows=2)
-    planner.start([0], 4)
-    with pytest.raises(OutOfBlocksError):
-        planner.decode()

@@ -11,7 +11,7 @@ from sweeps import TIMES
 from kvsim.accounting.ledger import Ledger, PoolShape, SlotState
 from kvsim.contiguous.planners import StaticBatchPlanner
 from kvsim.core.blocks import BlockPool
-from kvsim.core.scheduler import Request, Scheduler, SchedulerConfig
+from kvsim.core.scheduler import Request, Scheduler
 from kvsim.core.step import BlockOp, Chunk, Finish, FinishReason, OpKind, StepPlan
 
 PROMPTS = (2, 13, 110, 2)
@@ -129,32 +129,6 @@ def test_padding_over_a_block_boundary_counts_as_padding_in_each_block() -> None
         SlotState.FREE: 4,
     }
     assert ledger.written_slots == 6
-
-
-def test_an_ended_request_holds_finished_slots_and_keeps_what_was_written() -> None:
-    shape = PoolShape(1, 8, 1)
-    planner = StaticBatchPlanner(1, 8)
-    ledger = Ledger(shape)
-    ledger.apply(planner.start([(0, 3)]))
-    before = ledger.written_slots
-    counts = ledger.apply(planner.decode([(0, FinishReason.STOP)]))
-    assert counts.states == {SlotState.FINISHED: 8}
-    assert ledger.written_slots >= before == 3
-
-
-def test_a_preempted_request_leaves_nothing_behind() -> None:
-    scheduler = Scheduler(BlockPool(3, 4), SchedulerConfig())
-    for request in range(3):
-        scheduler.add(Request(request, 4, 5))
-    ledger = Ledger(PoolShape(3, 4, 1))
-    first = scheduler.schedule()
-    assert ledger.apply(first).live == 12
-    scheduler.complete(first)
-    second = scheduler.schedule()
-    assert second.preempted == (2, 1)
-    counts = ledger.apply(second)
-    assert set(ledger.owners) == {0}
-    assert (counts.live, counts.allocated) == (5, 8)
 
 
 @settings(max_examples=60, deadline=None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 from scheduling import Workload, workloads
 
 from kvsim.accounting.ledger import Ledger, PoolShape, SlotState
@@ -182,9 +181,3 @@ def test_tables_that_change_otherwise_are_no_plan(tables: dict[int, list[int]]) 
     trace.plan(Decision({0: [1, 2]}, (), (chunk(0, 0, 8),), 0))
     with pytest.raises(ScheduleTraceError):
         trace.plan(Decision(tables, (), (), 0))
-
-
-@given(st.integers(1, 40))
-def test_steps_are_numbered(steps: int) -> None:
-    trace = ScheduleTrace(4)
-    assert [trace.release().step for _ in range(steps)] == list(range(steps))

@@ -14,8 +14,6 @@ from kvsim.contiguous.reservation import (
     ReservationPool,
     reserved_slots,
 )
-from kvsim.planning.saturation import saturate
-from kvsim.traces import ArrivalProcess, SyntheticTrace, from_preset
 
 Operations = st.lists(st.tuples(st.booleans(), st.integers(1, 70)), max_size=60)
 
@@ -169,33 +167,6 @@ def test_the_states_sum_to_the_pool_after_every_event(
             assert counts.never_written == 0
         if waiting is not None:
             assert pool.buddy.fits(waiting) == (counts.free > 0)
-
-
-# Fig. 2 of the paper: token states, reservation, internal and external fragmentation, in percent.
-PAPER = {
-    "max": (20.4, 13.3, 57.3, 8.9),
-    "pow2": (26.8, 17.9, 13.6, 41.6),
-    "oracle": (38.2, 25.2, 0.0, 36.6),
-}
-
-
-def shares(policy: ReservationPolicy, seed: int) -> tuple[float, ...]:
-    """Percent of the pool over time while requests always wait."""
-    recipe = from_preset("sharegpt-like", 400, ArrivalProcess(None), seed=seed, max_length=2048)
-    lengths = [(r.prompt_tokens, r.output_tokens) for r in SyntheticTrace(recipe)]
-    found = saturate(policy, 15_728, 2048, lengths)
-    other = found.rounding + found.hole + found.free
-    states = (found.live, found.written_later, found.never_written, other)
-    return tuple(100 * state / 15_728 for state in states)
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_the_paper_s_figure_2_within_3_points_over_5_seeds(policy: ReservationPolicy) -> None:
-    runs = [shares(policy, seed) for seed in range(5)]
-    means = [sum(values) / len(runs) for values in zip(*runs, strict=True)]
-    assert sum(means) == pytest.approx(100)
-    for ours, paper in zip(means, PAPER[policy], strict=True):
-        assert ours == pytest.approx(paper, abs=3.0)
 
 
 @settings(max_examples=30)

@@ -44,15 +44,6 @@ def test_a_request_is_prefilled_then_decoded_token_by_token_then_ends() -> None:
     assert not scheduler.has_work
 
 
-def test_the_last_generated_token_needs_no_slot() -> None:
-    """4 + 5 - 1 = 8 slots fill two blocks of 4; the pool has no third."""
-    scheduler = make_scheduler(blocks=2, block_size=4)
-    add(scheduler, (4, 5))
-    plans = [step(scheduler) for _ in range(6)]
-    assert sum(len(op.blocks) for plan in plans for op in plan.ops if op.kind == "allocate") == 2
-    assert ends(plans) == {0: FinishReason.LENGTH}
-
-
 def test_waiting_requests_start_in_the_order_of_their_arrival() -> None:
     scheduler = make_scheduler(max_num_batched_tokens=8)
     add(scheduler, (4, 2), (3, 2), (1, 2), (2, 2))
@@ -86,14 +77,6 @@ def test_a_partial_chunk_samples_nothing_even_when_it_is_said_to_have_stopped() 
     plan = scheduler.schedule()
     assert chunks(plan) == [(0, 8, 2, True)]
     assert scheduler.complete(plan) == (Finish(0, FinishReason.LENGTH),)
-
-
-def test_blocks_are_taken_chunk_by_chunk_not_for_the_whole_prompt() -> None:
-    scheduler = make_scheduler(block_size=4, max_num_batched_tokens=4)
-    add(scheduler, (12, 1))
-    held = [scheduler.pool.num_blocks - (step(scheduler), scheduler.pool.num_free)[1]]
-    held.append(scheduler.pool.num_blocks - (step(scheduler), scheduler.pool.num_free)[1])
-    assert held == [1, 2]
 
 
 def test_no_more_requests_run_than_the_limit_allows() -> None:
@@ -225,29 +208,6 @@ def test_a_stop_token_ends_a_request_and_its_blocks_are_free_at_once() -> None:
     assert [c[0] for c in chunks(following)] == [1]
 
 
-def test_a_waiting_request_can_be_aborted() -> None:
-    scheduler = make_scheduler(max_num_seqs=1)
-    add(scheduler, (4, 9), (4, 9))
-    step(scheduler)
-    assert scheduler.abort(1) is True
-    plan = step(scheduler)
-    assert plan.finished == (Finish(1, FinishReason.ABORTED),)
-    assert freed(plan) == {}
-    assert plan.waiting == 0
-
-
-def test_a_running_request_can_be_aborted_and_its_blocks_are_free_at_once() -> None:
-    scheduler = make_scheduler(blocks=4)
-    add(scheduler, (8, 9), (4, 9))
-    step(scheduler)
-    assert scheduler.abort(0) is True
-    assert scheduler.pool.num_free == 3
-    scheduler.pool.check_integrity()
-    plan = step(scheduler)
-    assert plan.finished == (Finish(0, FinishReason.ABORTED),)
-    assert freed(plan) == {0: (0, 1)}
-
-
 def test_a_request_can_be_aborted_in_the_middle_of_its_prefill() -> None:
     scheduler = make_scheduler(max_num_batched_tokens=4)
     add(scheduler, (10, 2))
@@ -273,12 +233,3 @@ def test_aborting_a_stranger_or_an_ended_request_says_no() -> None:
     add(scheduler, (4, 1))
     step(scheduler)
     assert scheduler.abort(0) is False
-
-
-def test_an_end_is_work_until_it_is_planned() -> None:
-    scheduler = make_scheduler()
-    add(scheduler, (4, 1))
-    step(scheduler)
-    assert (scheduler.running, scheduler.waiting, scheduler.has_work) == ((), (), True)
-    step(scheduler)
-    assert not scheduler.has_work

@@ -263,24 +263,6 @@ def test_the_series_keeps_exact_sums() -> None:
             assert total / result.span_s == pytest.approx(use.mean_slots)
 
 
-def test_a_long_queue_costs_no_objects() -> None:
-    """Who waits is a row; the scheduler holds what it could admit at once, and no more."""
-    stream = Listed([(0, 3, 2)] * 2_000)
-    told = SimConfig("paged", 64, 1, 8, LATENCIES[0], block_size=4, max_num_seqs=4)
-    most = 0
-
-    def count(scheduler: Any, request: Request) -> None:
-        nonlocal most
-        Scheduler.add(scheduler, request)
-        most = max(most, len(scheduler.waiting))
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kvsim.sim.fast.cohort.CohortScheduler.add", count)
-        result = simulate(stream, told)
-    assert result.waiting.max == 1_996
-    assert most <= 5
-
-
 def reserve_by_hand(stream: Listed, config: SimConfig) -> list[Seen]:
     """Continuous batching over a reservation pool, told of every token of every request."""
     pool = ReservationPool(config.shape.slots, config.policy, config.max_length)  # type: ignore[arg-type]

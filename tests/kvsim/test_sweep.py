@@ -190,12 +190,6 @@ def test_a_rate_may_be_a_multiple_of_the_trace_s_own(tmp_path: Path) -> None:
         grid(rate="2x")
 
 
-def test_a_cell_file_holds_no_time_of_the_machine() -> None:
-    cell = grid()[1]
-    assert run_cell(cell) == run_cell(cell)
-    assert "speed" not in json.loads(run_cell(cell))["result"]
-
-
 def test_processes_give_the_same_bytes() -> None:
     cells = grid()
     found = {done.id: done.content for done in run_in_processes(cells, 2)}
