@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -104,25 +106,28 @@ def test_pow2_foresees_at_most_twice_the_output_and_each_policy_less_than_the_on
     assert slots[0] == 1000
 
 
-def test_what_can_never_be_served_is_told_apart_from_what_must_wait() -> None:
+@pytest.mark.parametrize(
+    ("operation", "error", "says"),
+    [
+        (lambda pool: pool.fits(80, 2), ReservationError, "maximum length"),
+        (lambda pool: pool.fits(70, 2), ReservationError, "in a row"),
+        (lambda pool: pool.fits(7, 0), ReservationError, "new tokens"),
+        (lambda pool: pool.admit(2, 60, 2), OutOfSlotsError, "no free piece"),
+        (lambda pool: pool.admit(1, 1, 1), ReservationError, "already"),
+        (lambda pool: pool.release(2), ReservationError, "nothing"),
+        (lambda pool: pool.write(1, 62), ReservationError, "writes 62"),
+    ],
+)
+def test_what_can_never_be_served_is_told_apart_from_what_must_wait(
+    operation: Callable[[ReservationPool], object], error: type[Exception], says: str
+) -> None:
     pool = ReservationPool(100, "oracle", 80)
-    with pytest.raises(ReservationError, match="maximum length"):
-        pool.fits(80, 2)
-    with pytest.raises(ReservationError, match="in a row"):
-        pool.fits(70, 2)
-    with pytest.raises(ReservationError, match="new tokens"):
-        pool.fits(7, 0)
     pool.admit(1, 60, 2)
     assert not pool.fits(60, 2)
-    with pytest.raises(OutOfSlotsError):
-        pool.admit(2, 60, 2)
-    with pytest.raises(ReservationError, match="already"):
-        pool.admit(1, 1, 1)
-    with pytest.raises(ReservationError, match="nothing"):
-        pool.release(2)
-    with pytest.raises(ReservationError, match="writes 62"):
-        pool.write(1, 62)
-    pool.write(1, 61)
+    before = pool.counts()
+    with pytest.raises(error, match=says):
+        operation(pool)
+    assert pool.counts() == before
 
 
 Steps = st.lists(
