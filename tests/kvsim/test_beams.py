@@ -46,34 +46,21 @@ def test_beams_share_the_prompt_and_copy_the_partial_block_but_once() -> None:
     assert scheduler.running == (0, 10, 11)
 
 
-def test_a_pruned_beam_is_freed_before_its_sibling_is_forked() -> None:
+@pytest.mark.parametrize("reason", [FinishReason.PRUNED, FinishReason.STOP])
+def test_a_beam_that_ends_is_freed_before_its_sibling_is_forked(reason: FinishReason) -> None:
     scheduler = make_scheduler(20, 4)
     forked(scheduler)
-    plan = scheduler.schedule()
-    done = scheduler.complete(plan, (), {10: [Request(12, 6, 9)]}, pruned=[0])
-    assert done == (Finish(0, FinishReason.PRUNED),)
+    with pytest.raises(ValueError, match="one more beam"):
+        scheduler.fork(0, Request(12, 6, 9))
+    stopped, pruned = ((0,), ()) if reason is FinishReason.STOP else ((), (0,))
+    done = scheduler.complete(scheduler.schedule(), stopped, {10: [Request(12, 6, 9)]}, pruned)
+    assert done == (Finish(0, reason),)
     assert scheduler.pool.table(0) == ()
     assert [scheduler.pool.other_owners(block) for block in scheduler.pool.table(10)] == [1, 1]
     following = scheduler.schedule()
     assert following.finished == done
     assert [op[0] for op in ops(following)] == [OpKind.FREE, OpKind.SHARE, OpKind.COPY]
     assert scheduler.running == (10, 12)
-
-
-def test_a_beam_that_met_a_stop_token_makes_room_for_a_fork() -> None:
-    scheduler = make_scheduler(20, 4)
-    forked(scheduler)
-    plan = scheduler.schedule()
-    done = scheduler.complete(plan, [0], {10: [Request(12, 6, 9)]})
-    assert done == (Finish(0, FinishReason.STOP),)
-    assert scheduler.running == (10, 12)
-
-
-def test_more_beams_than_the_width_are_refused() -> None:
-    scheduler = make_scheduler(20, 4)
-    forked(scheduler)
-    with pytest.raises(ValueError, match="one more beam"):
-        scheduler.fork(0, Request(12, 6, 9))
 
 
 def test_a_beam_that_is_aborted_takes_the_others_with_it() -> None:
