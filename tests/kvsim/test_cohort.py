@@ -20,8 +20,8 @@ from kvsim.core.scheduler import Scheduler
 from kvsim.core.step import OpKind, StepPlan
 from kvsim.latency.roofline import StepWork
 from kvsim.sim.fast.cohort import CohortPlan, CohortScheduler, forms_cohort
+from kvsim.sim.fast.decode_only import block_levels
 from kvsim.sim.fast.run_pool import RunPool
-from kvsim.sim.fast.tally import block_levels
 from kvsim.traces.hash_keys import HashKeys
 
 MOST_STEPS = 5000

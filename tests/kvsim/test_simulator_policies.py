@@ -15,7 +15,7 @@ from kvsim.core.blocks import BlockPool
 from kvsim.core.step import Wait, WaitReason
 from kvsim.latency.roofline import LinearLatency
 from kvsim.sim.config import MAX_BLOCKS
-from kvsim.sim.fast.tally import TallyError
+from kvsim.sim.fast.decode_only import TallyError
 from kvsim.sim.metrics import SimResult
 from kvsim.sim.recorder import TimeHistogram
 from kvsim.sim.simulator import SIM_POLICIES, SimConfig, SimulationError, simulate

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kvsim.core.prefix import PrefixStats
 from kvsim.core.request import final_tokens
+from kvsim.core.step import BlockOp, OpKind
 from kvsim.latency.clock import StepClock
 from kvsim.sim.arrivals import ArrivalQueue, Shortfall, seconds
 from kvsim.sim.config import SimConfig, SimulationError
@@ -56,6 +58,14 @@ class Totals:
     held: int = 0
     batches: int = 0
     finished: int = 0
+
+    def count_swaps(self, ops: Sequence[BlockOp]) -> int:
+        """Count the blocks that ``ops`` move to the host and back; return their sum."""
+        out = sum(len(op.blocks) for op in ops if op.kind is OpKind.SWAP_OUT)
+        back = sum(len(op.blocks) for op in ops if op.kind is OpKind.SWAP_IN)
+        self.swapped_out += out
+        self.swapped_in += back
+        return out + back
 
 
 @dataclass(slots=True)

@@ -131,7 +131,7 @@ class Forked(Policy):
 
     def _count(self, plan: StepPlan) -> int:
         """Count what the plan does; return the attoseconds of swapping."""
-        run, totals, moved = self._run, self._run.totals, 0
+        run, totals = self._run, self._run.totals
         for chunk in plan.chunks:
             row = self._row[chunk.request]
             if run.arrivals.scheduled[row] != run.arrivals.scheduled[row]:
@@ -139,12 +139,6 @@ class Forked(Policy):
         for op in plan.ops:
             if op.kind is OpKind.COPY:
                 totals.copied_blocks += len(op.blocks)
-            elif op.kind is OpKind.SWAP_OUT:
-                totals.swapped_out += len(op.blocks)
-                moved += len(op.blocks)
-            elif op.kind is OpKind.SWAP_IN:
-                totals.swapped_in += len(op.blocks)
-                moved += len(op.blocks)
         rows = [self._row[request] for request in plan.preempted]
         # A beam search is preempted as one.
         rows = sorted(set(rows)) if self.config.beams > 1 else rows
@@ -154,7 +148,7 @@ class Forked(Policy):
         totals.shared_tokens = self.scheduler.found_late
         totals.held += self.ledger.owned_blocks
         totals.unshared += self.ledger.table_entries
-        return transfer_time(self.config, self.shape, moved) if moved else 0
+        return transfer_time(self.config, self.shape, totals.count_swaps(plan.ops))
 
     def _complete(self, plan: StepPlan) -> None:
         run = self._run

@@ -1,6 +1,6 @@
 """Blocks on demand, by fast paths that tests hold equal to the engine's scheduler and pool.
 
-arrivals ──► scheduler ──► work of a step ──► clock, ledger (kvsim.sim.fast.tally)
+arrivals ──► scheduler ──► work of a step ──► clock, ledger (kvsim.sim.fast.decode_only)
              as many as can be admitted       or several decode-only steps at once
 """
 
@@ -13,14 +13,13 @@ from kvsim.accounting.slots import PoolShape, SlotState
 from kvsim.core.blocks import BlockPool, blocks_needed
 from kvsim.core.prefix import PrefixStats
 from kvsim.core.request import Request, final_tokens
-from kvsim.core.step import BlockOp, Finish, OpKind
+from kvsim.core.step import Finish
 from kvsim.latency.clock import DecodeRun, attoseconds
 from kvsim.sim.arrivals import ArrivalQueue, Shortfall
 from kvsim.sim.config import SimConfig
 from kvsim.sim.fast.cohort import CohortPlan, CohortScheduler
-from kvsim.sim.fast.decode_only import DecodeOnlyPool
+from kvsim.sim.fast.decode_only import DecodeOnlyPool, TallyError, block_levels
 from kvsim.sim.fast.run_pool import RunPool
-from kvsim.sim.fast.tally import TallyError, block_levels
 from kvsim.sim.policies.base import Policy
 from kvsim.traces.hash_keys import HashKeys
 
@@ -119,7 +118,8 @@ class Paged(Policy):
         work = scheduler.plan()
         duration = run.clock.step(work.step_work)
         if self._swap:
-            duration += self._moved(work.ops)
+            moved = totals.count_swaps(work.ops)
+            duration += transfer_time(self.config, self.shape, moved)
         for request in work.preempted:
             totals.preempted[request] += 1
         run.recorder.preempted += len(work.preempted)
@@ -165,41 +165,24 @@ class Paged(Policy):
         part = run.clock.decode_run(decodes, context, min(steps, _MAX_FAST_FORWARD))
         part = part.until(run.horizon())
         allocated = scheduler.cumulative_allocations(part.steps)
-        if not allocated:
-            return False
         owned, cached = self.pool.num_owned, self.pool.num_cached
         extra = self.pool.extra_references
         free, live = self.shape.blocks - owned - cached, context - extra * size
         pool = DecodeOnlyPool(self.shape, decodes, owned, cached, free, live)
         waiting = scheduler.num_waiting + run.arrivals.waiting
         count = bisect_right(allocated, pool.room)
-        if count:
-            if count < part.steps:
-                part = DecodeRun(count, part.first, part.slope)
-                del allocated[count:]
-            interval = pool.advance(part, allocated)
-            run.recorder.add_interval(interval, decodes, waiting)
-            held = interval.held
-        else:
-            count = 1
-            run.recorder.step(pool.step(allocated[0]), decodes, waiting, part.first)
-            held = pool.owned
+        if not count:
+            return False
+        if count < part.steps:
+            part = DecodeRun(count, part.first, part.slope)
+            del allocated[count:]
+        interval = pool.interval(part, allocated)
+        run.recorder.add_interval(interval, decodes, waiting)
         run.totals.computed_tokens += decodes * count
-        run.totals.held += held
-        run.totals.unshared += held + extra * count
+        run.totals.held += interval.held
+        run.totals.unshared += interval.held + extra * count
         self._end(scheduler.jump(count))
         return True
-
-    def _moved(self, ops: Sequence[BlockOp]) -> int:
-        blocks = 0
-        for op in ops:
-            if op.kind is OpKind.SWAP_OUT:
-                self._run.totals.swapped_out += len(op.blocks)
-                blocks += len(op.blocks)
-            elif op.kind is OpKind.SWAP_IN:
-                self._run.totals.swapped_in += len(op.blocks)
-                blocks += len(op.blocks)
-        return transfer_time(self.config, self.shape, blocks) if blocks else 0
 
 
 def transfer_time(config: SimConfig, shape: PoolShape, blocks: int) -> int:
