@@ -61,15 +61,9 @@ def _first(source: RequestStream, count: int) -> Iterator[TraceRequest]:
 
 
 class Head(_EditedStream):
-    """The first ``count`` requests.
-
-    Raises:
-        ValueError: a count below 1.
-    """
+    """The first ``count`` requests."""
 
     def __init__(self, source: RequestStream, count: int) -> None:
-        if count < 1:
-            raise ValueError(f"a head of {count} requests is empty")
         super().__init__(source, Edit("head", {"requests": count}))
         self.count = count
 
@@ -81,13 +75,10 @@ class ScaleRate(_EditedStream):
     """The same requests at ``factor`` times the rate.
 
     Raises:
-        ValueError: a factor that is not positive or not finite.
         TraceError: while reading, ``clock_too_long``: an arrival exceeds the clock's range.
     """
 
     def __init__(self, source: RequestStream, factor: float) -> None:
-        if not 0 < factor < float("inf"):
-            raise ValueError(f"a rate cannot be scaled by {factor}")
         super().__init__(source, Edit("scale_rate", {"factor": factor}))
         self.factor = factor
 
@@ -106,14 +97,9 @@ class Tile(_EditedStream):
         source: one copy is kept in memory.
         count: requests of the result. Each copy has its own hash ids, so that copies share no
             prefixes.
-
-    Raises:
-        ValueError: a count below 1.
     """
 
     def __init__(self, source: RequestStream, count: int) -> None:
-        if count < 1:
-            raise ValueError(f"{count} requests are nothing to tile to")
         super().__init__(source, Edit("tile", {"requests": count, "fresh_prefixes": 1}))
         self.count = count
 

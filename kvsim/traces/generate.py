@@ -76,19 +76,9 @@ class Recipe:
     samples: int = 1
     preset: str | None = None
 
-    def __post_init__(self) -> None:
-        if self.requests < 1 or self.samples < 1:
-            raise ValueError("a trace needs requests, and each a sample")
-
 
 def from_preset(name: str, requests: int, arrivals: ArrivalProcess, **more: Any) -> Recipe:
-    """Return a recipe with the lengths of a preset; ``more`` are other fields of it.
-
-    Raises:
-        ValueError: no preset of that name.
-    """
-    if name not in PRESETS:
-        raise ValueError(f"no preset {name}; there are {', '.join(PRESETS)}")
+    """Return a recipe with the lengths of a preset; ``more`` are other fields of it."""
     preset = PRESETS[name]
     return Recipe(requests, arrivals, preset.prompt, preset.output, preset=name, **more)
 

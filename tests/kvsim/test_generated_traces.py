@@ -149,11 +149,6 @@ def test_arrivals_are_replaced_by_as_many_in_order() -> None:
         lambda: ArrivalProcess(1, -1),
         lambda: LengthDistribution("gamma", 5),
         lambda: LengthDistribution("lognormal", 0.5, 1),
-        lambda: Recipe(0, ArrivalProcess(1), FIVE, FIVE),
-        lambda: from_preset("gpt", 3, ArrivalProcess(1)),
-        lambda: Head(small(), 0),
-        lambda: ScaleRate(small(), 0),
-        lambda: Tile(small(), 0),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(make: Any) -> None:

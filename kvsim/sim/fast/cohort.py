@@ -15,7 +15,6 @@ block.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Collection, Iterable
 from heapq import heappop, heappush
 from itertools import accumulate, chain, repeat
@@ -117,19 +116,15 @@ class CohortScheduler(Scheduler):
         return self._next_ends[0] - self._tick
 
     def cumulative_allocations(self, steps: int) -> list[int]:
-        """Return the cumulative blocks allocated by each of ``steps`` steps, while they fit."""
-        allocated = list(accumulate(map(len, self._crossing_rows(steps))))
-        free = self.pool.num_free
-        if allocated[-1] > free:
-            del allocated[bisect_right(allocated, free) :]
-        return allocated
+        """Return the cumulative blocks that each of ``steps`` steps needs."""
+        return list(accumulate(map(len, self._crossing_rows(steps))))
 
     def decodes(self) -> tuple[int, int]:
         """Return the number of cohort members, and the positions that they have written."""
         return len(self._members), self._context
 
     def jump(self, steps: int) -> tuple[Finish, ...]:
-        """Execute ``steps`` >= 1 steps, at most as many as :meth:`cumulative_allocations` has.
+        """Execute ``steps`` >= 1 steps, whose blocks of :meth:`cumulative_allocations` are free.
 
         No plan lists their allocations, nor the ends that this or :meth:`commit` returned.
         """
@@ -153,11 +148,8 @@ class CohortScheduler(Scheduler):
 
     def _crossing_rows(self, steps: int) -> Iterable[Collection[int]]:
         """The members that need a block in each of the next ``steps`` steps."""
-        size, rows, tick = self.pool.block_size, self._crossing, self._tick
-        if not rows:
-            return repeat((), steps)
-        phases = map(mod, range(tick, tick + steps), repeat(size))
-        return map(rows.get, phases, repeat(()))
+        phases = map(mod, range(self._tick, self._tick + steps), repeat(self.pool.block_size))
+        return map(self._crossing.get, phases, repeat(()))
 
     # -- single steps ----------------------------------------------------------------------
 
