@@ -41,7 +41,7 @@ def forms_cohort(config: SchedulerConfig) -> bool:
 class CohortPlan(NamedTuple):
     """A planned step. ``chunks`` are those of requests outside the cohort.
 
-    ``ops``, ``preempted``, ``finished`` and ``waiting`` are as in a StepPlan. ``logical_tokens``
+    ``ops``, ``preempted`` and ``waiting`` are as in a StepPlan. ``logical_tokens``
     are the positions written by running requests after the step; shared ones count for each.
     """
 
@@ -50,7 +50,6 @@ class CohortPlan(NamedTuple):
     logical_tokens: int
     ops: tuple[BlockOp, ...]
     preempted: tuple[int, ...]
-    finished: tuple[Finish, ...]
     waiting: int
 
 
@@ -187,7 +186,7 @@ class CohortScheduler(Scheduler):
 
     def _plan_cohort(self) -> CohortPlan:
         draft = self._draft()
-        finished, self._finished, self._pending = self._finished, [], []
+        self._finished, self._pending = [], []
         decodes, context = len(self._members), self._context
         draft.budget -= decodes
         self._context += decodes
@@ -200,27 +199,23 @@ class CohortScheduler(Scheduler):
         self._stalled = bool(self._waiting) and not draft.chunks
         self._others += self._running[before:]
         self._step += 1
-        return self._work(draft, tuple(finished), decodes, context)
+        return self._work(draft, decodes, context)
 
     def _plan_without_cohort(self) -> CohortPlan:
         self._dissolve_cohort()
         self._stalled = False
         plan = self._plain = self.schedule()
         self._others = list(self._running)
-        draft = Draft(plan.step, 0, list(plan.ops))
-        draft.chunks, draft.preempted = list(plan.chunks), list(plan.preempted)
-        return self._work(draft, plan.finished, 0, 0)
+        return self._work(plan, 0, 0)
 
-    def _work(
-        self, draft: Draft, finished: tuple[Finish, ...], decodes: int, context: int
-    ) -> CohortPlan:
+    def _work(self, plan: StepPlan | Draft, decodes: int, context: int) -> CohortPlan:
         # Each member reads its written positions and the token that it writes.
         read = pairs = context + decodes
         prefill = 0
         logical = self._context
         for group in self._others:
             logical += group.members[0].computed
-        for chunk in draft.chunks:
+        for chunk in plan.chunks:
             request = self._requests[chunk.request]
             logical += chunk.count
             read += chunk.start + chunk.count
@@ -231,12 +226,11 @@ class CohortScheduler(Scheduler):
                 prefill += chunk.count
         self.pool.drain_evicted()  # not listed among the operations
         return CohortPlan(
-            chunks=tuple(draft.chunks),
+            chunks=tuple(plan.chunks),
             step_work=StepWork(prefill, decodes, read, pairs),
             logical_tokens=logical,
-            ops=tuple(draft.ops),
-            preempted=tuple(draft.preempted),
-            finished=finished,
+            ops=tuple(plan.ops),
+            preempted=tuple(plan.preempted),
             waiting=len(self._waiting),
         )
 
