@@ -190,12 +190,6 @@ def test_a_rate_may_be_a_multiple_of_the_trace_s_own(tmp_path: Path) -> None:
         grid(rate="2x")
 
 
-def test_processes_give_the_same_bytes() -> None:
-    cells = grid()
-    found = {done.id: done.content for done in run_in_processes(cells, 2)}
-    assert found == by_itself(cells)
-
-
 def test_finished_cells_are_kept_and_broken_files_are_not(tmp_path: Path) -> None:
     cells, store = grid(), CellStore(tmp_path)
     assert store.begin(cells) == cells
