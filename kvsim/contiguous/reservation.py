@@ -162,10 +162,6 @@ class ReservationPool:
         own.written += tokens
         self._live += tokens
 
-    def written(self, request: int) -> int:
-        """Return the slots that ``request`` has written."""
-        return self._reservation(request).written
-
     def release(self, request: int) -> BuddyPiece:
         """End a request, early or not, and free its piece.
 

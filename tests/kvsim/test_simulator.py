@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -175,7 +175,7 @@ def reserve_by_hand(stream: Listed, config: SimConfig) -> list[Seen]:
     clock, coming = step_clock(config.latency), list(stream)
     waiting: list[TraceRequest] = []
     running: list[TraceRequest] = []
-    out, now = [], 0
+    out, now, written = [], 0, Counter[int]()
     while coming or waiting or running:
         while coming and coming[0].arrival_ns * PER_NANOSECOND <= now:
             one = coming.pop(0)
@@ -186,7 +186,7 @@ def reserve_by_hand(stream: Listed, config: SimConfig) -> list[Seen]:
             now = coming[0].arrival_ns * PER_NANOSECOND if coming else now
             continue
         budget, chunks = config.max_num_batched_tokens, []
-        order = sorted(running, key=lambda r: pool.written(r.id) < r.prompt_tokens)
+        order = sorted(running, key=lambda r: written[r.id] < r.prompt_tokens)
         while budget:
             if not order and waiting and len(running) < config.max_num_seqs:
                 one = waiting[0]
@@ -197,11 +197,12 @@ def reserve_by_hand(stream: Listed, config: SimConfig) -> list[Seen]:
             if not order:
                 break
             one = order.pop(0)
-            start = pool.written(one.id)
+            start = written[one.id]
             count = min(max(one.prompt_tokens - start, 1), budget)
             if config.long_prefill_token_threshold and len(running) + len(waiting) > 1:
                 count = min(count, config.long_prefill_token_threshold)
             pool.write(one.id, count)
+            written[one.id] += count
             budget -= count
             chunks.append((start, count, start >= one.prompt_tokens))
         head = (
@@ -217,7 +218,7 @@ def reserve_by_hand(stream: Listed, config: SimConfig) -> list[Seen]:
         out.append(Seen(now, levels, len(running), len(waiting), duration))
         now += duration
         for one in tuple(running):
-            if pool.written(one.id) == one.prompt_tokens + one.output_tokens - 1:
+            if written[one.id] == one.prompt_tokens + one.output_tokens - 1:
                 pool.release(one.id)
                 running.remove(one)
     return out
