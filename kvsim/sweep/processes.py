@@ -55,7 +55,9 @@ def _run_pool(cells: Sequence[SweepCell], workers: int) -> Iterator[ComputedCell
             resource_tracker.ensure_running()
         # Do not fork: locks held by other threads would never be released in the child.
         pool = ProcessPoolExecutor(
-            min(workers, len(cells)), get_context("spawn"), initializer=_exit_with_parent
+            min(workers, len(cells)),
+            mp_context=get_context("spawn"),
+            initializer=_exit_with_parent,
         )
     try:
         with _starting():
