@@ -20,13 +20,12 @@ from collections.abc import Collection, Mapping, Sequence
 
 from kvsim.core.blocks import BlockPool
 from kvsim.core.draft import Draft, missing_blocks, release_blocks
-from kvsim.core.group import SequenceGroup, most_blocks
+from kvsim.core.group import SequenceGroup, enqueue, most_blocks, victim
 from kvsim.core.limits import RequestRefusedError, SchedulerConfig
 from kvsim.core.placement import Placement
 from kvsim.core.preemption import Preemption
 from kvsim.core.prefix import PrefixStats
 from kvsim.core.prefix_cache import PrefixCache
-from kvsim.core.queues import enqueue, victim
 from kvsim.core.request import Request
 from kvsim.core.step import (
     BlockOp,

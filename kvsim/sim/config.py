@@ -8,8 +8,13 @@ from typing import Any, Literal, get_args
 
 from kvsim.accounting.slots import PoolShape
 from kvsim.coded_error import CodedError
-from kvsim.core.limits import Admission, PreemptionKind, SchedulerConfig, SchedulerVersion
-from kvsim.core.queues import SchedulingPolicy
+from kvsim.core.limits import (
+    Admission,
+    PreemptionKind,
+    SchedulerConfig,
+    SchedulerVersion,
+    SchedulingPolicy,
+)
 from kvsim.latency.roofline import Latency, LinearLatency, roofline
 from kvsim.sizing.gpus import find_gpu
 from kvsim.sizing.models import find_model
