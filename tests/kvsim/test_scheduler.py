@@ -8,7 +8,7 @@ import pytest
 from scheduling import add, chunks, ends, freed, make_scheduler, step
 
 from kvsim.core.scheduler import Request, RequestRefusedError, SchedulerConfig
-from kvsim.core.step import Finish, FinishReason, OpKind, Wait, WaitReason
+from kvsim.core.step import Finish, FinishReason, Wait, WaitReason
 
 
 @pytest.mark.parametrize(
@@ -44,27 +44,72 @@ def test_a_request_is_prefilled_then_decoded_token_by_token_then_ends() -> None:
     assert not scheduler.has_work
 
 
-def test_waiting_requests_start_in_the_order_of_their_arrival() -> None:
-    scheduler = make_scheduler(max_num_batched_tokens=8)
-    add(scheduler, (4, 2), (3, 2), (1, 2), (2, 2))
-    first, second = step(scheduler), step(scheduler)
-    assert [c[0] for c in chunks(first)] == [0, 1, 2]
-    assert first.waiting == 1
-    assert [c[0] for c in chunks(second)] == [0, 1, 2, 3]
-    assert second.waiting == 0
+# Limits, requests of (prompt, new) tokens, and for each step its chunks of (request, start, count,
+# samples) and how many requests wait.
+Steps = list[tuple[list[tuple[int, int, int, bool]], int]]
+WORKED: dict[str, tuple[dict[str, int], list[tuple[int, int]], Steps]] = {
+    "waiting requests start in the order of their arrival": (
+        {"max_num_batched_tokens": 8},
+        [(4, 2), (3, 2), (1, 2), (2, 2)],
+        [
+            ([(0, 0, 4, True), (1, 0, 3, True), (2, 0, 1, True)], 1),
+            ([(0, 4, 1, True), (1, 3, 1, True), (2, 1, 1, True), (3, 0, 2, True)], 0),
+        ],
+    ),
+    "the budget is spent exactly, a long prompt runs in chunks beside decoding": (
+        {"max_num_batched_tokens": 6},
+        [(2, 9), (13, 2)],
+        [
+            ([(0, 0, 2, True), (1, 0, 4, False)], 0),
+            ([(0, 2, 1, True), (1, 4, 5, False)], 0),
+            ([(0, 3, 1, True), (1, 9, 4, True)], 0),
+            ([(0, 4, 1, True), (1, 13, 1, True)], 0),
+        ],
+    ),
+    "no more requests run than the limit allows": (
+        {"max_num_seqs": 2},
+        [(2, 2), (2, 3), (2, 2)],
+        [
+            ([(0, 0, 2, True), (1, 0, 2, True)], 1),
+            ([(0, 2, 1, True), (1, 2, 1, True)], 1),
+            ([(1, 3, 1, True), (2, 0, 2, True)], 0),
+        ],
+    ),
+    "a small request does not overtake a large one that lacks blocks": (
+        {"blocks": 5},
+        [(12, 4), (12, 2), (1, 1)],
+        [([(0, 0, 12, True)], 2)],
+    ),
+    "the watermark leaves room for both": (
+        {"blocks": 4, "watermark_blocks": 1},
+        [(8, 1), (4, 1)],
+        [([(0, 0, 8, True), (1, 0, 4, True)], 0)],
+    ),
+    "the watermark holds blocks back from admission": (
+        {"blocks": 4, "watermark_blocks": 2},
+        [(8, 1), (4, 1)],
+        [([(0, 0, 8, True)], 1)],
+    ),
+    "a running request may use the watermark": (
+        {"blocks": 4, "watermark_blocks": 1},
+        [(8, 3), (3, 3)],
+        [([(0, 0, 8, True), (1, 0, 3, True)], 0), ([(0, 8, 1, True), (1, 3, 1, True)], 0)],
+    ),
+    "a lone request may use the watermark": (
+        {"blocks": 3, "watermark_blocks": 3},
+        [(12, 1), (12, 1)],
+        [([(0, 0, 12, True)], 1), ([(1, 0, 12, True)], 0)],
+    ),
+}
 
 
-def test_the_budget_is_spent_exactly_and_a_long_prompt_runs_in_chunks_beside_decoding() -> None:
-    scheduler = make_scheduler(max_num_batched_tokens=6)
-    add(scheduler, (2, 9), (13, 2))
-    plans = [step(scheduler) for _ in range(4)]
-    assert [chunks(plan) for plan in plans] == [
-        [(0, 0, 2, True), (1, 0, 4, False)],
-        [(0, 2, 1, True), (1, 4, 5, False)],
-        [(0, 3, 1, True), (1, 9, 4, True)],
-        [(0, 4, 1, True), (1, 13, 1, True)],
-    ]
-    assert [plan.tokens for plan in plans] == [6, 6, 5, 2]
+@pytest.mark.parametrize("name", WORKED)
+def test_steps_worked_by_hand(name: str) -> None:
+    limits, requests, steps = WORKED[name]
+    scheduler = make_scheduler(**limits)
+    add(scheduler, *requests)
+    plans = [step(scheduler) for _ in steps]
+    assert [(chunks(plan), plan.waiting) for plan in plans] == steps
 
 
 def test_a_partial_chunk_samples_nothing_even_when_it_is_said_to_have_stopped() -> None:
@@ -77,33 +122,6 @@ def test_a_partial_chunk_samples_nothing_even_when_it_is_said_to_have_stopped() 
     plan = scheduler.schedule()
     assert chunks(plan) == [(0, 8, 2, True)]
     assert scheduler.complete(plan) == (Finish(0, FinishReason.LENGTH),)
-
-
-def test_no_more_requests_run_than_the_limit_allows() -> None:
-    scheduler = make_scheduler(max_num_seqs=2)
-    add(scheduler, (2, 2), (2, 3), (2, 2))
-    assert len(step(scheduler).chunks) == 2
-    assert scheduler.running == (0, 1)
-    step(scheduler)
-    third = step(scheduler)
-    assert third.finished == (Finish(0, FinishReason.LENGTH),)
-    assert [c[0] for c in chunks(third)] == [1, 2]
-
-
-def test_a_small_request_does_not_overtake_a_large_one_that_lacks_blocks() -> None:
-    scheduler = make_scheduler(blocks=5, block_size=4)
-    add(scheduler, (12, 4), (12, 2), (1, 1))
-    plan = step(scheduler)
-    assert [c[0] for c in chunks(plan)] == [0]
-    assert scheduler.waiting == (1, 2)
-    assert scheduler.pool.num_free == 2
-
-
-def test_the_watermark_holds_blocks_back_from_admission() -> None:
-    for watermark, admitted in ((1, [0, 1]), (2, [0])):
-        scheduler = make_scheduler(blocks=4, block_size=4, watermark_blocks=watermark)
-        add(scheduler, (8, 1), (4, 1))
-        assert [c[0] for c in chunks(step(scheduler))] == admitted
 
 
 @pytest.mark.parametrize(
@@ -157,22 +175,6 @@ def test_a_prefill_that_finds_no_block_starts_no_interval() -> None:
     # Its turn comes every second step; at 11 another took its block, at 18 it found none itself.
     assert [plan.step for plan in plans if plan.preempted == (1,)] == [11, 18]
     assert [[c.request for c in plan.chunks] for plan in plans[17:]] == [[0], [0], [0, 1]]
-
-
-def test_a_running_request_may_use_the_watermark() -> None:
-    scheduler = make_scheduler(blocks=4, block_size=4, watermark_blocks=1)
-    add(scheduler, (8, 3), (3, 3))
-    step(scheduler)
-    plan = step(scheduler)
-    assert [(op.kind, op.request) for op in plan.ops] == [(OpKind.ALLOCATE, 0)]
-    assert scheduler.pool.num_free == 0
-
-
-def test_a_lone_request_may_use_the_watermark() -> None:
-    scheduler = make_scheduler(blocks=3, block_size=4, watermark_blocks=3)
-    add(scheduler, (12, 1), (12, 1))
-    assert [c[0] for c in chunks(step(scheduler))] == [0]
-    assert [c[0] for c in chunks(step(scheduler))] == [1]
 
 
 def test_what_can_never_fit_is_refused_and_leaves_no_trace() -> None:
