@@ -140,7 +140,7 @@ class ArrivalQueue:
         return self._next.arrival_ns * PER_NANOSECOND + self._delay
 
     def _enter(self, request: TraceRequest) -> None:
-        _, arrival, prompt, output, ids, size, _, _, _, samples, priority = request
+        _, arrival, prompt, output, ids, size, samples, priority = request
         samples = self._samples or samples
         self.arrival_ns.append(arrival)
         self.prompt.append(prompt)

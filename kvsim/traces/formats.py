@@ -31,8 +31,6 @@ from kvsim.traces.parse import (
     date_time,
     has_fraction,
     hash_ids,
-    is_short_id,
-    name_of,
     scaled_time,
     tokens,
 )
@@ -107,8 +105,8 @@ class TraceFormat:
     optional: tuple[str, ...] = ()
 
 
-def _columns(clock: str | None, prompt: str, output: str, chat: str | None = None) -> Parser:
-    """Return a parser of rows with a request's time, lengths and conversation in these columns."""
+def _columns(clock: str | None, prompt: str, output: str) -> Parser:
+    """Return a parser of rows with a request's time and lengths in these columns."""
 
     def parse(row: Row, context: ParseContext) -> Iterator[Raw]:
         if "sub_requests" in row:  # of LLMServingSim
@@ -117,7 +115,6 @@ def _columns(clock: str | None, prompt: str, output: str, chat: str | None = Non
             context.time(row.get(clock)) if clock else None,
             tokens(row.get(prompt), "prompt"),
             tokens(row.get(output), "output"),
-            chat=name_of(row, chat) if chat else None,
         )
 
     return parse
@@ -135,9 +132,6 @@ def _hashed(row: Row, context: ParseContext) -> Iterator[Raw]:
         prompt,
         tokens(row.get("output_length"), "output"),
         ids,
-        name_of(row, "chat_id"),
-        name_of(row, "parent_chat_id"),
-        _turn(row.get("turn")),
     )
 
 
@@ -159,18 +153,17 @@ def _sharegpt(row: Row, context: ParseContext) -> Iterator[Raw]:
     if len(conversation) < 2:
         raise BadRowError("too_few_turns", len(conversation))
     counts = [_text_tokens(turn, "value", context) for turn in conversation]
-    chat = name_of(row, "id")
     if context.turns == "first":
         context.ignored["later_turns"] += len(counts) - 2
-        yield Raw(None, tokens(counts[0], "prompt"), tokens(counts[1], "output"), chat=chat)
+        yield Raw(None, tokens(counts[0], "prompt"), tokens(counts[1], "output"))
         return
-    before, turn = 0, 0
+    before, answers = 0, 0
     for message, count in zip(conversation, counts, strict=True):
         if message.get("from") in ("gpt", "chatgpt", "assistant", "bing", "bard"):
-            turn += 1
-            yield Raw(None, tokens(before, "prompt"), tokens(count, "output"), chat=chat, turn=turn)
+            answers += 1
+            yield Raw(None, tokens(before, "prompt"), tokens(count, "output"))
         before += count
-    if not turn:
+    if not answers:
         raise BadRowError("too_few_turns", len(conversation))
 
 
@@ -191,20 +184,14 @@ def _text_tokens(mapping: object, key: str, context: ParseContext) -> int:
     return context.count_tokens(text)
 
 
-def _turn(value: object) -> int | None:
-    return value if type(value) is int and is_short_id(value) else None
-
-
 _PLAIN = ("prompt_tokens", "output_tokens")
 _AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 _VIDUR = ("arrived_at", "num_prefill_tokens", "num_decode_tokens")
 _TOKENISED = ("input_toks", "output_toks")
 _LENGTHS = ("timestamp", "input_length", "output_length")
 _BURST = ("Timestamp", "Model", "Request tokens", "Response tokens", "Total tokens", "Log Type")
-_BURST_COLUMNS = ("Timestamp", "Request tokens", "Response tokens", "Session ID")
 # Lists of a benchmark's result, one element for each request; ``itls`` has lists.
 BENCH_KEYS = ("input_lens", "output_lens", "start_times", "ttfts", "itls")
-_CHATS = ("chat_id", "parent_chat_id", "turn")
 FORMATS = {
     each.name: each
     for each in (
@@ -214,21 +201,21 @@ FORMATS = {
         TraceFormat("plain-lengths", "csv", _PLAIN, _columns(None, *_PLAIN)),
         TraceFormat("azure", "csv", _AZURE, _columns(*_AZURE), "TIMESTAMP", "date"),
         TraceFormat(
-            "burstgpt", "csv", _BURST, _columns(*_BURST_COLUMNS), "Timestamp", "s",
-            optional=("Session ID",),
+            "burstgpt", "csv", _BURST, _columns("Timestamp", "Request tokens", "Response tokens"),
+            "Timestamp", "s",
         ),
         TraceFormat("vidur", "csv", _VIDUR, _columns(*_VIDUR), "arrived_at", "s"),
         TraceFormat(
             "qwen-bailian", "jsonl", (*_LENGTHS, "chat_id", "turn"), _bailian, "timestamp", "s",
-            16, optional=("hash_ids", "parent_chat_id"),
+            16, optional=("hash_ids",),
         ),
         TraceFormat(
             "mooncake", "jsonl", _LENGTHS, _hashed, "timestamp", "ms", 512,
-            optional=("hash_ids", *_CHATS),
+            optional=("hash_ids",),
         ),
         TraceFormat(
             "timed-trace", "jsonl", _LENGTHS, _hashed, "timestamp", declare_unit=True,
-            optional=("hash_ids", *_CHATS),
+            optional=("hash_ids",),
         ),
         TraceFormat(
             "llmservingsim", "jsonl", (*_TOKENISED, "arrival_time_ns"),
@@ -244,7 +231,7 @@ FORMATS = {
         ),
         TraceFormat("prompts", "jsonl", ("prompt",), _prompts, texts=True, optional=_OUTPUT_KEYS),
         TraceFormat(
-            "sharegpt", "json", ("conversations",), _sharegpt, texts=True, optional=("id",)
+            "sharegpt", "json", ("conversations",), _sharegpt, texts=True
         ),
     )
 }  # fmt: skip

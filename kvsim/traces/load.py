@@ -233,9 +233,8 @@ class _TraceReader:
             raise TraceError("too_many", file=str(self.path), most=self.options.most)
         size = self.kind.block_size if raw.hash_ids is not None else None
         request = TraceRequest(
-            self.accepted, time - self.origin, raw.prompt, raw.output, raw.hash_ids, size,
-            raw.chat, raw.parent, raw.turn,
-        )  # fmt: skip
+            self.accepted, time - self.origin, raw.prompt, raw.output, raw.hash_ids, size
+        )
         self.accepted += 1
         return request
 

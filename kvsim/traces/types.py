@@ -66,10 +66,6 @@ class TraceRequest(NamedTuple):
         hash_ids: an id for each block of the prompt, chained over the prefix: equal ids mean
             equal prompts up to the end of that block. None if the trace has none.
         hash_block_size: tokens in a block of ``hash_ids``; the last block may be shorter.
-        chat: the trace's own id: of the turn if turns have parents (Qwen-Bailian), else of the
-            conversation.
-        parent: the ``chat`` of the turn that it continues.
-        turn: its turn in the conversation, from 1.
         samples: sequences generated from the prompt.
         priority: a smaller number is more urgent (priority policy only).
     """
@@ -80,9 +76,6 @@ class TraceRequest(NamedTuple):
     output_tokens: int
     hash_ids: tuple[int, ...] | None = None
     hash_block_size: int | None = None
-    chat: int | str | None = None
-    parent: int | str | None = None
-    turn: int | None = None
     samples: int = 1
     priority: int = 0
 

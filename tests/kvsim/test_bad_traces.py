@@ -189,16 +189,6 @@ def test_what_is_no_json_number_is_refused_as_no_json(text: str) -> None:
         load_json(text)
 
 
-def test_a_long_name_of_a_conversation_is_kept_as_its_hash(write: Write) -> None:
-    names = ["a" * 1000, "b" * 1000, "a" * 1000, 10**1000, "short", 7]
-    rows = [hashed(n, 5, 1, None) | {"chat_id": name} for n, name in enumerate(names)]
-    requests, _ = read(write(jsonl(*rows), "x.jsonl"), unit="s")
-    found = [request.chat for request in requests]
-    assert found[4:] == ["short", 7]
-    assert all(len(str(name)) <= 128 for name in found)
-    assert found[0] == found[2] != found[1]
-
-
 def test_a_hash_id_of_a_thousand_digits_is_none(write: Write) -> None:
     path = write(jsonl(hashed(0, 5, 1, [10**1000])), "x.jsonl")
     with pytest.raises(TraceError, match="hash_ids_not_a_list"):

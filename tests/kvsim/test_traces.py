@@ -56,14 +56,14 @@ PUBLISHED: dict[str, tuple[str, list[tuple[int, int, int]], dict[str, Any], dict
         "7.5,,1,GPT-4,10,20,30,API log\n",
         [(0, 472, 18), (2_500_000_000, 10, 20)],
         {"format": "burstgpt", "unit": "s"},
-        {"chat": ["12", None]},
+        {},
     ),
     "vidur with more columns and whole decimals": (
         ",arrived_at,num_prefill_tokens,num_decode_tokens,pd_ratio\n"
         "0,0.5,12.0,3,4.0\n1,0.75,7,2,3.5\n",
         [(0, 12, 3), (250_000_000, 7, 2)],
         {"format": "vidur"},
-        {"chat": [None, None]},
+        {},
     ),
     "mooncake": (
         jsonl(hashed(27, 6758, 500, list(range(14))), hashed(30, 512, 2, [0])),
@@ -81,7 +81,7 @@ PUBLISHED: dict[str, tuple[str, list[tuple[int, int, int]], dict[str, Any], dict
         ),
         [(0, 33, 7), (250_000_000, 48, 7)],
         {"format": "qwen-bailian", "unit": "s", "block_size": 16},
-        {"chat": [9, 12], "parent": [None, 9], "turn": [1, 2]},
+        {"hash_block_size": [16, 16]},
     ),
     "llmservingsim": (
         jsonl(*(TOKENS | {"arrival_time_ns": time} for time in (100, 350))),
@@ -155,7 +155,6 @@ def test_sharegpt_first_turns_as_vllm_or_every_answer(write: Write) -> None:
     assert (info.rows, info.accepted, info.has_clock) == (3, 1, False)
     requests, _ = read(path, policy="skip", count_tokens=words, turns="all")
     assert lengths(requests) == [(0, 2, 1), (0, 4, 4)]
-    assert [(r.chat, r.turn) for r in requests] == [("a_0", 1), ("a_0", 2)]
 
 
 def test_the_line_of_an_element_in_a_list(write: Write) -> None:
