@@ -33,11 +33,9 @@ def samples_sharing(lengths: Iterable[tuple[int, int]], samples: int, block_size
     return Sharing(unshared, held)
 
 
-def samples_saving(
-    workload: PaperWorkload, samples: int, seed: int, requests: int = 10_000
-) -> float:
+def samples_saving(workload: PaperWorkload, samples: int, seed: int) -> float:
     """Return the share of blocks saved by samples, see :class:`kvsim.accounting.slots.Sharing`."""
-    lengths = ((each.prompt_tokens, each.output_tokens) for each in workload.sample(requests, seed))
+    lengths = ((each.prompt_tokens, each.output_tokens) for each in workload.sample(10_000, seed))
     saved = samples_sharing(lengths, samples, 16).share
     assert saved is not None
     return saved

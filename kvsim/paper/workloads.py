@@ -46,12 +46,12 @@ class PaperWorkload:
     prompt: LengthDistribution
     output: LengthDistribution
 
-    def sample(self, requests: int, seed: int, max_length: int = MAX_LENGTH) -> SyntheticTrace:
+    def sample(self, requests: int, seed: int) -> SyntheticTrace:
         """Sample ``requests`` requests that arrive at once."""
         return SyntheticTrace(
             Recipe(
                 requests, ArrivalProcess(None), self.prompt, self.output, seed,
-                max_length=max_length,
+                max_length=MAX_LENGTH,
             )
         )  # fmt: skip
 

@@ -226,16 +226,10 @@ class SimResult:
     speed: Speed
     rows: Mapping[str, array[float]]
 
-    def to_json(self, speed: bool = False) -> dict[str, Any]:
-        """Return JSON data, identical for every run of the same configuration.
-
-        Args:
-            speed: include the speed of the simulation itself.
-        """
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON data, identical for every run of the same configuration."""
         data = asdict(replace(self, rows={}))
-        del data["rows"]
-        if not speed:
-            del data["speed"]
+        del data["rows"], data["speed"]
         if self.sharing is not None:
             data["sharing"] |= {"saved": self.sharing.saved, "share": self.sharing.share}
         return data

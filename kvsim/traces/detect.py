@@ -73,14 +73,14 @@ _DECLARED: Source = "declared"
 _DETECTED: Source = "detected"
 
 
-def possible_block_sizes(path: Path, rows: int = _SAMPLE_ROWS) -> tuple[int, ...] | None:
-    """Return the powers of two consistent with lengths and hash ids of the first ``rows`` rows.
+def possible_block_sizes(path: Path) -> tuple[int, ...] | None:
+    """Return the powers of two consistent with lengths and hash ids of the first rows.
 
     Returns None if no row has hash ids.
     """
     with open_trace(path) as (_, stream):
         sample = io.BytesIO(stream.read(_SAMPLE_BYTES))  # its last row may be cut, and is then none
-        first = (row for _, row in islice(jsonl_rows(sample, path), rows))
+        first = (row for _, row in islice(jsonl_rows(sample, path), _SAMPLE_ROWS))
         return fitting_block_sizes(row for row in first if isinstance(row, dict))
 
 
