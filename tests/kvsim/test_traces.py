@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trace_files import AZURE, Write, hashed, jsonl, lengths, read, words, writer
 
-from kvsim.traces import Head, Tile, TraceError, TraceFile
+from kvsim.traces import Head, ReadOptions, Tile, TraceError, TraceFile
 from kvsim.traces.detect import fitting_block_sizes
 from kvsim.traces.parse import BadRowError, date_time, scaled_time
 
@@ -110,27 +110,33 @@ def test_a_format_is_recognised_and_read(write: Write, name: str) -> None:
     assert found == fields
 
 
-def test_a_timed_trace_needs_its_unit_and_tells_its_block_size(write: Write) -> None:
-    path = write(jsonl(hashed(1, 33, 7, [1, 2, 3]), hashed(2, 47, 7, [1, 2, 4])))
-    with pytest.raises(TraceError) as caught:
-        read(path)
-    assert (caught.value.code, caught.value.params["format"]) == ("unit_needed", "timed-trace")
-    requests, trace = read(path, unit="ms")
+TIMED = jsonl(hashed(1, 33, 7, [1, 2, 3]), hashed(2, 47, 7, [1, 2, 4]))
+CONFLICTING = jsonl(hashed(1, 6758, 7, [*range(14)]), hashed(2, 6758, 7, [0, 1, 2]))
+
+
+def test_a_timed_trace_tells_its_block_size(write: Write) -> None:
+    requests, trace = read(write(TIMED), unit="ms")
     assert [r.arrival_ns for r in requests] == [0, 1_000_000]
     assert (trace.info.block_size, trace.info.block_size_source) == (16, "detected")
-    _, trace = read(path, unit="s", block_size=16)
+    _, trace = read(write(TIMED), unit="s", block_size=16)
     assert (trace.info.unit_source, trace.info.block_size_source) == ("declared", "declared")
-    ambiguous = write(jsonl(hashed(1, 33, 7, [1])))
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "code"),
+    [
+        (TIMED, {}, "unit_needed"),
+        (jsonl(hashed(1, 33, 7, [1])), {"unit": "s"}, "block_size_needed"),
+        (CONFLICTING, {"unit": "s"}, "no_block_size_fits"),
+        (CONFLICTING, {"unit": "s", "block_size": 512}, "bad_row"),
+    ],
+)
+def test_what_a_timed_trace_does_not_tell_must_be_declared(
+    write: Write, text: str, options: dict[str, Any], code: str
+) -> None:
     with pytest.raises(TraceError) as caught:
-        read(ambiguous, unit="s")
-    assert caught.value.code == "block_size_needed"
-    conflicting = write(jsonl(hashed(1, 6758, 7, [*range(14)]), hashed(2, 6758, 7, [0, 1, 2])))
-    with pytest.raises(TraceError) as caught:
-        read(conflicting, unit="s")
-    assert caught.value.code == "no_block_size_fits"
-    with pytest.raises(TraceError) as caught:
-        read(conflicting, unit="s", block_size=512)
-    assert caught.value.params["line"] == 2
+        read(write(text), **options)
+    assert caught.value.code == code
 
 
 SHAREGPT = [
@@ -180,28 +186,19 @@ def test_prompts_take_their_output_length_from_the_row_or_from_the_caller(write:
     assert caught.value.code == "tokens_needed"
 
 
-def test_the_hash_is_of_the_file_even_when_reading_stops_early(write: Write) -> None:
-    text = (AZURE + "2023-11-16 18:17:05,1,1\n" * 20_000).encode()
-    path = write(text)
-    requests, trace = read(path, limit=3)
-    assert len(requests) == 3
-    info = trace.info
-    assert (info.sha256, info.bytes) == (hashlib.sha256(text).hexdigest(), len(text))
-    assert info.unread_rows
-    packed = write(gzip.compress(text), "trace.gz")
-    requests, trace = read(packed)
-    assert len(requests) == 20_000
-    assert trace.info.sha256 == hashlib.sha256(packed.read_bytes()).hexdigest()
-    assert not trace.info.unread_rows
-
-
+@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize(("count", "unread"), [(1, 2), (2, 1), (3, 0), (4, 0)])
-def test_a_head_of_a_file_has_the_hash_of_the_file(write: Write, count: int, unread: int) -> None:
+def test_the_hash_is_of_the_file_even_when_reading_stops_early(
+    write: Write, count: int, unread: int, packed: bool
+) -> None:
     text = (AZURE + "2023-11-16 18:17:05,1,1\n" * 3).encode()
-    for stream in (Head(TraceFile(write(text)), count), Tile(TraceFile(write(text)), count)):
+    content = gzip.compress(text) if packed else text
+    file = TraceFile(write(content))
+    limited = TraceFile(write(content), ReadOptions(limit=count))
+    for stream in (Head(file, count), Tile(file, count), limited):
         requests = list(stream)
-        assert stream.info.sha256 == hashlib.sha256(text).hexdigest()
-        assert stream.info.unread_rows == unread
+        assert stream.info.sha256 == hashlib.sha256(content).hexdigest()
+        assert (stream.info.unread_rows, stream.info.bytes) == (unread, len(content))
         assert len(requests) == stream.info.accepted
 
 
