@@ -16,7 +16,7 @@ from experiment.text import LANGUAGES, Translator, catalogue
 from experiment.text.errors import ExitCode, UserError
 from kvsim.paper import Verdict
 from kvsim.paper.memory import closed_form_claims
-from kvsim.paper.result import PaperResult, claims_by_part, paper_result
+from kvsim.paper.result import PaperResult, check_paper
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def closed_forms_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def result() -> PaperResult:
     """All claims over one seed; the command takes five, as `make test-full PART=commands` does."""
-    return paper_result([claim for part in claims_by_part([0]) for claim in part], [0])
+    return check_paper([0])
 
 
 def test_all_claims_hold(result: PaperResult) -> None:

@@ -22,8 +22,13 @@ from experiment.events.sampling import ConfigSection, SamplingConfig, Value
 from experiment.text.errors import UserError, shown, unknown, user_error
 from experiment.text.messages import message
 from experiment.text.sizes import parse_bytes, size_error
-from kvsim.core.limits import Admission, PreemptionKind, SchedulerConfig, SchedulerVersion
-from kvsim.core.queues import SchedulingPolicy
+from kvsim.core.limits import (
+    Admission,
+    PreemptionKind,
+    SchedulerConfig,
+    SchedulerVersion,
+    SchedulingPolicy,
+)
 
 # Below it, Transformers' logits divided by it are infinite in half precision.
 MIN_TEMPERATURE = 0.01

@@ -74,7 +74,6 @@ class Setup:
     beams: int = 1
     branching: float = 0.5
     seed: int = 0
-    growth: int = 1
 
     @property
     def slot_bytes(self) -> int:
@@ -106,7 +105,6 @@ class Setup:
             beams=self.beams,
             branching=self.branching,
             seed=self.seed,
-            growth=self.growth,
             link_bandwidth=self.gpu.link_bandwidth * self.gpus,
             block_transfer_s=block_transfer_s(self.caches),
             labels={"model": self.model.name, "gpu": self.gpu.name, "gpus": str(self.gpus)},

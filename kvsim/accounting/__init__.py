@@ -1,1 +1,1 @@
-"""Slot accounting: states, ledger, recount."""
+"""Slot accounting: states and ledger."""

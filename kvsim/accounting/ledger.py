@@ -7,13 +7,12 @@
 
 Each slot is in exactly one :class:`SlotState`, the first that applies, and the states sum to
 ``reserved`` after every step. :class:`Ledger` updates the sums incrementally;
-:mod:`kvsim.accounting.recount` computes them independently, slot by slot.
+tests count them again, slot by slot.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kvsim.accounting.slots import PoolShape, SlotCounts, SlotState, count_slots
@@ -26,7 +25,6 @@ __all__ = [
     "ReplayError",
     "SlotCounts",
     "SlotState",
-    "replay",
 ]
 
 
@@ -371,13 +369,3 @@ _APPLY = {
     OpKind.SWAP_OUT: Ledger._swap_out,
     OpKind.SWAP_IN: Ledger._swap_in,
 }
-
-
-def replay(shape: PoolShape, plans: Iterable[StepPlan]) -> list[SlotCounts]:
-    """Return the slot counts after each of ``plans``, starting from an empty pool.
-
-    Raises:
-        ReplayError: see :meth:`Ledger.apply`.
-    """
-    ledger = Ledger(shape)
-    return [ledger.apply(plan) for plan in plans]

@@ -33,11 +33,6 @@ class BuddyPiece:
     size: int
     requested: int
 
-    @property
-    def rounding(self) -> int:
-        """Slots added by rounding up."""
-        return self.size - self.requested
-
 
 def round_up(slots: int) -> int:
     """Return the smallest power of two >= ``slots``.
@@ -78,11 +73,6 @@ class BuddyAllocator:
     def free_slots(self) -> int:
         """Slots that are not allocated."""
         return self._free_slots
-
-    @property
-    def allocated(self) -> tuple[BuddyPiece, ...]:
-        """Allocated pieces."""
-        return tuple(self._allocated.values())
 
     @property
     def largest_free_piece(self) -> int:
@@ -146,33 +136,3 @@ class BuddyAllocator:
             order += 1
         self._free[order][start] = None
         return piece
-
-    def check_integrity(self) -> None:
-        """Check all records against each other; visits every piece.
-
-        Raises:
-            BuddyError: slots are lost or allocated twice, a piece is misplaced, or two free buddies
-                are not merged.
-        """
-        free = [(start, 1 << k) for k, starts in enumerate(self._free) for start in starts]
-        allocated = [(piece.start, piece.size) for piece in self._allocated.values()]
-        end = 0
-        for start, size in sorted(free + allocated):
-            if start != end:
-                raise BuddyError(f"slots between {end} and {start} are lost or held twice")
-            if start % size:
-                raise BuddyError(f"a piece of {size} slots begins at {start}")
-            end = start + size
-        if end != self.capacity:
-            raise BuddyError(f"the pieces end at {end} of {self.capacity} slots")
-        if sum(size for _, size in free) != self._free_slots:
-            raise BuddyError("the count of free slots is wrong")
-        unmerged = set(free)
-        for start, size in free:
-            if (start ^ size, size) in unmerged:
-                raise BuddyError(f"free buddies of {size} slots are not merged at {start}")
-        if any(
-            not piece.size // 2 < piece.requested <= piece.size
-            for piece in self._allocated.values()
-        ):
-            raise BuddyError("a piece is not of the size that was asked for")

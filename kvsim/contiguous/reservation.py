@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from kvsim.contiguous.buddy import BuddyAllocator, BuddyError, BuddyPiece, round_up
+from kvsim.contiguous.buddy import BuddyAllocator, BuddyPiece, round_up
 from kvsim.core.request import final_tokens
 
 ReservationPolicy = Literal["max", "pow2", "oracle"]
@@ -162,10 +162,6 @@ class ReservationPool:
         own.written += tokens
         self._live += tokens
 
-    def written(self, request: int) -> int:
-        """Return the slots that ``request`` has written."""
-        return self._reservation(request).written
-
     def release(self, request: int) -> BuddyPiece:
         """End a request, early or not, and free its piece.
 
@@ -196,25 +192,6 @@ class ReservationPool:
             hole=holes,
             free=self.buddy.free_slots - holes,
         )
-
-    def check_integrity(self) -> None:
-        """Recompute the sums request by request and compare.
-
-        Raises:
-            kvsim.contiguous.buddy.BuddyError: the sums or the allocator's records are wrong.
-        """
-        self.buddy.check_integrity()
-        reservations = self._reservations.values()
-        recounted = (
-            sum(h.written for h in reservations),
-            sum(h.final for h in reservations),
-            sum(h.piece.requested for h in reservations),
-            sum(h.piece.size for h in reservations),
-        )
-        if recounted != (self._live, self._final, self._requested, self._allocated):
-            raise BuddyError("the sums of the reservations are wrong")
-        if {h.piece.start for h in reservations} != {piece.start for piece in self.buddy.allocated}:
-            raise BuddyError("an allocated piece has no owner")
 
     def _reservation(self, request: int) -> _Reservation:
         reservation = self._reservations.get(request)

@@ -21,35 +21,43 @@ PagedAttention" (arXiv 2309.06180), section 4.
 from __future__ import annotations
 
 from array import array
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
 
-from kvsim.core.pool_state import (
-    Key,
-    Location,
-    OutOfBlocksError,
-    PoolError,
-    PoolState,
-    block_array,
-    blocks_needed,
-    locate,
-)
-
-__all__ = [
-    "BlockPool",
-    "Key",
-    "Location",
-    "OutOfBlocksError",
-    "PoolError",
-    "block_array",
-    "blocks_needed",
-    "locate",
-]
-
-_LOOKUP_BATCH = 64
+Key = Hashable
+_STACK_CHUNK = 1024
 
 
-class BlockPool(PoolState):
+class PoolError(Exception):
+    """An invalid block operation; the pool is unchanged."""
+
+
+class OutOfBlocksError(PoolError):
+    """Fewer blocks are free or cached than requested."""
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """The slot of one position: ``table[logical] == physical``, slot ``offset`` in that block."""
+
+    logical: int
+    physical: int
+    offset: int
+
+
+def blocks_needed(tokens: int, block_size: int) -> int:
+    """Return the number of blocks of ``block_size`` slots for ``tokens`` tokens."""
+    return -(-tokens // block_size)
+
+
+def block_array(blocks: Iterable[int] = ()) -> array[int]:
+    """Return block ids as a contiguous array."""
+    return array("i", blocks)
+
+
+class BlockPool:
     """Allocates fixed-size blocks to requests, shares them and frees them.
 
     Args:
@@ -59,6 +67,82 @@ class BlockPool(PoolState):
     Raises:
         ValueError: a size below 1.
     """
+
+    def __init__(self, num_blocks: int, block_size: int) -> None:
+        if num_blocks < 1 or block_size < 1:
+            raise ValueError(f"a pool needs blocks and slots, not {num_blocks} x {block_size}")
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self._tables: dict[int, array[int]] = {}
+        # A stack whose first ``_top`` entries are allocated; blocks are allocated and freed at
+        # ``_top``, as array slices. It grows to the blocks ever used, because the configured size
+        # of a pool may be arbitrarily large.
+        self._stack = block_array()
+        self._top = 0
+        # Blocks with content and without an owner, least recently used first.
+        self._evictable: OrderedDict[int, None] = OrderedDict()
+        self._by_key: dict[Key, int] = {}
+        # Further blocks with a key of ``_by_key``, in the order of their publication.
+        self._duplicates: dict[Key, list[int]] = {}
+        self._keys: dict[int, Key] = {}
+        # (publishing request, step) of a block; kept after its eviction.
+        self._origins: dict[int, tuple[int, int]] = {}
+        self._evicted: list[int] = []
+        # Owners beyond the first, for shared blocks only, and their sum.
+        self._extra_owners: dict[int, int] = {}
+        self._extra = 0
+
+    # -- state -----------------------------------------------------------------------------
+
+    @property
+    def num_cached(self) -> int:
+        """Blocks with content and without an owner."""
+        return len(self._evictable)
+
+    @property
+    def num_owned(self) -> int:
+        """Blocks with at least one owner."""
+        return self._top - self.num_cached
+
+    @property
+    def num_free(self) -> int:
+        """Blocks without an owner, cached ones included."""
+        return self.num_blocks - self.num_owned
+
+    @property
+    def extra_references(self) -> int:
+        """Table entries beyond one for each owned block: the blocks that sharing saves."""
+        return self._extra
+
+    @property
+    def cached(self) -> tuple[int, ...]:
+        """The cached blocks in eviction order."""
+        return tuple(self._evictable)
+
+    @property
+    def owners(self) -> tuple[int, ...]:
+        """Requests with at least one block."""
+        return tuple(self._tables)
+
+    def table(self, request: int) -> Sequence[int]:
+        """Return the physical blocks of ``request`` in logical order; empty without blocks."""
+        return self._tables.get(request, ())
+
+    def other_owners(self, block: int) -> int:
+        """Return the number of owners of an owned ``block`` beyond one."""
+        return self._extra_owners.get(block, 0)
+
+    def locate(self, request: int, position: int) -> Location:
+        """Map a position of ``request`` to its physical block and offset.
+
+        Raises:
+            PoolError: ``position`` is outside the request's table.
+        """
+        table = self.table(request)
+        logical, offset = divmod(position, self.block_size)
+        if not 0 <= logical < len(table):
+            raise PoolError(f"position {position} is outside a table of {len(table)} blocks")
+        return Location(logical, table[logical], offset)
 
     # -- allocation ------------------------------------------------------------------------
     def allocate(self, request: int, count: int) -> tuple[int, ...]:
@@ -70,23 +154,18 @@ class BlockPool(PoolState):
         Raises:
             OutOfBlocksError: fewer than ``count`` blocks are free or cached; none is allocated.
         """
-        return tuple(self._append_blocks(request, count))
+        return tuple(self.extend(request, count))
 
-    def extend(self, request: int, count: int) -> None:
-        """Do the same as :meth:`allocate` without returning the blocks."""
-        self._append_blocks(request, count)
-
-    def _append_blocks(self, request: int, count: int) -> array[int]:
-        """Return the blocks that :meth:`allocate` appends; may be the table itself."""
+    def extend(self, request: int, count: int) -> Sequence[int]:
+        """Do the same as :meth:`allocate` without a copy; may return the table itself."""
         if count < 0:
             raise PoolError(f"cannot allocate {count} blocks")
         blocks = self._take(count)
-        if blocks:
-            table = self._tables.get(request)
-            if table is None:
-                self._tables[request] = blocks
-            else:
-                table += blocks
+        table = self._tables.get(request)
+        if table is not None:
+            table += blocks
+        elif blocks:
+            self._tables[request] = blocks
         return blocks
 
     def append(self, requests: Sequence[int]) -> None:
@@ -114,6 +193,12 @@ class BlockPool(PoolState):
         blocks = self._stack[top:]
         blocks.extend(self._evict(count - len(blocks)))
         return blocks
+
+    def _grow_stack(self, end: int) -> None:
+        """Extend the stack to at least ``end`` entries, within the pool."""
+        known = len(self._stack)
+        target = max(end, 2 * known, _STACK_CHUNK)
+        self._stack.extend(range(known, min(target, self.num_blocks)))
 
     def _push_free(self, blocks: array[int]) -> None:
         """Push blocks without content on the free stack; the first is allocated next."""
@@ -174,9 +259,9 @@ class BlockPool(PoolState):
 
     def free(self, request: int) -> tuple[int, ...]:
         """Release every block of ``request`` and return them; see :meth:`release`."""
-        return self.release(request)[0]
+        return tuple(self.release(request)[0])
 
-    def release(self, request: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def release(self, request: int) -> tuple[Sequence[int], Sequence[int]]:
         """Release every block of ``request``.
 
         Blocks are queued tail first, so that the head of a prefix, the likeliest hit, is evicted
@@ -200,14 +285,7 @@ class BlockPool(PoolState):
             self._evictable.update(dict.fromkeys(reversed(kept)))
             left = block_array(block for block in left if block not in self._keys)
         self._push_free(left)
-        return tuple(table), tuple(kept)
-
-    def drop(self, request: int) -> None:
-        """Do the same as :meth:`release` without returning the blocks."""
-        if self._extra_owners or self._keys or request not in self._tables:
-            self.release(request)
-            return
-        self._push_free(self._tables.pop(request))
+        return table, kept
 
     def _remove_owner(self, block: int) -> bool:
         """Remove one owner of a shared ``block``; return False if it has only one."""
@@ -254,15 +332,11 @@ class BlockPool(PoolState):
     def lookup(self, keys: Sequence[Key]) -> Sequence[int]:
         """Return the blocks of the longest cached prefix of ``keys``, in order."""
         hits: list[int] = []
-        get, start = self._by_key.get, 0
-        while start < len(keys):
-            # In batches: most prompts diverge long before their end.
-            found = list(map(get, keys[start : start + _LOOKUP_BATCH]))
-            if None in found:
-                found = found[: found.index(None)]
-                start = len(keys)
-            hits += found  # type: ignore[arg-type]  # None is cut off
-            start += _LOOKUP_BATCH
+        for key in keys:
+            block = self._by_key.get(key)
+            if block is None:
+                break
+            hits.append(block)
         return hits
 
     def origins(self, hits: Sequence[int]) -> Iterable[tuple[int, int, int]]:
@@ -278,10 +352,6 @@ class BlockPool(PoolState):
     def count_cached(self, hits: Sequence[int]) -> int:
         """Count the blocks in ``hits`` without an owner."""
         return sum(map(self._evictable.__contains__, hits))
-
-    def clear_evicted(self) -> None:
-        """Clear the list that :meth:`drain_evicted` returns."""
-        self._evicted.clear()
 
     def drain_evicted(self) -> tuple[int, ...]:
         """Return the blocks evicted since the last call, in order."""
@@ -322,3 +392,38 @@ class BlockPool(PoolState):
             others.remove(block)
         if not others:
             del self._duplicates[key]
+
+    # -- integrity -------------------------------------------------------------------------
+
+    def check_integrity(self) -> None:
+        """Check the pool's records against each other; visits every block that was ever used.
+
+        Raises:
+            PoolError: a block is lost, listed twice, or has a wrong count of owners.
+        """
+        held = Counter(chain.from_iterable(self._tables.values()))
+        used = range(min(len(self._stack), self.num_blocks))
+        if sorted(chain(held, self._stack[self._top :], self.cached)) != list(used):
+            raise PoolError("a block is lost, or in two of: tables, free stack, cached blocks")
+        for request, table in self._tables.items():
+            if len(set(table)) < max(1, len(table)):
+                raise PoolError(f"the table of request {request} is empty or repeats a block")
+        if self._extra != held.total() - len(held):
+            raise PoolError(f"{self._extra} extra owners are counted, which is wrong")
+        self._check_records()
+
+    def _check_records(self) -> None:
+        """Check what is recorded of shared blocks and of content."""
+        held = Counter(chain.from_iterable(self._tables.values()))
+        if self._extra_owners != {block: n - 1 for block, n in held.items() if n > 1}:
+            raise PoolError("the owners of shared blocks are counted wrongly")
+        found = [(block, key) for key, block in self._by_key.items()]
+        found += [(block, key) for key, more in self._duplicates.items() for block in more]
+        if len(found) != len(self._keys) or set(found) != set(self._keys.items()):
+            raise PoolError("a block has a key under which it is not found, or the reverse")
+        if not self._duplicates.keys() <= self._by_key.keys():
+            raise PoolError("duplicates are recorded without a block that is found")
+        if not self._evictable.keys() <= self._keys.keys():
+            raise PoolError("a cached block has no key")
+        if not self._keys.keys().isdisjoint(self._stack[self._top :]):
+            raise PoolError("a block without content has a key")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from kvsim.core.blocks import BlockPool, blocks_needed
 from kvsim.core.prefix_cache import PrefixCache
@@ -11,42 +12,28 @@ from kvsim.core.request import Request
 from kvsim.core.step import BlockOp, Chunk, OpKind, PreemptionCause
 
 
+@dataclass(slots=True)
 class Draft:
     """A plan under construction and the token budget left for it.
 
-    Args:
-        cap: most tokens of one request in this step; None: the whole budget.
-        list_ops: list ALLOCATE and SHARE operations.
-
     Attributes:
+        cap: most tokens of one request in this step; None: the whole budget.
         defer_prefills: compute newest tokens only.
+        list_ops: list ALLOCATE and SHARE operations.
         prefills: the step prefills, or did before a preemption took it back.
         causes: why the requests in ``preempted`` were.
     """
 
-    __slots__ = (
-        "budget", "cap", "causes", "chunks", "defer_prefills", "list_ops", "ops", "preempted",
-        "prefills", "step",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        step: int,
-        budget: int,
-        ops: list[BlockOp],
-        cap: int | None = None,
-        list_ops: bool = True,
-    ) -> None:
-        self.step = step
-        self.budget = budget
-        self.cap = cap
-        self.ops = ops
-        self.list_ops = list_ops
-        self.defer_prefills = False
-        self.prefills = False
-        self.chunks: list[Chunk] = []
-        self.preempted: list[int] = []
-        self.causes: list[PreemptionCause] = []
+    step: int
+    budget: int
+    ops: list[BlockOp]
+    cap: int | None = None
+    defer_prefills: bool = False
+    list_ops: bool = True
+    prefills: bool = False
+    chunks: list[Chunk] = field(default_factory=list)
+    preempted: list[int] = field(default_factory=list)
+    causes: list[PreemptionCause] = field(default_factory=list)
 
     @property
     def allowance(self) -> int:
@@ -141,7 +128,7 @@ def release_blocks(
     """Release the blocks of ``request`` and unpublish those that it has not written."""
     cache.retract_unwritten(request)
     blocks, kept = cache.pool.release(request.id)
-    return BlockOp(kind, request.id, blocks, hosts, kept)
+    return BlockOp(kind, request.id, tuple(blocks), hosts, tuple(kept))
 
 
 def _log_evicted(pool: BlockPool, draft: Draft) -> None:

@@ -1,4 +1,4 @@
-"""The unit of scheduling: one request, or all beams of a beam search.
+"""The unit of scheduling: one request, or all beams of a beam search; who is next, who gives way.
 
     group of width 3      tables                    origin (blocks shared with a sibling)
       beam 7              [ 3 | 5 | 8 ]             none: first member
@@ -13,11 +13,13 @@ a group that fitted into the pool might not fit again.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kvsim.core.blocks import BlockPool, blocks_needed
 from kvsim.core.draft import next_chunk
+from kvsim.core.limits import SchedulingPolicy
 from kvsim.core.request import Request
 from kvsim.core.step import Chunk
 
@@ -101,3 +103,28 @@ def _common(one: Sequence[int], other: Sequence[int]) -> int:
         if a != b:
             return index
     return min(len(one), len(other))
+
+
+def enqueue(
+    waiting: list[SequenceGroup],
+    group: SequenceGroup,
+    policy: SchedulingPolicy,
+    preempted: bool = False,
+) -> None:
+    """Insert ``group`` into ``waiting``, whose first one is admitted next.
+
+    fcfs: first come, first served; priority: smallest priority number, then arrival.
+    """
+    if policy == "priority":
+        bisect.insort(waiting, group, key=lambda each: each.rank)
+    elif preempted:
+        waiting.insert(0, group)  # it arrived before all that wait
+    else:
+        waiting.append(group)
+
+
+def victim(running: Sequence[SequenceGroup], policy: SchedulingPolicy) -> SequenceGroup:
+    """Return the group to preempt: the newest, or by priority the last one."""
+    if policy == "fcfs":
+        return running[-1]
+    return max(running, key=lambda group: group.rank)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from kvsim.core.queues import SchedulingPolicy
-
 
 class RequestRefusedError(Exception):
     """The request can never run and was not queued.
@@ -29,6 +27,7 @@ class RequestRefusedError(Exception):
         self.limit = limit
 
 
+SchedulingPolicy = Literal["fcfs", "priority"]
 PreemptionKind = Literal["recompute", "swap"]
 Admission = Literal["full", "first_chunk"]
 SchedulerVersion = Literal["vllm-0.32", "vllm-0.33"]

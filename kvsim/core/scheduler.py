@@ -20,13 +20,12 @@ from collections.abc import Collection, Mapping, Sequence
 
 from kvsim.core.blocks import BlockPool
 from kvsim.core.draft import Draft, missing_blocks, release_blocks
-from kvsim.core.group import SequenceGroup, most_blocks
+from kvsim.core.group import SequenceGroup, enqueue, most_blocks, victim
 from kvsim.core.limits import RequestRefusedError, SchedulerConfig
 from kvsim.core.placement import Placement
 from kvsim.core.preemption import Preemption
 from kvsim.core.prefix import PrefixStats
 from kvsim.core.prefix_cache import PrefixCache
-from kvsim.core.queues import victim, waiting_queue
 from kvsim.core.request import Request
 from kvsim.core.step import (
     BlockOp,
@@ -51,7 +50,7 @@ class Scheduler:
         self._cache = PrefixCache(pool, self.config.prefix_caching)
         self._preemption = Preemption(pool, self._cache, self.config)
         self._placement = Placement(pool, self._cache, self._preemption)
-        self._waiting = waiting_queue(self.config.policy)
+        self._waiting: list[SequenceGroup] = []  # the next one to be admitted first
         self._running: list[SequenceGroup] = []
         self._requests: dict[int, Request] = {}
         self._groups: dict[int, SequenceGroup] = {}
@@ -119,7 +118,7 @@ class Scheduler:
         if min(request.prompt_tokens, request.max_new_tokens, request.beams) < 1:
             raise ValueError(f"request {request.id} needs a prompt, a beam and a new token")
         self._refuse_if_too_large(request)
-        self._waiting.push(self._arrive(request))
+        enqueue(self._waiting, self._arrive(request), self.config.policy)
 
     def fork(self, parent_id: int, child: Request) -> None:
         """Continue ``child`` from its running parent, sharing all its blocks.
@@ -147,15 +146,11 @@ class Scheduler:
         else:
             self._running.append(self._arrive(child))
 
-    def abort(self, request_id: int) -> bool:
+    def abort(self, request_id: int, reason: FinishReason = FinishReason.ABORTED) -> bool:
         """End a waiting or running request and free its blocks now.
 
         Ends all beams of its search. Returns whether the request existed.
         """
-        return self.finish(request_id, FinishReason.ABORTED)
-
-    def finish(self, request_id: int, reason: FinishReason) -> bool:
-        """Do the same as :meth:`abort`, with any reason."""
         group = self._groups.get(request_id)
         if group is None:
             return False
@@ -184,7 +179,7 @@ class Scheduler:
         self._continue_running(draft)
         wait: Wait | None
         if draft.preempted:
-            wait = Wait(self._waiting.peek().members[0].id, WaitReason.PREEMPTION)
+            wait = Wait(self._waiting[0].members[0].id, WaitReason.PREEMPTION)
         else:
             wait = self._admit_waiting(draft)
             if not draft.defer_prefills:
@@ -248,9 +243,7 @@ class Scheduler:
             cap = config.long_prefill_token_threshold
             if config.long_prefill_token_threshold_adaptive:
                 cap = max(cap, config.max_num_batched_tokens // count)
-        draft = Draft(self._step, config.token_budget, self._pending, cap)
-        draft.defer_prefills = self._defers_prefills()
-        return draft
+        return Draft(self._step, config.token_budget, self._pending, cap, self._defers_prefills())
 
     def _defers_prefills(self) -> bool:
         interval = self.config.prefill_schedule_interval
@@ -290,7 +283,7 @@ class Scheduler:
         """Admit waiting requests in order; return why the first that is left waits."""
         free_seqs = self.config.active_seqs - self._running_width()
         while self._waiting:
-            group = self._waiting.peek()
+            group = self._waiting[0]
             if not draft.budget:
                 return Wait(group.members[0].id, WaitReason.TOKENS)
             if free_seqs < group.width:
@@ -300,7 +293,7 @@ class Scheduler:
             reserve = self.config.watermark_blocks if self._running else 0
             if wait := self._placement.admit(group, draft, reserve):
                 return wait  # no request overtakes the head of the queue
-            self._waiting.pop()
+            self._waiting.pop(0)
             self._running.append(group)
             self._advance(group, draft)
         return None
@@ -314,7 +307,7 @@ class Scheduler:
             preempted = victim(self._running, self.config.policy)
             self._running.remove(preempted)
             self._preemption.preempt(preempted, draft, group.members[0].id, missing)
-            self._waiting.push_preempted(preempted)
+            enqueue(self._waiting, preempted, self.config.policy, preempted=True)
             if preempted is group:
                 return False
         return True

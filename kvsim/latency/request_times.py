@@ -45,7 +45,8 @@ def read_request_records(path: Path) -> tuple[list[RequestRecord], tuple[Rejecti
     ``last_token_ts`` (seconds).
 
     Raises:
-        TraceError: ``unreadable``; ``blank``; ``nothing_accepted``; ``no_details``; ``not_json``.
+        TraceError: ``unreadable``, ``row_endless``, ``not_json``; ``no_details``: no times of
+            requests; ``nothing_accepted``.
     """
     records: list[RequestRecord] = []
     refused: dict[str, list[Any]] = {}

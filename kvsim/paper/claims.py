@@ -8,7 +8,6 @@ verdict      ◄───►           within the tolerance?
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean, stdev
@@ -75,12 +74,6 @@ class PaperClaim:
     fitted: bool = False
     assumed: bool = False
 
-    def __post_init__(self) -> None:
-        if not self.ours:
-            raise ValueError(f"{self.id}: nothing to compare")
-        if self.seeds and len(self.seeds) != len(self.ours):
-            raise ValueError(f"{self.id}: {len(self.ours)} values of {len(self.seeds)} seeds")
-
     @property
     def mean(self) -> float:
         """Mean over seeds."""
@@ -138,26 +131,3 @@ class PaperClaim:
             "fitted": self.fitted,
             "assumed": self.assumed,
         }
-
-
-@dataclass(frozen=True, slots=True)
-class FittedParameter:
-    """A parameter that the paper does not print, and its chosen value; ``item`` is a key."""
-
-    item: str
-    value: float
-
-
-def absolute(value: float) -> Tolerance:
-    """Return an absolute tolerance in the claim's unit."""
-    return Tolerance("absolute", value)
-
-
-def relative(value: float) -> Tolerance:
-    """Return a tolerance as a share of the paper's value."""
-    return Tolerance("relative", value)
-
-
-def columns(rows: Sequence[Sequence[float]]) -> list[tuple[float, ...]]:
-    """Transpose rows of one seed each to the values of each column over seeds."""
-    return list(zip(*rows, strict=True))

@@ -10,9 +10,6 @@ from kvsim.paper.claims import (
     PaperClaim,
     Tolerance,
     Unit,
-    absolute,
-    columns,
-    relative,
 )
 from kvsim.paper.steady import SteadyState, steady_state
 from kvsim.paper.workloads import GIB, SLOT_BYTES, PaperWorkload, alpaca, sharegpt
@@ -20,11 +17,11 @@ from kvsim.sim.config import PolicyName
 from kvsim.sizing.models import find_model
 
 # Percentage points for every cell of Fig. 2; relative for concurrent requests.
-POINTS, BATCH = absolute(3.0), relative(0.08)
+POINTS, BATCH = Tolerance("absolute", 3.0), Tolerance("relative", 0.08)
 # By Fig. 2 and 13 a vLLM request holds 498 tokens and one of Orca (Max) 458, for equal lengths: the
 # paper's own runs differ that much, and vLLM's queue is not always full.
-PAGED_BATCH = relative(0.15)
-RATIO = relative(0.2)  # of two batches with tolerances of their own
+PAGED_BATCH = Tolerance("relative", 0.15)
+RATIO = Tolerance("relative", 0.2)  # of two batches with tolerances of their own
 NAMES: dict[PolicyName, str] = {
     "max": "Orca (Max)",
     "pow2": "Orca (Pow2)",
@@ -37,6 +34,7 @@ _TABLE_1 = (
     ("opt-66b", "OPT-66B", 132, 21, 9.7),
     ("opt-175b", "OPT-175B", 346, 264, 60.1),
 )
+_TABLE_1_TOLERANCE = Tolerance("relative", 0.02)
 # Fig. 2: token states, reservation, internal, external and others, in percent.
 _FIG_2: dict[PolicyName, tuple[float | None, ...]] = {
     "max": (20.4, 13.3, 57.3, 8.9),
@@ -66,7 +64,7 @@ def closed_form_claims() -> list[PaperClaim]:
         _claim("kv.token", "§3", "token_bytes", "OPT-13B", "bytes", 819_200, SLOT_BYTES, EXACT),
         _claim(
             "kv.sequence", "§3", "sequence_gib", "OPT-13B", "gib", 1.6,
-            2048 * SLOT_BYTES / GIB, relative(0.03),
+            2048 * SLOT_BYTES / GIB, Tolerance("relative", 0.03),
         ),
     ]  # fmt: skip
     for model, name, weights, kv, slots in _TABLE_1:
@@ -74,11 +72,11 @@ def closed_form_claims() -> list[PaperClaim]:
         claims += [
             _claim(
                 f"table1.{model}.weights", "Table 1", "weights_gb", name, "gb", weights,
-                facts.weight_bytes() / 1e9, relative(0.02),
+                facts.weight_bytes() / 1e9, _TABLE_1_TOLERANCE,
             ),
             _claim(
                 f"table1.{model}.slots", "Table 1", "slots", name, "slots", 1000 * slots,
-                kv * GIB // facts.token_bytes(), relative(0.02),
+                kv * GIB // facts.token_bytes(), _TABLE_1_TOLERANCE,
             ),
         ]  # fmt: skip
     return claims
@@ -122,7 +120,7 @@ def token_states(chat: Runs, seeds: Sequence[int]) -> list[PaperClaim]:
     for policy, cells in _FIG_2.items():
         rows = [(s.live, s.later, s.never, s.outside) for s in chat[policy]]
         parts = ("live", "reservation", "internal", "external")
-        for part, paper, values in zip(parts, cells, columns(rows), strict=True):
+        for part, paper, values in zip(parts, cells, zip(*rows, strict=True), strict=True):
             if policy == "paged" and part == "reservation":
                 continue
             id_ = f"fig2.{policy}.{part}"
@@ -152,8 +150,8 @@ def batches(chat: Runs, short: Runs, seeds: Sequence[int]) -> list[PaperClaim]:
         PaperClaim(
             "fig13.alpaca.oracle_to_pow2", "Fig. 13", "running_ratio", "Alpaca: Oracle / Pow2",
             "ratio", _FIG_13["oracle"][1] / _FIG_13["pow2"][1],
-            tuple(o.running / p.running for o, p in pairs), relative(0.1), tuple(seeds), "derived",
-            assumed=True,
+            tuple(o.running / p.running for o, p in pairs), Tolerance("relative", 0.1),
+            tuple(seeds), "derived", assumed=True,
         )
     )  # fmt: skip
     for policy, paper in _PAGED_RATIO.items():

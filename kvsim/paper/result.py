@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from kvsim.paper.claims import FittedParameter, PaperClaim, Verdict
+from kvsim.paper.claims import PaperClaim, Verdict
 from kvsim.paper.memory import closed_form_claims, serving_claims
 from kvsim.paper.structure import (
     block_size_claims,
@@ -16,7 +16,6 @@ from kvsim.paper.structure import (
     sharing_claims,
 )
 from kvsim.paper.workloads import fitted
-from kvsim.planning.preemption_cost import COPY_S
 
 # Results that lengths and memory do not determine; translation keys of the reasons.
 UNCHECKED = (
@@ -40,8 +39,6 @@ class PaperResult:
     """Everything that was compared; of a check that was interrupted, how many parts that is."""
 
     claims: tuple[PaperClaim, ...]
-    fitted: tuple[FittedParameter, ...]
-    unchecked: tuple[str, ...]
     seeds: tuple[int, ...]
     interrupted: dict[str, int] | None = None
 
@@ -58,8 +55,8 @@ class PaperResult:
             "paper": "arXiv 2309.06180",
             "seeds": list(self.seeds),
             "claims": [each.to_json() for each in self.claims],
-            "fitted": [{"item": each.item, "value": each.value} for each in self.fitted],
-            "unchecked": list(self.unchecked),
+            "fitted": [{"item": item, "value": value} for item, value in fitted().items()],
+            "unchecked": list(UNCHECKED),
             **broken_off,
         }
 
@@ -77,33 +74,18 @@ def check_paper(
         ValueError: no seeds.
         KeyboardInterrupt: before a part had ended; later it ends the check, see ``interrupted``.
     """
-    parts: list[list[PaperClaim]] = []
-    try:
-        with progress(len(PARTS)) as advance:
-            for part in claims_by_part(seeds):
-                parts.append(part)
-                advance()
-    except KeyboardInterrupt:
-        if not parts:
-            raise
-    result = paper_result([claim for part in parts for claim in part], seeds)
-    done = {"done": len(parts), "of": len(PARTS)}
-    return result if len(parts) == len(PARTS) else replace(result, interrupted=done)
-
-
-def claims_by_part(seeds: Sequence[int]) -> Iterator[list[PaperClaim]]:
-    """The claims of one part after another, as they are found; there are ``len(PARTS)``.
-
-    Raises:
-        ValueError: no seeds.
-    """
     if not seeds:
         raise ValueError("no seeds")
-    for part in PARTS:
-        yield part(seeds)
-
-
-def paper_result(claims: Sequence[PaperClaim], seeds: Sequence[int]) -> PaperResult:
-    """Combine claims with fitted parameters and unchecked results."""
-    chosen = (*fitted(), FittedParameter("copy_s", COPY_S))
-    return PaperResult(tuple(claims), chosen, UNCHECKED, tuple(seeds))
+    claims: list[PaperClaim] = []
+    done = 0
+    try:
+        with progress(len(PARTS)) as advance:
+            for part in PARTS:
+                claims += part(seeds)
+                done += 1
+                advance()
+    except KeyboardInterrupt:
+        if not done:
+            raise
+    interrupted = {"done": done, "of": len(PARTS)} if done < len(PARTS) else None
+    return PaperResult(tuple(claims), tuple(seeds), interrupted)

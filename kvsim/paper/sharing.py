@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kvsim.accounting.sharing import Sharing
+from kvsim.accounting.slots import Sharing
 from kvsim.core.blocks import blocks_needed
 from kvsim.paper.steady import config
 from kvsim.paper.workloads import PaperWorkload
@@ -33,11 +33,9 @@ def samples_sharing(lengths: Iterable[tuple[int, int]], samples: int, block_size
     return Sharing(unshared, held)
 
 
-def samples_saving(
-    workload: PaperWorkload, samples: int, seed: int, requests: int = 10_000
-) -> float:
-    """Return the share of blocks saved by samples, see :mod:`kvsim.accounting.sharing`."""
-    lengths = ((each.prompt_tokens, each.output_tokens) for each in workload.sample(requests, seed))
+def samples_saving(workload: PaperWorkload, samples: int, seed: int) -> float:
+    """Return the share of blocks saved by samples, see :class:`kvsim.accounting.slots.Sharing`."""
+    lengths = ((each.prompt_tokens, each.output_tokens) for each in workload.sample(10_000, seed))
     saved = samples_sharing(lengths, samples, 16).share
     assert saved is not None
     return saved

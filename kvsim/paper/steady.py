@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from kvsim.paper.workloads import BUDGET, MAX_LENGTH, SLOT_BYTES
 from kvsim.sim.config import PolicyName, SimConfig
-from kvsim.sim.metrics import SimResult
 from kvsim.sim.simulator import simulate
 from kvsim.traces.generate import SyntheticTrace
 
@@ -60,23 +59,12 @@ def config(policy: PolicyName, block_size: int = 16) -> SimConfig:
 
 
 def steady_state(stream: SyntheticTrace, policy: PolicyName) -> SteadyState:
-    """Simulate ``stream`` under ``policy`` and return its steady state.
+    """Simulate ``stream``; return the means while a request waits and after the warm-up.
 
     Raises:
-        NotSteadyError: there is none.
+        NotSteadyError: there is no such time.
     """
-    return steady_state_of(simulate(stream, config(policy)), _WARM_UP * stream.recipe.output.mean)
-
-
-def steady_state_of(result: SimResult, warm_up: float) -> SteadyState:
-    """Return the means over the intervals of the series with at least one request waiting.
-
-    Args:
-        warm_up: steps to exclude at the beginning.
-
-    Raises:
-        NotSteadyError: there is none.
-    """
+    result, warm_up = simulate(stream, config(policy)), _WARM_UP * stream.recipe.output.mean
     series = result.series
     begins = (0.0, *series.ends_s[:-1])
     waiting = series.levels["waiting"]

@@ -8,7 +8,7 @@ from statistics import fmean
 
 from kvsim.core.request import final_tokens
 from kvsim.latency.roofline import roofline
-from kvsim.paper.claims import NOT_JUDGED, PaperClaim, Tolerance, absolute, columns
+from kvsim.paper.claims import NOT_JUDGED, PaperClaim, Tolerance
 from kvsim.paper.memory import NAMES
 from kvsim.paper.sharing import beams_saving, samples_saving
 from kvsim.paper.steady import config, steady_state
@@ -53,7 +53,7 @@ def sharing_claims(seeds: Sequence[int]) -> list[PaperClaim]:
                 PaperClaim(
                     f"fig15.{workload.name}.samples{samples}", "Fig. 15", "samples_saving",
                     f"{_title(workload)}, n = {samples}", "percent", paper, saved,
-                    NOT_JUDGED if few else absolute(1.5),
+                    NOT_JUDGED if few else Tolerance("absolute", 1.5),
                     tuple(seeds), assumed=workload.name == "alpaca",
                 )
             )  # fmt: skip
@@ -87,10 +87,8 @@ def chat_claims(seeds: Sequence[int]) -> list[PaperClaim]:
             )
         )  # fmt: skip
         rows.append([steady_state(stream, p).running for p in policies])
-    by_policy = columns(rows)
-    orca = columns(by_policy[:3])
-    ratios = tuple(max(each) / min(each) for each in orca)
-    more = tuple(paged / fmean(each) for paged, each in zip(by_policy[3], orca, strict=True))
+    ratios = tuple(max(orca) / min(orca) for *orca, _ in rows)
+    more = tuple(paged / fmean(orca) for *orca, paged in rows)
     subject = " / ".join(NAMES[p].removeprefix("Orca ").strip("()") for p in policies[:3])
     return [
         PaperClaim(

@@ -15,7 +15,7 @@ from functools import cache
 
 import numpy as np
 
-from kvsim.paper.claims import FittedParameter
+from kvsim.planning.preemption_cost import COPY_S
 from kvsim.sizing.models import find_model
 from kvsim.traces.distributions import ArrivalProcess, LengthDistribution
 from kvsim.traces.generate import Recipe, SyntheticTrace
@@ -46,12 +46,12 @@ class PaperWorkload:
     prompt: LengthDistribution
     output: LengthDistribution
 
-    def sample(self, requests: int, seed: int, max_length: int = MAX_LENGTH) -> SyntheticTrace:
+    def sample(self, requests: int, seed: int) -> SyntheticTrace:
         """Sample ``requests`` requests that arrive at once."""
         return SyntheticTrace(
             Recipe(
                 requests, ArrivalProcess(None), self.prompt, self.output, seed,
-                max_length=max_length,
+                max_length=MAX_LENGTH,
             )
         )  # fmt: skip
 
@@ -84,16 +84,17 @@ def alpaca() -> PaperWorkload:
     return PaperWorkload("alpaca", prompt, output)
 
 
-def fitted() -> tuple[FittedParameter, ...]:
-    """Return the parameters that are not printed."""
-    return (
-        FittedParameter("output_deviation", output_deviation()),
-        FittedParameter("prompt_sigma", PROMPT_SIGMA),
-        FittedParameter("alpaca_prompt_shape", ALPACA_PROMPT_SHAPE),
-        FittedParameter("alpaca_output_sigma", ALPACA_OUTPUT_SIGMA),
-        FittedParameter("drawn_prompt_mean", sharegpt().prompt.mean),
-        FittedParameter("drawn_output_mean", sharegpt().output.mean),
-    )
+def fitted() -> dict[str, float]:
+    """Return the parameters that the paper does not print; the names are translation keys."""
+    return {
+        "output_deviation": output_deviation(),
+        "prompt_sigma": PROMPT_SIGMA,
+        "alpaca_prompt_shape": ALPACA_PROMPT_SHAPE,
+        "alpaca_output_sigma": ALPACA_OUTPUT_SIGMA,
+        "drawn_prompt_mean": sharegpt().prompt.mean,
+        "drawn_output_mean": sharegpt().output.mean,
+        "copy_s": COPY_S,
+    }
 
 
 def _untruncated(

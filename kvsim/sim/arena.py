@@ -68,20 +68,18 @@ class _Arena:
 
     def allocate(self, slots: int) -> tuple[int, int] | None:
         """Allocate a piece of at least ``slots`` slots; None if no hole is large enough."""
-        piece = self._from_buddy(slots) if self._buddy else self._first(slots)
-        if piece is not None:
-            bisect.insort(self._pieces, piece)
-        return piece
-
-    def _first(self, slots: int) -> tuple[int, int] | None:
-        return next(((start, slots) for start, size in self.holes if size >= slots), None)
-
-    def _from_buddy(self, slots: int) -> tuple[int, int] | None:
-        assert self._buddy is not None
-        if not self._buddy.fits(slots):
+        if self._buddy is None:
+            fitting = (start for start, size in self.holes if size >= slots)
+            start, size = next(fitting, None), slots
+        elif self._buddy.fits(slots):
+            found = self._buddy.allocate(slots)
+            start, size = found.start, found.size
+        else:
+            start, size = None, slots
+        if start is None:
             return None
-        piece = self._buddy.allocate(slots)
-        return piece.start, piece.size
+        bisect.insort(self._pieces, (start, size))
+        return start, size
 
     def free(self, piece: tuple[int, int]) -> None:
         """Free a piece."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from kvsim.latency.clock import ATTOSECONDS, PER_NANOSECOND
@@ -91,7 +91,7 @@ class ArrivalQueue:
         self._ids: deque[tuple[tuple[int, ...] | None, int | None]] | None = None
         if keep_ids:
             self._ids = deque()
-        self._refused: dict[str, tuple[int, int, Shortfall]] = {}
+        self._refused: dict[str, Refusal] = {}
         self._next: TraceRequest | None = next(stream, None)
         self.next_arrival_at = self._next_time()
 
@@ -101,15 +101,12 @@ class ArrivalQueue:
     @property
     def refused(self) -> tuple[Refusal, ...]:
         """Refused requests by reason."""
-        return tuple(
-            Refusal(reason, count, first, shortfall.needed, shortfall.available)
-            for reason, (count, first, shortfall) in self._refused.items()
-        )
+        return tuple(self._refused.values())
 
     @property
     def num_refused(self) -> int:
         """Number of refused requests."""
-        return sum(count for count, _, _ in self._refused.values())
+        return sum(refusal.count for refusal in self._refused.values())
 
     def read_until(self, now: int) -> None:
         """Read the requests that have arrived by ``now`` (attoseconds)."""
@@ -121,11 +118,10 @@ class ArrivalQueue:
 
     def pop(self) -> int:
         """Remove and return the row of the longest-waiting request."""
-        while self.output[self._head] < 0:
-            self._head += 1
-        self._head += 1
+        row = self.peek()
+        self._head = row + 1
         self.waiting -= 1
-        return self._head - 1
+        return row
 
     def peek(self) -> int:
         """Return the row of the longest-waiting request."""
@@ -144,7 +140,7 @@ class ArrivalQueue:
         return self._next.arrival_ns * PER_NANOSECOND + self._delay
 
     def _enter(self, request: TraceRequest) -> None:
-        _, arrival, prompt, output, ids, size, _, _, _, samples, priority = request
+        _, arrival, prompt, output, ids, size, samples, priority = request
         samples = self._samples or samples
         self.arrival_ns.append(arrival)
         self.prompt.append(prompt)
@@ -156,8 +152,9 @@ class ArrivalQueue:
         shortfall = self._check(prompt, output, samples)
         if shortfall is not None:
             self.output.append(-1)
-            count, first, example = self._refused.get(shortfall.reason, (0, request.id, shortfall))
-            self._refused[shortfall.reason] = (count + 1, first, example)
+            reason, needed, available = shortfall
+            known = self._refused.get(reason, Refusal(reason, 0, request.id, needed, available))
+            self._refused[reason] = replace(known, count=known.count + 1)
             return
         self.output.append(output)
         if prompt + output > self.most_positions:

@@ -8,8 +8,13 @@ from typing import Any, Literal, get_args
 
 from kvsim.accounting.slots import PoolShape
 from kvsim.coded_error import CodedError
-from kvsim.core.limits import Admission, PreemptionKind, SchedulerConfig, SchedulerVersion
-from kvsim.core.queues import SchedulingPolicy
+from kvsim.core.limits import (
+    Admission,
+    PreemptionKind,
+    SchedulerConfig,
+    SchedulerVersion,
+    SchedulingPolicy,
+)
 from kvsim.latency.roofline import Latency, LinearLatency, roofline
 from kvsim.sizing.gpus import find_gpu
 from kvsim.sizing.models import find_model
@@ -33,6 +38,10 @@ class SimulationError(CodedError):
     """
 
 
+# The least value of each option.
+_LEAST = dict.fromkeys(
+    ("slot_bytes", "max_length", "block_size", "beams", "max_num_seqs", "max_num_batched_tokens"), 1
+) | dict.fromkeys(("watermark_blocks", "host_blocks", "long_prefill_token_threshold"), 0)
 # Of a paged pool: a block that was ever used takes about 20 bytes here. Contiguous policies keep
 # records of requests only, so their slots are bounded by what any GPU holds.
 MAX_BLOCKS = 1 << 24
@@ -60,9 +69,6 @@ class SimConfig:
         seed: seed of the branching.
         link_bandwidth: bytes per second between device and host, for swapping; None: at no cost.
         block_transfer_s: fixed seconds per transferred block.
-        growth: slots by which a row of a growing cache is extended at a time.
-        copied_parts: number of parts (tensors) in which a growing cache is copied, one by one;
-            old and new exist together for one part only.
         series_points: most points of the time series.
         labels: names stored with the results (model, GPU ...).
 
@@ -96,51 +102,36 @@ class SimConfig:
     seed: int = 0
     link_bandwidth: float | None = None
     block_transfer_s: float = 0.0
-    growth: int = 1
-    copied_parts: int = 1
     series_points: int = 512
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.policy not in SIM_POLICIES:
-            raise SimulationError("bad_option", option="policy", value=self.policy)
-        for name in ("slot_bytes", "max_length", "block_size", "beams", "growth", "copied_parts"):
-            if getattr(self, name) < 1:
-                raise SimulationError("bad_option", option=name, value=getattr(self, name))
-        if self.samples is not None and self.samples < 1:
-            raise SimulationError("bad_option", option="samples", value=self.samples)
-        if not 0 <= self.branching <= 1:
-            raise SimulationError("bad_option", option="branching", value=self.branching)
-        if self.policy in CONTIGUOUS and (self.beams > 1 or (self.samples or 1) > 1):
-            raise SimulationError("bad_option", option="policy", value=self.policy)
+        several = self.beams > 1 or (self.samples or 1) > 1
         orders = get_args(SchedulingPolicy) if self.paged else ("fcfs",)
-        if self.scheduling_policy not in orders:
-            params = {"option": "scheduling_policy", "value": self.scheduling_policy}
-            raise SimulationError("bad_option", **params)
-        for name in ("max_num_seqs", "max_num_batched_tokens"):
-            if getattr(self, name) < 1:
+        is_good = {name: getattr(self, name) >= least for name, least in _LEAST.items()} | {
+            "policy": self.policy in SIM_POLICIES and not (several and not self.paged),
+            "samples": self.samples is None or self.samples >= 1,
+            "branching": 0 <= self.branching <= 1,
+            "scheduling_policy": self.scheduling_policy in orders,
+            "admission": self.admission in get_args(Admission),
+        }
+        for name, good in is_good.items():
+            if not good:
                 raise SimulationError("bad_option", option=name, value=getattr(self, name))
-        for name in ("watermark_blocks", "host_blocks", "long_prefill_token_threshold"):
-            if getattr(self, name) < 0:
-                raise SimulationError("bad_option", option=name, value=getattr(self, name))
-        if self.admission not in get_args(Admission):
-            raise SimulationError("bad_option", option="admission", value=self.admission)
-        if self.shape.blocks < 1:
+        blocks, most = self.shape.blocks, MAX_BLOCKS
+        if not self.paged and self.policy != "slabs":
+            most = MAX_SLOTS
+        if blocks < 1:
             raise SimulationError(
                 "pool_too_small", budget=self.budget_bytes, needed=self.shape.block_bytes
             )
-        self._check_blocks()
-        if self.paged and self.watermark_blocks >= self.shape.blocks:
+        if blocks > most:
+            raise SimulationError(
+                "pool_too_large", budget=self.budget_bytes, blocks=blocks, most=most
+            )
+        if self.paged and self.watermark_blocks >= blocks:
             raise SimulationError(
                 "bad_option", option="watermark_blocks", value=self.watermark_blocks
-            )
-
-    def _check_blocks(self) -> None:
-        """Check the size of the pool. Raises SimulationError: ``pool_too_large``."""
-        most = MAX_BLOCKS if self.paged or self.policy == "slabs" else MAX_SLOTS
-        if self.shape.blocks > most:
-            raise SimulationError(
-                "pool_too_large", budget=self.budget_bytes, blocks=self.shape.blocks, most=most
             )
 
     @property

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from kvsim.accounting.sharing import Sharing
+from kvsim.accounting.slots import Sharing
 from kvsim.sim.arrivals import Refusal
 from kvsim.sim.recorder import TimeHistogram
 
@@ -226,30 +226,10 @@ class SimResult:
     speed: Speed
     rows: Mapping[str, array[float]]
 
-    def to_json(self, speed: bool = False) -> dict[str, Any]:
-        """Return JSON data, identical for every run of the same configuration.
-
-        Args:
-            speed: include the speed of the simulation itself.
-        """
-        data: dict[str, Any] = {}
-        for name in SimResult.__dataclass_fields__:
-            if name in ("rows", "speed"):
-                continue
-            value = getattr(self, name)
-            data[name] = _plain(value)
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON data, identical for every run of the same configuration."""
+        data = asdict(replace(self, rows={}))
+        del data["rows"], data["speed"]
         if self.sharing is not None:
             data["sharing"] |= {"saved": self.sharing.saved, "share": self.sharing.share}
-        if speed:
-            data["speed"] = asdict(self.speed)
         return data
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, tuple | list):
-        return [_plain(each) for each in value]
-    if hasattr(value, "__dataclass_fields__"):
-        return {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
-    return value

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kvsim.accounting.sharing import Sharing
-from kvsim.accounting.slots import PoolShape, SlotState
+from kvsim.accounting.slots import PoolShape, Sharing, SlotState
 from kvsim.core.prefix import PrefixStats
 from kvsim.sim.arrivals import seconds
 from kvsim.sim.metrics import (

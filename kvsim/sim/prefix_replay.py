@@ -20,7 +20,7 @@ import heapq
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
@@ -133,7 +133,11 @@ def replay_prefixes(
     if capacity is not None and capacity < 1:
         raise ValueError(f"a cache of {capacity} blocks")
     limit = references.distinct if capacity is None else capacity
-    cache = _cache(eviction, references, limit)
+    cache: _QueueCache | _OptimalCache
+    if eviction == "optimal":
+        cache = _OptimalCache(references, limit)
+    else:
+        cache = _QueueCache(limit, moves=eviction == "lru")
     size = references.block_size
     hit_blocks = hit_tokens = orphaned = at = 0
     for end, prompt in zip(references.ends, references.prompts, strict=True):
@@ -160,26 +164,19 @@ def replay_prefixes(
     )
 
 
-class _Cache(Protocol):
-    evicted: int
+class _QueueCache:
+    """Evicts the least recently used block, or without ``moves`` the oldest."""
 
-    def touch(self, at: int, block: int, /) -> bool:
-        """Reference ``block`` at index ``at`` and cache it; return whether it was a hit."""
-
-
-class _LruCache:
-    """Evicts the least recently used block."""
-
-    _move = True
-
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, moves: bool) -> None:
         self._capacity = capacity
+        self._moves = moves
         self._blocks: OrderedDict[int, None] = OrderedDict()
         self.evicted = 0
 
     def touch(self, _: int, block: int, /) -> bool:
+        """Reference and cache ``block``; return whether it was a hit."""
         if block in self._blocks:
-            if self._move:
+            if self._moves:
                 self._blocks.move_to_end(block)
             return True
         if len(self._blocks) == self._capacity:
@@ -187,12 +184,6 @@ class _LruCache:
             self.evicted += 1
         self._blocks[block] = None
         return False
-
-
-class _FifoCache(_LruCache):
-    """Evicts the oldest block."""
-
-    _move = False
 
 
 class _OptimalCache:
@@ -207,6 +198,7 @@ class _OptimalCache:
         self.evicted = 0
 
     def touch(self, at: int, block: int, /) -> bool:
+        """Reference and cache ``block`` at index ``at``; return whether it was a hit."""
         found = block in self._next_use
         if not found and len(self._next_use) == self._capacity:
             self._evict()
@@ -221,12 +213,6 @@ class _OptimalCache:
                 del self._next_use[block]
                 self.evicted += 1
                 return
-
-
-def _cache(eviction: Eviction, references: References, capacity: int) -> _Cache:
-    if eviction == "optimal":
-        return _OptimalCache(references, capacity)
-    return _LruCache(capacity) if eviction == "lru" else _FifoCache(capacity)
 
 
 def _next_uses(references: References) -> list[int]:

@@ -113,14 +113,7 @@ class Recorder:
         """
         self.steps += duration > 0
         self.busy += duration
-        self.now += duration
-        self._levels.append(levels)
-        self._running.append(running)
-        self._waiting.append(waiting)
-        self._durations.append(duration)
-        self._all_durations.append(duration)
-        if self.now >= self.next_point_at or len(self._all_durations) >= _BATCH:
-            self._flush()
+        self._record(levels, running, waiting, duration)
 
     def run(
         self,
@@ -135,14 +128,10 @@ class Recorder:
         """Record steps between which level ``i`` grows by ``slopes[i]``; see ``DecodeRun``."""
         self.steps += steps
         self.busy += duration
-        last = steps - 1
-        sums, peaks, lows = self.sums, self.peaks, self.lows
         for index, slope in enumerate(slopes):
-            if slope:
-                sums[index] += slope * moment
-                level = levels[index] + slope * last
-                peaks[index] = max(peaks[index], level)
-                lows[index] = level if lows[index] is None else min(lows[index] or 0, level)
+            self.sums[index] += slope * moment
+            last = levels[index] + slope * (steps - 1)
+            self._update_extremes(index, last, last)
         self._record(levels, running, waiting, duration)
 
     def add_interval(self, interval: StepInterval, running: int, waiting: int) -> None:
@@ -150,13 +139,8 @@ class Recorder:
         duration = interval.duration
         self.steps += interval.steps
         self.busy += duration
-        self.now += duration
         self._intervals.append(interval)
-        self._running.append(running)
-        self._waiting.append(waiting)
-        self._all_durations.append(duration)
-        if self.now >= self.next_point_at or len(self._all_durations) >= _BATCH:
-            self._flush()
+        self._pass(running, waiting, duration)
 
     def add_point(self) -> None:
         """Add a point to the series; if there are too many, remove every second one."""
@@ -194,17 +178,17 @@ class Recorder:
         self.lows[index] = low if before is None else min(before, low)
 
     def _record(self, levels: Sequence[int], running: int, waiting: int, duration: int) -> None:
-        self.now += duration
         self._levels.append(levels)
+        self._durations.append(duration)
+        self._pass(running, waiting, duration)
+
+    def _pass(self, running: int, waiting: int, duration: int) -> None:
+        """Advance the time; sum up where a batch is complete or a point is due."""
+        self.now += duration
         self._running.append(running)
         self._waiting.append(waiting)
-        self._durations.append(duration)
         self._all_durations.append(duration)
-        if self.now >= self.next_point_at or len(self._all_durations) >= _BATCH:
-            self._flush()
-
-    def _flush(self) -> None:
         if self.now >= self.next_point_at:
             self.add_point()
-        else:
+        elif len(self._all_durations) >= _BATCH:
             self.add_up()

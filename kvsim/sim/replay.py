@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 from kvsim.core.blocks import BlockPool
 from kvsim.core.limits import SchedulerConfig
@@ -50,14 +49,11 @@ class RecordedRequest:
 class PlanDifference:
     """The first plan that differs, and its first differing part.
 
-    ``part`` is ``missing`` if the record continues and the replay has no work (``replayed`` is
-    None), or the reverse.
+    ``part`` is ``missing`` if the replay goes on after the record.
     """
 
     step: int
     part: str
-    recorded: Any
-    replayed: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,21 +87,17 @@ def replay_run(
             return ReplayResult(number, difference)
         run.complete(plan, following)
     if scheduler.has_work:
-        left = (*scheduler.running, *scheduler.waiting)
-        return ReplayResult(len(recorded), PlanDifference(nothing.step, "missing", None, left))
+        return ReplayResult(len(recorded), PlanDifference(nothing.step, "missing"))
     return ReplayResult(len(recorded), None)
 
 
 def compare_plans(recorded: StepPlan, replayed: StepPlan) -> PlanDifference | None:
     """Return the first part in which two plans differ."""
-    for part in _PARTS:
-        one, other = getattr(recorded, part), getattr(replayed, part)
-        if one != other:
-            return PlanDifference(recorded.step, part, one, other)
-    for part in _REASONS:
-        one, other = getattr(recorded, part), getattr(replayed, part)
-        if one and one != other:
-            return PlanDifference(recorded.step, part, one, other)
+    for part in (*_PARTS, *_REASONS):
+        recorded_part = getattr(recorded, part)
+        known = recorded_part or part in _PARTS
+        if known and recorded_part != getattr(replayed, part):
+            return PlanDifference(recorded.step, part)
     return None
 
 
@@ -144,7 +136,7 @@ class _Replayer:
     def _abort(self, ended: Sequence[Finish]) -> None:
         for finish in ended:
             if finish.reason in _EXTERNAL:
-                self.scheduler.finish(finish.request, finish.reason)
+                self.scheduler.abort(finish.request, finish.reason)
 
     def _forks(self, plan: StepPlan, following: StepPlan) -> dict[int, list[Request]]:
         """Return the forks by parent: new ids that share a parent's whole table."""

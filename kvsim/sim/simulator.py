@@ -21,6 +21,7 @@ from kvsim.latency.clock import attoseconds, step_clock
 from kvsim.latency.roofline import LinearLatency
 from kvsim.sim.arrivals import ArrivalQueue
 from kvsim.sim.config import SIM_POLICIES, PolicyName, SimConfig, SimulationError, catalogue_config
+from kvsim.sim.fast.cohort import forms_cohort
 from kvsim.sim.metrics import SimResult
 from kvsim.sim.outcome import outcome
 from kvsim.sim.policies.base import Policy, SimulationRun
@@ -75,7 +76,6 @@ def simulate(
     run = SimulationRun(config, arrivals, recorder, step_clock(config.latency), jump)
     policy.begin(run)
     _drive(run, policy, ended)
-    policy.check_integrity()
     recorder.add_point()
     wall_s = time.perf_counter() - began
     return outcome(run, policy, stream.info.to_json(), wall_s)
@@ -89,12 +89,8 @@ def make_policy(config: SimConfig, samples: int = 1) -> Policy:
         return Growing(config)
     if config.policy in POLICIES:
         return Reserved(config)
-    # Forks, priorities and waiting running requests need every step.
-    limits = config.scheduling
-    narrow = limits.token_budget < limits.active_seqs or limits.prefill_schedule_interval > 1
-    has_priorities = config.scheduling_policy != "fcfs"
     forks = config.beams > 1 or (samples > 1 and config.paged)
-    if forks or narrow or has_priorities:
+    if forks or not forms_cohort(config.scheduling):
         return Forked(config)
     return Paged(config)
 

@@ -40,8 +40,6 @@ class KVGeometry:
     Attributes:
         head_dim: elements of one head; for MLA, latent rank + rotary part.
         tensors: 2 for K and V, 1 for MLA.
-        sliding_layers: how many of ``layers`` have a sliding window.
-        window: tokens in the window, the newest included.
         scale_bytes: bytes of one scale of a quantised cache (per block, layer, KV head and K/V).
     """
 
@@ -50,8 +48,6 @@ class KVGeometry:
     head_dim: int
     element_bytes: int
     tensors: int = 2
-    sliding_layers: int = 0
-    window: int | None = None
     scale_bytes: int = 0
 
     @property
@@ -60,12 +56,7 @@ class KVGeometry:
 
         Ignores sliding windows, like a pool with one block table for all layers.
         """
-        return self.layers * self.layer_bytes
-
-    @property
-    def layer_bytes(self) -> int:
-        """Bytes of one token in one layer."""
-        return self.tensors * self.kv_heads * self.head_dim * self.element_bytes
+        return self.layers * self.tensors * self.kv_heads * self.head_dim * self.element_bytes
 
     @property
     def scales_per_block(self) -> int:
@@ -101,16 +92,12 @@ def geometry_from_config(config: Mapping[str, Any], element_bytes: int) -> KVGeo
     first = caches[0]
     if any(cache.shape != first.shape for cache in caches):
         raise UnsupportedGeometryError("head_sizes", "of layers")
-    windows = [cache.span for cache in caches if cache.kind == "window"]
     if first.kind == "latent":
         return KVGeometry(len(caches), 1, first.shape[1], element_bytes, tensors=1)
     kv_heads, head_dim, value_dim = first.shape
     if value_dim != head_dim:
         raise UnsupportedGeometryError("head_sizes", f"v_head_dim {value_dim}, head_dim {head_dim}")
-    return KVGeometry(
-        len(caches), kv_heads, head_dim, element_bytes,
-        sliding_layers=len(windows), window=windows[0] if windows else None,
-    )  # fmt: skip
+    return KVGeometry(len(caches), kv_heads, head_dim, element_bytes)
 
 
 def max_concurrent_requests(

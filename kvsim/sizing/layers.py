@@ -29,7 +29,6 @@ from kvsim.sizing.fields import (
     whole,
 )
 from kvsim.sizing.layout import LayerCache, LayerKind
-from kvsim.sizing.windows import windowed
 
 # A layer keeps nothing, one cache, or several.
 Kinds = tuple[str, ...]
@@ -55,6 +54,16 @@ EXPANDED_LATENT = "minicpm3"
 _KV_DTYPE_IGNORED = "falcon"
 # Fields of states; which layers keep one is known of some model types alone.
 _STATE_FIELDS = ("linear_num_value_heads", "ssm_state_size", "mamba_d_state", *_MAMBA2_HEADS)
+
+
+# Which layers have a window, by model type, where no ``layer_types`` say it: all; those from
+# ``max_window_layers`` on; all but every n-th.
+_ALL_SLIDE = ("mistral", "mixtral", "moshi", "phi3", "phimoe", "starcoder2")
+_UPPER_SLIDE = ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe")
+_PATTERNS = {
+    "cohere2": 4, "gemma2": 2, "gemma3": 6, "gemma3_text": 6, "gemma3n_text": 5, "gemma4_text": 6,
+    "gemma4_unified_text": 6, "gpt_oss": 2, "olmo3": 4,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +216,30 @@ def _llama4(config: Config, count: int) -> list[Kinds]:
 def _windows(config: Config, count: int) -> list[Kinds]:
     if config.get("attention_chunk_size"):
         raise UnsupportedGeometryError("chunked", "attention_chunk_size")
-    return [("window",) if each else ("full",) for each in windowed(config, count)]
+    return [("window",) if each else ("full",) for each in _windowed(config, count)]
+
+
+def _windowed(config: Config, layers: int) -> list[bool]:
+    """Return which layers attend to the newest tokens only.
+
+    Raises:
+        UnsupportedGeometryError: a window without known layers.
+    """
+    window = config.get("sliding_window")
+    if not window or config.get("use_sliding_window") is False:
+        return [False] * layers
+    kind = str(config.get("model_type"))
+    if kind in _ALL_SLIDE:
+        return [True] * layers
+    if kind in _UPPER_SLIDE:
+        first = min(layers, int(config.get("max_window_layers", 28)))
+        return [bool(config.get("use_sliding_window")) and i >= first for i in range(layers)]
+    if kind in _PATTERNS:
+        period = int(config.get("sliding_window_pattern") or _PATTERNS[kind])
+        return [(i + 1) % period != 0 for i in range(layers)]
+    if window >= (config.get("max_position_embeddings") or window + 1):
+        return [True] * layers  # whichever have it, it leaves nothing out
+    raise UnsupportedGeometryError("window_unknown", f"sliding_window of {kind}")
 
 
 def _latent(config: Config, kinds: Kinds) -> Kinds:

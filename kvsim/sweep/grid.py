@@ -35,7 +35,7 @@ FORMAT = 1
 # Fields of SimConfig; the others follow from model and GPU, or are recorded with the trace.
 SETTINGS = (
     "block_size", "max_num_seqs", "max_num_batched_tokens", "long_prefill_token_threshold",
-    "watermark_blocks", "preemption", "host_blocks", "samples", "beams", "branching", "growth",
+    "watermark_blocks", "preemption", "host_blocks", "samples", "beams", "branching",
 )  # fmt: skip
 # Axes that apply to paged policies only.
 _PAGED_ONLY = {"block_size", "watermark_blocks", "preemption", "host_blocks", "beams", "branching"}
@@ -49,8 +49,6 @@ _MAX_INT, _MAX_FLOAT = 1 << 62, 1e12
 MAX_REQUESTS = 20_000_000
 # Each cell takes a file and at least a second. Listing these takes a second and 100 MB.
 MAX_CELLS = 100_000
-# Of all trace files of a grid, which are hashed before anything runs.
-MAX_TRACE_BYTES = 4 << 30
 _NEEDED = ("policy", "model", "gpu", "trace")
 
 
@@ -59,7 +57,7 @@ class SweepError(CodedError):
 
     Attributes:
         code: ``unknown_axis``, ``no_values``, ``missing_axes``, ``bad_value``, ``no_file``,
-            ``traces_too_large``, ``too_many``, ``no_rate_to_scale``, ``workers_died``, ``no_ray``,
+            ``too_many``, ``no_rate_to_scale``, ``workers_died``, ``no_ray``,
             ``ray_unreachable``; a translation key.
         params: values for the message.
     """
@@ -173,17 +171,15 @@ def rate_factor(rate: float | str | None) -> float | None:
 
 
 def _check(axes: Mapping[str, Sequence[Any]]) -> None:
-    for policy in axes["policy"]:
-        if policy not in SIM_POLICIES:
-            raise SweepError("bad_value", axis="policy", value=policy, choices=SIM_POLICIES)
+    choices = {"policy": SIM_POLICIES, "preemption": get_args(PreemptionKind)}
+    for axis, known in choices.items():
+        for value in axes.get(axis, ()):
+            if value not in known:
+                raise SweepError("bad_value", axis=axis, value=value, choices=known)
     for model in axes["model"]:
         find_model(model)
     for gpu in axes["gpu"]:
         find_gpu(gpu)
-    for kind in axes.get("preemption", ()):
-        kinds = get_args(PreemptionKind)
-        if kind not in kinds:
-            raise SweepError("bad_value", axis="preemption", value=kind, choices=kinds)
     synthetic = [name for name in axes["trace"] if name in PRESETS]
     scaled = [rate for rate in axes.get("rate", ()) if rate_factor(rate) is not None]
     if synthetic and scaled:
@@ -206,19 +202,15 @@ def trace_hashes(names: Sequence[str]) -> dict[str, str]:
     """Return the sha256 of each trace file.
 
     Raises:
-        SweepError: ``no_file``; ``traces_too_large``: together more than ``MAX_TRACE_BYTES``.
+        SweepError: ``no_file``.
     """
-    found, left = {}, MAX_TRACE_BYTES
+    found = {}
     for name in names:
         try:
             if not Path(name).is_file():
                 raise SweepError("no_file", path=name)
             with Path(name).open("rb") as file:
-                hashed = Hashed(file)
-                if hashed.size > left:
-                    raise SweepError("traces_too_large", path=name, limit=MAX_TRACE_BYTES)
-                found[name] = hashed.drain()
-                left -= hashed.passed
+                found[name] = Hashed(file).drain()
         except (OSError, ValueError) as error:  # an invalid or too long name, or unreadable
             raise SweepError("no_file", path=name) from error
     return found

@@ -49,10 +49,18 @@ def run_in_processes(cells: Sequence[SweepCell], workers: int) -> Iterator[Compu
 
 def _run_pool(cells: Sequence[SweepCell], workers: int) -> Iterator[ComputedCell]:
     others, complete = set(active_children()), False
-    with _os_errors_converted(), _safe_path():
-        pool = _pool(min(workers, len(cells)))
+    with _starting():
+        if _SIGNALS:
+            # It cleans up after killed processes, and must survive the terminal's signals.
+            resource_tracker.ensure_running()
+        # Do not fork: locks held by other threads would never be released in the child.
+        pool = ProcessPoolExecutor(
+            min(workers, len(cells)),
+            mp_context=get_context("spawn"),
+            initializer=_exit_with_parent,
+        )
     try:
-        with _os_errors_converted(), _signals_blocked(), _safe_path():
+        with _starting():
             futures: list[Future[ComputedCell]] = [pool.submit(compute, cell) for cell in cells]
         for future in as_completed(futures):
             yield future.result()
@@ -64,40 +72,28 @@ def _run_pool(cells: Sequence[SweepCell], workers: int) -> Iterator[ComputedCell
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _pool(workers: int) -> ProcessPoolExecutor:
-    # Block signals in the resource tracker, which cleans up after killed processes and must survive
-    # the terminal's signals. Windows has neither.
-    if _SIGNALS:
-        with _signals_blocked():
-            resource_tracker.ensure_running()
-    # Do not fork: locks held by other threads would never be released in the child.
-    return ProcessPoolExecutor(
-        workers, mp_context=get_context("spawn"), initializer=_exit_with_parent
-    )
-
-
 @contextmanager
-def _safe_path() -> Iterator[None]:
-    """Keep processes started here from importing from the working directory."""
-    before = os.environ.get(_SAFE_PATH)
+def _starting() -> Iterator[None]:
+    """Block signals while processes start, and keep them from importing the working directory.
+
+    Raises:
+        SweepError: ``no_processes``: the system cannot create processes or pipes.
+    """
+    safe_path = os.environ.get(_SAFE_PATH)
     os.environ[_SAFE_PATH] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[_SAFE_PATH]
-        else:
-            os.environ[_SAFE_PATH] = before
-
-
-@contextmanager
-def _os_errors_converted() -> Iterator[None]:
-    """Convert OS errors from creating processes and pipes to :class:`SweepError`."""
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS) if _SIGNALS else None
     try:
         yield
     except OSError as error:
         why = errno.errorcode.get(error.errno or 0, type(error).__name__)
         raise SweepError("no_processes", why=why) from error
+    finally:
+        if blocked is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        if safe_path is None:
+            del os.environ[_SAFE_PATH]
+        else:
+            os.environ[_SAFE_PATH] = safe_path
 
 
 def _exit_with_parent() -> None:
@@ -113,16 +109,3 @@ def _exit_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-@contextmanager
-def _signals_blocked() -> Iterator[None]:
-    """Block signals, so that none interrupts the start of a process or its imports."""
-    if not _SIGNALS:
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -5,7 +5,7 @@
 
 from kvsim.traces.distributions import ArrivalProcess, LengthDistribution
 from kvsim.traces.edit import Head, ScaleRate, Tile, WithArrivals
-from kvsim.traces.generate import PRESETS, Prefixes, Recipe, SyntheticTrace, from_preset
+from kvsim.traces.generate import PRESETS, Recipe, SyntheticTrace, from_preset
 from kvsim.traces.load import ReadOptions, TraceFile
 from kvsim.traces.types import (
     Edit,
@@ -22,7 +22,6 @@ __all__ = [
     "Edit",
     "Head",
     "LengthDistribution",
-    "Prefixes",
     "ReadOptions",
     "Recipe",
     "Rejection",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import codecs
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,8 +18,6 @@ from kvsim.traces.formats import FORMATS, TraceFormat
 from kvsim.traces.opening import open_trace
 from kvsim.traces.parse import UNITS
 from kvsim.traces.rows import (
-    MAX_ROW_VALUES,
-    has_many_values,
     json_list_rows,
     jsonl_rows,
     lines,
@@ -53,7 +51,7 @@ def identify(
     """Detect what is not declared from the first rows of a file.
 
     Raises:
-        TraceError: ``entry_of_many``, ``unknown_format``, ``other_format``, ``empty``,
+        TraceError: ``row_endless``, ``unknown_format``, ``other_format``, ``empty``,
             ``unreadable``, ``unit_needed``, ``block_size_needed``, ``no_block_size_fits``,
             ``no_such_format``, ``no_such_unit``,
             ``no_clock``, ``bad_block_size``, ``json_lines_needed``, ``not_json``.
@@ -75,14 +73,14 @@ _DECLARED: Source = "declared"
 _DETECTED: Source = "detected"
 
 
-def possible_block_sizes(path: Path, rows: int = _SAMPLE_ROWS) -> tuple[int, ...] | None:
-    """Return the powers of two consistent with lengths and hash ids of the first ``rows`` rows.
+def possible_block_sizes(path: Path) -> tuple[int, ...] | None:
+    """Return the powers of two consistent with lengths and hash ids of the first rows.
 
     Returns None if no row has hash ids.
     """
     with open_trace(path) as (_, stream):
         sample = io.BytesIO(stream.read(_SAMPLE_BYTES))  # its last row may be cut, and is then none
-        first = (row for _, row in islice(jsonl_rows(sample, path), rows))
+        first = (row for _, row in islice(jsonl_rows(sample, path), _SAMPLE_ROWS))
         return fitting_block_sizes(row for row in first if isinstance(row, dict))
 
 
@@ -131,10 +129,6 @@ def _first_line(path: Path) -> tuple[int, str]:
         if head.startswith(b"{") and _BENCH.encode() in head:
             return 1, _BENCH
         for number, data in lines(stream, path):
-            if data is None:
-                raise TraceError("unknown_format", file=str(path), line=number, found="")
-            if has_many_values(data):
-                raise TraceError("entry_of_many", file=str(path), line=number, limit=MAX_ROW_VALUES)
             try:
                 line = data.decode("utf-8-sig").strip()
             except UnicodeDecodeError as error:
@@ -198,20 +192,16 @@ def _unknown(path: Path, number: int, line: str, kind: str, found: set[str]) -> 
 
 
 def _check_first(format_: TraceFormat, path: Path, number: int, line: str) -> None:
+    keys: Sequence[str] = format_.keys
     if format_.container == "csv":
-        require_keys([v.strip() for v in split_csv(line)], path, number, format_.keys, format_.name)
-    elif format_.container == "columns":
-        if line != _BENCH:
-            raise TraceError("other_format", file=str(path), line=number, format=format_.name,
-                             missing=_BENCH, found=line[:80])  # fmt: skip
-    elif format_.container == "json":
-        if not line.startswith("["):
-            raise TraceError("other_format", file=str(path), line=number, format=format_.name,
-                             missing="[", found=line[:80])  # fmt: skip
-    else:
+        found = [value.strip() for value in split_csv(line)]
+    elif format_.container == "jsonl":
+        found = list(_first_object(line))
         # Chat ids and turns identify Qwen-Bailian, but its rows are valid without them.
-        keys = [key for key in format_.keys if key not in ("chat_id", "turn")]
-        require_keys(list(_first_object(line)), path, number, keys, format_.name)
+        keys = [key for key in keys if key not in ("chat_id", "turn")]
+    else:
+        found, keys = [line[:80]], ["[" if format_.container == "json" else _BENCH]
+    require_keys(found, path, number, keys, format_.name)
 
 
 def _unit(format_: TraceFormat, path: Path, declared: str | None) -> tuple[str | None, Source]:

@@ -61,15 +61,9 @@ def _first(source: RequestStream, count: int) -> Iterator[TraceRequest]:
 
 
 class Head(_EditedStream):
-    """The first ``count`` requests.
-
-    Raises:
-        ValueError: a count below 1.
-    """
+    """The first ``count`` requests."""
 
     def __init__(self, source: RequestStream, count: int) -> None:
-        if count < 1:
-            raise ValueError(f"a head of {count} requests is empty")
         super().__init__(source, Edit("head", {"requests": count}))
         self.count = count
 
@@ -81,13 +75,10 @@ class ScaleRate(_EditedStream):
     """The same requests at ``factor`` times the rate.
 
     Raises:
-        ValueError: a factor that is not positive or not finite.
         TraceError: while reading, ``clock_too_long``: an arrival exceeds the clock's range.
     """
 
     def __init__(self, source: RequestStream, factor: float) -> None:
-        if not 0 < factor < float("inf"):
-            raise ValueError(f"a rate cannot be scaled by {factor}")
         super().__init__(source, Edit("scale_rate", {"factor": factor}))
         self.factor = factor
 
@@ -104,26 +95,20 @@ class Tile(_EditedStream):
 
     Args:
         source: one copy is kept in memory.
-        count: requests of the result.
-        fresh_prefixes: give each copy its own hash ids, so that copies share no prefixes.
-
-    Raises:
-        ValueError: a count below 1.
+        count: requests of the result. Each copy has its own hash ids, so that copies share no
+            prefixes.
     """
 
-    def __init__(self, source: RequestStream, count: int, fresh_prefixes: bool = True) -> None:
-        if count < 1:
-            raise ValueError(f"{count} requests are nothing to tile to")
-        params = {"requests": count, "fresh_prefixes": int(fresh_prefixes)}
-        super().__init__(source, Edit("tile", params))
+    def __init__(self, source: RequestStream, count: int) -> None:
+        super().__init__(source, Edit("tile", {"requests": count, "fresh_prefixes": 1}))
         self.count = count
-        self.fresh_prefixes = fresh_prefixes
 
     def _requests(self) -> Iterator[TraceRequest]:
         source = list(_first(self.source, self.count))
         span = source[-1].arrival_ns - source[0].arrival_ns
         period = span + (span // (len(source) - 1) if len(source) > 1 else 0)
-        ids = self._ids(source)
+        held = [each for r in source if r.hash_ids for each in (min(r.hash_ids), max(r.hash_ids))]
+        ids = max(held) - min(held) + 1 if held else 0
         done = 0
         while done < self.count:
             copy = done // len(source)
@@ -136,18 +121,13 @@ class Tile(_EditedStream):
                 yield TraceRequest._make(fields)
                 done += 1
 
-    def _ids(self, source: list[TraceRequest]) -> int:
-        """Return the offset between the hash ids of two copies; 0 if they share ids."""
-        held = [each for r in source if r.hash_ids for each in (min(r.hash_ids), max(r.hash_ids))]
-        return max(held) - min(held) + 1 if held and self.fresh_prefixes else 0
-
 
 class WithArrivals(_EditedStream):
     """The same requests in the same order at other times, for a trace without a clock.
 
     Args:
         source: the requests.
-        arrivals: nanoseconds, not decreasing; at least one per request.
+        arrivals: nanoseconds, not decreasing; one per request.
         params: origin of the times, for the info.
     """
 
@@ -163,11 +143,5 @@ class WithArrivals(_EditedStream):
         return replace(super().info, unit="ns", unit_source="declared")
 
     def _requests(self) -> Iterator[TraceRequest]:
-        latest = 0
-        for index, request in enumerate(self.source):
-            if index == len(self.arrivals):
-                raise ValueError(f"only {index} arrivals for more requests")
-            if self.arrivals[index] < latest:
-                raise ValueError(f"arrival {index} lies before the one in front of it")
-            latest = self.arrivals[index]
-            yield request._replace(arrival_ns=latest)
+        for request, arrival in zip(self.source, self.arrivals, strict=True):
+            yield request._replace(arrival_ns=arrival)

@@ -31,8 +31,6 @@ from kvsim.traces.parse import (
     date_time,
     has_fraction,
     hash_ids,
-    is_short_id,
-    name_of,
     scaled_time,
     tokens,
 )
@@ -69,9 +67,11 @@ class ParseContext:
         """Convert a time in ``unit`` to nanoseconds.
 
         Raises:
-            BadRowError: it is missing or not a number.
+            BadRowError: it is missing or not a number or date.
         """
         assert self.unit is not None
+        if self.unit == "date" and isinstance(value, str):
+            return date_time(value)
         found = scaled_time(value, self.unit)
         self.fractions = self.fractions or (self.unit != "s" and has_fraction(value))
         return found
@@ -105,37 +105,19 @@ class TraceFormat:
     optional: tuple[str, ...] = ()
 
 
-def _plain(row: Row, context: ParseContext) -> Iterator[Raw]:
-    yield Raw(
-        context.time(row["arrival"]) if context.unit else None,
-        tokens(row["prompt_tokens"], "prompt"),
-        tokens(row["output_tokens"], "output"),
-    )
+def _columns(clock: str | None, prompt: str, output: str) -> Parser:
+    """Return a parser of rows with a request's time and lengths in these columns."""
 
+    def parse(row: Row, context: ParseContext) -> Iterator[Raw]:
+        if "sub_requests" in row:  # of LLMServingSim
+            raise BadRowError("sub_requests_not_supported")
+        yield Raw(
+            context.time(row.get(clock)) if clock else None,
+            tokens(row.get(prompt), "prompt"),
+            tokens(row.get(output), "output"),
+        )
 
-def _azure(row: Row, _: ParseContext) -> Iterator[Raw]:
-    yield Raw(
-        date_time(row["TIMESTAMP"]),
-        tokens(row["ContextTokens"], "prompt"),
-        tokens(row["GeneratedTokens"], "output"),
-    )
-
-
-def _burstgpt(row: Row, context: ParseContext) -> Iterator[Raw]:
-    yield Raw(
-        context.time(row["Timestamp"]),
-        tokens(row["Request tokens"], "prompt"),
-        tokens(row["Response tokens"], "output"),
-        chat=name_of(row, "Session ID"),
-    )
-
-
-def _vidur(row: Row, context: ParseContext) -> Iterator[Raw]:
-    yield Raw(
-        context.time(row["arrived_at"]),
-        tokens(row["num_prefill_tokens"], "prompt"),
-        tokens(row["num_decode_tokens"], "output"),
-    )
+    return parse
 
 
 def _hashed(row: Row, context: ParseContext) -> Iterator[Raw]:
@@ -150,9 +132,6 @@ def _hashed(row: Row, context: ParseContext) -> Iterator[Raw]:
         prompt,
         tokens(row.get("output_length"), "output"),
         ids,
-        name_of(row, "chat_id"),
-        name_of(row, "parent_chat_id"),
-        _turn(row.get("turn")),
     )
 
 
@@ -167,32 +146,6 @@ def _chained(ids: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(accumulate(ids, lambda prefix, each: hash((prefix, each)), initial=0))[1:]
 
 
-def _llmservingsim(row: Row, context: ParseContext) -> Iterator[Raw]:
-    return _tokenised(row, "arrival_time_ns", context)
-
-
-def _recorded_run(row: Row, context: ParseContext) -> Iterator[Raw]:
-    return _tokenised(row, "arrival_time", context)
-
-
-def _vllm_bench(row: Row, context: ParseContext) -> Iterator[Raw]:
-    yield Raw(
-        context.time(row["start_times"]),
-        tokens(row["input_lens"], "prompt"),
-        tokens(row["output_lens"], "output"),
-    )
-
-
-def _tokenised(row: Row, clock: str, context: ParseContext) -> Iterator[Raw]:
-    if "sub_requests" in row:
-        raise BadRowError("sub_requests_not_supported")
-    yield Raw(
-        context.time(row.get(clock)),
-        tokens(row.get("input_toks"), "prompt"),
-        tokens(row.get("output_toks"), "output"),
-    )
-
-
 def _sharegpt(row: Row, context: ParseContext) -> Iterator[Raw]:
     conversation = row.get("conversations")
     if not isinstance(conversation, list):
@@ -200,18 +153,17 @@ def _sharegpt(row: Row, context: ParseContext) -> Iterator[Raw]:
     if len(conversation) < 2:
         raise BadRowError("too_few_turns", len(conversation))
     counts = [_text_tokens(turn, "value", context) for turn in conversation]
-    chat = name_of(row, "id")
     if context.turns == "first":
         context.ignored["later_turns"] += len(counts) - 2
-        yield Raw(None, tokens(counts[0], "prompt"), tokens(counts[1], "output"), chat=chat)
+        yield Raw(None, tokens(counts[0], "prompt"), tokens(counts[1], "output"))
         return
-    before, turn = 0, 0
+    before, answers = 0, 0
     for message, count in zip(conversation, counts, strict=True):
         if message.get("from") in ("gpt", "chatgpt", "assistant", "bing", "bard"):
-            turn += 1
-            yield Raw(None, tokens(before, "prompt"), tokens(count, "output"), chat=chat, turn=turn)
+            answers += 1
+            yield Raw(None, tokens(before, "prompt"), tokens(count, "output"))
         before += count
-    if not turn:
+    if not answers:
         raise BadRowError("too_few_turns", len(conversation))
 
 
@@ -232,58 +184,54 @@ def _text_tokens(mapping: object, key: str, context: ParseContext) -> int:
     return context.count_tokens(text)
 
 
-def _turn(value: object) -> int | None:
-    return value if type(value) is int and is_short_id(value) else None
-
-
+_PLAIN = ("prompt_tokens", "output_tokens")
+_AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+_VIDUR = ("arrived_at", "num_prefill_tokens", "num_decode_tokens")
 _TOKENISED = ("input_toks", "output_toks")
 _LENGTHS = ("timestamp", "input_length", "output_length")
 _BURST = ("Timestamp", "Model", "Request tokens", "Response tokens", "Total tokens", "Log Type")
 # Lists of a benchmark's result, one element for each request; ``itls`` has lists.
 BENCH_KEYS = ("input_lens", "output_lens", "start_times", "ttfts", "itls")
-_CHATS = ("chat_id", "parent_chat_id", "turn")
 FORMATS = {
     each.name: each
     for each in (
         TraceFormat(
-            "plain", "csv", ("arrival", "prompt_tokens", "output_tokens"), _plain, "arrival", "s"
+            "plain", "csv", ("arrival", *_PLAIN), _columns("arrival", *_PLAIN), "arrival", "s"
         ),
-        TraceFormat("plain-lengths", "csv", ("prompt_tokens", "output_tokens"), _plain),
+        TraceFormat("plain-lengths", "csv", _PLAIN, _columns(None, *_PLAIN)),
+        TraceFormat("azure", "csv", _AZURE, _columns(*_AZURE), "TIMESTAMP", "date"),
         TraceFormat(
-            "azure", "csv", ("TIMESTAMP", "ContextTokens", "GeneratedTokens"), _azure,
-            "TIMESTAMP", "date",
+            "burstgpt", "csv", _BURST, _columns("Timestamp", "Request tokens", "Response tokens"),
+            "Timestamp", "s",
         ),
-        TraceFormat(
-            "burstgpt", "csv", _BURST, _burstgpt, "Timestamp", "s", optional=("Session ID",)
-        ),
-        TraceFormat(
-            "vidur", "csv", ("arrived_at", "num_prefill_tokens", "num_decode_tokens"), _vidur,
-            "arrived_at", "s",
-        ),
+        TraceFormat("vidur", "csv", _VIDUR, _columns(*_VIDUR), "arrived_at", "s"),
         TraceFormat(
             "qwen-bailian", "jsonl", (*_LENGTHS, "chat_id", "turn"), _bailian, "timestamp", "s",
-            16, optional=("hash_ids", "parent_chat_id"),
+            16, optional=("hash_ids",),
         ),
         TraceFormat(
             "mooncake", "jsonl", _LENGTHS, _hashed, "timestamp", "ms", 512,
-            optional=("hash_ids", *_CHATS),
+            optional=("hash_ids",),
         ),
         TraceFormat(
             "timed-trace", "jsonl", _LENGTHS, _hashed, "timestamp", declare_unit=True,
-            optional=("hash_ids", *_CHATS),
+            optional=("hash_ids",),
         ),
         TraceFormat(
-            "llmservingsim", "jsonl", (*_TOKENISED, "arrival_time_ns"), _llmservingsim,
-            "arrival_time_ns", "ns",
+            "llmservingsim", "jsonl", (*_TOKENISED, "arrival_time_ns"),
+            _columns("arrival_time_ns", *_TOKENISED), "arrival_time_ns", "ns",
         ),
         TraceFormat(
-            "recorded-run", "jsonl", (*_TOKENISED, "arrival_time"), _recorded_run,
-            "arrival_time", "s",
+            "recorded-run", "jsonl", (*_TOKENISED, "arrival_time"),
+            _columns("arrival_time", *_TOKENISED), "arrival_time", "s",
         ),
-        TraceFormat("vllm-bench", "columns", BENCH_KEYS, _vllm_bench, "start_times", "s"),
+        TraceFormat(
+            "vllm-bench", "columns", BENCH_KEYS,
+            _columns("start_times", "input_lens", "output_lens"), "start_times", "s",
+        ),
         TraceFormat("prompts", "jsonl", ("prompt",), _prompts, texts=True, optional=_OUTPUT_KEYS),
         TraceFormat(
-            "sharegpt", "json", ("conversations",), _sharegpt, texts=True, optional=("id",)
+            "sharegpt", "json", ("conversations",), _sharegpt, texts=True
         ),
     )
 }  # fmt: skip

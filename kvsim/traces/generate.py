@@ -1,8 +1,4 @@
-"""Synthetic traces: arrivals, lengths, samples and shared prefixes from a seed.
-
-    prefix group 0   [ shared p0 ][ own ............ ]
-    prefix group 1   [ shared p1 ][ own .... ]
-    request          [ p0 0 | p0 1 | 100 | 101 ]        its hash ids: the group's, then its own
+"""Synthetic traces: arrivals, lengths and samples from a seed.
 
 :data:`PRESETS` has the lengths of two published workloads. Their means are those of Fig. 11 of the
 PagedAttention paper (arXiv 2309.06180); their shapes are not published.
@@ -60,25 +56,6 @@ PRESETS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Prefixes:
-    """Shared prompt prefixes.
-
-    Attributes:
-        groups: number of different prefixes, equally likely.
-        tokens: length of each prefix; the sampled prompt length is added to it.
-        block_size: of the hash ids; a block is shared if it lies fully in the prefix.
-    """
-
-    groups: int
-    tokens: int
-    block_size: int = 16
-
-    def __post_init__(self) -> None:
-        if self.groups < 1 or self.tokens < 1 or self.block_size < 1:
-            raise ValueError(f"prefixes need groups, tokens and a block size: {self}")
-
-
-@dataclass(frozen=True, slots=True)
 class Recipe:
     """Parameters of a synthetic trace.
 
@@ -97,22 +74,11 @@ class Recipe:
     seed: int = 0
     max_length: int | None = None
     samples: int = 1
-    prefixes: Prefixes | None = None
     preset: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.requests < 1 or self.samples < 1:
-            raise ValueError("a trace needs requests, and each a sample")
 
 
 def from_preset(name: str, requests: int, arrivals: ArrivalProcess, **more: Any) -> Recipe:
-    """Return a recipe with the lengths of a preset; ``more`` are other fields of it.
-
-    Raises:
-        ValueError: no preset of that name.
-    """
-    if name not in PRESETS:
-        raise ValueError(f"no preset {name}; there are {', '.join(PRESETS)}")
+    """Return a recipe with the lengths of a preset; ``more`` are other fields of it."""
     preset = PRESETS[name]
     return Recipe(requests, arrivals, preset.prompt, preset.output, preset=name, **more)
 
@@ -126,22 +92,22 @@ class SyntheticTrace:
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
-        # Separate random streams: adding a prefix group must not change the lengths.
-        seeds = np.random.SeedSequence(recipe.seed).spawn(3)
-        times, lengths, groups = (np.random.Generator(np.random.PCG64(seed)) for seed in seeds)
+        # Separate random streams: another rate must not change the lengths.
+        seeds = np.random.SeedSequence(recipe.seed).spawn(2)
+        times, lengths = (np.random.Generator(np.random.PCG64(seed)) for seed in seeds)
         self._arrivals = recipe.arrivals.sample(recipe.requests, times)
         self._prompts, self._outputs, self._resampled, self._raised = _sample_lengths(
             recipe, lengths
         )
-        shared = recipe.prefixes.groups if recipe.prefixes else 1
-        self._groups = groups.integers(0, shared, recipe.requests)
 
     @property
     def info(self) -> TraceInfo:
         """The recipe, its seed, and a hash over all sampled numbers."""
         recipe = self.recipe
         digest = hashlib.sha256()
-        for column in (self._arrivals, self._prompts, self._outputs, self._groups):
+        # The zeros stand for groups of shared prefixes, which earlier versions sampled.
+        zeros = np.zeros_like(self._arrivals)
+        for column in (self._arrivals, self._prompts, self._outputs, zeros):
             digest.update(column.astype("<i8").tobytes())
         parameters = {key: value for key, value in asdict(recipe).items() if value is not None} | {
             "redrawn_for_max_length": self._resampled,
@@ -155,8 +121,8 @@ class SyntheticTrace:
             format_source="declared",
             unit="ns",
             unit_source="declared",
-            block_size=recipe.prefixes.block_size if recipe.prefixes else None,
-            block_size_source="declared" if recipe.prefixes else "none",
+            block_size=None,
+            block_size_source="none",
             rows=recipe.requests,
             accepted=recipe.requests,
             sha256=digest.hexdigest(),
@@ -167,32 +133,21 @@ class SyntheticTrace:
         )
 
     def __iter__(self) -> Iterator[TraceRequest]:
-        prefixes, samples = self.recipe.prefixes, self.recipe.samples
-        columns = (self._arrivals, self._prompts, self._outputs, self._groups)
+        columns = (self._arrivals, self._prompts, self._outputs)
         rows = zip(*(column.tolist() for column in columns), strict=True)
-        shared = prefixes.tokens // prefixes.block_size if prefixes else 0
-        own = prefixes.groups * shared if prefixes else 0
-        for index, (arrival, prompt, output, group) in enumerate(rows):
-            ids, size = None, None
-            if prefixes is not None:
-                size = prefixes.block_size
-                first, count = group * shared, -(-prompt // size) - shared
-                ids = (*range(first, first + shared), *range(own, own + count))
-                own += count
-            yield TraceRequest(index, arrival, prompt, output, ids, size, samples=samples)
+        for index, (arrival, prompt, output) in enumerate(rows):
+            yield TraceRequest(index, arrival, prompt, output, samples=self.recipe.samples)
 
 
 def _sample_lengths(recipe: Recipe, random: np.random.Generator) -> tuple[Ints, Ints, int, int]:
     """Sample (prompts, outputs); also count pairs sampled again and lengths raised to 1."""
     prompts = recipe.prompt.sample(recipe.requests, random)
     outputs = recipe.output.sample(recipe.requests, random)
-    before = recipe.prefixes.tokens if recipe.prefixes else 0
     limit = recipe.max_length
     resampled = 0
     while limit is not None:
         # A length of 0 is raised to 1 below.
-        total = before + np.maximum(prompts, 0 if before else 1) + np.maximum(outputs, 1)
-        (over,) = np.nonzero(total > limit)
+        (over,) = np.nonzero(np.maximum(prompts, 1) + np.maximum(outputs, 1) > limit)
         if not len(over):
             break
         resampled += len(over)
@@ -200,6 +155,5 @@ def _sample_lengths(recipe: Recipe, random: np.random.Generator) -> tuple[Ints, 
             raise ValueError(f"lengths of this recipe hardly ever stay within {limit} tokens")
         prompts[over] = recipe.prompt.sample(len(over), random)
         outputs[over] = recipe.output.sample(len(over), random)
-    prompts += before
     raised = int((prompts < 1).sum() + (outputs < 1).sum())
     return np.maximum(prompts, 1), np.maximum(outputs, 1), resampled, raised

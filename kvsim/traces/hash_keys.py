@@ -11,7 +11,7 @@ end. Later blocks have keys that no other request has.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from typing import NamedTuple, overload
+from typing import Any, NamedTuple
 
 # More blocks than any prompt has: id and logical index combine into one number.
 _MAX_BLOCKS = 1 << 24
@@ -87,11 +87,7 @@ class FirstKeys(Sequence[Hashable]):
     def __len__(self) -> int:
         return self._count
 
-    @overload
-    def __getitem__(self, index: int) -> Hashable: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Hashable]: ...
-    def __getitem__(self, index: int | slice) -> Hashable | list[Hashable]:
+    def __getitem__(self, index: Any) -> Any:
         places = range(self._count)[index]
         if isinstance(places, range):
             return [self._keys.key(place) for place in places]

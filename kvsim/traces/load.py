@@ -90,7 +90,7 @@ class TraceFile:
         if most is None or self.options.policy != "strict" or container in ("json", "columns"):
             return
         with open_trace(self.path) as (_, stream):
-            filled = (line for _, line in lines(stream, self.path) if line is None or line.strip())
+            filled = (line for _, line in lines(stream, self.path) if line.strip())
             if next(islice(filled, most + (container == "csv"), None), None) is not None:
                 raise TraceError("too_many", file=str(self.path), most=most)
 
@@ -233,9 +233,8 @@ class _TraceReader:
             raise TraceError("too_many", file=str(self.path), most=self.options.most)
         size = self.kind.block_size if raw.hash_ids is not None else None
         request = TraceRequest(
-            self.accepted, time - self.origin, raw.prompt, raw.output, raw.hash_ids, size,
-            raw.chat, raw.parent, raw.turn,
-        )  # fmt: skip
+            self.accepted, time - self.origin, raw.prompt, raw.output, raw.hash_ids, size
+        )
         self.accepted += 1
         return request
 

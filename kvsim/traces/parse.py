@@ -6,11 +6,9 @@ result depends on the digits of the file only.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kvsim.traces.types import NANOSECONDS
 
@@ -19,8 +17,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # A larger token count means a damaged row.
 _MAX_TOKENS = 1 << 40
 _MAX_TIME = 10**20
-# Names and ids are kept for every request; a longer name is replaced by its hash.
-_MAX_NAME = 128
 _MAX_ID_BITS = 128
 
 
@@ -43,9 +39,6 @@ class Raw(NamedTuple):
     prompt: int
     output: int
     hash_ids: tuple[int, ...] | None = None
-    chat: int | str | None = None
-    parent: int | str | None = None
-    turn: int | None = None
 
 
 def tokens(value: object, name: str) -> int:
@@ -133,20 +126,6 @@ def hash_ids(value: object) -> tuple[int, ...] | None:
     if max(map(int.bit_length, value), default=0) > _MAX_ID_BITS:
         raise BadRowError("hash_ids_not_a_list", value)
     return tuple(value)
-
-
-def name_of(row: Mapping[str, Any], key: str) -> int | str | None:
-    """Return a conversation's name, a long one by its hash; None if absent or -1."""
-    value = row.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | str) or value in (-1, "", "-1"):
-        return None
-    is_short = len(value) <= _MAX_NAME if isinstance(value, str) else is_short_id(value)
-    return value if is_short else hashlib.sha256(str(value).encode()).hexdigest()
-
-
-def is_short_id(value: int) -> bool:
-    """Whether an id may be kept as it is."""
-    return value.bit_length() <= _MAX_ID_BITS
 
 
 def _whole(value: object) -> int | None:

@@ -15,6 +15,7 @@ import csv
 import json
 import re
 from array import array
+from collections import deque
 from collections.abc import Iterator, Sequence
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -26,69 +27,35 @@ from kvsim.traces.types import Place, TraceError
 Placed = tuple[Place, "dict[str, Any] | BadRowError | None"]
 _CHUNK = 1 << 16
 _LONGEST_ESCAPE = 12  # a surrogate pair
-_SHOWN = 80  # bytes of an unreadable row in messages
-# Limit of a line, or of an element of a list; no valid request comes close.
-MAX_ROW_BYTES = 16 << 20
-# Limit of values in a row, by the signs that separate them: a parsed value takes up to 30 times its
-# bytes. A prompt of a million tokens has 65,536 hash ids of 16.
-MAX_ROW_VALUES = 1 << 20
-_SIGNS = (b",", b"[", b"{", b":")
-# A longer line is passed over, up to here.
-MAX_PASSED_BYTES = 256 << 20
-# A gzip file of 1 MiB may hold 1 GiB of blank lines. Beyond these limits, allow at most as many
-# blank lines as rows, and in a list at most 16 times as much white space as content.
-MAX_BLANK_LINES = 1_000_000
-MAX_BLANK_CHARS = 64 << 20
-_MAX_SPACE_RATIO = 16
+_SHOWN = 80  # characters of an unreadable row in messages
+# Of a line: parsed values take up to 30 times its bytes. No valid request comes close.
+MAX_ROW_BYTES = 8 << 20
 _SPACE = re.compile(r"[ \t\r\n]*")
 _VALUE_ENDS = frozenset(" \t\r\n,]}:")
 _MAX_NUMBER = 1 << 40  # of an inner list
-_VISIBLE = re.compile(rb"[!-~]")  # every row has a visible ASCII character
 
 
-def lines(stream: IO[bytes], path: Path) -> Iterator[tuple[int, bytes | None]]:
-    """Yield numbered lines; None for a skipped line of more than ``MAX_ROW_BYTES``.
+def lines(stream: IO[bytes], path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield numbered lines.
 
     Raises:
-        TraceError: ``blank``: nearly all lines are blank; ``row_endless``.
+        TraceError: ``row_endless``: one has more than ``MAX_ROW_BYTES``.
     """
-    number = blank = 0
+    number = 0
     while data := stream.readline(MAX_ROW_BYTES + 1):
         number += 1
-        if len(data) <= MAX_ROW_BYTES:
-            if not _VISIBLE.search(data):
-                blank += 1
-                if blank > MAX_BLANK_LINES + number - blank:
-                    raise TraceError("blank", file=str(path), line=number)
-            yield number, data
-            continue
-        passed = len(data)
-        while data and not data.endswith(b"\n"):
-            data = stream.readline(MAX_ROW_BYTES)
-            passed += len(data)
-            if passed > MAX_PASSED_BYTES:
-                raise TraceError("row_endless", file=str(path), line=number, limit=MAX_PASSED_BYTES)
-        yield number, None
-
-
-def has_many_values(row: bytes) -> bool:
-    """Whether a row may hold more than ``MAX_ROW_VALUES`` values."""
-    return len(row) > MAX_ROW_VALUES and sum(map(row.count, _SIGNS)) > MAX_ROW_VALUES
+        if len(data) > MAX_ROW_BYTES:
+            raise TraceError("row_endless", file=str(path), line=number, limit=MAX_ROW_BYTES)
+        yield number, data
 
 
 def _texts(stream: IO[bytes], path: Path) -> Iterator[tuple[int, str | BadRowError | None]]:
     """Yield numbered lines as stripped texts; None for a blank one.
 
     Raises:
-        TraceError: ``blank``.
+        TraceError: ``row_endless``.
     """
     for number, data in lines(stream, path):
-        if data is None:
-            yield number, BadRowError("row_too_long")
-            continue
-        if has_many_values(data):
-            yield number, BadRowError("too_many_values")
-            continue
         try:
             line = data.decode("utf-8-sig" if number == 1 else "utf-8").strip()
         except UnicodeDecodeError:
@@ -101,7 +68,8 @@ def csv_rows(stream: IO[bytes], path: Path, keys: Sequence[str], name: str) -> I
     """Yield rows under the header in the first line; None for a blank line.
 
     Raises:
-        TraceError: ``empty``, ``blank``, or ``other_format``: the header lacks some of ``keys``.
+        TraceError: ``empty``, ``row_endless``, or ``other_format``: the header lacks some of
+            ``keys``.
     """
     header: list[str] | None = None
     for number, line in _texts(stream, path):
@@ -154,7 +122,7 @@ def jsonl_rows(stream: IO[bytes], path: Path) -> Iterator[Placed]:
     """Yield one object per line; None for a blank line.
 
     Raises:
-        TraceError: ``blank``.
+        TraceError: ``row_endless``.
     """
     for number, line in _texts(stream, path):
         place = Place(number)
@@ -208,8 +176,7 @@ def json_list_rows(stream: IO[bytes], path: Path) -> Iterator[Placed]:
 
     Raises:
         TraceError: ``not_json``: elements after a broken one cannot be located;
-            ``entry_too_long``; ``entry_of_many``; ``content_after_list``; ``blank``; ``empty``;
-            ``other_format``: not a list.
+            ``content_after_list``; ``empty``; ``other_format``: not a list.
     """
     text = _Text(stream, path)
     if not text.skip():
@@ -219,7 +186,7 @@ def json_list_rows(stream: IO[bytes], path: Path) -> Iterator[Placed]:
                          **text.place.params())  # fmt: skip
     for entry in _members(text, "]"):
         line = text.place.line
-        value = text.value(entry)
+        value = text.value()
         good = isinstance(value, dict)
         yield (
             Place(line, entry),
@@ -238,30 +205,26 @@ def json_column_rows(
     or None. Other values are skipped.
 
     Raises:
-        TraceError: ``not_json``, ``entry_too_long``, ``entry_of_many``, ``content_after_list``,
-            ``blank``; ``no_details``: a list is missing, or the lists differ in length.
+        TraceError: ``not_json``, ``content_after_list``; ``no_details``: a list is missing, or the
+            lists differ in length.
     """
     text = _Text(stream, path)
     columns: dict[str, list[Any]] = {}
     if not text.skip() or text.take() != "{":
         raise text.error("not_json", detail="no object")
-    for entry in _members(text, "}"):
-        name = text.value(entry)
+    for _ in _members(text, "}"):
+        name = text.value()
         if not (isinstance(name, str) and text.skip() and text.take() == ":" and text.skip()):
             raise text.error("not_json", detail="no name")
         if text.peek() != "[":
-            text.value(entry)
+            text.value()
             continue
         text.take()
-        kept: list[Any] = []
-        for place in _members(text, "]"):
-            value = text.value(place)
-            if name in keys:
-                kept.append(_numbers(value))
-                if len(kept) > MAX_ROW_VALUES:
-                    raise text.error("entry_of_many", entry=entry, limit=MAX_ROW_VALUES)
+        values = (_numbers(text.value()) for _ in _members(text, "]"))
         if name in keys:
-            columns[name] = kept
+            columns[name] = list(values)
+        else:
+            deque(values, maxlen=0)
     if text.skip():
         raise text.error("content_after_list")
     most = max(map(len, columns.values()), default=0) or 1
@@ -323,7 +286,6 @@ class _Text:
         self._text = ""
         self._at = 0
         self._ended = False
-        self._blank = self._content = 0  # characters of white space, and of values
         self._line = self._column = 1
 
     @property
@@ -355,25 +317,12 @@ class _Text:
             self._column += end - self._at
         self._at = end
 
-    def _check_values(self, entry: int) -> None:
-        """Refuse a long entry of too many values; the window may reach beyond it.
-
-        Raises:
-            TraceError: ``entry_of_many``.
-        """
-        long = len(self._text) - self._at > MAX_ROW_VALUES
-        if long and has_many_values(self._text[self._at :].encode()):
-            raise self.error("entry_of_many", entry=entry, limit=MAX_ROW_VALUES)
-
     def skip(self) -> bool:
         """Skip white space; return False at the end."""
         while True:
             space = _SPACE.match(self._text, self._at)
             assert space is not None
-            self._blank += space.end() - self._at
             self._move(space.end())
-            if self._blank > MAX_BLANK_CHARS + _MAX_SPACE_RATIO * self._content:
-                raise self.error("blank")
             if self._at < len(self._text):
                 return True
             if not self._more(_CHUNK):
@@ -386,35 +335,27 @@ class _Text:
         self._move(self._at + 1)
         return self._text[self._at - 1]
 
-    def value(self, entry: int) -> Any:
-        """Parse the next JSON value, element number ``entry`` of the list.
+    def value(self) -> Any:
+        """Parse the next JSON value.
 
         Raises:
-            TraceError: ``not_json``, with the position of the error; ``entry_too_long``;
-                ``entry_of_many``.
+            TraceError: ``not_json``, with the position of the error.
         """
+        # A partial value looks broken, or like a shorter number, until more is read; doubling the
+        # size keeps this linear.
         size = _CHUNK
         while True:
-            # A partial value looks broken, or like a shorter number, until more is read; doubling
-            # the size keeps this linear.
-            short = len(self._text) - self._at <= MAX_ROW_BYTES
             try:
                 value, end = _DECODER.raw_decode(self._text, self._at)
                 _check_texts(value, self._text[self._at : end])
-            except (ValueError, RecursionError, InvalidOperation) as error:
-                if short and isinstance(error, ValueError) and self._more(size):
-                    size *= 2
-                    self._check_values(entry)
-                    continue
-                if isinstance(error, json.JSONDecodeError):
-                    if not short and _is_cut(error):
-                        limit = MAX_ROW_BYTES
-                        raise self.error("entry_too_long", entry=entry, limit=limit) from error
+            except json.JSONDecodeError as error:
+                if not (_is_cut(error) and self._more(size)):
                     self._move(error.pos)
+                    raise self.error("not_json", detail=str(error)[:80]) from error
+            except (ValueError, RecursionError, InvalidOperation) as error:
                 raise self.error("not_json", detail=str(error)[:80]) from error
-            if short and self._text[end : end + 1] not in _VALUE_ENDS and self._more(size):
-                size *= 2
-                continue
-            self._content += end - self._at
-            self._move(end)
-            return value
+            else:
+                if self._text[end : end + 1] in _VALUE_ENDS or not self._more(size):
+                    self._move(end)
+                    return value
+            size *= 2

@@ -24,13 +24,11 @@ UnitDoubt = Literal["fractions", "fast", "slow"]
 
 # All codes of TraceError and all reasons for rejecting a row; translation keys.
 ERROR_CODES = (
-    "bad_block_size", "bad_row", "blank", "block_size_needed", "clock_too_long",
-    "content_after_list", "empty", "entry_of_many", "entry_too_long", "json_lines_needed",
-    "near_format",
-    "no_block_size_fits", "no_clock", "no_details", "no_such_format", "no_such_unit",
-    "not_json", "not_utf8",
-    "nothing_accepted", "other_format", "row_endless",
-    "tokens_needed", "too_many", "unit_needed", "unknown_format", "unpacks", "unreadable",
+    "bad_block_size", "bad_row", "block_size_needed", "clock_too_long", "content_after_list",
+    "empty", "json_lines_needed", "near_format", "no_block_size_fits", "no_clock", "no_details",
+    "no_such_format", "no_such_unit", "not_json", "not_utf8", "nothing_accepted", "other_format",
+    "row_endless", "tokens_needed", "too_many", "unit_needed", "unknown_format", "unpacks",
+    "unreadable",
 )  # fmt: skip
 REASONS = (
     "clock_backwards", "columns", "conversations_missing", "hash_ids_not_a_list",
@@ -38,8 +36,8 @@ REASONS = (
     "output_missing", "output_not_a_number", "output_not_positive", "output_tokens_needed",
     "output_too_large",
     "prompt_missing", "prompt_not_a_number", "prompt_not_positive", "prompt_too_large",
-    "row_too_long", "sub_requests_not_supported", "text_missing", "time_missing",
-    "time_not_a_date", "time_not_a_number", "time_too_late", "too_few_turns", "too_many_values",
+    "sub_requests_not_supported", "text_missing", "time_missing",
+    "time_not_a_date", "time_not_a_number", "time_too_late", "too_few_turns",
 )  # fmt: skip
 
 
@@ -68,10 +66,6 @@ class TraceRequest(NamedTuple):
         hash_ids: an id for each block of the prompt, chained over the prefix: equal ids mean
             equal prompts up to the end of that block. None if the trace has none.
         hash_block_size: tokens in a block of ``hash_ids``; the last block may be shorter.
-        chat: the trace's own id: of the turn if turns have parents (Qwen-Bailian), else of the
-            conversation.
-        parent: the ``chat`` of the turn that it continues.
-        turn: its turn in the conversation, from 1.
         samples: sequences generated from the prompt.
         priority: a smaller number is more urgent (priority policy only).
     """
@@ -82,9 +76,6 @@ class TraceRequest(NamedTuple):
     output_tokens: int
     hash_ids: tuple[int, ...] | None = None
     hash_block_size: int | None = None
-    chat: int | str | None = None
-    parent: int | str | None = None
-    turn: int | None = None
     samples: int = 1
     priority: int = 0
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from recount import recount
+
 from experiment.engine.engine import Engine, StepOutcome
 from kvsim.accounting.ledger import Ledger, PoolShape
-from kvsim.accounting.recount import recount
 from kvsim.core.step import Finish, OpKind, StepPlan
 
 

@@ -18,6 +18,7 @@ def write(tmp_path: Path) -> Write:
     return writer(tmp_path)
 
 
+ROW = "2023-11-16 18:17:05,1,1\n"
 BAD_ROWS = [
     ("2023-11-16 18:17:05,0,10", "prompt_not_positive"),
     ("2023-11-16 18:17:05,-3,10", "prompt_not_positive"),
@@ -95,24 +96,24 @@ def test_a_bad_line_of_json(write: Write, line: bytes, reason: str) -> None:
         ("a,b,c\n1,2,3\n", {}, "unknown_format"),
         ("<html>", {}, "unknown_format"),
         ('{"foo": 1}\n', {}, "unknown_format"),
-        (AZURE + "2023-11-16 18:17:05,1,1\n", {"format": "burstgpt"}, "other_format"),
-        (AZURE + "2023-11-16 18:17:05,1,1\n", {"format": "mooncake"}, "other_format"),
+        (AZURE + ROW, {"format": "burstgpt"}, "other_format"),
+        (AZURE + ROW, {"format": "mooncake"}, "other_format"),
         (
             AZURE + "2023-11-16 18:17:05,1,1\n",
             {"format": "sharegpt", "count_tokens": words},
             "other_format",
         ),
-        (AZURE + "2023-11-16 18:17:05,1,1\n", {"unit": "ms"}, "no_clock"),
-        (AZURE + "2023-11-16 18:17:05,1,1\n", {"unit": "h"}, "no_such_unit"),
-        (AZURE + "2023-11-16 18:17:05,1,1\n", {"format": "csv"}, "no_such_format"),
+        (AZURE + ROW, {"unit": "ms"}, "no_clock"),
+        (AZURE + ROW, {"unit": "h"}, "no_such_unit"),
+        (AZURE + ROW, {"format": "csv"}, "no_such_format"),
         (AZURE + "2023-11-16 18:17:05,0,1\n", {"policy": "skip"}, "nothing_accepted"),
         ("[1,", {"count_tokens": words, "policy": "skip"}, "not_json"),
         ('[{"conversations": []} {}]', {"count_tokens": words, "policy": "skip"}, "not_json"),
         ('[{"conversations": []}', {"count_tokens": words, "policy": "skip"}, "not_json"),
         ('[{"prompt": "a"}]', {"count_tokens": words}, "json_lines_needed"),
         ('[{"conversations": [{"value": "\\ud800"}]}]', {"count_tokens": words}, "not_json"),
-        (f'[{{"conversations": "{"a" * 200_000}"}}]', {"count_tokens": words}, "entry_too_long"),
-        (f'[["{"a" * 200_000}", x{" " * 20}]]', {"count_tokens": words}, "entry_too_long"),
+        (f'[["{"a" * 200_000}", x{" " * 20}]]', {"count_tokens": words}, "not_json"),
+        (AZURE + ROW + "2" * 200_000, {"policy": "skip"}, "row_endless"),
     ],
 )
 def test_a_file_that_is_no_trace_says_so(
@@ -152,34 +153,10 @@ def test_a_missing_and_a_damaged_file(tmp_path: Path) -> None:
         read(tmp_path / "cut.gz")
 
 
-ROW = "2023-11-16 18:17:05,1,1\n"
-
-
-@pytest.mark.parametrize(
-    ("head", "blank"),
-    [("", "\n"), (AZURE + ROW, " \r\n"), (AZURE + ROW, "\u3000\n"), ("{}", "\n"), ("[", "\n"),
-     ('[{"conversations": []},', " \n ")],
-)  # fmt: skip
-def test_nearly_nothing_but_blank_lines_is_refused(
-    write: Write, monkeypatch: pytest.MonkeyPatch, head: str, blank: str
-) -> None:
-    monkeypatch.setattr(rows, "MAX_BLANK_LINES", 1000)
-    monkeypatch.setattr(rows, "MAX_BLANK_CHARS", 1000)
-    path = write(gzip.compress((head + blank * 100_000).encode()))
-    options: dict[str, Any] = {"policy": "skip", "count_tokens": words}
-    with pytest.raises(TraceError) as caught:
-        read(path, format="mooncake", **options) if head == "{}" else read(path, **options)
-    assert caught.value.code in ("blank", "other_format")
-    assert caught.value.params["line"] < 70_000  # no more than a window beyond the limit
-
-
-def test_a_blank_line_behind_each_row_is_nothing(
-    write: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rows, "MAX_BLANK_LINES", 3)
-    path = write(AZURE + (ROW + "\n") * 2000)
+def test_a_blank_line_behind_each_row_is_nothing(write: Write) -> None:
+    path = write(AZURE + (ROW + "\n") * 20)
     requests, trace = read(path)
-    assert (len(requests), trace.info.ignored) == (2000, {"blank_lines": 2000})
+    assert (len(requests), trace.info.ignored) == (20, {"blank_lines": 20})
 
 
 def test_a_trace_of_more_requests_than_may_be_held_is_refused(write: Write) -> None:
@@ -210,40 +187,6 @@ def test_what_unpacks_to_hundreds_of_times_its_size_is_no_trace(
 def test_what_is_no_json_number_is_refused_as_no_json(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         load_json(text)
-
-
-def test_a_row_of_a_million_values_is_no_request(
-    write: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rows, "MAX_ROW_VALUES", 100)
-    good = hashed(0, 5, 1, None)
-    path = write(jsonl(good, good | {"pad": [[]] * 60}, good), "x.jsonl")
-    with pytest.raises(TraceError) as caught:
-        read(path, unit="s")
-    assert (caught.value.params["line"], caught.value.params["reason"]) == (2, "too_many_values")
-    assert len(read(path, unit="s", policy="skip")[0]) == 2
-    wide = write(",".join(["arrival", "prompt_tokens", "output_tokens", *"x" * 101]), "wide.csv")
-    many = write(jsonl({"pad": [0] * 101}, good), "many.jsonl")
-    for each in (wide, many):
-        with pytest.raises(TraceError, match="entry_of_many"):
-            read(each)
-
-
-def test_an_entry_of_a_million_values_is_no_request(write: Write) -> None:
-    turn = '{"from":"gpt","value":"b"},'
-    path = write('[{"conversations":[' + turn * 400_000 + "{}]}]", "talk.json")
-    with pytest.raises(TraceError, match="entry_of_many"):
-        read(path, count_tokens=words)
-
-
-def test_a_long_name_of_a_conversation_is_kept_as_its_hash(write: Write) -> None:
-    names = ["a" * 1000, "b" * 1000, "a" * 1000, 10**1000, "short", 7]
-    rows = [hashed(n, 5, 1, None) | {"chat_id": name} for n, name in enumerate(names)]
-    requests, _ = read(write(jsonl(*rows), "x.jsonl"), unit="s")
-    found = [request.chat for request in requests]
-    assert found[4:] == ["short", 7]
-    assert all(len(str(name)) <= 128 for name in found)
-    assert found[0] == found[2] != found[1]
 
 
 def test_a_hash_id_of_a_thousand_digits_is_none(write: Write) -> None:

@@ -46,43 +46,21 @@ def test_beams_share_the_prompt_and_copy_the_partial_block_but_once() -> None:
     assert scheduler.running == (0, 10, 11)
 
 
-def test_a_pruned_beam_is_freed_before_its_sibling_is_forked() -> None:
-    scheduler = make_scheduler(20, 4)
-    forked(scheduler)
-    plan = scheduler.schedule()
-    done = scheduler.complete(plan, (), {10: [Request(12, 6, 9)]}, pruned=[0])
-    assert done == (Finish(0, FinishReason.PRUNED),)
-    assert scheduler.pool.table(0) == ()
-    assert [scheduler.pool.references(block) for block in scheduler.pool.table(10)] == [2, 2]
-    following = scheduler.schedule()
-    assert following.finished == done
-    assert [op[0] for op in ops(following)] == [OpKind.FREE, OpKind.SHARE, OpKind.COPY]
-    assert scheduler.running == (10, 12)
-
-
-def test_a_beam_that_met_a_stop_token_makes_room_for_a_fork() -> None:
-    scheduler = make_scheduler(20, 4)
-    forked(scheduler)
-    plan = scheduler.schedule()
-    done = scheduler.complete(plan, [0], {10: [Request(12, 6, 9)]})
-    assert done == (Finish(0, FinishReason.STOP),)
-    assert scheduler.running == (10, 12)
-
-
-def test_more_beams_than_the_width_are_refused() -> None:
+@pytest.mark.parametrize("reason", [FinishReason.PRUNED, FinishReason.STOP])
+def test_a_beam_that_ends_is_freed_before_its_sibling_is_forked(reason: FinishReason) -> None:
     scheduler = make_scheduler(20, 4)
     forked(scheduler)
     with pytest.raises(ValueError, match="one more beam"):
         scheduler.fork(0, Request(12, 6, 9))
-
-
-def test_all_beams_end_with_their_length() -> None:
-    scheduler = make_scheduler(20, 4)
-    plans = [forked(scheduler, new=3)]
-    while scheduler.has_work:
-        plans.append(step(scheduler))
-    assert ends(plans) == {0: FinishReason.LENGTH, 10: FinishReason.LENGTH}
-    assert scheduler.pool.num_free == 20
+    stopped, pruned = ((0,), ()) if reason is FinishReason.STOP else ((), (0,))
+    done = scheduler.complete(scheduler.schedule(), stopped, {10: [Request(12, 6, 9)]}, pruned)
+    assert done == (Finish(0, reason),)
+    assert scheduler.pool.table(0) == ()
+    assert [scheduler.pool.other_owners(block) for block in scheduler.pool.table(10)] == [1, 1]
+    following = scheduler.schedule()
+    assert following.finished == done
+    assert [op[0] for op in ops(following)] == [OpKind.FREE, OpKind.SHARE, OpKind.COPY]
+    assert scheduler.running == (10, 12)
 
 
 def test_a_beam_that_is_aborted_takes_the_others_with_it() -> None:
@@ -236,18 +214,3 @@ def test_a_beam_that_catches_up_takes_no_block_that_may_still_be_withdrawn(
     assert placement.advance(group, draft, lambda group, chunks, draft: True)
     (share,) = (op for op in draft.ops if op.kind is OpKind.SHARE)
     assert share.blocks == (pool.table(1)[0], pool.table(0)[1])[:shared]
-
-
-def test_beams_that_are_still_being_computed_anew_are_not_swapped() -> None:
-    pool, config = BlockPool(12, 2), SchedulerConfig(preemption="swap", host_blocks=8)
-    preemption = Preemption(pool, PrefixCache(pool, enabled=False), config)
-    first, second = (Request(name, 2, 9, generated=4, beams=2) for name in (1, 2))
-    group = SequenceGroup([first, second], 2, (0, 0), origins={2: (1, 1)})
-    pool.allocate(1, 3)
-    first.computed = 5
-    draft = Draft(0, 10, [])
-    preemption.preempt(group, draft, 1, 1)
-    assert [(op.kind, op.request) for op in draft.ops] == [(OpKind.FREE, 1)]
-    assert draft.preempted == [1]  # the other one held nothing
-    assert group.origins == {2: (1, 1)}  # what they have in common is still known
-    assert not group.swapped

@@ -5,66 +5,39 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from recount import recount
 
 from kvsim.accounting.ledger import Ledger, PoolShape, SlotState
-from kvsim.accounting.recount import recount
 from kvsim.contiguous.planners import GrowingPlanner, StaticBatchPlanner
 from kvsim.core.blocks import OutOfBlocksError
-from kvsim.core.step import BlockOp, Chunk, Finish, FinishReason, OpKind
+from kvsim.core.step import BlockOp, Chunk, Finish, FinishReason, OpKind, StepPlan
 
 LENGTH = FinishReason.LENGTH
 
 
-def test_a_batch_takes_a_slab_each_and_pads_on_the_left_to_the_longest() -> None:
-    plan = StaticBatchPlanner(3, 64).start([(7, 5), (8, 2), (9, 4)], waiting=2)
-    assert [(op.kind, op.request, op.blocks) for op in plan.ops] == [
-        (OpKind.ALLOCATE, 7, (0,)),
-        (OpKind.ALLOCATE, 8, (1,)),
-        (OpKind.ALLOCATE, 9, (2,)),
-    ]
-    assert plan.chunks == (
-        Chunk(7, 0, 5, samples=True, padding=0),
-        Chunk(8, 0, 2, samples=True, padding=3),
-        Chunk(9, 0, 4, samples=True, padding=1),
-    )
-    assert (plan.step, plan.waiting, plan.finished) == (0, 2, ())
-
-
-def test_more_requests_than_slabs_are_refused() -> None:
-    with pytest.raises(OutOfBlocksError):
-        StaticBatchPlanner(1, 64).start([(0, 2), (1, 2)])
-
-
-def test_each_step_computes_every_row_and_samples_for_those_that_have_not_ended() -> None:
+def test_a_padded_batch_from_its_start_to_the_next_one() -> None:
     planner = StaticBatchPlanner(2, 64)
-    planner.start([(0, 5), (1, 2)])
+    assert planner.start([(0, 5), (1, 2)], waiting=2) == StepPlan(
+        0,
+        (BlockOp(OpKind.ALLOCATE, 0, (0,)), BlockOp(OpKind.ALLOCATE, 1, (1,))),
+        (Chunk(0, 0, 5, samples=True), Chunk(1, 0, 2, samples=True, padding=3)),
+        waiting=2,
+    )
     chunks = planner.decode().chunks
     assert chunks == (Chunk(0, 5, 1, samples=True), Chunk(1, 2, 1, samples=True))
-    plan = planner.decode([(1, FinishReason.STOP)])
-    assert plan.finished == (Finish(1, FinishReason.STOP),)
-    # A batch computes its ended rows too, and throws away what they yield.
-    assert plan.chunks == (Chunk(0, 6, 1, samples=True), Chunk(1, 3, 1, samples=False))
-
-
-def test_a_row_that_ended_keeps_its_slab_until_the_batch_is_released() -> None:
-    planner = StaticBatchPlanner(2, 64)
-    planner.start([(0, 5), (1, 2)])
-    planner.decode([(1, LENGTH)])
-    assert planner.tables() == {0: [0], 1: [1]}
-    assert planner.written() == {0: 6}
-    plan = planner.release([(0, LENGTH)])
-    assert plan.ops == (BlockOp(OpKind.FREE, 1, (1,)), BlockOp(OpKind.FREE, 0, (0,)))
-    assert (plan.finished, plan.chunks) == ((Finish(0, LENGTH),), ())
+    # An ended row keeps its slab and is computed, too; what it yields is thrown away.
+    ended = planner.decode([(1, FinishReason.STOP)])
+    assert ended.finished == (Finish(1, FinishReason.STOP),)
+    assert ended.chunks == (Chunk(0, 6, 1, samples=True), Chunk(1, 3, 1, samples=False))
+    assert (planner.tables(), planner.written()) == ({0: [0], 1: [1]}, {0: 7})
+    assert planner.release([(0, LENGTH)]) == StepPlan(
+        3,
+        (BlockOp(OpKind.FREE, 1, (1,)), BlockOp(OpKind.FREE, 0, (0,))),
+        finished=(Finish(0, LENGTH),),
+    )
     assert (planner.tables(), planner.written()) == ({}, {})
-
-
-def test_the_next_batch_begins_with_the_first_slab_again() -> None:
-    planner = StaticBatchPlanner(3, 64)
-    planner.start([(0, 5), (1, 2), (2, 2)])
-    planner.release([(0, LENGTH), (1, LENGTH), (2, LENGTH)])
-    plan = planner.start([(3, 4)])
-    assert plan.step == 2
-    assert planner.tables() == {3: [0]}
+    assert planner.start([(3, 4)]).step == 4
+    assert planner.tables() == {3: [0]}  # from the first slab on again
 
 
 @given(
@@ -145,10 +118,3 @@ def test_samples_of_a_prompt_grow_together_and_none_is_shared() -> None:
     assert [c.samples for c in plans[-1].chunks] == [True, False, True]
     last = ledger.apply(planner.release([(0, LENGTH), (2, LENGTH)]))
     assert last.reserved == 0
-
-
-def test_a_row_outgrows_its_length_even_where_another_has_not_used_its_own() -> None:
-    planner = GrowingPlanner(4, rows=2)
-    planner.start([0], 4)
-    with pytest.raises(OutOfBlocksError):
-        planner.decode()

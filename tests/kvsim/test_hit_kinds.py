@@ -9,7 +9,6 @@ import pytest
 from kvsim.core.blocks import BlockPool, Key
 from kvsim.core.request import Request
 from kvsim.core.scheduler import Scheduler, SchedulerConfig
-from kvsim.sim.fast.run_pool import RunPool
 
 SIZE = 2
 
@@ -48,24 +47,3 @@ def test_hits_after_a_preemption_are_split_by_whose_blocks_they_are(shared: int)
     assert stats.hit_again == shared * SIZE  # the other's block, found again
     assert stats.hit_own > 0
     assert stats.hit_own + stats.hit_again < stats.requeried
-
-
-@pytest.mark.parametrize("kind", [BlockPool, RunPool])
-def test_a_prefix_is_found_while_any_of_its_equal_blocks_is_cached(kind: type[BlockPool]) -> None:
-    """Two fill equal blocks while they decode; the first one's is found, and evicted first."""
-    scheduler = Scheduler(kind(8, SIZE), SchedulerConfig(prefix_caching=True))
-    for number, new in ((0, 3), (1, 7)):
-        scheduler.add(Request(number, 1, new, keys=keys("same")))
-    run_to_end(scheduler)
-    assert scheduler.pool.num_cached == 4
-    scheduler.add(Request(2, 11, 1, keys=keys("other")))  # takes 4 free, the first, and the last
-    run_to_end(scheduler)
-    assert [len(scheduler.pool.lookup(keys("same")(count))) for count in (1, 3)] == [1, 2]
-
-
-def run_to_end(scheduler: Scheduler) -> None:
-    for _ in range(40):
-        if not scheduler.has_work:
-            return
-        scheduler.complete(scheduler.schedule())
-    raise AssertionError("no end")

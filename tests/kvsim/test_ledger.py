@@ -2,35 +2,87 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from recount import recount, replay
 from scheduling import Workload, workloads
 from sweeps import TIMES
 
-from kvsim.accounting.ledger import Ledger, PoolShape, SlotState, replay
-from kvsim.accounting.recount import recount
+from kvsim.accounting.ledger import Ledger, PoolShape, SlotState
 from kvsim.contiguous.planners import StaticBatchPlanner
 from kvsim.core.blocks import BlockPool
-from kvsim.core.scheduler import Request, Scheduler, SchedulerConfig
+from kvsim.core.scheduler import Request, Scheduler
 from kvsim.core.step import BlockOp, Chunk, Finish, FinishReason, OpKind, StepPlan
 
 PROMPTS = (2, 13, 110, 2)
 NEW = 50
 MAX_LENGTH = 512
+STOP = FinishReason.STOP
 
 
-def test_the_worked_example_as_a_padded_batch() -> None:
-    shape = PoolShape(4, MAX_LENGTH, 1)
-    planner = StaticBatchPlanner(4, MAX_LENGTH)
-    plans = [planner.start(list(enumerate(PROMPTS)))]
-    plans += [planner.decode() for _ in range(NEW - 1)]
-    counts = replay(shape, plans)[-1]
-    assert counts.states == {
-        SlotState.LIVE: 323,
-        SlotState.PADDING: 313,
-        SlotState.UNWRITTEN: 1412,
-    }
-    assert (counts.reserved, counts.allocated, counts.wasted) == (2048, 2048, 1725)
+def batch(slabs: int, size: int, prompts: Sequence[int], steps: int = 0) -> list[StepPlan]:
+    """A padded batch of requests 0, 1 ..., decoded so many times."""
+    planner = StaticBatchPlanner(slabs, size)
+    return [planner.start(list(enumerate(prompts))), *(planner.decode() for _ in range(steps))]
+
+
+def allocated(step: int, *blocks: int, chunk: Chunk | None = None) -> StepPlan:
+    op = BlockOp(OpKind.ALLOCATE, 0, blocks)
+    return StepPlan(step, (op,), (chunk,) if chunk else ())
+
+
+END_1 = StepPlan(1, (), (Chunk(0, 1, 1, True), Chunk(1, 3, 1, False)), (), (Finish(1, STOP),))
+SHARED = [
+    allocated(0, 1, chunk=Chunk(0, 0, 2, samples=True)),
+    StepPlan(1, (BlockOp(OpKind.SHARE, 1, (1,), tokens=2),)),
+    StepPlan(2, finished=(Finish(0, STOP),)),
+]
+
+
+@pytest.mark.parametrize(
+    ("shape", "plans", "states"),
+    [
+        # The worked example as a padded batch.
+        (
+            PoolShape(4, MAX_LENGTH, 1), batch(4, MAX_LENGTH, PROMPTS, NEW - 1),
+            {"live": 323, "padding": 313, "unwritten": 1412},
+        ),
+        # Slabs of 6: one live and padded, one ended, one free of which a part is held back.
+        (
+            PoolShape(4, 6, 2, watermark_blocks=1), [*batch(4, 6, (1, 3)), END_1],
+            {"live": 2, "padding": 2, "unwritten": 2, "finished": 6, "watermark": 6, "free": 6},
+        ),
+        # The watermark is no more than what is free.
+        (PoolShape(2, 4, 1, watermark_blocks=2), [StepPlan(0)], {"watermark": 8}),
+        (
+            PoolShape(2, 4, 1, watermark_blocks=2), [allocated(0, 1)],
+            {"unwritten": 4, "watermark": 4},
+        ),
+        # Padding over a block boundary counts as padding in each block.
+        (
+            PoolShape(3, 4, 1), [allocated(0, 2, 0, chunk=Chunk(0, 0, 1, True, padding=5))],
+            {"live": 1, "padding": 5, "unwritten": 2, "free": 4},
+        ),
+        # A block is alive as long as one of its owners is.
+        (PoolShape(2, 4, 1), SHARED, {"live": 2, "unwritten": 2, "free": 4}),
+        (
+            PoolShape(2, 4, 1), [*SHARED, StepPlan(3, finished=(Finish(1, STOP),))],
+            {"finished": 4, "free": 4},
+        ),
+    ],
+)  # fmt: skip
+def test_states_worked_by_hand(
+    shape: PoolShape, plans: list[StepPlan], states: dict[str, int]
+) -> None:
+    ledger = Ledger(shape)
+    for plan in plans:
+        counts = ledger.apply(plan)
+    assert counts.states == {SlotState(name): count for name, count in states.items()}
+    assert counts == recount(shape, ledger.owners)
+    assert (counts.reserved, counts.wasted) == (shape.slots, counts.allocated - counts.live)
 
 
 def test_the_worked_example_in_blocks_of_16() -> None:
@@ -89,74 +141,6 @@ def test_a_pool_that_only_holds_what_is_handed_out_reserves_what_is_allocated(
         assert counts[SlotState.FREE] == counts[SlotState.WATERMARK] == 0
 
 
-def test_each_state_in_one_small_pool() -> None:
-    """Slabs of 6: one live and padded, one ended, one free of which a part is held back."""
-    shape = PoolShape(4, 6, 2, watermark_blocks=1)
-    planner = StaticBatchPlanner(4, 6)
-    ledger = Ledger(shape)
-    ledger.apply(planner.start([(0, 1), (1, 3)]))
-    counts = ledger.apply(planner.decode([(1, FinishReason.STOP)]))
-    assert counts.states == {
-        SlotState.LIVE: 2,
-        SlotState.PADDING: 2,
-        SlotState.UNWRITTEN: 2,
-        SlotState.FINISHED: 6,
-        SlotState.WATERMARK: 6,
-        SlotState.FREE: 6,
-    }
-    assert (counts.reserved, counts.allocated, counts.live, counts.wasted) == (24, 12, 2, 10)
-    assert (shape.slots, shape.block_bytes) == (24, 12)
-
-
-def test_the_watermark_is_no_more_than_what_is_free() -> None:
-    shape = PoolShape(2, 4, 1, watermark_blocks=2)
-    ledger = Ledger(shape)
-    assert ledger.counts().states == {SlotState.WATERMARK: 8}
-    ledger.apply(StepPlan(0, ops=(BlockOp(OpKind.ALLOCATE, 0, (1,)),)))
-    assert ledger.counts().states == {SlotState.UNWRITTEN: 4, SlotState.WATERMARK: 4}
-
-
-def test_padding_over_a_block_boundary_counts_as_padding_in_each_block() -> None:
-    shape = PoolShape(3, 4, 1)
-    ledger = Ledger(shape)
-    op = BlockOp(OpKind.ALLOCATE, 0, (2, 0))
-    ledger.apply(StepPlan(0, (op,), (Chunk(0, 0, 1, samples=True, padding=5),)))
-    assert ledger.counts() == recount(shape, ledger.owners)
-    assert ledger.counts().states == {
-        SlotState.LIVE: 1,
-        SlotState.PADDING: 5,
-        SlotState.UNWRITTEN: 2,
-        SlotState.FREE: 4,
-    }
-    assert ledger.written_slots == 6
-
-
-def test_an_ended_request_holds_finished_slots_and_keeps_what_was_written() -> None:
-    shape = PoolShape(1, 8, 1)
-    planner = StaticBatchPlanner(1, 8)
-    ledger = Ledger(shape)
-    ledger.apply(planner.start([(0, 3)]))
-    before = ledger.written_slots
-    counts = ledger.apply(planner.decode([(0, FinishReason.STOP)]))
-    assert counts.states == {SlotState.FINISHED: 8}
-    assert ledger.written_slots >= before == 3
-
-
-def test_a_preempted_request_leaves_nothing_behind() -> None:
-    scheduler = Scheduler(BlockPool(3, 4), SchedulerConfig())
-    for request in range(3):
-        scheduler.add(Request(request, 4, 5))
-    ledger = Ledger(PoolShape(3, 4, 1))
-    first = scheduler.schedule()
-    assert ledger.apply(first).live == 12
-    scheduler.complete(first)
-    second = scheduler.schedule()
-    assert second.preempted == (2, 1)
-    counts = ledger.apply(second)
-    assert set(ledger.owners) == {0}
-    assert (counts.live, counts.allocated) == (5, 8)
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_owners_of_one_block_that_have_written_more_and_less_of_it(data: st.DataObject) -> None:
@@ -191,16 +175,3 @@ def changes(draw: st.DrawFn, ledger: Ledger, step: int) -> StepPlan:
         gone = BlockOp(OpKind.FREE, request, tuple(holder.table))
         return StepPlan(step, (gone,), finished=(Finish(request, FinishReason.LENGTH),))
     return StepPlan(step, chunks=(Chunk(request, holder.written, 1, samples=True),))
-
-
-def test_a_block_is_alive_as_long_as_one_of_its_owners_is() -> None:
-    shape = PoolShape(2, 4, 1)
-    ledger = Ledger(shape)
-    ledger.apply(StepPlan(0, (BlockOp(OpKind.ALLOCATE, 0, (1,)),), (Chunk(0, 0, 2, samples=True),)))
-    ledger.apply(StepPlan(1, (BlockOp(OpKind.SHARE, 1, (1,), tokens=2),)))
-    ended = ledger.apply(StepPlan(2, finished=(Finish(0, FinishReason.LENGTH),)))
-    assert (ended.live, ended[SlotState.FINISHED]) == (2, 0)
-    # Rows that have ended are computed on in a batch.
-    assert ledger.apply(StepPlan(3, chunks=(Chunk(0, 2, 1, samples=True),))).live > 0
-    both = ledger.apply(StepPlan(4, finished=(Finish(1, FinishReason.LENGTH),)))
-    assert (both.live, both[SlotState.FINISHED]) == (0, 4)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from recount import recount, replay
 
-from kvsim.accounting.ledger import Ledger, PoolShape, ReplayError, replay
-from kvsim.accounting.recount import recount
+from kvsim.accounting.ledger import Ledger, PoolShape, ReplayError
 from kvsim.core.step import BlockOp, Chunk, Finish, FinishReason, OpKind, StepPlan
 
 SHAPE = PoolShape(4, 4, 1)

@@ -14,6 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 from kvsim.sizing.fields import UnsupportedGeometryError
 from kvsim.sizing.geometry import KVGeometry, geometry_from_config
 from kvsim.sizing.gpus import GPUS, MIB, UnknownGPUError, find_gpu
+from kvsim.sizing.layers import Serving, layer_caches
 from kvsim.sizing.models import MODELS, REFUSED, ModelFacts, UnknownModelError, find_model
 
 WINDOW = 6
@@ -75,6 +76,11 @@ def cache_bytes(cache: DynamicCache) -> int:
     return sum(t.nbytes for layer in cache.layers for t in (layer.keys, layer.values))
 
 
+def windows(config: dict[str, Any]) -> list[int]:
+    """The windows of the layers that have one."""
+    return [cache.span for cache in layer_caches(config, Serving()) if cache.kind == "window"]
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_the_catalogue_s_rule_is_the_size_of_a_real_cache(name: str) -> None:
     published = shrunk(MODELS[name])
@@ -83,17 +89,13 @@ def test_the_catalogue_s_rule_is_the_size_of_a_real_cache(name: str) -> None:
     geometry = geometry_from_config(published, 2)
     assert geometry == geometry_from_config(config.to_dict(), 2)
     assert geometry.layers == len(cache.layers) == 4
-    held = cache_bytes(cache)
-    if geometry.window is None:
-        assert held == geometry.bytes_per_token * TOKENS
-        return
     # Transformers drops the token that the next one will push out; during a step there are
     # as many as the window says.
-    assert geometry.window == WINDOW
-    forgotten = geometry.sliding_layers * (TOKENS - (WINDOW - 1)) * geometry.layer_bytes
-    assert held == geometry.bytes_per_token * TOKENS - forgotten
-    sliding = [layer for layer in cache.layers if layer.keys.shape[2] < TOKENS]
-    assert geometry.sliding_layers == len(sliding) > 0
+    sliding = windows(published)
+    forgotten = len(sliding) * (TOKENS - (WINDOW - 1)) * geometry.bytes_per_token // 4
+    assert cache_bytes(cache) == geometry.bytes_per_token * TOKENS - forgotten
+    assert set(sliding) <= {WINDOW}
+    assert len(sliding) == sum(layer.keys.shape[2] < TOKENS for layer in cache.layers)
 
 
 def test_falcon_s_groups_are_what_its_repeated_cache_holds_once() -> None:
@@ -148,9 +150,8 @@ def test_bytes_per_token_by_hand(name: str, kib: float) -> None:
 
 
 def test_windows_are_those_of_the_configs() -> None:
-    geometry = geometry_from_config(find_model("gemma-2-9b").config, 2)
-    assert (geometry.layers, geometry.sliding_layers, geometry.window) == (42, 21, 4096)
-    assert geometry_from_config(find_model("mistral-7b-v0.3").config, 2).window is None
+    assert windows(dict(find_model("gemma-2-9b").config)) == [4096] * 21
+    assert windows(dict(find_model("mistral-7b-v0.3").config)) == []
 
 
 @pytest.mark.parametrize(
@@ -169,8 +170,7 @@ def test_a_config_without_layer_types_gives_what_transformers_makes_of_it(
     config: dict[str, Any], layers: int, sliding: int
 ) -> None:
     shape = {"num_hidden_layers": layers, "num_attention_heads": 4, "hidden_size": 64}
-    geometry = geometry_from_config(config | shape, 2)
-    assert geometry.sliding_layers == sliding
+    assert len(windows(config | shape)) == sliding
     real = transformers_config(config | shape | {"num_key_value_heads": 4})
     assert sum(kind == "sliding_attention" for kind in real.layer_types) == sliding
 
@@ -241,8 +241,8 @@ def test_a_config_as_published_is_read(
 ) -> None:
     found = geometry_from_config(published, 2)
     assert (found.layers, found.kv_heads, found.head_dim) == shape
-    windows = "window_size" in published or published.get("model_type") == "phi4mm"
-    assert found.sliding_layers == (2 if windows else 0)
+    has_windows = "window_size" in published or published.get("model_type") == "phi4mm"
+    assert len(windows(published)) == (2 if has_windows else 0)
 
 
 @pytest.mark.parametrize(

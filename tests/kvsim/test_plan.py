@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf
-from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
@@ -20,8 +19,7 @@ from kvsim.contiguous.reservation import (
     ReservationPool,
     reserved_slots,
 )
-from kvsim.core.blocks import BlockPool, blocks_needed
-from kvsim.core.scheduler import Request, Scheduler, SchedulerConfig
+from kvsim.core.blocks import blocks_needed
 from kvsim.latency.roofline import Latency, LinearLatency, roofline
 from kvsim.planning.plan import (
     KVBudget,
@@ -45,11 +43,10 @@ from kvsim.sizing.fields import UnsupportedGeometryError
 from kvsim.sizing.gpus import find_gpu
 from kvsim.sizing.models import find_model
 from kvsim.sizing.overhead import ServerOptions, rank_overhead, rank_weights
-from kvsim.traces import ArrivalProcess, SyntheticTrace, TraceFile, from_preset
+from kvsim.traces import ArrivalProcess, SyntheticTrace, from_preset
 from kvsim.traces.distributions import LengthDistribution
 from kvsim.traces.generate import Recipe
 
-AZURE = Path(__file__).resolve().parents[3] / "shared/traces/AzureLLMInferenceTrace_code.csv"
 GIB = 1 << 30
 OPT, A100 = find_model("opt-13b"), find_gpu("a100-40gb")
 PAPER_BUDGET = KVBudget(12 * GIB, A100.memory_bytes)
@@ -130,24 +127,6 @@ def test_paged_demand_is_what_counting_every_step_gives(
     assert demand.final_blocks == pytest.approx(fmean(blocks_needed(end, size) for end in ends))
 
 
-@given(lengths=Pairs, size=st.integers(1, 20))
-def test_paged_demand_is_what_the_scheduler_holds(
-    lengths: list[tuple[int, int]], size: int
-) -> None:
-    blocks = steps = 0
-    for prompt, new in lengths:
-        pool = BlockPool(80, size)
-        scheduler = Scheduler(pool, SchedulerConfig())
-        scheduler.add(Request(0, prompt, new))
-        while scheduler.has_work:
-            plan = scheduler.schedule()
-            if plan.tokens:
-                blocks += len(pool.table(0))
-                steps += 1
-            scheduler.complete(plan)
-    assert paged_demand(lengths, size).blocks == pytest.approx(blocks / steps)
-
-
 @pytest.mark.parametrize("policy", POLICIES)
 @settings(max_examples=40)
 @given(lengths=Pairs, slots=st.integers(64, 300))
@@ -188,13 +167,6 @@ def test_stretches_are_the_steps_one_by_one(
     )
     total = found.live + found.written_later + found.never_written + found.rounding
     assert total + found.hole + found.free == pytest.approx(slots)
-
-
-def test_the_paper_s_batch_sizes_within_8_percent() -> None:
-    lengths = sharegpt(4_000)
-    for policy, batch in zip(POLICIES, (7.00, 9.81, 13.62), strict=True):
-        found = saturate(policy, 15_728, 2048, lengths)
-        assert found.running == pytest.approx(batch, rel=0.08)
 
 
 def test_a_plan_of_the_paper_s_machine() -> None:
@@ -481,13 +453,3 @@ def test_what_contiguous_asks_for_on_average(lengths: list[tuple[int, int]]) -> 
     for policy in POLICIES:
         each = [reserved_slots(policy, p, n, 64) for p, n in lengths for _ in range(n)]
         assert reserved_mean(policy, lengths, 64) == pytest.approx(sum(each) / len(each))
-
-
-def test_tails_of_the_azure_trace_agree_with_independent_figures() -> None:
-    if not AZURE.exists():
-        pytest.skip("the public traces are not beside this checkout (../shared/traces)")
-    lengths = [(r.prompt_tokens, r.output_tokens) for r in TraceFile(AZURE)]
-    for size, percent in ((16, 0.37), (32, 0.73), (64, 1.51), (128, 3.03), (256, 6.09)):
-        demand = paged_demand(lengths, size)
-        written = demand.final_live / (demand.final_blocks * size)
-        assert 100 * (1 - written) == pytest.approx(percent, abs=0.02)

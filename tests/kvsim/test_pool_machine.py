@@ -165,8 +165,8 @@ class PoolMachine(RuleBasedStateMachine):
         found: dict[int, int] = {}
         for block, key in self.content.items():
             assert self.pool.lookup([key]) == [found.setdefault(key, block)]
-        for block in range(BLOCKS):
-            assert self.pool.references(block) == len(self.owners(block))
+        for block in owned:
+            assert self.pool.other_owners(block) == len(self.owners(block)) - 1
 
     def teardown(self) -> None:
         for request in list(self.tables):

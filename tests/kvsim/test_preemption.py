@@ -46,14 +46,6 @@ def test_a_victim_goes_in_front_of_those_that_never_ran() -> None:
     assert plan.preempted == (1,)
     assert freed(plan) == {1: (1, 2)}
     assert scheduler.waiting == (1, 2)
-
-
-def test_nobody_is_admitted_in_a_step_that_preempts() -> None:
-    scheduler = make_scheduler(blocks=3, block_size=4, max_num_seqs=2)
-    add(scheduler, (4, 6), (8, 3), (1, 1))
-    step(scheduler)
-    plan = step(scheduler)
-    assert plan.preempted == (1,)
     assert scheduler.pool.num_free == 1  # enough for request 2, which must not overtake
     assert [c[0] for c in chunks(plan)] == [0]
 
@@ -65,27 +57,6 @@ def test_a_victim_computes_its_prompt_and_its_generated_tokens_again() -> None:
     assert [plan.preempted for plan in plans] == [(), (), (), (), (), (1,), ()]
     # 3 of the prompt and the 5 that it had generated; the step also yields its sixth token.
     assert chunks(plans[6]) == [(1, 0, 8, True)]
-
-
-def test_a_preempted_request_generates_no_token_twice() -> None:
-    scheduler = crowded()
-    sampled = Counter({0: 1, 1: 1, 2: 1})
-    preempted = 0
-    while scheduler.has_work:
-        plan = step(scheduler)
-        preempted += len(plan.preempted)
-        sampled.update(c.request for c in plan.chunks if c.samples)
-    assert preempted >= 2
-    assert sampled == {0: 5, 1: 5, 2: 5}
-
-
-def test_a_preempted_request_can_be_aborted() -> None:
-    scheduler = crowded()
-    step(scheduler)
-    assert scheduler.abort(1) is True
-    plan = step(scheduler)
-    assert freed(plan) == {}  # it gave its blocks back when it was preempted
-    assert ends([plan]) == {1: FinishReason.ABORTED}
 
 
 class Watch:

@@ -149,14 +149,6 @@ def test_requests_without_ids_are_counted_and_a_trace_of_them_is_refused() -> No
         replay_prefixes(references, "lru", 0)
 
 
-def test_fifo_lets_a_head_go_that_lru_keeps_and_leaves_its_tail_behind() -> None:
-    # [1 8] [1 8 2] then 5 takes the place of 1, and 1 comes back in that of 8, not of 2.
-    ids = [(1,), (8,), (1, 2), (5,), (1, 2)]
-    references = collect([request(number, each) for number, each in enumerate(ids)])
-    found = [replay_prefixes(references, eviction, 3) for eviction in ("fifo", "lru")]
-    assert [(each.hit_blocks, each.orphaned) for each in found] == [(1, 1), (3, 0)]
-
-
 @pytest.fixture(scope="module")
 def mooncake() -> References:
     if not TRACE.exists():
@@ -175,15 +167,3 @@ def test_the_mooncake_trace_agrees_with_independent_figures(
     assert found.hit_share_tokens is not None
     assert 100 * found.hit_share_blocks == pytest.approx(blocks, abs=0.01)
     assert 100 * found.hit_share_tokens == pytest.approx(tokens, abs=0.01)
-
-
-def test_the_curve_of_the_mooncake_trace_rises_to_the_optimum(mooncake: References) -> None:
-    sizes = (2_000, 20_000, None)
-    curves = {
-        eviction: [replay_prefixes(mooncake, eviction, size).hit_blocks for size in sizes]
-        for eviction in EVICTIONS
-    }
-    for curve in curves.values():
-        assert curve == sorted(curve)
-        assert curve[-1] == curves["optimal"][-1]
-    assert curves["fifo"][0] < curves["optimal"][0] > curves["lru"][0]

@@ -8,7 +8,7 @@ import pytest
 from scheduling import add, chunks, ends, freed, make_scheduler, step
 
 from kvsim.core.scheduler import Request, RequestRefusedError, SchedulerConfig
-from kvsim.core.step import Finish, FinishReason, OpKind, Wait, WaitReason
+from kvsim.core.step import Finish, FinishReason, Wait, WaitReason
 
 
 @pytest.mark.parametrize(
@@ -44,36 +44,72 @@ def test_a_request_is_prefilled_then_decoded_token_by_token_then_ends() -> None:
     assert not scheduler.has_work
 
 
-def test_the_last_generated_token_needs_no_slot() -> None:
-    """4 + 5 - 1 = 8 slots fill two blocks of 4; the pool has no third."""
-    scheduler = make_scheduler(blocks=2, block_size=4)
-    add(scheduler, (4, 5))
-    plans = [step(scheduler) for _ in range(6)]
-    assert sum(len(op.blocks) for plan in plans for op in plan.ops if op.kind == "allocate") == 2
-    assert ends(plans) == {0: FinishReason.LENGTH}
+# Limits, requests of (prompt, new) tokens, and for each step its chunks of (request, start, count,
+# samples) and how many requests wait.
+Steps = list[tuple[list[tuple[int, int, int, bool]], int]]
+WORKED: dict[str, tuple[dict[str, int], list[tuple[int, int]], Steps]] = {
+    "waiting requests start in the order of their arrival": (
+        {"max_num_batched_tokens": 8},
+        [(4, 2), (3, 2), (1, 2), (2, 2)],
+        [
+            ([(0, 0, 4, True), (1, 0, 3, True), (2, 0, 1, True)], 1),
+            ([(0, 4, 1, True), (1, 3, 1, True), (2, 1, 1, True), (3, 0, 2, True)], 0),
+        ],
+    ),
+    "the budget is spent exactly, a long prompt runs in chunks beside decoding": (
+        {"max_num_batched_tokens": 6},
+        [(2, 9), (13, 2)],
+        [
+            ([(0, 0, 2, True), (1, 0, 4, False)], 0),
+            ([(0, 2, 1, True), (1, 4, 5, False)], 0),
+            ([(0, 3, 1, True), (1, 9, 4, True)], 0),
+            ([(0, 4, 1, True), (1, 13, 1, True)], 0),
+        ],
+    ),
+    "no more requests run than the limit allows": (
+        {"max_num_seqs": 2},
+        [(2, 2), (2, 3), (2, 2)],
+        [
+            ([(0, 0, 2, True), (1, 0, 2, True)], 1),
+            ([(0, 2, 1, True), (1, 2, 1, True)], 1),
+            ([(1, 3, 1, True), (2, 0, 2, True)], 0),
+        ],
+    ),
+    "a small request does not overtake a large one that lacks blocks": (
+        {"blocks": 5},
+        [(12, 4), (12, 2), (1, 1)],
+        [([(0, 0, 12, True)], 2)],
+    ),
+    "the watermark leaves room for both": (
+        {"blocks": 4, "watermark_blocks": 1},
+        [(8, 1), (4, 1)],
+        [([(0, 0, 8, True), (1, 0, 4, True)], 0)],
+    ),
+    "the watermark holds blocks back from admission": (
+        {"blocks": 4, "watermark_blocks": 2},
+        [(8, 1), (4, 1)],
+        [([(0, 0, 8, True)], 1)],
+    ),
+    "a running request may use the watermark": (
+        {"blocks": 4, "watermark_blocks": 1},
+        [(8, 3), (3, 3)],
+        [([(0, 0, 8, True), (1, 0, 3, True)], 0), ([(0, 8, 1, True), (1, 3, 1, True)], 0)],
+    ),
+    "a lone request may use the watermark": (
+        {"blocks": 3, "watermark_blocks": 3},
+        [(12, 1), (12, 1)],
+        [([(0, 0, 12, True)], 1), ([(1, 0, 12, True)], 0)],
+    ),
+}
 
 
-def test_waiting_requests_start_in_the_order_of_their_arrival() -> None:
-    scheduler = make_scheduler(max_num_batched_tokens=8)
-    add(scheduler, (4, 2), (3, 2), (1, 2), (2, 2))
-    first, second = step(scheduler), step(scheduler)
-    assert [c[0] for c in chunks(first)] == [0, 1, 2]
-    assert first.waiting == 1
-    assert [c[0] for c in chunks(second)] == [0, 1, 2, 3]
-    assert second.waiting == 0
-
-
-def test_the_budget_is_spent_exactly_and_a_long_prompt_runs_in_chunks_beside_decoding() -> None:
-    scheduler = make_scheduler(max_num_batched_tokens=6)
-    add(scheduler, (2, 9), (13, 2))
-    plans = [step(scheduler) for _ in range(4)]
-    assert [chunks(plan) for plan in plans] == [
-        [(0, 0, 2, True), (1, 0, 4, False)],
-        [(0, 2, 1, True), (1, 4, 5, False)],
-        [(0, 3, 1, True), (1, 9, 4, True)],
-        [(0, 4, 1, True), (1, 13, 1, True)],
-    ]
-    assert [plan.tokens for plan in plans] == [6, 6, 5, 2]
+@pytest.mark.parametrize("name", WORKED)
+def test_steps_worked_by_hand(name: str) -> None:
+    limits, requests, steps = WORKED[name]
+    scheduler = make_scheduler(**limits)
+    add(scheduler, *requests)
+    plans = [step(scheduler) for _ in steps]
+    assert [(chunks(plan), plan.waiting) for plan in plans] == steps
 
 
 def test_a_partial_chunk_samples_nothing_even_when_it_is_said_to_have_stopped() -> None:
@@ -86,41 +122,6 @@ def test_a_partial_chunk_samples_nothing_even_when_it_is_said_to_have_stopped() 
     plan = scheduler.schedule()
     assert chunks(plan) == [(0, 8, 2, True)]
     assert scheduler.complete(plan) == (Finish(0, FinishReason.LENGTH),)
-
-
-def test_blocks_are_taken_chunk_by_chunk_not_for_the_whole_prompt() -> None:
-    scheduler = make_scheduler(block_size=4, max_num_batched_tokens=4)
-    add(scheduler, (12, 1))
-    held = [scheduler.pool.num_blocks - (step(scheduler), scheduler.pool.num_free)[1]]
-    held.append(scheduler.pool.num_blocks - (step(scheduler), scheduler.pool.num_free)[1])
-    assert held == [1, 2]
-
-
-def test_no_more_requests_run_than_the_limit_allows() -> None:
-    scheduler = make_scheduler(max_num_seqs=2)
-    add(scheduler, (2, 2), (2, 3), (2, 2))
-    assert len(step(scheduler).chunks) == 2
-    assert scheduler.running == (0, 1)
-    step(scheduler)
-    third = step(scheduler)
-    assert third.finished == (Finish(0, FinishReason.LENGTH),)
-    assert [c[0] for c in chunks(third)] == [1, 2]
-
-
-def test_a_small_request_does_not_overtake_a_large_one_that_lacks_blocks() -> None:
-    scheduler = make_scheduler(blocks=5, block_size=4)
-    add(scheduler, (12, 4), (12, 2), (1, 1))
-    plan = step(scheduler)
-    assert [c[0] for c in chunks(plan)] == [0]
-    assert scheduler.waiting == (1, 2)
-    assert scheduler.pool.num_free == 2
-
-
-def test_the_watermark_holds_blocks_back_from_admission() -> None:
-    for watermark, admitted in ((1, [0, 1]), (2, [0])):
-        scheduler = make_scheduler(blocks=4, block_size=4, watermark_blocks=watermark)
-        add(scheduler, (8, 1), (4, 1))
-        assert [c[0] for c in chunks(step(scheduler))] == admitted
 
 
 @pytest.mark.parametrize(
@@ -176,22 +177,6 @@ def test_a_prefill_that_finds_no_block_starts_no_interval() -> None:
     assert [[c.request for c in plan.chunks] for plan in plans[17:]] == [[0], [0], [0, 1]]
 
 
-def test_a_running_request_may_use_the_watermark() -> None:
-    scheduler = make_scheduler(blocks=4, block_size=4, watermark_blocks=1)
-    add(scheduler, (8, 3), (3, 3))
-    step(scheduler)
-    plan = step(scheduler)
-    assert [(op.kind, op.request) for op in plan.ops] == [(OpKind.ALLOCATE, 0)]
-    assert scheduler.pool.num_free == 0
-
-
-def test_a_lone_request_may_use_the_watermark() -> None:
-    scheduler = make_scheduler(blocks=3, block_size=4, watermark_blocks=3)
-    add(scheduler, (12, 1), (12, 1))
-    assert [c[0] for c in chunks(step(scheduler))] == [0]
-    assert [c[0] for c in chunks(step(scheduler))] == [1]
-
-
 def test_what_can_never_fit_is_refused_and_leaves_no_trace() -> None:
     scheduler = make_scheduler(blocks=3, block_size=4)
     with pytest.raises(RequestRefusedError) as caught:
@@ -225,29 +210,6 @@ def test_a_stop_token_ends_a_request_and_its_blocks_are_free_at_once() -> None:
     assert [c[0] for c in chunks(following)] == [1]
 
 
-def test_a_waiting_request_can_be_aborted() -> None:
-    scheduler = make_scheduler(max_num_seqs=1)
-    add(scheduler, (4, 9), (4, 9))
-    step(scheduler)
-    assert scheduler.abort(1) is True
-    plan = step(scheduler)
-    assert plan.finished == (Finish(1, FinishReason.ABORTED),)
-    assert freed(plan) == {}
-    assert plan.waiting == 0
-
-
-def test_a_running_request_can_be_aborted_and_its_blocks_are_free_at_once() -> None:
-    scheduler = make_scheduler(blocks=4)
-    add(scheduler, (8, 9), (4, 9))
-    step(scheduler)
-    assert scheduler.abort(0) is True
-    assert scheduler.pool.num_free == 3
-    scheduler.pool.check_integrity()
-    plan = step(scheduler)
-    assert plan.finished == (Finish(0, FinishReason.ABORTED),)
-    assert freed(plan) == {0: (0, 1)}
-
-
 def test_a_request_can_be_aborted_in_the_middle_of_its_prefill() -> None:
     scheduler = make_scheduler(max_num_batched_tokens=4)
     add(scheduler, (10, 2))
@@ -273,12 +235,3 @@ def test_aborting_a_stranger_or_an_ended_request_says_no() -> None:
     add(scheduler, (4, 1))
     step(scheduler)
     assert scheduler.abort(0) is False
-
-
-def test_an_end_is_work_until_it_is_planned() -> None:
-    scheduler = make_scheduler()
-    add(scheduler, (4, 1))
-    step(scheduler)
-    assert (scheduler.running, scheduler.waiting, scheduler.has_work) == ((), (), True)
-    step(scheduler)
-    assert not scheduler.has_work

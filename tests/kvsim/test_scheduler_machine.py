@@ -10,11 +10,11 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from recount import recount, replay
 from shadow_memory import ShadowMemory
 from sweeps import TIMES
 
-from kvsim.accounting.ledger import Ledger, PoolShape, replay
-from kvsim.accounting.recount import recount
+from kvsim.accounting.ledger import Ledger, PoolShape
 from kvsim.accounting.slots import SlotCounts
 from kvsim.core.blocks import BlockPool, blocks_needed
 from kvsim.core.prefix import KeyChain

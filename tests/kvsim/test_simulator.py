@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from streams import Listed, Seen, watched
+from streams import Listed, watched
 from sweeps import TIMES
 
 from kvsim.accounting.ledger import Ledger
-from kvsim.accounting.slots import PoolShape, SlotState
+from kvsim.accounting.slots import PoolShape
 from kvsim.contiguous.planners import StaticBatchPlanner
-from kvsim.contiguous.reservation import ReservationError, ReservationPool
-from kvsim.core.blocks import BlockPool, Key
-from kvsim.core.limits import RequestRefusedError
+from kvsim.core.blocks import BlockPool
 from kvsim.core.request import Request
 from kvsim.core.scheduler import Scheduler
 from kvsim.core.step import FinishReason, OpKind, StepPlan
-from kvsim.latency.clock import PER_NANOSECOND, attoseconds, step_clock
-from kvsim.latency.roofline import Latency, LinearLatency, Roofline, StepWork
+from kvsim.latency.roofline import Latency, LinearLatency, Roofline
 from kvsim.sim.metrics import SimResult
 from kvsim.sim.simulator import SIM_POLICIES, SimConfig, SimulationError, simulate
 from kvsim.traces import TraceRequest
+from kvsim.traces.hash_keys import HashKeys
 
 LATENCIES: tuple[Latency, ...] = (
     LinearLatency(fixed_s=1e-6),
@@ -37,50 +33,6 @@ LATENCIES: tuple[Latency, ...] = (
     Roofline(1e3, 37.0, 1e5, 9e4, 1e10, 1e12, fixed_s=1e-8),
     Roofline(1e3, 37.0, 1e5, 9e3, 1e10, 1e12, 4e3, 0.25, overlap="sum"),
 )
-
-
-@dataclass
-class Replayed:
-    """What stepping a plain scheduler by hand gives."""
-
-    steps: list[Seen]
-    finished_s: dict[int, float]
-    first_s: dict[int, float]
-    recomputed: int = 0
-
-
-def step_by_hand(stream: Listed, config: SimConfig) -> Replayed:
-    """All requests go straight to a plain scheduler; a plain ledger takes its plans."""
-    shape = config.shape
-    scheduler = Scheduler(BlockPool(shape.blocks, shape.block_size), config.scheduling)
-    ledger, clock = Ledger(shape), step_clock(config.latency)
-    coming = list(stream)
-    requests: dict[int, Request] = {}
-    out = Replayed([], {}, {})
-    had: dict[int, set[int]] = defaultdict(set)
-    now = 0
-    while True:
-        while coming and coming[0].arrival_ns * PER_NANOSECOND <= now:
-            one = coming.pop(0)
-            requests[one.id] = as_request(one, config)
-            if requests[one.id].final <= config.max_length:
-                add(scheduler, requests[one.id])
-        if not scheduler.has_work:
-            if not coming:
-                return out
-            now = coming[0].arrival_ns * PER_NANOSECOND
-            continue
-        plan = scheduler.schedule()
-        duration = clock.step(work_of(plan, requests)) + moved(plan, config)
-        states = {state.value: count for state, count in ledger.apply(plan).states.items() if count}
-        out.steps.append(Seen(now, states, len(scheduler.running), plan.waiting, duration))
-        now += duration
-        out.recomputed += again(plan, had)
-        for chunk in plan.chunks:
-            if chunk.samples:
-                out.first_s.setdefault(chunk.request, now / 1e18)
-        for finish in scheduler.complete(plan):
-            out.finished_s[finish.request] = now / 1e18
 
 
 def again(plan: StepPlan, had: dict[int, set[int]]) -> int:
@@ -94,44 +46,6 @@ def again(plan: StepPlan, had: dict[int, set[int]]) -> int:
         count += len(had[chunk.request].intersection(now))
         had[chunk.request].update(now)
     return count
-
-
-def add(scheduler: Scheduler, request: Request) -> None:
-    try:
-        scheduler.add(request)
-    except RequestRefusedError:
-        return
-
-
-def as_request(one: TraceRequest, config: SimConfig) -> Request:
-    size = config.block_size
-
-    def keys(count: int) -> Sequence[Key]:
-        ids, hashed = one.hash_ids or (), one.hash_block_size or 1
-        found: list[Key] = []
-        for block in range(count):
-            last = (block + 1) * size - 1
-            found.append(("ids", ids[last // hashed]) if last < one.prompt_tokens else one.id)
-            found[-1] = (found[-1], block)
-        return found
-
-    has = one.hash_ids is not None
-    return Request(one.id, one.prompt_tokens, one.output_tokens, keys if has else None)
-
-
-def work_of(plan: StepPlan, requests: dict[int, Request]) -> StepWork:
-    return StepWork.of(
-        (c.start, c.count, bool(requests[c.request].generated) and c.count == 1 and c.samples)
-        for c in plan.chunks
-    )
-
-
-def moved(plan: StepPlan, config: SimConfig) -> int:
-    kinds = (OpKind.SWAP_OUT, OpKind.SWAP_IN)
-    blocks = sum(len(op.blocks) for op in plan.ops if op.kind in kinds)
-    bandwidth = config.link_bandwidth
-    seconds = blocks * config.shape.block_bytes / bandwidth if bandwidth else 0.0
-    return attoseconds(seconds + blocks * config.block_transfer_s)
 
 
 @st.composite
@@ -174,8 +88,6 @@ def configs(draw: st.DrawFn, policy: str) -> SimConfig:
         preemption=draw(st.sampled_from(["recompute", "swap"])),
         host_blocks=draw(st.sampled_from([0, 6, 40])),
         link_bandwidth=draw(st.sampled_from([None, 3e9])),
-        growth=draw(st.sampled_from([1, 4])),
-        copied_parts=draw(st.sampled_from([1, 3])),
         series_points=draw(st.sampled_from([4, 64])),
     )
 
@@ -187,46 +99,35 @@ def result_of(stream: Listed, config: SimConfig, jump: bool) -> SimResult | Simu
         return error
 
 
-@settings(max_examples=40 * TIMES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=75 * TIMES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(streams(), st.data())
 def test_a_run_in_blocks_is_that_of_the_scheduler(stream: Listed, data: st.DataObject) -> None:
+    """Without a cohort, every step is planned by a plain scheduler and counted by a ledger."""
     config = data.draw(configs(data.draw(st.sampled_from(["slabs", "paged", "paged+prefix"]))))
-    if isinstance(result_of(stream, config, jump=False), SimulationError):
-        return
+    fast = result_of(stream, config, jump=True)
     with pytest.MonkeyPatch.context() as patch:
-        seen = watched(stream, config, patch)
-    by_hand = step_by_hand(stream, config)
-    for step in seen.steps:
-        step.levels = {name: count for name, count in step.levels.items() if count}
-    assert seen.steps == by_hand.steps
-    assert seen.result.tokens.recomputed == by_hand.recomputed
-    rows = seen.result.rows
-    ended = {row: at for row, at in enumerate(rows["finished_s"]) if at == at}
-    assert ended == pytest.approx(by_hand.finished_s, rel=1e-15)
-    first = {row: at for row, at in enumerate(rows["first_token_s"]) if at == at}
-    assert first == pytest.approx(by_hand.first_s, rel=1e-15)
-    integral = sum(step.levels.get("live", 0) * step.duration for step in by_hand.steps)
-    span = seen.result.span_s
-    assert seen.result.states["live"].mean_slots == pytest.approx(
-        integral / 1e18 / span if span else 0.0, rel=1e-12
-    )
+        patch.setattr("kvsim.sim.simulator.forms_cohort", lambda _: False)
+        same(fast, result_of(stream, config, jump=True))
+
+
+def same(found: SimResult | SimulationError, wanted: SimResult | SimulationError) -> None:
+    if isinstance(found, SimulationError) or isinstance(wanted, SimulationError):
+        assert str(found) == str(wanted)
+        assert "nothing_fits" in str(wanted)
+        return
+    assert found.to_json() == wanted.to_json()
+    for name, values in found.rows.items():
+        assert values.tobytes() == wanted.rows[name].tobytes()
+    # What is jumped over is there all the same: all states sum to the pool, over time too.
+    total = sum(state.mean_slots for state in found.states.values())
+    assert total == pytest.approx(found.pool_slots if found.span_s else 0.0)
 
 
 @settings(max_examples=75 * TIMES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(streams(), st.data())
 def test_jumping_changes_nothing(stream: Listed, data: st.DataObject) -> None:
     config = data.draw(configs(data.draw(st.sampled_from(SIM_POLICIES))))
-    stepped, jumped = (result_of(stream, config, jump) for jump in (False, True))
-    if isinstance(stepped, SimulationError) or isinstance(jumped, SimulationError):
-        assert str(stepped) == str(jumped)
-        assert "nothing_fits" in str(stepped)
-        return
-    assert jumped.to_json() == stepped.to_json()
-    for name, values in jumped.rows.items():
-        assert values.tobytes() == stepped.rows[name].tobytes()
-    # What is jumped over is there all the same: all states sum to the pool, over time too.
-    total = sum(state.mean_slots for state in jumped.states.values())
-    assert total == pytest.approx(jumped.pool_slots if jumped.span_s else 0.0)
+    same(result_of(stream, config, jump=True), result_of(stream, config, jump=False))
 
 
 @settings(max_examples=25 * TIMES, deadline=None)
@@ -265,92 +166,23 @@ def test_the_series_keeps_exact_sums() -> None:
             assert total / result.span_s == pytest.approx(use.mean_slots)
 
 
-def test_a_long_queue_costs_no_objects() -> None:
-    """Who waits is a row; the scheduler holds what it could admit at once, and no more."""
-    stream = Listed([(0, 3, 2)] * 2_000)
-    told = SimConfig("paged", 64, 1, 8, LATENCIES[0], block_size=4, max_num_seqs=4)
-    most = 0
-
-    def count(scheduler: Any, request: Request) -> None:
-        nonlocal most
-        Scheduler.add(scheduler, request)
-        most = max(most, len(scheduler.waiting))
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kvsim.sim.fast.cohort.CohortScheduler.add", count)
-        result = simulate(stream, told)
-    assert result.waiting.max == 1_996
-    assert most <= 5
-
-
-def reserve_by_hand(stream: Listed, config: SimConfig) -> list[Seen]:
-    """Continuous batching over a reservation pool, told of every token of every request."""
-    pool = ReservationPool(config.shape.slots, config.policy, config.max_length)  # type: ignore[arg-type]
-    clock, coming = step_clock(config.latency), list(stream)
-    waiting: list[TraceRequest] = []
-    running: list[TraceRequest] = []
-    out, now = [], 0
-    while coming or waiting or running:
-        while coming and coming[0].arrival_ns * PER_NANOSECOND <= now:
-            one = coming.pop(0)
-            with suppress(ReservationError):
-                pool.requested_slots(one.prompt_tokens, one.output_tokens)
-                waiting.append(one)
-        if not waiting and not running:
-            now = coming[0].arrival_ns * PER_NANOSECOND if coming else now
-            continue
-        budget, chunks = config.max_num_batched_tokens, []
-        order = sorted(running, key=lambda r: pool.written(r.id) < r.prompt_tokens)
-        while budget:
-            if not order and waiting and len(running) < config.max_num_seqs:
-                one = waiting[0]
-                if pool.fits(one.prompt_tokens, one.output_tokens):
-                    pool.admit(one.id, one.prompt_tokens, one.output_tokens)
-                    running.append(waiting.pop(0))
-                    order.append(one)
-            if not order:
-                break
-            one = order.pop(0)
-            start = pool.written(one.id)
-            count = min(max(one.prompt_tokens - start, 1), budget)
-            if config.long_prefill_token_threshold and len(running) + len(waiting) > 1:
-                count = min(count, config.long_prefill_token_threshold)
-            pool.write(one.id, count)
-            budget -= count
-            chunks.append((start, count, start >= one.prompt_tokens))
-        head = (
-            pool.requested_slots(waiting[0].prompt_tokens, waiting[0].output_tokens)
-            if waiting
-            else None
-        )
-        at = pool.counts(head)
-        levels = {name: getattr(at, name) for name in ("live", "rounding", "hole", "free")}
-        levels["unwritten"] = at.written_later + at.never_written
-        levels = {name: count for name, count in levels.items() if count}
-        duration = clock.step(StepWork.of(chunks))
-        out.append(Seen(now, levels, len(running), len(waiting), duration))
-        now += duration
-        for one in tuple(running):
-            if pool.written(one.id) == one.prompt_tokens + one.output_tokens - 1:
-                pool.release(one.id)
-                running.remove(one)
-    return out
-
-
-@settings(max_examples=40 * TIMES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(streams(), st.data())
-def test_reservations_are_those_of_a_pool_that_is_told_of_every_token(
-    stream: Listed, data: st.DataObject
+@settings(max_examples=60 * TIMES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(streams(), st.data(), st.integers(1, 9), st.booleans())
+def test_policies_differ_in_memory_alone(
+    stream: Listed, data: st.DataObject, slabs: int, ample: bool
 ) -> None:
-    config = data.draw(configs(data.draw(st.sampled_from(["max", "pow2", "oracle"]))))
-    if isinstance(result_of(stream, config, jump=False), SimulationError):
-        return
-    with pytest.MonkeyPatch.context() as patch:
-        seen = watched(stream, config, patch)
-    states = {state.value for state in SlotState}
-    for step in seen.steps:
-        step.levels = {name: n for name, n in step.levels.items() if n and name in states}
-    assert seen.steps == reserve_by_hand(stream, config)
+    """Where memory is ample, or a piece is a slab, requests are served at the same times."""
+    slots = 1 << 16 if ample else 64 * slabs
+    drawn = data.draw(configs("oracle" if ample else "max"))
+    reserved = replace(drawn, budget_bytes=slots, watermark_blocks=0, max_length=64)
+    found = simulate(stream, reserved)
+    wanted = simulate(stream, replace(reserved, policy="paged" if ample else "slabs"))
+    for name, values in found.rows.items():
+        assert values.tobytes() == wanted.rows[name].tobytes()
+    assert (found.running, found.waiting, found.tokens) == (
+        wanted.running, wanted.waiting, wanted.tokens,
+    )  # fmt: skip
+    assert found.states["live"].mean_slots == wanted.states["live"].mean_slots
 
 
 @pytest.mark.parametrize("policy", ["paged", "static", "max"])
@@ -385,12 +217,31 @@ def crowded(seed: int) -> tuple[Listed, SimConfig]:
     return Listed(requests), config
 
 
+def recomputed_by_hand(stream: Listed, config: SimConfig) -> int:
+    """Positions that a plain scheduler computes of requests that had them before."""
+    scheduler = Scheduler(BlockPool(config.shape.blocks, config.block_size), config.scheduling)
+    coming, had = list(stream), defaultdict[int, set[int]](set)
+    now = count = 0
+    while coming or scheduler.has_work:
+        while coming and coming[0].arrival_ns <= now:
+            one = coming.pop(0)
+            ids, size = one.hash_ids or (), one.hash_block_size or 1
+            keys = HashKeys(one.id, one.prompt_tokens, ids, size, config.block_size)
+            keyed = keys if one.hash_ids else None
+            scheduler.add(Request(one.id, one.prompt_tokens, one.output_tokens, keyed))
+        plan = scheduler.schedule()
+        count += again(plan, had)
+        scheduler.complete(plan)
+        now += 10**9 * bool(plan.chunks or not scheduler.has_work)
+    return count
+
+
 def test_what_was_never_computed_is_not_recomputed_where_others_did_it_meanwhile() -> None:
     late = 0
     for seed in range(150):
         stream, config = crowded(seed)
         result = simulate(stream, config)
-        assert result.tokens.recomputed == step_by_hand(stream, config).recomputed
+        assert result.tokens.recomputed == recomputed_by_hand(stream, config)
         prefix = result.prefix
         assert prefix is not None
         late += result.tokens.shared - prefix.hit_other_requests - prefix.hit_same_step

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from array import array
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,8 @@ from kvsim.core.blocks import BlockPool
 from kvsim.core.step import Wait, WaitReason
 from kvsim.latency.roofline import LinearLatency
 from kvsim.sim.config import MAX_BLOCKS
-from kvsim.sim.fast.tally import TallyError
+from kvsim.sim.fast.decode_only import TallyError
+from kvsim.sim.metrics import SimResult
 from kvsim.sim.recorder import TimeHistogram
 from kvsim.sim.simulator import SIM_POLICIES, SimConfig, SimulationError, simulate
 from kvsim.traces import TraceRequest
@@ -35,33 +37,141 @@ def run(
     return seen
 
 
-def rows(seen: Watched, name: str) -> list[float]:
-    return list(seen.result.rows[name])
+SWAPPING = {"preemption": "swap", "host_blocks": 4, "link_bandwidth": 2.0, "block_transfer_s": 0.5}
+# A configuration, requests, levels by step, and values of the result.
+Example = tuple[SimConfig, list[tuple[int, int, int]], dict[str, list[int]], dict[str, Any]]
+WORKED: dict[str, Example] = {
+    # Two slabs of 8. The short row keeps its slab until the long one ends; the third waits.
+    #     slab 0   - - a a a a . .      prompt of 2, padded to 4, then 2 decoded
+    #     slab 1   b b b b x x . .      ends with its first token
+    "static": (
+        config("static", 16),
+        [(0, 2, 3), (0, 4, 1), (0, 3, 1)],
+        {
+            "live": [6, 3, 4, 3], "padding": [2, 2, 2, 0], "finished": [0, 8, 8, 0],
+            "unwritten": [8, 3, 2, 5], "free": [0, 0, 0, 8],
+        },
+        {
+            "rows.finished_s": [3.0, 1.0, 4.0], "rows.scheduled_s": [0.0, 0.0, 3.0],
+            "tokens.computed": 15, "tokens.pads": 2, "tokens.ended": 2, "tokens.recomputed": 0,
+            "states.finished.mean_slots": 4.0, "states.finished.mean_percent": 25.0, "batches": 2,
+        },
+    ),
+    # 16 slots do not hold both: at its last growth a batch of two would take 2 x (6 + 5).
+    "growing, one by one": (
+        config("growing", 16),
+        [(0, 2, 3), (0, 4, 1)],
+        {"live": [2, 3, 4, 4], "free": [14, 13, 12, 12]},
+        {"copies.grown_slots": 2 + 3, "copies.peak_slots": 3 + 4},
+    ),
+    # 22 slots hold both at the last copy; the ended row grows with the other one.
+    "growing, together": (
+        config("growing", 22),
+        [(0, 2, 3), (0, 4, 1)],
+        {"live": [6, 3, 4], "padding": [2, 2, 2], "finished": [0, 5, 6], "free": [14, 12, 10]},
+        {"copies.grown_slots": 2 * 4 + 2 * 5, "copies.peak_slots": 22},
+    ),
+    # 21 slots hold three slabs of 7, where Orca's max has pieces of 8 and holds two.
+    "slabs": (
+        config("slabs", 21, max_length=7),
+        [(0, 2, 3), (0, 4, 1), (0, 2, 2), (0, 3, 1)],
+        {"live": [8, 9, 4, 0], "unwritten": [13, 12, 3, 0], "free": [0, 0, 14, 21]},
+        {"rows.finished_s": [3.0, 1.0, 2.0, 2.0], "running.max": 3},
+    ),
+    "max in pieces of 8": (
+        config("max", 21, max_length=7),
+        [(0, 2, 3), (0, 4, 1), (0, 2, 2), (0, 3, 1)],
+        {},
+        {"running.max": 2},
+    ),
+    # Two pieces of the maximum length; the third request takes the one that comes free.
+    "max": (
+        config("max", 16),
+        [(0, 2, 3), (0, 4, 1), (0, 2, 2)],
+        {"live": [6, 5, 7], "written_later": [2, 2, 0], "never_written": [8, 9, 9]},
+        {"rows.finished_s": [3.0, 1.0, 3.0], "waiting.max": 1},
+    ),
+    # 5 new tokens are foreseen as 8: 12 slots, a piece of 16. The next needs 32 in a row.
+    "pow2": (
+        config("pow2", 32, max_length=20),
+        [(0, 5, 5), (0, 10, 8)],
+        {
+            "live": [5], "written_later": [4], "never_written": [3], "rounding": [4], "hole": [16],
+            "free": [0], "largest_free_piece": [16],
+        },
+        {"rows.scheduled_s": [0.0, 5.0]},
+    ),
+    # The output is known: 9 slots, a piece of 16, of which every slot asked for is written.
+    "oracle": (
+        config("oracle", 32, max_length=20),
+        [(0, 5, 5)],
+        {
+            "live": [5, 6, 7, 8, 9], "written_later": [4, 3, 2, 1, 0], "never_written": [0] * 5,
+            "rounding": [7] * 5,
+        },
+        {"free_run.mean_slots": 16.0},
+    ),
+    # Blocks of 4 for a prompt of 5 and 4 new tokens; another request comes when it has ended. The
+    # two steps in which nobody computes are none.
+    "paged": (
+        config("paged", 16),
+        [(0, 5, 4), (10 * SECOND, 1, 1)],
+        {
+            "live": [5, 6, 7, 8, 0, 1, 0], "unwritten": [3, 2, 1, 0, 0, 3, 0],
+            "free": [8, 8, 8, 8, 16, 12, 16],
+        },
+        {
+            "rows.first_token_s": [1.0, 11.0], "span_s": 11.0, "busy_s": 5.0, "steps": 5,
+            "states.live.mean_slots": (5 + 6 + 7 + 8 + 1) / 11, "running.mean": 5 / 11,
+            "running.busy_mean": 1.0, "queue_wait_s.max": 0.0,
+        },
+    ),
+    # 3 blocks of 4, two requests of 4 + 3: the newer gives way and comes back.
+    "paged, recomputed": (
+        config("paged", 12),
+        [(0, 4, 3), (0, 4, 3)],
+        {},
+        {
+            "preemptions.total": 1, "preemptions.requests": 1, "tokens.recomputed": 4,
+            "rows.finished_s": [3.0, 5.0],
+        },
+    ),
+    # A block of 4 bytes moves in 2 s and a half, there and back.
+    "paged, swapped": (
+        config("paged", 12, **SWAPPING),
+        [(0, 4, 3), (0, 4, 3)],
+        {},
+        {
+            "preemptions.total": 1, "tokens.recomputed": 0, "preemptions.swapped_bytes": 8,
+            "busy_s": 5 + 2 * 2.5,
+        },
+    ),
+    # The same under limits that form no cohort: 8 tokens a step for 9 requests.
+    "paged, swapped, step by step": (
+        config("paged", 12, **SWAPPING, max_num_seqs=9, max_num_batched_tokens=8),
+        [(0, 4, 3), (0, 4, 3)],
+        {},
+        {"preemptions.total": 1, "preemptions.swapped_bytes": 8, "busy_s": 5 + 2 * 2.5},
+    ),
+}  # fmt: skip
 
 
-def test_static_slabs_are_held_until_the_longest_row_of_the_batch_ends(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Two slabs of 8. The short row keeps its slab until the long one ends; the third waits.
+@pytest.mark.parametrize("name", WORKED)
+def test_an_example_worked_by_hand(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    told, requests, levels, facts = WORKED[name]
+    seen = run(monkeypatch, requests, told)
+    for level, by_step in levels.items():
+        assert seen.of(level)[: len(by_step)] == by_step, level
+    for path, expected in facts.items():
+        assert fact(seen.result, path) == expected, path
 
-    slab 0   - - a a a a . .      prompt of 2, padded to 4, then 2 decoded
-    slab 1   b b b b x x . .      ends with its first token
-    """
-    requests = [(0, 2, 3), (0, 4, 1), (0, 3, 1)]
-    seen = run(monkeypatch, requests, config("static", 16))
-    assert seen.of("live") == [6, 3, 4, 3]
-    assert seen.of("padding") == [2, 2, 2, 0]
-    assert seen.of("finished") == [0, 8, 8, 0]
-    assert seen.of("unwritten") == [8, 3, 2, 5]
-    assert seen.of("free") == [0, 0, 0, 8]
-    assert rows(seen, "finished_s") == [3.0, 1.0, 4.0]
-    assert rows(seen, "scheduled_s") == [0.0, 0.0, 3.0]
-    result = seen.result
-    assert (result.tokens.computed, result.tokens.pads, result.tokens.ended) == (15, 2, 2)
-    assert result.tokens.recomputed == 0
-    assert result.states["finished"].mean_slots == 4.0
-    assert result.states["finished"].mean_percent == 25.0
-    assert result.batches == 2
+
+def fact(result: SimResult, path: str) -> Any:
+    """A value of a result; ``rows.NAME`` as a list."""
+    value: Any = result
+    for part in path.split("."):
+        value = value[part] if isinstance(value, dict) else getattr(value, part)
+    return list(value) if isinstance(value, array) else value
 
 
 def test_every_row_of_a_padded_batch_pays_for_the_longest_prompt() -> None:
@@ -69,105 +179,6 @@ def test_every_row_of_a_padded_batch_pays_for_the_longest_prompt() -> None:
     told = replace(config("static", 16), latency=LinearLatency(per_pair_s=1.0))
     result = simulate(Listed([(0, 2, 3), (0, 4, 1)]), told)
     assert list(result.rows["finished_s"]) == [20.0 + 10.0 + 12.0, 20.0]
-
-
-def test_growing_takes_as_many_rows_as_its_last_copy_leaves_room_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """16 slots do not hold both: at its last growth a batch of two would take 2 x (6 + 5)."""
-    seen = run(monkeypatch, [(0, 2, 3), (0, 4, 1)], config("growing", 16))
-    assert seen.of("live") == [2, 3, 4, 4]
-    assert seen.of("free") == [14, 13, 12, 12]
-    assert seen.result.copies.grown_slots == 2 + 3
-    assert seen.result.copies.peak_slots == 3 + 4
-
-
-def test_rows_that_have_ended_grow_with_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """22 slots hold both at the last copy; the ended row grows with the other one."""
-    seen = run(monkeypatch, [(0, 2, 3), (0, 4, 1)], config("growing", 22))
-    assert seen.of("live") == [6, 3, 4]
-    assert seen.of("padding") == [2, 2, 2]
-    assert seen.of("finished") == [0, 5, 6]
-    assert seen.of("free") == [14, 12, 10]
-    assert seen.result.copies.grown_slots == 2 * 4 + 2 * 5
-    assert seen.result.copies.peak_slots == 22
-
-
-def test_growing_by_three_slots_and_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A prompt of 2 and 5 new tokens: widths 2, 5, 5, 5, 8; a fifth of the old at a time."""
-    told = config("growing", 16, growth=3, copied_parts=5)
-    seen = run(monkeypatch, [(0, 2, 5)], told)
-    assert seen.of("live") == [2, 3, 4, 5, 6]
-    assert seen.of("unwritten") == [0, 2, 1, 0, 2]
-    assert seen.of("free") == [14, 11, 11, 11, 8]
-    assert seen.result.copies.grown_slots == 2 + 5
-    assert seen.result.copies.peak_slots == 8 + 1
-
-
-def test_slabs_are_of_exactly_the_maximum_length_and_handed_on_one_by_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """21 slots hold three slabs of 7, where Orca's max has pieces of 8 and holds two."""
-    requests = [(0, 2, 3), (0, 4, 1), (0, 2, 2), (0, 3, 1)]
-    seen = run(monkeypatch, requests, config("slabs", 21, max_length=7))
-    assert seen.of("live") == [8, 9, 4, 0]
-    assert seen.of("unwritten") == [13, 12, 3, 0]
-    assert seen.of("free") == [0, 0, 14, 21]
-    assert [step.waiting for step in seen.steps] == [1, 0, 0, 0]
-    assert rows(seen, "finished_s") == [3.0, 1.0, 2.0, 2.0]
-    rounded = simulate(Listed(requests), config("max", 21, max_length=7))
-    assert rounded.running.max == 2
-
-
-def test_max_reserves_the_maximum_length_for_each_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two pieces of the maximum length; the third request takes the one that comes free."""
-    seen = run(monkeypatch, [(0, 2, 3), (0, 4, 1), (0, 2, 2)], config("max", 16))
-    assert seen.of("live") == [6, 5, 7]
-    assert seen.of("written_later") == [2, 2, 0]
-    assert seen.of("never_written") == [8, 9, 9]
-    assert [step.waiting for step in seen.steps] == [1, 0, 0]
-    assert rows(seen, "finished_s") == [3.0, 1.0, 3.0]
-
-
-def test_pow2_reserves_the_output_rounded_up_to_a_power_of_two(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """5 new tokens are foreseen as 8: 12 slots, a piece of 16. The next needs 32 in a row."""
-    seen = run(monkeypatch, [(0, 5, 5), (0, 10, 8)], config("pow2", 32, max_length=20))
-    first = seen.steps[0].levels
-    assert (first["live"], first["written_later"], first["never_written"]) == (5, 4, 3)
-    assert (first["rounding"], first["hole"], first["free"]) == (4, 16, 0)
-    assert first["largest_free_piece"] == 16
-    assert rows(seen, "scheduled_s") == [0.0, 5.0]
-
-
-def test_oracle_reserves_no_slot_that_is_never_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The output is known: 9 slots, a piece of 16, of which every slot asked for is written."""
-    seen = run(monkeypatch, [(0, 5, 5)], config("oracle", 32, max_length=20))
-    assert seen.of("live") == [5, 6, 7, 8, 9]
-    assert seen.of("written_later") == [4, 3, 2, 1, 0]
-    assert set(seen.of("never_written")) == {0}
-    assert set(seen.of("rounding")) == {7}
-    assert seen.result.free_run is not None
-    assert seen.result.free_run.mean_slots == 16.0
-
-
-def test_paged_takes_blocks_as_tokens_come_and_gives_them_back_at_the_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Blocks of 4 for a prompt of 5 and 4 new tokens; another request comes when it has ended."""
-    seen = run(monkeypatch, [(0, 5, 4), (10 * SECOND, 1, 1)], config("paged", 16))
-    assert seen.of("live") == [5, 6, 7, 8, 0, 1, 0]
-    assert seen.of("unwritten") == [3, 2, 1, 0, 0, 3, 0]
-    assert seen.of("free") == [8, 8, 8, 8, 16, 12, 16]
-    assert rows(seen, "first_token_s") == [1.0, 11.0]
-    result = seen.result
-    # The two in which nobody computes are none.
-    assert (result.span_s, result.busy_s, result.steps) == (11.0, 5.0, 5)
-    assert result.states["live"].mean_slots == (5 + 6 + 7 + 8 + 1) / 11
-    assert result.running.mean == 5 / 11
-    assert result.running.busy_mean == 1.0
-    assert result.queue_wait_s.max == 0.0
 
 
 def test_times_of_a_request_and_between_its_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,28 +202,6 @@ def test_percentiles_of_who_runs_are_over_time(monkeypatch: pytest.MonkeyPatch) 
     assert (result.running.p50, result.running.p99, result.running.max) == (1, 3, 3)
 
 
-@pytest.mark.parametrize("preemption", ["recompute", "swap"])
-def test_the_newer_request_gives_way_and_is_recomputed_or_swapped_in(
-    monkeypatch: pytest.MonkeyPatch, preemption: Any
-) -> None:
-    """3 blocks of 4, two requests of 4 + 3: the newer gives way and comes back."""
-    told = config(
-        "paged", 12, preemption=preemption, host_blocks=4,
-        link_bandwidth=2.0, block_transfer_s=0.5,
-    )  # fmt: skip
-    seen = run(monkeypatch, [(0, 4, 3), (0, 4, 3)], told)
-    result = seen.result
-    assert (result.preemptions.total, result.preemptions.requests) == (1, 1)
-    if preemption == "recompute":
-        assert result.tokens.recomputed == 4
-        assert rows(seen, "finished_s") == [3.0, 5.0]
-    else:
-        assert result.tokens.recomputed == 0
-        assert result.preemptions.swapped_bytes == 8
-        # A block of 4 bytes moves in 2 s and a half, there and back.
-        assert result.busy_s == 5 + 2 * 2.5
-
-
 @pytest.mark.parametrize(
     ("blocks", "admission", "preempted"),
     [(63, "full", 5), (64, "full", 4), (63, "first_chunk", 38)],
@@ -229,24 +218,13 @@ def test_admission_decides_how_often_is_preempted(
     assert found.preemptions.total == preempted
 
 
-def test_swapping_takes_as_long_where_every_step_is_taken() -> None:
-    """The same, under limits that a cohort refuses: 8 tokens a step for 9 requests."""
-    told = config(
-        "paged", 12, preemption="swap", host_blocks=4, link_bandwidth=2.0, block_transfer_s=0.5,
-        max_num_seqs=9, max_num_batched_tokens=8,
-    )  # fmt: skip
-    result = simulate(Listed([(0, 4, 3), (0, 4, 3)]), told)
-    assert (result.preemptions.total, result.preemptions.swapped_bytes) == (1, 8)
-    assert result.busy_s == 5 + 2 * 2.5
-
-
 @pytest.mark.parametrize(("more", "message"), [(1, "unwritten slots of 1"), (-1, "5 live slots")])
 def test_a_pool_that_hands_out_another_number_of_blocks_ends_the_run(
     monkeypatch: pytest.MonkeyPatch, more: int, message: str
 ) -> None:
     """A prompt of 5 in blocks of 4 needs two of them, and gets three or one."""
     take = BlockPool._take
-    monkeypatch.setattr(BlockPool, "_take", lambda self, count: take(self, count + more))
+    monkeypatch.setattr(BlockPool, "_take", lambda self, count: take(self, count and count + more))
     with pytest.raises(TallyError, match=message):
         simulate(Listed([(0, 5, 1)]), config("paged", 16))
 
@@ -323,71 +301,62 @@ def test_more_samples_than_may_run_at_a_time_are_refused(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("policy", "slots", "max_length", "reason"),
+    ("policy", "slots", "max_length", "code", "reason"),
     [
-        ("paged", 8, 20, "blocks"),
-        ("max", 15, 10, "slots"),
-        ("oracle", 15, 20, "slots"),
-        ("growing", 16, 20, "slots"),
+        ("paged", 8, 20, "nothing_fits", "blocks"),
+        ("max", 15, 10, "nothing_fits", "slots"),
+        ("oracle", 15, 20, "nothing_fits", "slots"),
+        ("growing", 16, 20, "nothing_fits", "slots"),
+        ("static", 7, 8, "pool_too_small", None),
+        ("paged", 1 << 40, 8, "pool_too_large", None),
+        ("slabs", 1 << 40, 8, "pool_too_large", None),
+        ("max", 1 << 40, 8, "pool_too_large", None),
+        ("static", 1 << 40, 8, "pool_too_large", None),
     ],
 )
-def test_a_pool_too_small_for_any_request(
-    policy: str, slots: int, max_length: int, reason: str
+def test_a_pool_of_no_use_is_refused(
+    policy: str, slots: int, max_length: int, code: str, reason: str | None
 ) -> None:
     with pytest.raises(SimulationError) as caught:
         simulate(Listed([(0, 4, 6)]), config(policy, slots, max_length))
-    assert caught.value.code == "nothing_fits"
-    assert caught.value.params["reason"] == reason
-
-
-def test_a_pool_of_nothing() -> None:
-    with pytest.raises(SimulationError, match="pool_too_small"):
-        config("static", 7)
-
-
-@pytest.mark.parametrize("policy", ["paged", "slabs", "max", "static"])
-def test_a_pool_of_too_many_blocks(policy: str) -> None:
-    with pytest.raises(SimulationError, match="pool_too_large"):
-        config(policy, 1 << 40)
-
-
-@pytest.mark.parametrize("policy", ["paged", "paged+prefix"])
-def test_blocks_that_no_request_uses_take_no_memory(policy: str) -> None:
-    large = config(policy, MAX_BLOCKS * 4)
-    tracemalloc.start()
-    try:
-        assert simulate(Listed([(0, 4, 3)]), large).requests.finished == 1
-        assert tracemalloc.get_traced_memory()[1] < 1 << 20
-    finally:
-        tracemalloc.stop()
-
-
-def test_a_slab_of_millions_of_slots_takes_no_more_than_its_steps() -> None:
-    length = 1 << 30
-    long = config("slabs", length, length)
-    tracemalloc.start()
-    try:
-        result = simulate(Listed([(0, 4, 5000)]), long)
-        assert tracemalloc.get_traced_memory()[1] < 1 << 20
-    finally:
-        tracemalloc.stop()
-    assert result.tokens.computed == 4 + 4999
+    assert (caught.value.code, caught.value.params.get("reason")) == (code, reason)
 
 
 @pytest.mark.parametrize(
-    ("option", "value"),
+    ("policy", "slots", "max_length", "output"),
     [
-        ("max_num_seqs", 0),
-        ("host_blocks", -1),
-        ("branching", 1.5),
-        ("growth", 0),
-        ("samples", 0),
-        ("watermark_blocks", 1_000),
+        ("paged", MAX_BLOCKS * 4, 8, 3),
+        ("paged+prefix", MAX_BLOCKS * 4, 8, 3),
+        ("slabs", 1 << 30, 1 << 30, 5000),
     ],
 )
-def test_bad_options_are_named(option: str, value: Any) -> None:
+def test_slots_that_no_request_uses_take_no_memory(
+    policy: str, slots: int, max_length: int, output: int
+) -> None:
+    large = config(policy, slots, max_length)
+    tracemalloc.start()
+    try:
+        assert simulate(Listed([(0, 4, output)]), large).tokens.computed == 4 + output - 1
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("policy", "option", "value"),
+    [
+        ("paged", "max_num_seqs", 0),
+        ("paged", "host_blocks", -1),
+        ("paged", "branching", 1.5),
+        ("paged", "beams", 0),
+        ("paged", "samples", 0),
+        ("paged", "watermark_blocks", 1_000),
+        ("oracle", "scheduling_policy", "priority"),
+    ],
+)
+def test_bad_options_are_named(policy: str, option: str, value: Any) -> None:
     with pytest.raises(SimulationError) as caught:
-        config("paged", 16, **{option: value})
+        config(policy, 16, **{option: value})
     assert caught.value.params == {"option": option, "value": value}
 
 
@@ -408,27 +377,6 @@ def test_who_is_urgent_overtakes_all_who_wait(order: Any, ends: list[float]) -> 
     result = simulate(Listed(requests), told)
     assert list(result.rows["finished_s"]) == ends
     assert list(result.rows["priority"]) == [1.0, 1.0, 1.0, 0.0]
-
-
-def test_who_is_urgent_takes_blocks_from_the_least_urgent() -> None:
-    """Three blocks of 4: the first two fill them, and one gives way when the other grows."""
-    requests = [
-        TraceRequest(0, 0, 4, 6, priority=1),
-        TraceRequest(1, 0, 4, 6, priority=0),
-    ]
-    by_order = {
-        order: simulate(Listed(requests), config("paged", 12, 12, scheduling_policy=order))
-        for order in ("fcfs", "priority")
-    }
-    first = {name: seen.rows["finished_s"].index(6.0) for name, seen in by_order.items()}
-    assert first == {"fcfs": 0, "priority": 1}
-    assert {seen.preemptions.total for seen in by_order.values()} == {1}
-
-
-def test_contiguous_policies_know_no_priorities() -> None:
-    with pytest.raises(SimulationError) as caught:
-        config("oracle", 16, scheduling_policy="priority")
-    assert caught.value.params == {"option": "scheduling_policy", "value": "priority"}
 
 
 def test_livelock_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,22 +108,6 @@ def test_a_grid_that_makes_no_cells_says_why(change: dict[str, Any], code: str) 
     assert error.value.code == code
 
 
-def test_traces_are_hashed_once_up_to_a_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "a.csv"
-    file.write_text("prompt_tokens,output_tokens\n1,1\n", encoding="utf-8")
-    size = file.stat().st_size
-    monkeypatch.setattr("kvsim.sweep.grid.MAX_TRACE_BYTES", size + 1)
-    assert len({cell.settings["trace"] for cell in grid(trace=[str(file)] * 1000)}) == 1
-    os.truncate(file, 60 << 30)  # sparse
-    with pytest.raises(SweepError, match="traces_too_large"):
-        grid(trace=str(file))
-    os.truncate(file, size)
-    with pytest.raises(SweepError, match="traces_too_large"):
-        grid(trace=[str(file), f"{file.parent}/./a.csv"])
-
-
 @pytest.mark.skipif(not Path("/proc/self/pagemap").exists(), reason="another system")
 def test_a_trace_without_a_size_is_not_read_to_its_end() -> None:
     cells = grid(trace="/proc/self/pagemap", policy="paged", block_size=16)
@@ -204,18 +188,6 @@ def test_a_rate_may_be_a_multiple_of_the_trace_s_own(tmp_path: Path) -> None:
             expand(told | {"rate": wrong})
     with pytest.raises(SweepError, match="no_rate_to_scale"):
         grid(rate="2x")
-
-
-def test_a_cell_file_holds_no_time_of_the_machine() -> None:
-    cell = grid()[1]
-    assert run_cell(cell) == run_cell(cell)
-    assert "speed" not in json.loads(run_cell(cell))["result"]
-
-
-def test_processes_give_the_same_bytes() -> None:
-    cells = grid()
-    found = {done.id: done.content for done in run_in_processes(cells, 2)}
-    assert found == by_itself(cells)
 
 
 def test_finished_cells_are_kept_and_broken_files_are_not(tmp_path: Path) -> None:

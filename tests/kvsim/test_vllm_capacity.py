@@ -6,43 +6,26 @@ import pytest
 
 from kvsim.accounting.ledger import Ledger, PoolShape, SlotState
 from kvsim.sizing.geometry import KVGeometry
-from kvsim.sizing.vllm_capacity import VllmCapacity, vllm_block_size, vllm_capacity
+from kvsim.sizing.vllm_capacity import vllm_block_size, vllm_capacity
 
 GPT2_FP32 = KVGeometry(12, 12, 64, 4)
-GPT2_BF16 = KVGeometry(12, 12, 64, 2)
-DEEP_BF16 = KVGeometry(36, 2, 128, 2)  # 36 layers, 2 KV heads of 128
 
 
-def printed(capacity: VllmCapacity) -> tuple[str, str]:
-    return f"{capacity.tokens:,}", f"{capacity.max_concurrency:.2f}"
-
-
-def test_gpt2_in_bf16_with_blocks_of_16() -> None:
-    budget = 32_958 * 16 * GPT2_BF16.bytes_per_token
-    assert f"{budget / 2**30:.2f}" == "18.10"
-    capacity = vllm_capacity(GPT2_BF16.blocks_in(budget, 16), 16, 512)
-    assert capacity.blocks == 32_958
-    assert printed(capacity) == ("527,328", "1029.94")
-
-
-def test_gpt2_in_fp32_with_a_budget_of_two_gibibytes() -> None:
-    capacity = vllm_capacity(GPT2_FP32.blocks_in(2 << 30, 128), 128, 512)
-    assert capacity.blocks == 227
-    assert printed(capacity) == ("29,056", "56.75")
-
-
-def test_a_deep_model_with_few_heads() -> None:
-    budget = 273_184 * DEEP_BF16.bytes_per_token
-    assert f"{budget / 2**30:.2f}" == "9.38"
-    assert printed(vllm_capacity(DEEP_BF16.blocks_in(budget, 16), 16, 32_768)) == (
-        "273,184",
-        "8.34",
-    )
-
-
-def test_tokens_are_not_blocks_times_block_size() -> None:
-    assert printed(vllm_capacity(64, 32, 500)) == ("2,000", "4.00")
-    assert printed(vllm_capacity(64, 32, 512)) == ("2,048", "4.00")
+@pytest.mark.parametrize(
+    ("blocks", "block_size", "max_length", "tokens", "concurrency"),
+    [
+        (32_958, 16, 512, "527,328", "1029.94"),  # GPT-2 in bf16, 18.10 GiB
+        (GPT2_FP32.blocks_in(2 << 30, 128), 128, 512, "29,056", "56.75"),
+        (273_184 // 16, 16, 32_768, "273,184", "8.34"),  # 36 layers, 2 KV heads of 128: 9.38 GiB
+        (64, 32, 500, "2,000", "4.00"),  # not blocks times block size
+        (64, 32, 512, "2,048", "4.00"),
+    ],
+)
+def test_what_vllm_printed(
+    blocks: int, block_size: int, max_length: int, tokens: str, concurrency: str
+) -> None:
+    found = vllm_capacity(blocks, block_size, max_length)
+    assert (f"{found.tokens:,}", f"{found.max_concurrency:.2f}") == (tokens, concurrency)
 
 
 @pytest.mark.parametrize(("blocks", "starts"), [(16, False), (17, True)])

@@ -23,7 +23,7 @@ from experiment.files.shipped import CONFIGS
 from experiment.text.messages import message
 from kvsim.paper.claims import PaperClaim, Tolerance
 from kvsim.paper.memory import closed_form_claims
-from kvsim.paper.result import paper_result
+from kvsim.paper.result import PaperResult
 from kvsim.sweep import AXES
 from kvsim.sweep.summary import MEASURES
 
@@ -56,7 +56,7 @@ def full_paper() -> dict[str, Any]:
         for kind, value in tolerances.items()
         for unit in ("percent",)
     ]  # fmt: skip
-    return {"program": "1"} | paper_result([*closed_form_claims(), *drawn], (0, 1)).to_json()
+    return {"program": "1"} | PaperResult((*closed_form_claims(), *drawn), (0, 1)).to_json()
 
 
 def full_bench() -> BenchData:

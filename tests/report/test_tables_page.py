@@ -35,7 +35,7 @@ from experiment.report.pages.sweep import sweep_csv, sweep_data, sweep_html
 from experiment.text import LANGUAGES, Translator
 from experiment.text.errors import UserError
 from kvsim.paper.memory import closed_form_claims
-from kvsim.paper.result import paper_result
+from kvsim.paper.result import PaperResult
 
 BENCH = BenchData(
     version="1", started="2026-03-01T10:00:00+01:00", model={"name": "gpt2", "dtype": "float32"},
@@ -51,7 +51,7 @@ BENCH = BenchData(
 
 
 def paper() -> dict[str, Any]:
-    return {"program": "1"} | paper_result(closed_form_claims(), (0,)).to_json()
+    return {"program": "1"} | PaperResult(tuple(closed_form_claims()), (0,)).to_json()
 
 
 def claims(judged: Sequence[Judged], lang: str) -> str:

@@ -24,7 +24,7 @@ from experiment.report.facts.values import written
 from experiment.report.page.page import report_html
 from experiment.report.page.what_if import what_if
 from experiment.text import LANGUAGES, Translator
-from kvsim.core.pool_state import blocks_needed
+from kvsim.core.blocks import blocks_needed
 from kvsim.core.request import final_tokens
 from kvsim.sizing.geometry import max_concurrent_requests
 

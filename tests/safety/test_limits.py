@@ -75,7 +75,7 @@ def test_a_line_without_end_is_no_trace(tmp_path: Path, refused: Callable[..., s
     )
     os.truncate(file, 60 << 30)
     words = ["simulate", "--trace", str(file), "--model", "gpt2", "--gpu", "a100-80gb"]
-    assert "longer than 256 MiB" in refused(*words)
+    assert "longer than 8 MiB" in refused(*words)
 
 
 def test_a_grid_of_more_requests_than_memory_holds_is_refused(

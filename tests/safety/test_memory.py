@@ -86,7 +86,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, lis
         "rows of brackets": (
             "",
             ["plan", "--trace", str(rows), "--model", "gpt2", "--gpu", "h100"],
-            "more than 1,048,576 values",
+            "longer than 8 MiB",
         ),
         "no size": ("much", ["render", str(steps)], "PAGEDKV_MEMORY: much"),
     }

@@ -28,7 +28,7 @@ from experiment.report.html.embed import safe_json
 from experiment.report.html.svg import drawing, tag
 from experiment.text import LANGUAGES, catalogue
 from experiment.text.messages import Message, arm_message, message
-from kvsim.core.pool_state import blocks_needed
+from kvsim.core.blocks import blocks_needed
 from kvsim.core.request import final_tokens
 from kvsim.sizing.geometry import max_concurrent_requests
 

@@ -15,7 +15,6 @@ block.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Collection, Iterable
 from heapq import heappop, heappush
 from itertools import accumulate, chain, repeat
@@ -23,7 +22,7 @@ from operator import itemgetter, mod
 from typing import NamedTuple
 
 from kvsim.core.blocks import BlockPool
-from kvsim.core.draft import Draft, append_blocks, missing_blocks
+from kvsim.core.draft import Draft, missing_blocks
 from kvsim.core.group import SequenceGroup
 from kvsim.core.limits import SchedulerConfig
 from kvsim.core.request import Request
@@ -33,10 +32,16 @@ from kvsim.latency.roofline import StepWork
 from kvsim.traces.hash_keys import HashKeys
 
 
+def forms_cohort(config: SchedulerConfig) -> bool:
+    """Whether every step has a token for each running request, whoever arrives or prefills."""
+    one_order = config.policy == "fcfs" and config.prefill_schedule_interval == 1
+    return one_order and config.token_budget >= config.active_seqs
+
+
 class CohortPlan(NamedTuple):
     """A planned step. ``chunks`` are those of requests outside the cohort.
 
-    ``ops``, ``preempted``, ``finished`` and ``waiting`` are as in a StepPlan. ``logical_tokens``
+    ``ops``, ``preempted`` and ``waiting`` are as in a StepPlan. ``logical_tokens``
     are the positions written by running requests after the step; shared ones count for each.
     """
 
@@ -45,7 +50,6 @@ class CohortPlan(NamedTuple):
     logical_tokens: int
     ops: tuple[BlockOp, ...]
     preempted: tuple[int, ...]
-    finished: tuple[Finish, ...]
     waiting: int
 
 
@@ -61,23 +65,15 @@ class _Member(NamedTuple):
 class CohortScheduler(Scheduler):
     """A :class:`Scheduler` stepped by :meth:`plan` and :meth:`commit`, for known output lengths.
 
-    Args:
-        list_ops: list every block operation. Without it, plans list only those of preemption, which
-            is faster for requests with many blocks.
+    Plans list the operations of preemption and swapping only: copies of long tables would take
+    longer than all else.
 
-    Raises:
-        ValueError: a step has too few tokens for all that may run, or prefills have an interval.
+    Args:
+        config: one that :func:`forms_cohort` accepts.
     """
 
-    def __init__(
-        self, pool: BlockPool, config: SchedulerConfig | None = None, list_ops: bool = True
-    ) -> None:
+    def __init__(self, pool: BlockPool, config: SchedulerConfig | None = None) -> None:
         super().__init__(pool, config)
-        self._list_ops = list_ops
-        if self.config.token_budget < self.config.active_seqs:
-            raise ValueError("a step must have room for a token of every running request")
-        if self.config.prefill_schedule_interval > 1:
-            raise ValueError("a cohort cannot wait between prefills")
         self._tick = 0
         self._members: dict[int, _Member] = {}
         # Member ids and their numbers, by the tick (modulo the block size) at which they need a
@@ -104,12 +100,6 @@ class CohortScheduler(Scheduler):
         """Number of queued requests."""
         return len(self._waiting)
 
-    def add(self, request: Request) -> None:
-        """See :meth:`Scheduler.add`."""
-        super().add(request)
-        if self.config.policy != "fcfs":
-            self._stalled = False
-
     # -- decode-only steps -----------------------------------------------------------------
 
     def decode_only_steps(self) -> int:
@@ -125,56 +115,40 @@ class CohortScheduler(Scheduler):
         return self._next_ends[0] - self._tick
 
     def cumulative_allocations(self, steps: int) -> list[int]:
-        """Return the cumulative blocks allocated by each of ``steps`` steps, while they fit."""
-        allocated = list(accumulate(map(len, self._crossing_rows(steps))))
-        free = self.pool.num_free
-        if allocated[-1] > free:
-            del allocated[bisect_right(allocated, free) :]
-        return allocated
+        """Return the cumulative blocks that each of ``steps`` steps needs."""
+        return list(accumulate(map(len, self._crossing_rows(steps))))
 
     def decodes(self) -> tuple[int, int]:
         """Return the number of cohort members, and the positions that they have written."""
         return len(self._members), self._context
 
     def jump(self, steps: int) -> tuple[Finish, ...]:
-        """Execute ``steps`` >= 1 steps, at most as many as :meth:`cumulative_allocations` has.
+        """Execute ``steps`` >= 1 steps, whose blocks of :meth:`cumulative_allocations` are free.
 
         No plan lists their allocations, nor the ends that this or :meth:`commit` returned.
         """
         if self._finished or self._pending:
             self._finished, self._pending = [], []
-        if self.config.prefix_caching and self._filling:
+        if self._filling:
             for _ in range(steps):
-                for request, needs, fills in self._changing():
-                    if needs:
-                        self.pool.append((request,))
-                    if fills:
-                        self._publish_member(request)
+                self._change_members()
                 self._step += 1
                 self._tick += 1
         else:
-            self._allocate_blocks(steps)
+            self.pool.append(list(chain.from_iterable(self._crossing_rows(steps))))
             self._step += steps
             self._tick += steps
-        self.pool.clear_evicted()
+        self.pool.drain_evicted()
         self._context += steps * len(self._members)
         if self._tick < self._next_ends[0]:
             return ()
         self._end_members()
         return tuple(self._finished)
 
-    def _allocate_blocks(self, steps: int) -> None:
-        needing = list(chain.from_iterable(self._crossing_rows(steps)))
-        if needing:
-            self.pool.append(needing)
-
     def _crossing_rows(self, steps: int) -> Iterable[Collection[int]]:
         """The members that need a block in each of the next ``steps`` steps."""
-        size, rows, tick = self.pool.block_size, self._crossing, self._tick
-        if not rows:
-            return repeat((), steps)
-        phases = map(mod, range(tick, tick + steps), repeat(size))
-        return map(rows.get, phases, repeat(()))
+        phases = map(mod, range(self._tick, self._tick + steps), repeat(self.pool.block_size))
+        return map(self._crossing.get, phases, repeat(()))
 
     # -- single steps ----------------------------------------------------------------------
 
@@ -212,14 +186,11 @@ class CohortScheduler(Scheduler):
 
     def _plan_cohort(self) -> CohortPlan:
         draft = self._draft()
-        finished, self._finished, self._pending = self._finished, [], []
+        self._finished, self._pending = [], []
         decodes, context = len(self._members), self._context
         draft.budget -= decodes
         self._context += decodes
-        if draft.list_ops or self.config.prefix_caching:
-            self._change_members(draft)
-        else:
-            self._allocate_blocks(1)
+        self._change_members()
         if draft.budget and self._others:
             self._advance(self._others[0], draft)
         before = len(self._running)
@@ -228,27 +199,23 @@ class CohortScheduler(Scheduler):
         self._stalled = bool(self._waiting) and not draft.chunks
         self._others += self._running[before:]
         self._step += 1
-        return self._work(draft, tuple(finished), decodes, context)
+        return self._work(draft, decodes, context)
 
     def _plan_without_cohort(self) -> CohortPlan:
         self._dissolve_cohort()
         self._stalled = False
         plan = self._plain = self.schedule()
         self._others = list(self._running)
-        draft = Draft(plan.step, 0, list(plan.ops))
-        draft.chunks, draft.preempted = list(plan.chunks), list(plan.preempted)
-        return self._work(draft, plan.finished, 0, 0)
+        return self._work(plan, 0, 0)
 
-    def _work(
-        self, draft: Draft, finished: tuple[Finish, ...], decodes: int, context: int
-    ) -> CohortPlan:
+    def _work(self, plan: StepPlan | Draft, decodes: int, context: int) -> CohortPlan:
         # Each member reads its written positions and the token that it writes.
         read = pairs = context + decodes
         prefill = 0
         logical = self._context
         for group in self._others:
             logical += group.members[0].computed
-        for chunk in draft.chunks:
+        for chunk in plan.chunks:
             request = self._requests[chunk.request]
             logical += chunk.count
             read += chunk.start + chunk.count
@@ -257,50 +224,41 @@ class CohortScheduler(Scheduler):
                 decodes += 1
             else:
                 prefill += chunk.count
-        if not self._list_ops:
-            self.pool.clear_evicted()  # not listed among the operations
+        self.pool.drain_evicted()  # not listed among the operations
         return CohortPlan(
-            chunks=tuple(draft.chunks),
+            chunks=tuple(plan.chunks),
             step_work=StepWork(prefill, decodes, read, pairs),
             logical_tokens=logical,
-            ops=tuple(draft.ops),
-            preempted=tuple(draft.preempted),
-            finished=finished,
+            ops=tuple(plan.ops),
+            preempted=tuple(plan.preempted),
             waiting=len(self._waiting),
         )
 
-    def _change_members(self, draft: Draft) -> None:
-        """Allocate the members' new blocks and publish the blocks that this step fills."""
-        for request, needs, fills in self._changing():
-            if needs:
-                append_blocks(self.pool, request, 1, draft)
-            if fills:
-                self._publish_member(request)
-
-    def _changing(self) -> list[tuple[int, bool, bool]]:
-        """Return (member, needs a block, fills a published block), oldest first."""
+    def _change_members(self) -> None:
+        """Allocate the blocks that members need in this step; publish those that they fill."""
         size = self.pool.block_size
         needing = self._crossing.get(self._tick % size, {})
         filling = self._filling.get((self._tick + 1) % size, {})
         if not filling:
-            return [(request, True, False) for request in needing]
-        changing = sorted({**needing, **filling}.items(), key=itemgetter(1))
-        return [(request, request in needing, request in filling) for request, _ in changing]
+            self.pool.append(list(needing))
+            return
+        for request, _ in sorted({**needing, **filling}.items(), key=itemgetter(1)):
+            if request in needing:
+                self.pool.append((request,))
+            if request in filling:
+                self._publish_member(request)
 
     def _draft(self) -> Draft:
         draft = super()._draft()
-        draft.list_ops = self._list_ops
+        draft.list_ops = False
         return draft
+
+    def _release(self, request: Request) -> None:
+        self._cache.retract_unwritten(request)
+        self.pool.release(request.id)
 
     def _running_width(self) -> int:
         return len(self._running)
-
-    def _release(self, request: Request) -> None:
-        if self._list_ops:
-            super()._release(request)
-        else:
-            self._cache.retract_unwritten(request)
-            self.pool.drop(request.id)
 
     def _publish_member(self, request: int) -> None:
         self._cache.publish(self._requests[request], self._written(request) + 1, self._step)

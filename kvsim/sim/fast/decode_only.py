@@ -1,4 +1,11 @@
-"""The ledger over decode-only steps, in closed form.
+"""The ledger of a paged pool from totals, and over decode-only steps in closed form.
+
+    pool      owned blocks │ cached blocks │ free blocks          counted by the block pool
+    tokens    written positions of all running requests           counted by the scheduler
+              less the extra references to shared blocks
+
+Valid if all shared blocks are full, i.e. for shared prefixes but not for forks that share a partial
+block. Decode-only steps:
 
     step i          0    1    2    3         each writes one token for each of d requests
     allocated       2    2    5    6         blocks so far, from one source: free ones above the
@@ -8,7 +15,7 @@
     source          before - allocated
 
 Step i takes ``first + i x slope``, so the time integrals need only sum(allocated) and
-sum(i x allocated). A property test compares with single steps.
+sum(i x allocated). A property test compares both with :class:`kvsim.accounting.ledger.Ledger`.
 """
 
 from __future__ import annotations
@@ -20,10 +27,34 @@ from typing import NamedTuple
 
 from kvsim.accounting.slots import PoolShape
 from kvsim.latency.clock import DecodeRun
-from kvsim.sim.fast.tally import TallyError, block_levels
 
-# Indices of the levels of kvsim.sim.fast.tally.
+# Indices of the levels.
 _LIVE, _CACHED, _UNWRITTEN, _WATERMARK, _FREE = range(5)
+
+
+class TallyError(Exception):
+    """The totals contradict each other: the states would not sum to the pool."""
+
+
+def block_levels(
+    shape: PoolShape, live: int, owned: int, cached: int
+) -> tuple[int, int, int, int, int]:
+    """Return the live, cached, unwritten, watermark and free slots.
+
+    Args:
+        live: written slots; ``owned`` and ``cached`` are blocks.
+
+    Raises:
+        TallyError: more tokens than owned slots.
+    """
+    size, held_back = shape.block_size, shape.watermark_blocks
+    unwritten = owned * size - live
+    if live < 0 or unwritten < 0:
+        raise TallyError(f"{live} live slots in {owned} blocks of {size}")
+    free = shape.blocks - owned - cached
+    if held_back > free:
+        held_back = free
+    return live, cached * size, unwritten, held_back * size, (free - held_back) * size
 
 
 class StepInterval(NamedTuple):
@@ -40,13 +71,13 @@ class StepInterval(NamedTuple):
     held: int
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class DecodeOnlyPool:
     """A pool in which ``decodes`` requests write one token each in every step.
 
     Attributes:
-        owned, cached, free: blocks.
-        live: written slots.
+        owned, cached, free: blocks before the first step.
+        live: written slots before the first step.
     """
 
     shape: PoolShape
@@ -62,20 +93,8 @@ class DecodeOnlyPool:
         above = self.free - self.shape.watermark_blocks
         return above if above > 0 else self.free or self.cached
 
-    def step(self, allocated: int) -> tuple[int, int, int, int, int]:
-        """Simulate one step that allocates ``allocated`` blocks; return the slots by level.
-
-        Raises:
-            TallyError: requests own more or fewer blocks than they have written to.
-        """
-        self._allocate(allocated)
-        self.live += self.decodes
-        levels = block_levels(self.shape, self.live, self.owned, self.cached)
-        self._check(levels[_UNWRITTEN], levels[_UNWRITTEN])
-        return levels
-
-    def advance(self, part: DecodeRun, allocated: Sequence[int]) -> StepInterval:
-        """Simulate the steps of ``part``; ``allocated`` are cumulative blocks, within :attr:`room`.
+    def interval(self, part: DecodeRun, allocated: Sequence[int]) -> StepInterval:
+        """Return the steps of ``part``; ``allocated`` are cumulative blocks, within :attr:`room`.
 
         Raises:
             TallyError: requests own more or fewer blocks than they have written to.
@@ -93,7 +112,10 @@ class DecodeOnlyPool:
         gaps = list(map(sub, map(size.__mul__, allocated), range(0, decodes * steps, decodes)))
         highs[_UNWRITTEN] += max(gaps)
         lows[_UNWRITTEN] += min(gaps)
-        self._check(lows[_UNWRITTEN], highs[_UNWRITTEN])
+        if lows[_UNWRITTEN] < 0 or highs[_UNWRITTEN] > decodes * (size - 1):
+            raise TallyError(
+                f"{lows[_UNWRITTEN]} to {highs[_UNWRITTEN]} unwritten slots of {decodes} requests"
+            )
         if total:
             rising = size * (first * allocated_sum + slope * sum(map(mul, allocated, range(steps))))
             sums[_UNWRITTEN] += rising
@@ -102,8 +124,6 @@ class DecodeOnlyPool:
             highs[source] -= size * allocated[0]
             lows[source] -= size * total
         held = self.owned * steps + allocated_sum
-        self._allocate(total)
-        self.live += decodes * steps
         return StepInterval(steps, duration, sums, highs, lows, held)
 
     def _before_allocation(self) -> list[int]:
@@ -119,14 +139,3 @@ class DecodeOnlyPool:
         if self.free > self.shape.watermark_blocks:
             return _FREE
         return _WATERMARK if self.free else _CACHED
-
-    def _allocate(self, count: int) -> None:
-        self.owned += count
-        self.free -= count
-        if self.free < 0:
-            self.cached += self.free
-            self.free = 0
-
-    def _check(self, least: int, most: int) -> None:
-        if least < 0 or most > self.decodes * (self.shape.block_size - 1):
-            raise TallyError(f"{least} to {most} unwritten slots of {self.decodes} requests")

@@ -25,16 +25,89 @@ from __future__ import annotations
 
 from array import array
 from bisect import insort
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, groupby
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
 
-from kvsim.core.blocks import Key, PoolError, block_array
-from kvsim.sim.fast.runs import BlockRun, CachedSegment, Hits, RunRecords, runs_of
+from kvsim.core.blocks import BlockPool, Key, PoolError, block_array
 from kvsim.traces.hash_keys import KeyRun, key_runs
 
 
-class RunPool(RunRecords):
+@dataclass(slots=True, eq=False)
+class BlockRun:
+    """Consecutive blocks published by one request, from logical block ``place`` on.
+
+    Attributes:
+        duplicate: it is a single block, published under a key that another block had.
+        steps: the step in which each block was published.
+        stems: stems of the keys in order, with the first logical block and the one after the last.
+        owners: number of leading blocks of each owner.
+        segments: segments of the cached tail, last blocks first.
+    """
+
+    place: int
+    publisher: int
+    duplicate: bool = False
+    blocks: array[int] = field(default_factory=block_array)
+    steps: list[int] = field(default_factory=list)
+    stems: dict[Hashable, tuple[int, int]] = field(default_factory=dict)
+    owners: dict[int, int] = field(default_factory=dict)
+    segments: list[CachedSegment] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        """Logical index after its last block."""
+        return self.place + len(self.blocks)
+
+    @property
+    def owned(self) -> int:
+        """Number of leading blocks with an owner."""
+        return max(self.owners.values(), default=0)
+
+
+@dataclass(slots=True, eq=False)
+class CachedSegment:
+    """Blocks ``low`` to ``high - 1`` of a run that became cached at the same time."""
+
+    run: BlockRun
+    low: int
+    high: int
+
+
+class Hits(array):  # type: ignore[type-arg]  # in Python 3.11 it takes no argument here
+    """Blocks found by a lookup, and the runs that they are part of."""
+
+    def __init__(self, _typecode: str = "i") -> None:
+        self.runs: list[tuple[BlockRun, int]] = []
+
+
+def runs_of(hits: Iterable[int]) -> list[tuple[BlockRun, int]]:
+    """Return the runs of found blocks, and the number of blocks in each."""
+    return hits.runs if isinstance(hits, Hits) else []
+
+
+class RunPool(BlockPool):
     """A pool of runs; arguments and errors are those of :class:`BlockPool`."""
+
+    def __init__(self, num_blocks: int, block_size: int) -> None:
+        super().__init__(num_blocks, block_size)
+        # Runs of each stem, and of each request, sorted by their first logical block.
+        self._stems: dict[Hashable, list[BlockRun]] = {}
+        self._runs: dict[int, list[BlockRun]] = {}
+        self._queue: OrderedDict[CachedSegment, None] = OrderedDict()
+        self._cached = 0
+
+    @property
+    def num_cached(self) -> int:
+        """See :class:`BlockPool`."""
+        return self._cached
+
+    @property
+    def cached(self) -> tuple[int, ...]:
+        """See :class:`BlockPool`."""
+        segments = (segment.run.blocks[segment.low : segment.high] for segment in self._queue)
+        return tuple(block for blocks in segments for block in reversed(blocks))
 
     # -- content ---------------------------------------------------------------------------
 
@@ -66,13 +139,11 @@ class RunPool(RunRecords):
         """Start the table of ``request`` with the result of :meth:`lookup`.
 
         Raises:
-            PoolError: other blocks, or the request already has blocks.
+            PoolError: the request already has blocks.
         """
         shared, found_runs = block_array(blocks), runs_of(blocks)
         if request in self._tables or tuple(owners):
             raise PoolError(f"request {request} can only begin with what was found")
-        if any(found > len(run.blocks) for run, found in found_runs):
-            raise PoolError("what was found is not there any more")
         for run, found in found_runs:
             owned = run.owned
             self._extra += min(found, owned)
@@ -149,17 +220,11 @@ class RunPool(RunRecords):
         run.owners[run.publisher] = len(run.blocks)
 
     def retract(self, request: int, first: int) -> None:
-        """See :class:`BlockPool`.
-
-        Raises:
-            PoolError: another request shares the unpublished blocks.
-        """
+        """See :class:`BlockPool`; no other request shares the blocks yet."""
         for run in reversed(self._runs.get(request, [])[:]):
             kept = max(0, first - run.place)
             if run.publisher != request or kept >= run.owners[request]:
                 continue
-            if sorted(run.owners.values())[:-1][-1:] > [kept] or run.segments:
-                raise PoolError(f"what request {request} retracts is not its own alone")
             run.owners[request] = kept
             self._truncate(run, kept)
             if not kept:
@@ -171,14 +236,6 @@ class RunPool(RunRecords):
         for run, found in runs_of(hits):
             for step, blocks in groupby(run.steps[:found]):
                 yield run.publisher, step, len(list(blocks))
-
-    def written_before(self, hits: Sequence[int], step: int) -> Sequence[int]:
-        """Not supported: only beam search calls it.
-
-        Raises:
-            PoolError: always.
-        """
-        raise PoolError(f"no beams here: {len(hits)} blocks before step {step}")
 
     def count_cached(self, hits: Sequence[int]) -> int:
         """See :class:`BlockPool`."""
@@ -196,22 +253,12 @@ class RunPool(RunRecords):
 
     # -- release ---------------------------------------------------------------------------
 
-    def release(self, request: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def release(self, request: int) -> tuple[Sequence[int], Sequence[int]]:
         """See :class:`BlockPool`."""
-        table = tuple(self.table(request))
-        parts = self._release_blocks(request)
-        return table, tuple(chain.from_iterable(reversed(parts)))
-
-    def drop(self, request: int) -> None:
-        """See :class:`BlockPool`."""
-        self._release_blocks(request)
-
-    def _release_blocks(self, request: int) -> list[Sequence[int]]:
-        """Release all blocks of a request; return those that stay cached, last run first."""
         table = self._tables.pop(request, None)
         if table is None:
             raise PoolError(f"request {request} holds no blocks")
-        kept: list[Sequence[int]] = []
+        kept = block_array()
         end = len(table)
         for run in reversed(self._runs.pop(request, [])):
             own = run.owners.pop(request)
@@ -219,16 +266,16 @@ class RunPool(RunRecords):
             if behind < end:
                 self._push_free(table[behind:end])  # without a key
             end = run.place
-            kept.append(self._queue_unowned(run, own))
+            kept = self._queue_unowned(run, own) + kept
         self._push_free(table[:end])
-        return kept
+        return table, kept
 
-    def _queue_unowned(self, run: BlockRun, own: int) -> Sequence[int]:
+    def _queue_unowned(self, run: BlockRun, own: int) -> array[int]:
         """Queue the blocks among the first ``own`` of a run that have no owner any more."""
         owned = run.owned
         self._extra -= min(own, owned)
         if own <= owned:
-            return ()
+            return block_array()
         segment = CachedSegment(run, owned, own)
         run.segments.append(segment)
         self._queue[segment] = None
@@ -267,3 +314,14 @@ class RunPool(RunRecords):
             runs.remove(run)
             if not runs:
                 del self._stems[stem]
+
+    # -- integrity -------------------------------------------------------------------------
+
+    def _check_records(self) -> None:
+        if len(self.cached) != self._cached:
+            raise PoolError("the cached blocks are counted wrongly")
+        for request, runs in self._runs.items():
+            for run in runs:
+                own = run.owners[request]
+                if self._tables[request][run.place : run.place + own] != run.blocks[:own]:
+                    raise PoolError(f"request {request} does not have the run that it owns")

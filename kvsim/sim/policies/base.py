@@ -1,13 +1,15 @@
-"""The policy protocol, and the state of a simulation in progress."""
+"""The base of policies, and the state of a simulation in progress."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from kvsim.core.prefix import PrefixStats
 from kvsim.core.request import final_tokens
+from kvsim.core.step import BlockOp, OpKind
 from kvsim.latency.clock import StepClock
 from kvsim.sim.arrivals import ArrivalQueue, Shortfall, seconds
 from kvsim.sim.config import SimConfig, SimulationError
@@ -35,7 +37,8 @@ class Totals:
         swapped_out, swapped_in: blocks moved to the host and back.
         copied_blocks: by copy-on-write; ``copied_slots``: by a growing cache.
         peak_copy_slots: most slots taken while a growing cache was copied.
-        unshared, held: block-steps without and with sharing, see :mod:`kvsim.accounting.sharing`.
+        unshared, held: block-steps without and with sharing, see
+            :class:`kvsim.accounting.slots.Sharing`.
         batches: batches of ``static`` and ``growing``.
     """
 
@@ -55,6 +58,14 @@ class Totals:
     held: int = 0
     batches: int = 0
     finished: int = 0
+
+    def count_swaps(self, ops: Sequence[BlockOp]) -> int:
+        """Count the blocks that ``ops`` move to the host and back; return their sum."""
+        out = sum(len(op.blocks) for op in ops if op.kind is OpKind.SWAP_OUT)
+        back = sum(len(op.blocks) for op in ops if op.kind is OpKind.SWAP_IN)
+        self.swapped_out += out
+        self.swapped_in += back
+        return out + back
 
 
 @dataclass(slots=True)
@@ -114,47 +125,21 @@ class SimulationRun:
             )  # fmt: skip
 
 
-class Policy(Protocol):
-    """A pool and its scheduling."""
+class Policy(ABC):
+    """A pool and its scheduling. ``names`` are those of its levels."""
 
     names: tuple[str, ...]
-
-    def check(self, prompt: int, output: int, samples: int) -> Shortfall | None:
-        """Return why a request of these lengths and samples can never be served, or None."""
-
-    def begin(self, run: SimulationRun) -> None:
-        """Attach to ``run``."""
-
-    @property
-    def has_work(self) -> bool:
-        """Whether requests run or wait inside the policy, or ends are unreported."""
-
-    def levels(self) -> tuple[int, ...]:
-        """Return the current levels, in the order of ``names``."""
-
-    def step(self) -> None:
-        """Simulate one step, or several decode-only ones; record them and advance the clock."""
-
-    def stats(self) -> PrefixStats | None:
-        """Return the prefix cache counters; None without a prefix cache."""
-
-    def check_integrity(self) -> None:
-        """Check the policy's records against each other."""
-
-
-class SingleSequencePolicy:
-    """Base of policies with one sequence per request and no sharing."""
 
     def __init__(self, config: SimConfig) -> None:
         self.config = config
         self._run: SimulationRun
 
     def begin(self, run: SimulationRun) -> None:
-        """See :class:`Policy`."""
+        """Attach to ``run``."""
         self._run = run
 
     def check(self, prompt: int, output: int, samples: int) -> Shortfall | None:
-        """See :class:`Policy`; memory is checked by :meth:`memory_shortfall`."""
+        """Return why a request of these lengths and samples can never be served, or None."""
         if samples > 1:
             return Shortfall("samples", samples, 1)
         final = final_tokens(prompt, output)
@@ -162,10 +147,23 @@ class SingleSequencePolicy:
             return Shortfall("max_length", final, self.config.max_length)
         return self.memory_shortfall(prompt, output)
 
+    @abstractmethod
     def memory_shortfall(self, prompt: int, output: int) -> Shortfall | None:
         """Return why a request does not fit into the empty pool, or None."""
-        raise NotImplementedError
+
+    @property
+    @abstractmethod
+    def has_work(self) -> bool:
+        """Whether requests run or wait inside the policy, or ends are unreported."""
+
+    @abstractmethod
+    def levels(self) -> tuple[int, ...]:
+        """Return the current levels, in the order of ``names``."""
+
+    @abstractmethod
+    def step(self) -> None:
+        """Simulate one step, or several decode-only ones; record them and advance the clock."""
 
     def stats(self) -> PrefixStats | None:
-        """See :class:`Policy`."""
+        """Return the prefix cache counters; None without a prefix cache."""
         return None

@@ -18,7 +18,7 @@ from kvsim.core.request import final_tokens
 from kvsim.latency.roofline import StepWork
 from kvsim.sim.arrivals import Shortfall
 from kvsim.sim.config import SimConfig
-from kvsim.sim.policies.base import SingleSequencePolicy
+from kvsim.sim.policies.base import Policy
 
 
 @dataclass(slots=True)
@@ -32,10 +32,10 @@ class _Batch:
     ended: int = 0
 
 
-class Static(SingleSequencePolicy):
+class Static(Policy):
     """Slabs of the maximum length, allocated for a whole batch."""
 
-    names: tuple[str, ...] = (
+    names = (
         SlotState.LIVE.value,
         SlotState.PADDING.value,
         SlotState.FINISHED.value,
@@ -43,13 +43,15 @@ class Static(SingleSequencePolicy):
         SlotState.FREE.value,
     )
 
+    growth_per_step = 0  # slots by which each row grows
+
     def __init__(self, config: SimConfig) -> None:
         super().__init__(config)
         self.slots = config.shape.slots
         self.batch: _Batch | None = None
 
     def memory_shortfall(self, prompt: int, output: int) -> Shortfall | None:
-        """See :class:`kvsim.sim.policies.base.SingleSequencePolicy`."""
+        """See :class:`kvsim.sim.policies.base.Policy`."""
         needed = self.peak_slots(1, prompt, output)
         return Shortfall("slots", needed, self.slots) if needed > self.slots else None
 
@@ -61,16 +63,8 @@ class Static(SingleSequencePolicy):
         """Return the slots that each row holds."""
         return self.config.max_length
 
-    def growth_per_step(self) -> int:
-        """Return the slots by which each row grows per further step."""
-        return 0
-
     def grow(self, steps: int) -> None:
         """Prepare ``steps`` further positions of each row."""
-
-    def steps_without_copy(self) -> int:
-        """Return the number of further steps without a reallocation."""
-        return self.config.max_length
 
     @property
     def has_work(self) -> bool:
@@ -102,10 +96,6 @@ class Static(SingleSequencePolicy):
         batch = self.batch
         if batch is not None and batch.ended == len(batch.rows):
             self.batch = None
-
-    def check_integrity(self) -> None:
-        """See :class:`kvsim.sim.policies.base.Policy`."""
-        assert self.batch is None, "a batch was not released"
 
     def _prefill(self) -> None:
         run, arrivals = self._run, self._run.arrivals
@@ -140,11 +130,11 @@ class Static(SingleSequencePolicy):
         return rows, longest, last
 
     def _decode(self, batch: _Batch) -> None:
-        """Decode up to the next end or reallocation."""
+        """Decode up to the next end."""
         run, rows = self._run, len(batch.rows)
         ends = run.arrivals.output[batch.rows[batch.ended]]
         # The prefill samples the first of n new tokens, decoding the other n - 1.
-        steps = min(ends - 1 - batch.generated, self.steps_without_copy()) if run.jump else 1
+        steps = ends - 1 - batch.generated if run.jump else 1
         context = rows * (batch.longest + batch.generated)
         line = run.clock.decode_run(rows, context, steps)
         span = run.horizon()
@@ -153,7 +143,7 @@ class Static(SingleSequencePolicy):
         steps = line.steps
         self.grow(steps)
         batch.generated += 1
-        alive, wider = rows - batch.ended, self.growth_per_step()
+        alive, wider = rows - batch.ended, self.growth_per_step
         slopes = (alive, 0, batch.ended * wider, alive * (wider - 1), -rows * wider)
         run.recorder.run(
             self.levels(), slopes, alive, run.arrivals.waiting, steps, line.duration, line.moment
@@ -174,54 +164,26 @@ class Static(SingleSequencePolicy):
 
 
 class Growing(Static):
-    """Rows without spare slots; the batch's cache is copied whenever it grows."""
+    """Rows without spare slots; every step copies the batch's cache into a longer one."""
+
+    growth_per_step = 1
 
     def peak_slots(self, rows: int, longest: int, last: int) -> int:
-        """Return the peak at the last growth: the new cache, and the old one or a part of it."""
-        width = self._width_at(longest, final_tokens(longest, last))
-        if width == longest:
-            return rows * width
-        return self._slots_while_copying(rows, self._width_at(longest, width, shorter=1), width)
+        """Return the slots of the last copy, old and new."""
+        width = final_tokens(longest, last)
+        return rows * (width if width == longest else 2 * width - 1)
 
     def width(self) -> int:
         """Return the slots that each row holds."""
         batch = self.batch
         assert batch is not None
-        return self._width_at(batch.longest, batch.longest + batch.generated)
-
-    def growth_per_step(self) -> int:
-        """Return 1 if every step grows the rows by one slot, else 0."""
-        return 1 if self.config.growth == 1 else 0
-
-    def steps_without_copy(self) -> int:
-        """Return the steps that fit into the current width; unlimited if every step grows."""
-        batch = self.batch
-        assert batch is not None
-        if self.config.growth == 1:
-            return self.config.max_length
-        written = batch.longest + batch.generated
-        return self._width_at(batch.longest, written + 1) - written
+        return batch.longest + batch.generated
 
     def grow(self, steps: int) -> None:
-        """Count the copied slots where the next positions do not fit."""
+        """Count the slots that ``steps`` further positions of each row copy."""
         batch, totals = self.batch, self._run.totals
         assert batch is not None
         rows, width = len(batch.rows), self.width()
-        written = batch.longest + batch.generated
-        for position in range(written + 1, written + steps + 1):
-            before, width = width, self._width_at(batch.longest, position)
-            if width == before:
-                continue
-            totals.copied_slots += rows * before
-            peak = self._slots_while_copying(rows, before, width)
-            totals.peak_copy_slots = max(totals.peak_copy_slots, peak)
-
-    def _width_at(self, longest: int, written: int, shorter: int = 0) -> int:
-        """Return the width for ``written`` positions, or that ``shorter`` growths before."""
-        growth = self.config.growth
-        times = -(-(written - longest) // growth) - shorter
-        return min(longest + times * growth, self.config.max_length)
-
-    def _slots_while_copying(self, rows: int, before: int, after: int) -> int:
-        """Return the slots while the last part is copied: the new cache and that old part."""
-        return rows * after + -(-rows * before // self.config.copied_parts)
+        totals.copied_slots += rows * (steps * width + steps * (steps - 1) // 2)
+        peak = rows * (2 * (width + steps) - 1)
+        totals.peak_copy_slots = max(totals.peak_copy_slots, peak)

@@ -27,35 +27,30 @@ from kvsim.core.step import OpKind, StepPlan
 from kvsim.latency.roofline import StepWork
 from kvsim.sim.arrivals import Shortfall
 from kvsim.sim.config import SimConfig
-from kvsim.sim.policies.base import SimulationRun
-from kvsim.sim.policies.paged import PAGED_LEVELS, block_keys, shortfall, transfer_time
+from kvsim.sim.policies.base import Policy
+from kvsim.sim.policies.paged import PAGED_LEVELS, block_keys, blocks_shortfall, transfer_time
 
 _STATES = tuple(SlotState(name) for name in PAGED_LEVELS)
 Forks = dict[int, list[Request]]
 
 
-class Forked:
+class Forked(Policy):
     """Samples, beams, priorities and other limits that a cohort does not support; no shortcuts."""
 
-    names: tuple[str, ...] = PAGED_LEVELS
+    names = PAGED_LEVELS
 
     def __init__(self, config: SimConfig) -> None:
-        self.config = config
+        super().__init__(config)
         self.shape = config.shape
         self.pool = BlockPool(self.shape.blocks, self.shape.block_size)
         self.scheduler = Scheduler(self.pool, config.scheduling)
         self.ledger = Ledger(self.shape)
         self._caching = config.scheduling.prefix_caching
-        self._run: SimulationRun
         self._random = random.Random(config.seed)  # noqa: S311 - reproducible, not secret
         self._ids = count()
         self._row: dict[int, int] = {}  # the request of each sequence
         self._sequences: dict[int, Request] = {}
         self._left: dict[int, int] = {}  # unfinished sequences of each request
-
-    def begin(self, run: SimulationRun) -> None:
-        """See :class:`kvsim.sim.policies.base.Policy`."""
-        self._run = run
 
     def check(self, prompt: int, output: int, samples: int) -> Shortfall | None:
         """See :class:`kvsim.sim.policies.base.Policy`."""
@@ -67,7 +62,11 @@ class Forked:
             return Shortfall("seqs", together, config.max_num_seqs)
         if beams > config.max_num_batched_tokens:
             return Shortfall("tokens", beams, config.max_num_batched_tokens)
-        return shortfall(self.shape, config.max_length, prompt, output, beams)
+        return super().check(prompt, output, 1)
+
+    def memory_shortfall(self, prompt: int, output: int) -> Shortfall | None:
+        """See :class:`kvsim.sim.policies.base.Policy`."""
+        return blocks_shortfall(self.shape, prompt, output, self.config.beams)
 
     @property
     def has_work(self) -> bool:
@@ -94,10 +93,6 @@ class Forked:
     def stats(self) -> PrefixStats | None:
         """See :class:`kvsim.sim.policies.base.Policy`."""
         return self.scheduler.stats if self._caching else None
-
-    def check_integrity(self) -> None:
-        """See :class:`kvsim.sim.policies.base.Policy`."""
-        self.pool.check_integrity()
 
     def _submit(self) -> None:
         """Submit the requests that could be admitted at once, and one more.
@@ -136,7 +131,7 @@ class Forked:
 
     def _count(self, plan: StepPlan) -> int:
         """Count what the plan does; return the attoseconds of swapping."""
-        run, totals, moved = self._run, self._run.totals, 0
+        run, totals = self._run, self._run.totals
         for chunk in plan.chunks:
             row = self._row[chunk.request]
             if run.arrivals.scheduled[row] != run.arrivals.scheduled[row]:
@@ -144,12 +139,6 @@ class Forked:
         for op in plan.ops:
             if op.kind is OpKind.COPY:
                 totals.copied_blocks += len(op.blocks)
-            elif op.kind is OpKind.SWAP_OUT:
-                totals.swapped_out += len(op.blocks)
-                moved += len(op.blocks)
-            elif op.kind is OpKind.SWAP_IN:
-                totals.swapped_in += len(op.blocks)
-                moved += len(op.blocks)
         rows = [self._row[request] for request in plan.preempted]
         # A beam search is preempted as one.
         rows = sorted(set(rows)) if self.config.beams > 1 else rows
@@ -159,7 +148,7 @@ class Forked:
         totals.shared_tokens = self.scheduler.found_late
         totals.held += self.ledger.owned_blocks
         totals.unshared += self.ledger.table_entries
-        return transfer_time(self.config, self.shape, moved) if moved else 0
+        return transfer_time(self.config, self.shape, totals.count_swaps(plan.ops))
 
     def _complete(self, plan: StepPlan) -> None:
         run = self._run

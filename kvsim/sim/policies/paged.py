@@ -1,6 +1,6 @@
 """Blocks on demand, by fast paths that tests hold equal to the engine's scheduler and pool.
 
-arrivals ──► scheduler ──► work of a step ──► clock, ledger (kvsim.sim.fast.tally)
+arrivals ──► scheduler ──► work of a step ──► clock, ledger (kvsim.sim.fast.decode_only)
              as many as can be admitted       or several decode-only steps at once
 """
 
@@ -13,15 +13,14 @@ from kvsim.accounting.slots import PoolShape, SlotState
 from kvsim.core.blocks import BlockPool, blocks_needed
 from kvsim.core.prefix import PrefixStats
 from kvsim.core.request import Request, final_tokens
-from kvsim.core.step import BlockOp, Finish, OpKind
+from kvsim.core.step import Finish
 from kvsim.latency.clock import DecodeRun, attoseconds
 from kvsim.sim.arrivals import ArrivalQueue, Shortfall
 from kvsim.sim.config import SimConfig
 from kvsim.sim.fast.cohort import CohortPlan, CohortScheduler
-from kvsim.sim.fast.decode_only import DecodeOnlyPool
+from kvsim.sim.fast.decode_only import DecodeOnlyPool, TallyError, block_levels
 from kvsim.sim.fast.run_pool import RunPool
-from kvsim.sim.fast.tally import TallyError, block_levels, tally_slots
-from kvsim.sim.policies.base import SimulationRun
+from kvsim.sim.policies.base import Policy
 from kvsim.traces.hash_keys import HashKeys
 
 PAGED_LEVELS = (
@@ -35,19 +34,14 @@ PAGED_LEVELS = (
 _MAX_FAST_FORWARD = 64
 
 
-def shortfall(
-    shape: PoolShape, max_length: int, prompt: int, output: int, sequences: int = 1
+def blocks_shortfall(
+    shape: PoolShape, prompt: int, output: int, sequences: int = 1
 ) -> Shortfall | None:
-    """Return why a request exceeds the maximum length or the empty pool, or None."""
-    final = final_tokens(prompt, output)
-    if final > max_length:
-        return Shortfall("max_length", final, max_length)
+    """Return why a request does not fit into the empty pool, or None."""
     size = shape.block_size
     shared = prompt // size if sequences > 1 else 0
-    needed = shared + sequences * (blocks_needed(final, size) - shared)
-    if needed > shape.blocks:
-        return Shortfall("blocks", needed, shape.blocks)
-    return None
+    needed = shared + sequences * (blocks_needed(final_tokens(prompt, output), size) - shared)
+    return Shortfall("blocks", needed, shape.blocks) if needed > shape.blocks else None
 
 
 def block_keys(arrivals: ArrivalQueue, row: int, block_size: int) -> HashKeys | None:
@@ -58,32 +52,25 @@ def block_keys(arrivals: ArrivalQueue, row: int, block_size: int) -> HashKeys | 
     return HashKeys(row, arrivals.prompt[row], ids, size, block_size)
 
 
-class Paged:
+class Paged(Policy):
     """Paged memory with or without a prefix cache; preemption by recompute or swap."""
 
-    names: tuple[str, ...] = PAGED_LEVELS
+    names = PAGED_LEVELS
 
     def __init__(self, config: SimConfig) -> None:
-        self.config = config
+        super().__init__(config)
         self.shape: PoolShape = config.shape
         self._swap = config.scheduling.preemption == "swap"
         self._caching = config.scheduling.prefix_caching
         kind = RunPool if self._caching else BlockPool
         self.pool = kind(self.shape.blocks, self.shape.block_size)
-        self.scheduler = CohortScheduler(self.pool, config.scheduling, list_ops=False)
-        self._run: SimulationRun
+        self.scheduler = CohortScheduler(self.pool, config.scheduling)
         # One more than can be admitted, so that an empty queue means that no request waits.
         self._max_submitted = config.max_num_seqs + 1
 
-    def begin(self, run: SimulationRun) -> None:
+    def memory_shortfall(self, prompt: int, output: int) -> Shortfall | None:
         """See :class:`kvsim.sim.policies.base.Policy`."""
-        self._run = run
-
-    def check(self, prompt: int, output: int, samples: int) -> Shortfall | None:
-        """See :class:`kvsim.sim.policies.base.Policy`."""
-        if samples > 1:
-            return Shortfall("samples", samples, 1)
-        return shortfall(self.shape, self.config.max_length, prompt, output)
+        return blocks_shortfall(self.shape, prompt, output)
 
     @property
     def has_work(self) -> bool:
@@ -92,7 +79,7 @@ class Paged:
 
     def levels(self) -> tuple[int, ...]:
         """See :class:`kvsim.sim.policies.base.Policy`."""
-        return tally_slots(self.shape, self.pool, 0)
+        return block_levels(self.shape, 0, self.pool.num_owned, self.pool.num_cached)
 
     def step(self) -> None:
         """See :class:`kvsim.sim.policies.base.Policy`."""
@@ -110,10 +97,6 @@ class Paged:
     def stats(self) -> PrefixStats | None:
         """See :class:`kvsim.sim.policies.base.Policy`."""
         return self.scheduler.stats if self._caching else None
-
-    def check_integrity(self) -> None:
-        """See :class:`kvsim.sim.policies.base.Policy`."""
-        self.pool.check_integrity()
 
     def _end(self, finished: Sequence[Finish]) -> None:
         for finish in finished:
@@ -135,7 +118,8 @@ class Paged:
         work = scheduler.plan()
         duration = run.clock.step(work.step_work)
         if self._swap:
-            duration += self._moved(work.ops)
+            moved = totals.count_swaps(work.ops)
+            duration += transfer_time(self.config, self.shape, moved)
         for request in work.preempted:
             totals.preempted[request] += 1
         run.recorder.preempted += len(work.preempted)
@@ -153,25 +137,20 @@ class Paged:
         return scheduler.commit(work)
 
     def _record(self, work: CohortPlan, duration: int) -> None:
-        run, running, size = self._run, self.scheduler.num_running, self.shape.block_size
-        owned, cached, extra = self.pool.occupancy()
-        levels = self._levels(work.logical_tokens - extra * size, owned, cached, running)
-        run.totals.held += owned
-        run.totals.unshared += owned + extra
-        run.recorder.step(levels, running, work.waiting + run.arrivals.waiting, duration)
-
-    def _levels(
-        self, live: int, owned: int, cached: int, running: int
-    ) -> tuple[int, int, int, int, int]:
-        """Return the levels from counts of live slots and of blocks.
+        """Record the levels and block-steps of a step.
 
         Raises:
             TallyError: running requests own more blocks than they have written to.
         """
-        levels = block_levels(self.shape, live, owned, cached)
-        if levels[2] > running * (self.shape.block_size - 1):
+        run, running, pool = self._run, self.scheduler.num_running, self.pool
+        size, owned, extra = self.shape.block_size, pool.num_owned, pool.extra_references
+        live = work.logical_tokens - extra * size
+        levels = block_levels(self.shape, live, owned, pool.num_cached)
+        if levels[2] > running * (size - 1):
             raise TallyError(f"{levels[2]} unwritten slots of {running} running requests")
-        return levels
+        run.totals.held += owned
+        run.totals.unshared += owned + extra
+        run.recorder.step(levels, running, work.waiting + run.arrivals.waiting, duration)
 
     def _fast_forward(self, steps: int) -> bool:
         """Fast-forward over up to ``steps`` decode-only steps; False if none is possible.
@@ -186,40 +165,24 @@ class Paged:
         part = run.clock.decode_run(decodes, context, min(steps, _MAX_FAST_FORWARD))
         part = part.until(run.horizon())
         allocated = scheduler.cumulative_allocations(part.steps)
-        if not allocated:
-            return False
-        owned, cached, extra = self.pool.occupancy()
+        owned, cached = self.pool.num_owned, self.pool.num_cached
+        extra = self.pool.extra_references
         free, live = self.shape.blocks - owned - cached, context - extra * size
         pool = DecodeOnlyPool(self.shape, decodes, owned, cached, free, live)
         waiting = scheduler.num_waiting + run.arrivals.waiting
         count = bisect_right(allocated, pool.room)
-        if count:
-            if count < part.steps:
-                part = DecodeRun(count, part.first, part.slope)
-                del allocated[count:]
-            interval = pool.advance(part, allocated)
-            run.recorder.add_interval(interval, decodes, waiting)
-            held = interval.held
-        else:
-            count = 1
-            run.recorder.step(pool.step(allocated[0]), decodes, waiting, part.first)
-            held = pool.owned
+        if not count:
+            return False
+        if count < part.steps:
+            part = DecodeRun(count, part.first, part.slope)
+            del allocated[count:]
+        interval = pool.interval(part, allocated)
+        run.recorder.add_interval(interval, decodes, waiting)
         run.totals.computed_tokens += decodes * count
-        run.totals.held += held
-        run.totals.unshared += held + extra * count
+        run.totals.held += interval.held
+        run.totals.unshared += interval.held + extra * count
         self._end(scheduler.jump(count))
         return True
-
-    def _moved(self, ops: Sequence[BlockOp]) -> int:
-        blocks = 0
-        for op in ops:
-            if op.kind is OpKind.SWAP_OUT:
-                self._run.totals.swapped_out += len(op.blocks)
-                blocks += len(op.blocks)
-            elif op.kind is OpKind.SWAP_IN:
-                self._run.totals.swapped_in += len(op.blocks)
-                blocks += len(op.blocks)
-        return transfer_time(self.config, self.shape, blocks) if blocks else 0
 
 
 def transfer_time(config: SimConfig, shape: PoolShape, blocks: int) -> int:

@@ -27,7 +27,7 @@ from kvsim.sim.policies.base import (
     NEVER_WRITTEN,
     WHOLE_PIECE,
     WRITTEN_LATER,
-    SingleSequencePolicy,
+    Policy,
 )
 
 
@@ -40,14 +40,14 @@ class _Prefill:
     computed: int = 0
 
 
-class Reserved(SingleSequencePolicy):
+class Reserved(Policy):
     """The policies ``max``, ``pow2`` and ``oracle``.
 
     Raises:
         SimulationError: ``bad_option``: ``max_num_batched_tokens`` is below ``max_num_seqs``.
     """
 
-    names: tuple[str, ...] = (
+    names = (
         SlotState.LIVE.value,
         SlotState.UNWRITTEN.value,
         SlotState.ROUNDING.value,
@@ -77,7 +77,7 @@ class Reserved(SingleSequencePolicy):
         self._stalled = False
 
     def memory_shortfall(self, prompt: int, output: int) -> Shortfall | None:
-        """See :class:`kvsim.sim.policies.base.SingleSequencePolicy`."""
+        """See :class:`kvsim.sim.policies.base.Policy`."""
         slots = reserved_slots(self.kind, prompt, output, self.config.max_length)
         if not self.pool.buddy.ever_fits(slots):
             return Shortfall("slots", slots, self.pool.buddy.largest_free_piece)
@@ -110,12 +110,6 @@ class Reserved(SingleSequencePolicy):
             self._decode_only()
         else:
             self._single_step()
-
-    def check_integrity(self) -> None:
-        """See :class:`kvsim.sim.policies.base.Policy`."""
-        self.pool.check_integrity()
-        assert not self._ahead, "tokens were written that no request has"
-        assert not self._context, "tokens were written that no request has"
 
     def _head(self) -> tuple[int, int]:
         arrivals = self._run.arrivals

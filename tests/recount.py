@@ -1,11 +1,12 @@
-"""Independent recount of slot states from block tables, slot by slot; slow and simple."""
+"""Recounts slot states from block tables, slot by slot, and replays plans."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
-from kvsim.accounting.ledger import Owner
+from kvsim.accounting.ledger import Ledger, Owner
 from kvsim.accounting.slots import PoolShape, SlotCounts, SlotState, count_slots
+from kvsim.core.step import StepPlan
 
 
 def recount(shape: PoolShape, owners: dict[int, Owner], cached: Collection[int] = ()) -> SlotCounts:
@@ -34,3 +35,9 @@ def _slot_state(views: Sequence[tuple[Owner, int]]) -> SlotState:
     if all(h.finished for h, _ in views):
         return SlotState.FINISHED
     return SlotState.UNWRITTEN
+
+
+def replay(shape: PoolShape, plans: Iterable[StepPlan]) -> list[SlotCounts]:
+    """The slot counts after each of ``plans``, from an empty pool."""
+    ledger = Ledger(shape)
+    return [ledger.apply(plan) for plan in plans]
