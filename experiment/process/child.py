@@ -312,10 +312,12 @@ class Child:
     def _leave(self) -> None:
         if self._process.poll() is None:
             self.kill()
+        # If the id exists, it was reused, and so was that of the session.
+        gone = not psutil.pid_exists(self._process.pid)
+        session = session_members(self._process.pid) if gone else []
         left = {
-            *session_members(self._process.pid),
             *processes_with_mark(self._mark),
-            *filter(is_running, self._observed()),
+            *filter(is_running, (*session, *self._observed())),
         }
         self._shared |= segments_of(left)
         end_processes(left)
