@@ -60,8 +60,7 @@ class ProcessTree:
         self._members: tuple[Any, ...] = ()
         self._statm: dict[Any, IO[bytes] | None] = {}
         self._root: Any = None  # None: it has ended
-        self.seen_pids: set[int] = {pid}  # all pids ever found in the tree
-        self.observed_processes: set[Any] = set()  # the same with start times
+        self.observed_processes: set[psutil.Process] = set()  # all that were ever found
         with contextlib.suppress(psutil.NoSuchProcess):
             self._root = psutil.Process(pid)
 
@@ -229,7 +228,6 @@ class ProcessTree:
         # Those whose parent has ended are in the session only.
         below = dict.fromkeys((*descendants(self._root.pid), *session_members(self._root.pid)))
         self._members = (self._root, *(known.get(child, child) for child in below))
-        self.seen_pids |= {process.pid for process in self._members}
         self.observed_processes.update(self._members)
         for ended in self._statm.keys() - set(self._members):
             _close(self._statm.pop(ended))

@@ -310,8 +310,8 @@ class Session:
                 code = child.wait()
                 if child.lingered:
                     self.emit(Notice(text=message("failure.lingered", name=name)))
-                pids = watcher.pids if watcher else frozenset()
-                return ChildEnd(code, last, pids, child.lingered)
+                pids = {each.pid for each in watcher.observed_processes()} if watcher else ()
+                return ChildEnd(code, last, frozenset(pids), child.lingered)
         except ChildStartError as error:
             self._fail(last, name, error.text, error.exit_code)
             return ChildEnd(error.exit_code, last)
@@ -367,8 +367,9 @@ class Session:
             self._write(event, line)
 
     def _stop(self, watcher: Monitor) -> None:
+        in_turn = not watcher.is_paused
         watcher.stop()
-        if watcher.is_paused:
+        if not in_turn:
             return  # the run ends in the turn of another arm
         self.emit(watcher.cost())
         failure = watcher.failure()
