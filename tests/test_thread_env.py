@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from experiment.machine import thread_variables as thread_env
+from experiment.machine import background_load as noise
 from experiment.machine.thread_variables import WAITING, has_background_load, thread_variables
 
 
@@ -19,7 +19,7 @@ def asked_anew() -> Iterator[None]:
 
 def looks(monkeypatch: pytest.MonkeyPatch, *cores: float | None) -> list[float | None]:
     left = list(cores)
-    monkeypatch.setattr(thread_env, "others_cores", lambda: left.pop(0))
+    monkeypatch.setattr(noise, "others_cores", lambda: left.pop(0))
     return left
 
 
@@ -29,7 +29,7 @@ def looks(monkeypatch: pytest.MonkeyPatch, *cores: float | None) -> list[float |
         ((0.0, 1.0, 1.0), False, 2),
         ((1.0, 0.1, 1.0), False, 1),
         ((1.0, 0.5, 0.3), True, 0),
-        ((None, None, None), True, 0),
+        ((None, None, None), True, 2),
     ],
 )
 def test_a_busy_moment_is_no_busy_machine(

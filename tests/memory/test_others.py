@@ -132,9 +132,9 @@ def test_of_the_systems_times_idle_ones_and_those_counted_twice_are_left_out(
     names = "user nice system idle iowait irq softirq steal guest guest_nice"
     times = namedtuple("times", names)(1, 2, 4, 8, 16, 32, 64, 128, 1, 2)  # type: ignore[call-arg]
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu: [times] * 3)
-    monkeypatch.setattr(noise, "_usable", lambda: {1})
+    monkeypatch.setattr(noise, "usable_cores", lambda: [1])
     assert noise.system_seconds() == (1 + 2 + 4 + 32 + 64, 255)
-    monkeypatch.setattr(noise, "_usable", lambda: ())
+    monkeypatch.setattr(noise, "usable_cores", lambda: None)
     assert noise.system_seconds() == (3 * (1 + 2 + 4 + 32 + 64), 3 * 255)
 
     def refused(percpu: bool) -> None:
