@@ -338,13 +338,14 @@ def _probed(model_config: Any, name: str) -> Any:
     geometry = model_geometry(model_config, element_bytes=1)
     own = model_config.get_text_config().model_type in REPEATED_HEADS
     for attention in (EAGER,) if own else (ATTENTION, EAGER):
-        built = build_empty(model_config, name, attention)
         try:
+            built = build_empty(model_config, name, attention)
             probe(built, geometry)
+            return built
         except UnsupportedModelError as error:
             refusal = error.refusal(name)
-        else:
-            return built
+        except UserError as error:
+            refusal = error
     raise refusal
 
 
