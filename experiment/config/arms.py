@@ -41,13 +41,10 @@ class Arm:
     refuses: Callable[[WorkloadReady], Message | None] = lambda _: None
 
 
-def ends_by_length(workload: WorkloadReady) -> bool:
-    """Whether requests end only at the given length or the end-of-text token."""
-    return not workload.sampling.stop_token_ids and not workload.sampling.min_new_tokens
-
-
 def _stops(workload: WorkloadReady) -> Message | None:
-    return None if ends_by_length(workload) else message("skip.no_stops")
+    """Why an arm cannot run that ends requests at their length or the end-of-text token only."""
+    stops = workload.sampling.stop_token_ids or workload.sampling.min_new_tokens
+    return message("skip.no_stops") if stops else None
 
 
 # The most frequent pair of arms in charts has the most distinct colours.
