@@ -18,7 +18,6 @@ from experiment.arms.snapshot import StepSnapshot, keyframe_of
 from experiment.arms.task import ArmTask
 from experiment.events import (
     ArmFinished,
-    ArmStarted,
     Channel,
     PoolReserved,
     Progress,
@@ -32,7 +31,6 @@ from experiment.events import (
 )
 from experiment.events.arm_clock import Clock
 from experiment.events.pace import MAX_REQUEST_MARKS
-from experiment.machine.thread_record import thread_facts, usable_cores
 from experiment.memory.tensors import (
     reset_torch_peaks,
     slack_reading,
@@ -270,12 +268,6 @@ class ArmRun:
             self._wire.mark(
                 StageEntered(arm=arm, stage=stage, step=self._last_step, request=request)
             )
-
-    def emit_started(self, pid: int) -> None:
-        """Emit the first event of the arm."""
-        self._wire.emit(
-            ArmStarted(arm=self.task.arm, pid=pid, variables=thread_facts(), cores=usable_cores())
-        )
 
     def emit(self, event: Any) -> None:
         """Emit any other event, off the clock."""

@@ -14,7 +14,6 @@ from experiment.arms.arrivals import arrival_clock
 from experiment.arms.base import ArmRun
 from experiment.arms.engine_setup import (
     announce_kernel,
-    announce_use,
     capture_graphs,
     compile_kernel,
     resolve_kernel,
@@ -38,6 +37,7 @@ from experiment.engine.quantized import KV_DTYPES
 from experiment.engine.sampling import InvalidLogitsError
 from experiment.events import (
     CacheQuantized,
+    DecodeGraphsUsed,
     PrefixCacheUsed,
     TokenMapping,
     WeightsPacked,
@@ -120,7 +120,8 @@ def _generate(run: ArmRun, model: torch.nn.Module, block_size: int) -> None:
         if limits.prefix_caching:
             stats = engine.scheduler.stats
             run.emit(PrefixCacheUsed(arm=task.arm, **asdict(stats)))
-    announce_use(run, runner.graphs)
+    if runner.graphs is not None:
+        run.emit(DecodeGraphsUsed(arm=task.arm, **asdict(runner.graphs.counts)))
     with _valid_logits(run):
         run_second_part(run, Engine(runner, limits, _eos(run), vocabulary, length))
 
