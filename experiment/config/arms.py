@@ -27,7 +27,6 @@ class Arm:
         group: its name in ``--arms`` and in gates; empty: its own name.
         alone: it runs only if named itself, not with its group.
         series: its colour, mark and dashes in charts; None: the next unused ones.
-        at_once: it gets all requests before it starts, so none may arrive later.
         simulated: policy by which kvsim simulates it; None: not simulated.
         refuses: returns why it cannot run a workload, or None.
     """
@@ -36,15 +35,17 @@ class Arm:
     group: str = ""
     alone: bool = False
     series: int | None = None
-    at_once: bool = False
     simulated: Simulated | None = None
     refuses: Callable[[WorkloadReady], Message | None] = lambda _: None
 
 
+def ends_by_length(workload: WorkloadReady) -> bool:
+    """Whether requests end only at the given length or the end-of-text token."""
+    return not workload.sampling.stop_token_ids and not workload.sampling.min_new_tokens
+
+
 def _stops(workload: WorkloadReady) -> Message | None:
-    """Why an arm cannot run that ends requests at their length or the end-of-text token only."""
-    stops = workload.sampling.stop_token_ids or workload.sampling.min_new_tokens
-    return message("skip.no_stops") if stops else None
+    return None if ends_by_length(workload) else message("skip.no_stops")
 
 
 # The most frequent pair of arms in charts has the most distinct colours.

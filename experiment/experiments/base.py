@@ -36,8 +36,6 @@ class Experiment:
         figures: names of :mod:`experiment.experiments.figures`, in the order of the table.
         charts: the figures that are plotted over the cells.
         findings: returns the findings, the headline first.
-        focus: index of the cell that the pages of a single run show, unless more arms succeeded in
-            other cells; by default the last one.
         without: excluded arms, each with its reason: a name of ``experiments.without``.
         values: kind of ``experiment.values``: counts (integers of 1 or more) or numbers, both run
             in ascending order, since findings use the smallest and the largest; paired (counts in
@@ -56,7 +54,6 @@ class Experiment:
     figures: tuple[str, ...]
     charts: tuple[str, ...]
     findings: Callable[[Found], list[Finding]]
-    focus: Callable[[Sequence[Cell]], int] = field(default=lambda cells: len(cells) - 1)
     without: Mapping[str, str] = field(default_factory=dict)
     values: Literal["counts", "numbers", "paired", "names"] = "counts"
     options: tuple[str, ...] = ()
