@@ -207,7 +207,7 @@ def _without(spec: Experiment, cells: Sequence[CellResult]) -> list[Without]:
 
 def _cell(spec: Experiment, cell: CellEvents) -> CellResult:
     started = cell.started
-    workload = next((e for e in cell.events if isinstance(e, WorkloadReady)), None)
+    workload = cell.first(WorkloadReady)
     return CellResult(
         index=started.index,
         values=started.values,
@@ -223,7 +223,7 @@ def _arm(spec: Experiment, cell: CellEvents, arm: ArmMeasured) -> CellArm:
     first = arm.warm_up
     prediction: Prediction = message("experiments.unforetold.not_said")
     arenas: dict[Fit, Prediction] = dict.fromkeys(FITS, prediction)
-    model = next((e for e in cell.events if isinstance(e, ModelPrepared)), None)
+    model = cell.first(ModelPrepared)
     figures = [FIGURES[name] for name in spec.figures]
     if first is not None and model is not None:
         prediction = predict(arm.result.arm, cell.config, model, first.workload)
@@ -379,10 +379,10 @@ def _counts(row: StepRow, theirs: bool) -> dict[str, object]:
 
 def _prefix_counts(one: Measured) -> object:
     """Queries and hits of the prefix cache, by our events or the engine's statistics."""
-    if one.prefix is not None:
-        return one.prefix.model_dump(exclude={"t_ns"})
+    if one.events.prefix is not None:
+        return one.events.prefix.model_dump(exclude={"t_ns"})
     queries, hits = (
-        sum(getattr(step, name) for step in one.engine_steps)
+        sum(getattr(step, name) for step in one.events.engine_steps)
         for name in ("prefix_queries", "prefix_hits")
     )
     return queries, hits
@@ -390,7 +390,7 @@ def _prefix_counts(one: Measured) -> object:
 
 # Counts other than those of steps that must be the same in all repeats, by their names.
 _EVEN: dict[str, Callable[[Measured], object]] = {
-    "metric.moved_bytes": lambda one: one.moved,
+    "metric.moved_bytes": lambda one: {moved.request: moved.bytes for moved in one.events.moved},
     "experiments.axis.prefix_cache": _prefix_counts,
     "metric.new_tokens": _outputs,
 }
