@@ -41,12 +41,10 @@ _FASTER = 1.1
 
 def _cells(config: Config) -> list[Cell]:
     lengths: Any = config.experiment.options["lengths"]
-    cells = []
-    for offered in config.experiment.values:
-        count = int(offered)
-        overrides = {"workload.lengths": in_turn(lengths, count)}
-        cells.append(Cell({"requests": count}, overrides))
-    return cells
+    return [
+        Cell({"requests": count}, {"workload.lengths": in_turn(lengths, count)})
+        for count in map(int, config.experiment.values)
+    ]
 
 
 def _findings(found: Found) -> list[Finding]:
@@ -56,8 +54,8 @@ def _findings(found: Found) -> list[Finding]:
 def _at_once(found: Found) -> Finding:
     """Concurrency at the most requests, with blocks and with slabs of the same engine."""
     cell = found.last("slabs", "paged")
-    row = between(found, cell, "running_mean", *_ARMS) if cell else None
-    if cell is None or row is None or row.estimate is None:
+    row = between(found, cell, "running_mean", *_ARMS)
+    if row is None or row.estimate is None:
         return untested("at_once")
     faster, more = found.ratio(cell, "tokens_per_s", *_ARMS), row.estimate > _MORE
     return judged(
@@ -75,8 +73,6 @@ def _at_once(found: Found) -> Finding:
 def _throughput(found: Found) -> Finding:
     """Gain of paging alone: the same engine with slabs and with blocks."""
     cell = found.last("slabs", "paged")
-    if cell is None:
-        return untested("throughput")
     paged, slabs = ((cell, arm, "tokens_per_s") for arm in _ARMS)
     seen = ratios(found, found.cells, "tokens_per_s", *_ARMS)
     over = factors(seen, "tokens_per_s", *_ARMS, _AXIS)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from experiment.analysis.experiment_results import (
+    CellArm,
     CellResult,
     Compared,
     FigureValue,
@@ -80,9 +81,9 @@ def versus(found: Found, one: Place, base: Place, *axes: str) -> Row:
     ``axes``: axes of the cell to name; by default all that both places share.
     """
     first, second = found.figure(*one), found.figure(*base)
-    if first is None or second is None:
-        return None
     (cell, arm, figure), (other, other_arm, other_figure) = one, base
+    if first is None or second is None or cell is None or other is None:
+        return None
     same = {axis for axis in cell.values if cell.values[axis] == other.values.get(axis)}
     named, of = list(cell.values), None
     if arm != other_arm:
@@ -104,7 +105,9 @@ def versus(found: Found, one: Place, base: Place, *axes: str) -> Row:
     return row.model_copy(update=seen_as(factor, is_timed=is_timed))
 
 
-def between(found: Found, cell: CellResult, figure: str, arm: str, base: str, *axes: str) -> Row:
+def between(
+    found: Found, cell: CellResult | None, figure: str, arm: str, base: str, *axes: str
+) -> Row:
     """Compare two arms in one cell; see :func:`versus`."""
     return versus(found, (cell, arm, figure), (cell, base, figure), *axes)
 
@@ -143,7 +146,7 @@ def doubt(seen: Ratios) -> Message | None:
     return next((factor.reason for factor in timed if factor.lacking), None)
 
 
-def steps_instead(found: Found, cell: CellResult, faster: Faster | None) -> Row:
+def steps_instead(found: Found, cell: CellResult | None, faster: Faster | None) -> Row:
     """Steps of blocks and slabs if times are inconclusive, otherwise None."""
     if faster is not None and faster.is_decisive:
         return None
@@ -160,8 +163,10 @@ def series(found: Found, cells: Iterable[CellResult], figure: str, arm: str, axi
     return Compared(figure=arm_figure(arm, figure), at=axis_label(axis), sides=sides)
 
 
-def tally(found: Found, cell: CellResult, arm: str, *figures: str) -> Row:
+def tally(found: Found, cell: CellResult | None, arm: str, *figures: str) -> Row:
     """The known ones of several figures of an arm in a cell; None if none is known."""
+    if cell is None:
+        return None
     sides = [
         side(labelled(figure_label(figure)), figure, value)
         for figure in figures
@@ -175,12 +180,11 @@ def counted(figure: Message, count: int, of: int | None) -> Compared:
     return Compared(figure=figure, kind="of", estimate=count, n=of)
 
 
-def same_outputs(pairs: Iterable[tuple[Sequence[str], Sequence[str]]]) -> Row:
+def same_outputs(pairs: Iterable[tuple[CellArm | None, CellArm | None]]) -> Row:
     """Number of outputs equal to the reference's, the second of each pair; None without any."""
-    equal = outputs = 0
-    for one, other in pairs:
-        outputs += len(other)
-        equal += sum(a == b for a, b in zip(one, other, strict=False))
+    both = [(one.outputs, other.outputs) for one, other in pairs if one and other]
+    outputs = sum(len(other) for _, other in both)
+    equal = sum(a == b for pair in both for a, b in zip(*pair, strict=False))
     row = counted(message("experiments.found.same_outputs"), equal, outputs)
     if not outputs:
         return None
@@ -211,6 +215,11 @@ def judged(
     if not shown and against is not None:
         row = row.model_copy(update={"reason": against})
     return _finding(name, "shown" if shown else "not_shown", row, others, **more)
+
+
+def same(name: str, row: Row, *others: Row) -> Finding:
+    """A finding that all outputs are the same; ``row`` is of :func:`same_outputs`."""
+    return judged(name, row, row is not None and row.reason is None, *others)
 
 
 def timed(
