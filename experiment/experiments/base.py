@@ -45,7 +45,8 @@ class Experiment:
         notices: returns changes to the input; called before the run.
         terms: returns the options that a reader of the figures needs.
         spared: returns arms that a cell skips because of earlier cells, and why; called before
-            each cell. None: every cell runs all of its arms.
+            each cell with these, and a function that evaluates one. None: every cell runs all of
+            its arms.
         renamed: figures that the experiment's texts name differently.
     """
 
@@ -59,7 +60,12 @@ class Experiment:
     options: tuple[str, ...] = ()
     notices: Callable[[Config], list[Message]] = field(default=lambda _: [])
     terms: Callable[[Config], list[Message]] = field(default=lambda _: [])
-    spared: Callable[[Cell, Sequence[CellEvents]], dict[str, Message]] | None = None
+    spared: (
+        Callable[
+            [Cell, Sequence[CellEvents], Callable[[CellEvents], CellResult]], dict[str, Message]
+        ]
+        | None
+    ) = None
     renamed: frozenset[str] = frozenset()
 
 

@@ -160,7 +160,7 @@ def evaluate_experiment(record: Record, cells: Sequence[CellEvents]) -> Experime
     """Evaluate the cells of an experiment's record."""
     config = make_config(record.started.config)
     spec = find_experiment(config.experiment.name or "")
-    found = [_cell(spec, cell) for cell in cells]
+    found = [cell_result(spec, cell) for cell in cells]
     return ExperimentResult(
         name=spec.name,
         size=config.experiment.size,
@@ -205,7 +205,8 @@ def _without(spec: Experiment, cells: Sequence[CellResult]) -> list[Without]:
     ]
 
 
-def _cell(spec: Experiment, cell: CellEvents) -> CellResult:
+def cell_result(spec: Experiment, cell: CellEvents) -> CellResult:
+    """Evaluate one cell."""
     started = cell.started
     workload = cell.first(WorkloadReady)
     return CellResult(

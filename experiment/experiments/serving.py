@@ -16,33 +16,20 @@ requests, with arrivals scaled to the rate), or the prompts of ``workload.prompt
 from __future__ import annotations
 
 import random
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from experiment.analysis.experiment_results import Finding, Number
+from experiment.analysis.experiment_results import CellResult, Finding
 from experiment.config.schema import Config
 from experiment.experiments.base import DRAW, Experiment, cell_of, draw_terms, drawn_lengths
-from experiment.experiments.busy import cell_others
 from experiment.experiments.cells import Cell, CellEvents
 from experiment.experiments.figures import ONE_BY_ONE
 from experiment.experiments.found import Found
-from experiment.experiments.load import (
-    LoadOutcome,
-    all_saturated,
-    alone_at,
-    kept_up,
-    later_tokens,
-    rest,
-    slowest,
-    terms,
-)
-from experiment.experiments.measured import measure
-from experiment.experiments.serving_limits import limits
+from experiment.experiments.load import terms
+from experiment.experiments.serving_limits import limits, saturated_at
 from experiment.experiments.serving_paging import first_tokens, paging_alone
 from experiment.files.bounded_reading import expand_path
 from experiment.text.messages import Message, message
@@ -111,49 +98,25 @@ def _check_limit(limit: Any) -> None:
         raise ValueError(f"options.time_limit_s is a number of seconds above 0, not {limit!r}")
 
 
-def _spared(cell: Cell, before: Sequence[CellEvents]) -> dict[str, Message]:
-    """Arms that are saturated at a lower rate by the wall clock, without background load.
-
-    Arms skipped at one rate are in the log, so the last rate includes all.
-    """
-    if cell.values["clock"] != "wall":
-        return {}
+def _spared(
+    cell: Cell, before: Sequence[CellEvents], evaluate: Callable[[CellEvents], CellResult]
+) -> dict[str, Message]:
+    """Arms that are saturated at a lower rate by the wall clock, without background load."""
     lower = [
-        each
+        evaluate(each)
         for each in before
-        if each.started.values["clock"] == "wall"
+        if each.started.values["clock"] == cell.values["clock"] == "wall"
         and float(each.started.values["rate"]) < float(cell.values["rate"])
     ]
-    return _saturated(lower[-1], lower[:-1]) if lower else {}
-
-
-def _saturated(cell: CellEvents, before: Sequence[CellEvents]) -> dict[str, Message]:
-    rate = float(cell.started.values["rate"])
-    why = message("experiments.serving.saturated", rate=rate)
-    found: dict[str, Message] = {}
-    slowed, lower = cell_others(cell), _slowest(before)
-    for arm in measure(cell):
-        name, reason = arm.result.arm, arm.result.reason
-        if reason is not None and reason.key == why.key:
-            found[name] = reason
-        alone = alone_at(rate, lower[name])
-        outcomes = [
-            LoadOutcome(kept_up(one), later_tokens(one), rest(one), alone) for one in arm.repeats
-        ]
-        if all_saturated(outcomes) and name not in slowed:
-            found[name] = why
-    return found
-
-
-def _slowest(cells: Sequence[CellEvents]) -> dict[str, list[tuple[float, Number]]]:
-    """Rates and the slowest answer at each, by arm; see :func:`alone_at`."""
-    found: dict[str, list[tuple[float, Number]]] = defaultdict(list)
-    for cell in cells:
-        for arm in measure(cell):
-            seen = [value for one in arm.repeats if (value := slowest(one)) is not None]
-            if seen:
-                found[arm.result.arm].append((float(cell.started.values["rate"]), median(seen)))
-    return found
+    if not lower:
+        return {}
+    found = Found(before[0].config, lower)
+    rates = {arm.arm: saturated_at(found, arm.arm) for arm in lower[0].arms}
+    return {
+        arm: message("experiments.serving.saturated", rate=rate)
+        for arm, rate in rates.items()
+        if rate is not None
+    }
 
 
 def _load(config: Config) -> _Load:

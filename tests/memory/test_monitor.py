@@ -274,6 +274,6 @@ def test_one_that_rests_can_be_stopped(log: Log) -> None:
     watch.start()
     until(lambda: bool(log.readings))
     watch.pause()
-    watch.stop()
     assert watch.is_paused
+    watch.stop()
     assert watch.failure() is None

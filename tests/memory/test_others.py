@@ -13,9 +13,11 @@ from typing import Any
 
 import psutil
 import pytest
+from event_makers import record
 from made_up_machine import cpu_environment
 from memory_fakes import until
 
+from experiment.analysis.results import Watch
 from experiment.analysis.watched import watch
 from experiment.events import Step, Usage
 from experiment.machine import background_load as noise
@@ -23,6 +25,7 @@ from experiment.memory import usage
 from experiment.memory.devices import GpuReader
 from experiment.memory.process_tree import CpuSeconds, ProcessTree
 from experiment.memory.usage import UsageMeter
+from experiment.replay.arm_events import split_by_arm
 from experiment.text.messages import message
 from kvsim.core.step import StepPlan
 
@@ -76,13 +79,18 @@ def test_of_a_sample_it_may_be_below_nothing_by_rounding_and_of_a_mean_it_is_not
     )
     # Cut off at nothing one by one, samples around it would have a mean above it.
     assert one.others_cores == pytest.approx(-0.2)
-    steps = [Step(arm="paged", plan=StepPlan(0), started_ns=0, t_ns=one.t_ns + 1)]
-    watched = [one, one.model_copy(update={"others_cores": 0.04})]
-    assert watch(watched, steps, [], None, None, None, None).others_cores == 0
+    step = Step(arm=one.arm, plan=StepPlan(0), started_ns=0, t_ns=one.t_ns + 1)
+
+    def watched(*usages: Usage) -> Watch:
+        (arm,) = split_by_arm(record([step, *usages]))
+        return watch(arm, None)
+
+    near = one.model_copy(update={"others_cores": 0.04})
+    assert watched(one, near).others_cores == 0
     last = one.model_copy(
         update={"others_cores": None, "others_reason": message("memory.child_ended")}
     )
-    known = watch([*watched, last], steps, [], None, None, None, None)
+    known = watched(one, near, last)
     assert (known.others_cores, known.others_reason) == (0, None)
 
 
