@@ -25,7 +25,7 @@ from experiment.events import (
 )
 from experiment.experiments.base import cell_config
 from experiment.experiments.cells import Cell, CellEvents
-from experiment.record.log import Record, cell_at
+from experiment.record.log import Record
 from experiment.replay.arm_events import ArmEvents, split_by_arm
 from experiment.replay.step_rows import StepRow
 from experiment.replay.timeline import timeline
@@ -37,9 +37,7 @@ def cells_of(record: Record) -> list[CellEvents]:
     before: list[Event] = []
     cells: dict[int, tuple[CellStarted, list[Event]]] = {}
     ends: list[Event] = []
-    here: int | None = None
-    for event in record.events:
-        here = cell_at(event, here)
+    for here, event in record.by_cell():
         if isinstance(event, CellStarted):
             cells.setdefault(event.index, (event, []))  # repeated after events of other cells
         elif isinstance(event, RunFinished):

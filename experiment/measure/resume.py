@@ -36,7 +36,7 @@ from experiment.files.scratch import PACKAGES
 from experiment.machine.environment import Environment
 from experiment.model.source import is_fetched
 from experiment.record.checksums import LOGS, is_measured
-from experiment.record.log import EVENTS_FILE, Record, cell_at, read_record
+from experiment.record.log import EVENTS_FILE, Record, read_record
 from experiment.text.errors import ExitCode, UserError, user_error
 from experiment.text.messages import Message, message
 from experiment.text.redaction import in_values, without_private
@@ -239,15 +239,8 @@ def config_of(record: Record, overrides: Mapping[str, Any]) -> Config:
 
 def finished_arms(record: Record) -> frozenset[ArmKey]:
     """The arms that ended well."""
-    cell: int | None = None
-    ended: set[ArmKey] = set()
-    failed: set[ArmKey] = set()
-    for event in record.events:
-        cell = cell_at(event, cell)
-        if isinstance(event, ArmFinished):
-            ended.add((cell, event.arm))
-        elif isinstance(event, ArmFailed):
-            failed.add((cell, event.arm))
+    ended = {(cell, e.arm) for cell, e in record.by_cell() if isinstance(e, ArmFinished)}
+    failed = {(cell, e.arm) for cell, e in record.by_cell() if isinstance(e, ArmFailed)}
     return frozenset(ended - failed)
 
 
@@ -261,13 +254,11 @@ def _left_out(record: Record) -> frozenset[ArmKey]:
         return reason.key in VLLM_ABSENT and not isinstance(find_vllm(device), Message)
 
     device = _device(record)
-    cell: int | None = None
-    found: set[ArmKey] = set()
-    for event in record.events:
-        cell = cell_at(event, cell)
-        if isinstance(event, ArmSkipped) and not has_come(event.reason):
-            found.add((cell, event.arm))
-    return frozenset(found)
+    return frozenset(
+        (cell, event.arm)
+        for cell, event in record.by_cell()
+        if isinstance(event, ArmSkipped) and not has_come(event.reason)
+    )
 
 
 def _device(record: Record) -> str:
@@ -290,12 +281,8 @@ def _planned(config: Config, device: str) -> list[ArmKey]:
 
 def _prepared(record: Record, cell: int | None, kind: type[T]) -> T | None:
     """What the arms of a cell were given, of one kind of event, as far as the log knows."""
-    here: int | None = None
-    for event in record.events:
-        here = cell_at(event, here)
-        if here == cell and isinstance(event, kind):
-            return event
-    return None
+    events = (event for here, event in record.by_cell() if here == cell)
+    return next((event for event in events if isinstance(event, kind)), None)
 
 
 def _machine(environment: Mapping[str, Any]) -> dict[str, Any]:

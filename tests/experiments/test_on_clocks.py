@@ -250,7 +250,7 @@ def test_an_arm_keeps_up_or_falls_behind(serving: Ran) -> None:
             r.model_copy(update={"latency_s": latency(arrivals[r.request]), "tokens": [1]})
             for r in one.requests
         ]
-        return replace(one, requests=requests)
+        return replace(one, events=replace(one.events, requests=requests))
 
     steady = with_latency(lambda _: 1e-6)
     # The last one comes at the very end of what is looked at, and ends behind it.
