@@ -38,6 +38,10 @@ from experiment.text.messages import Message, message
 Row = Compared | None
 # Shares that are too small for whole percents.
 _FINE = ("saved", "lookup_share", "lookup_of_step", "attention_error", "logit_error")
+# Blocks over slabs of the same engine: the effect of paging alone.
+BOTH = ("paged", "slabs")
+# Smaller factors of concurrency count as no gain. Less waste alone is none if no request waits.
+MORE = 1.05
 _RATIOS = ("later_tokens", "rest", "slowest")
 _UNITS = {"count": "count", "mean": "rate", "share": "percent", "bytes": "bytes",
           "seconds": "seconds", "rate": "rate"}  # fmt: skip
@@ -146,13 +150,6 @@ def doubt(seen: Ratios) -> Message | None:
     return next((factor.reason for factor in timed if factor.lacking), None)
 
 
-def steps_instead(found: Found, cell: CellResult | None, faster: Faster | None) -> Row:
-    """Steps of blocks and slabs if times are inconclusive, otherwise None."""
-    if faster is not None and faster.is_decisive:
-        return None
-    return between(found, cell, "steps", "paged", "slabs")
-
-
 def series(found: Found, cells: Iterable[CellResult], figure: str, arm: str, axis: str) -> Compared:
     """A figure of an arm by cell, without cells that lack it."""
     sides = [
@@ -215,6 +212,28 @@ def judged(
     if not shown and against is not None:
         row = row.model_copy(update={"reason": against})
     return _finding(name, "shown" if shown else "not_shown", row, others, **more)
+
+
+def more_at_once(
+    found: Found, name: str, cell: CellResult | None, row: Row, *others: Row, first: Row = None,
+    **more: Any,
+) -> Finding:  # fmt: skip
+    """A finding that blocks hold more requests than slabs (``row``), and are not slower.
+
+    If times are inconclusive, slower is measured in steps. ``first``: a row before the times.
+    """
+    if row is None or row.estimate is None:
+        return untested(name, **more)
+    rate, steps = (between(found, cell, each, *BOTH) for each in ("tokens_per_s", "steps"))
+    faster, holds = found.ratio(cell, "tokens_per_s", *BOTH), row.estimate > MORE
+    if faster is not None and faster.is_decisive:
+        slower, steps = faster.slower, None
+    else:
+        blocks, slabs = (found.value(cell, arm, "steps") for arm in BOTH)
+        slower = blocks is not None and slabs is not None and blocks > slabs
+    against = why("later" if holds else "small")
+    shown = holds and not slower
+    return judged(name, row, shown, first, rate, steps, *others, against=against, **more)
 
 
 def same(name: str, row: Row, *others: Row) -> Finding:

@@ -178,11 +178,3 @@ def ratio(
         return Faster(factor, low, high, len(rounds), busy, margin, turns=True)
     low, high = min(one.values) / max(base.values), max(one.values) / min(base.values)
     return Faster(factor, low, high, min(len(one.values), len(base.values)), busy, margin)
-
-
-def took_longer(found: Found, cell: CellResult | None, faster: Faster | None) -> bool:
-    """Whether blocks are clearly slower than slabs; if times are inconclusive, in steps."""
-    if faster is not None and faster.is_decisive:
-        return faster.slower
-    blocks, slabs = (found.value(cell, arm, "steps") for arm in ("paged", "slabs"))
-    return blocks is not None and slabs is not None and blocks > slabs

@@ -13,6 +13,7 @@ from experiment.config.schema import Config
 from experiment.experiments.base import Experiment, contiguous, in_turn, other_engines
 from experiment.experiments.cells import Cell
 from experiment.experiments.findings import (
+    MORE,
     counted,
     fact,
     judged,
@@ -26,8 +27,6 @@ from experiment.experiments.found import Found
 from experiment.experiments.labels import figure_label
 
 _NAME = "holes"
-# Smaller factors of concurrency count as no gain.
-_MORE = 1.05
 _FIRST = ("first_step", "needed", "free", "largest")
 
 
@@ -84,7 +83,7 @@ def _paged(found: Found, cell: CellResult | None) -> Finding:
     if mean is None or steps is None:
         return untested("paged")
     # Preempted requests run twice, so higher concurrency is a gain only without more steps.
-    more = (mean.estimate or 0) > _MORE
+    more = (mean.estimate or 0) > MORE
     shown = more and (steps.estimate or 0) <= 1
     others = (steps, tally(found, cell, "paged", "preemptions"))
     notes = [note(_NAME, "paged_ahead") if shown else None]
