@@ -18,6 +18,7 @@ from experiment.arms.launch import VLLM, VLLM_ABSENT, VLLM_PYTHON, find_vllm
 from experiment.config.reading import as_recorded, set_key
 from experiment.config.schema import Config, make_config
 from experiment.events import (
+    SCHEMA_VERSION,
     ArmFailed,
     ArmFinished,
     ArmSkipped,
@@ -141,6 +142,9 @@ def read_resumption(
     started, path = record.started, str(directory)
     if started.version != __version__:
         raise user_error("error.resume.version", path=path, before=started.version, now=__version__)
+    if started.schema_version != SCHEMA_VERSION:
+        told = {"before": started.schema_version, "now": SCHEMA_VERSION}
+        raise user_error("error.resume.format", path=path, **told)
     changed = [name for name in record.changed_files if is_measured(name)]
     if changed:
         text = message("error.resume.changed", path=path, files=", ".join(changed))
