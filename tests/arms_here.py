@@ -25,6 +25,7 @@ from experiment.config.schema import Config
 from experiment.events import (
     TRANSIENT,
     ArmSkipped,
+    ArmStarted,
     Event,
     ModelDirectory,
     ModelPrepared,
@@ -33,6 +34,7 @@ from experiment.events import (
     StageEntered,
     WorkloadReady,
 )
+from experiment.machine.thread_record import thread_facts, usable_cores
 from experiment.model.load import optional_tokenizer
 from experiment.record.log import EventLog, Record, read_record
 from experiment.text.messages import Message
@@ -81,7 +83,7 @@ def events_of(arm: str, config: Config, prepared: Prepared) -> list[Event]:
         workload=prepared.workload,
     )  # fmt: skip
     one = ArmRun(wire, task, import_s=0.0)  # type: ignore[arg-type]
-    one.emit_started(0)
+    one.emit(ArmStarted(arm=arm, pid=0, variables=thread_facts(), cores=usable_cores()))
     with patch.object(base, "optional_tokenizer", KEPT_TOKENIZER):
         FUNCTIONS[arm](one)
     return wire.events

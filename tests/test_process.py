@@ -26,7 +26,7 @@ from experiment.events import ArmFailed, Notice, Stage, StageEntered
 from experiment.files.code_cache import TORCH_CACHE
 from experiment.files.scratch import make_scratch
 from experiment.files.user_cache import TEMPORARY
-from experiment.machine import thread_variables as thread_env
+from experiment.machine import background_load
 from experiment.machine.thread_variables import WAITING, has_background_load, thread_variables
 from experiment.process import child as process
 from experiment.process import shared_memory
@@ -288,7 +288,7 @@ def asked_anew() -> Iterator[None]:
 
 def looks(monkeypatch: pytest.MonkeyPatch, *cores: float | None) -> list[float | None]:
     left = list(cores)
-    monkeypatch.setattr(thread_env, "others_cores", lambda: left.pop(0))
+    monkeypatch.setattr(background_load, "others_cores", lambda: left.pop(0))
     return left
 
 
@@ -298,7 +298,7 @@ def looks(monkeypatch: pytest.MonkeyPatch, *cores: float | None) -> list[float |
         ((0.0, 1.0, 1.0), False, 2),
         ((1.0, 0.1, 1.0), False, 1),
         ((1.0, 0.5, 0.3), True, 0),
-        ((None, None, None), True, 0),
+        ((None, None, None), True, 2),
     ],
 )
 def test_a_busy_moment_is_no_busy_machine(

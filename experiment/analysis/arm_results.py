@@ -18,7 +18,6 @@ from experiment.analysis.results import (
     MemoryRow,
     RequestResult,
     SecondPart,
-    Watch,
 )
 from experiment.analysis.simulator_check import CHECKED, RecordedArm, check_simulator
 from experiment.analysis.variation import largest_process, process_variation, variation
@@ -164,7 +163,7 @@ def arm_result(
             events.reset,
             foreign_processes(events.baseline, events.foreign),
         ),
-        watch=_watch(events, machine.usable_cores if machine else None),
+        watch=watch(events, machine.usable_cores if machine else None),
         engine=engine_result(events.engine, events.pool, events.engine_steps),
         second_part=_second_part(events),
         **_pool_facts(events.pool),
@@ -247,18 +246,6 @@ def _process_figures(events: ArmEvents, machine: Environment | None) -> dict[str
         "process_variation": varied,
         "process_variation_channel": varied_by.value if varied_by else None,
     }
-
-
-def _watch(events: ArmEvents, cores: float | None) -> Watch:
-    return watch(
-        events.usages,
-        events.steps,
-        events.readings,
-        events.baseline,
-        events.foreign,
-        events.sampler_cost,
-        cores,
-    )
 
 
 def memory_rows(readings: Iterable[Reading]) -> list[MemoryRow]:

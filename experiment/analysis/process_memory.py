@@ -105,21 +105,16 @@ def _largest_since_ready(readings: Sequence[Reading], reset: HighWaterReset | No
     """
     ready = at(readings, Channel.RSS, Stage.CACHE_READY)
     assert ready is not None
-    channels = [Channel.RSS]
+    since = {Channel.RSS: ready.t_ns}
     if reset is not None and reset.reason is None:
-        channels.append(Channel.HIGH_WATER)
+        since[Channel.HIGH_WATER] = reset.t_ns + 1
     sizes = [
         _Size(r.channel, r.bytes)
         for r in readings
-        if r.channel in channels
-        and r.bytes is not None
-        and (r.t_ns >= ready.t_ns if r.channel is Channel.RSS else _after(r, reset))
-    ]
+        if r.channel in since and r.bytes is not None and r.t_ns >= since[r.channel]
+        and not (r.channel is Channel.HIGH_WATER and r.stage is Stage.RELEASED)
+    ]  # fmt: skip
     return max(sizes, key=lambda size: size.bytes or 0, default=_Size(Channel.RSS, None))
-
-
-def _after(reading: Reading, reset: HighWaterReset | None) -> bool:
-    return reset is not None and reading.t_ns > reset.t_ns and reading.stage is not Stage.RELEASED
 
 
 def _read(readings: Iterable[Reading], channel: Channel, stage: Stage) -> _Size:

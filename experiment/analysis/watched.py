@@ -6,26 +6,21 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 from experiment.analysis.results import Watch
-from experiment.events import Baseline, Channel, ForeignProcesses, Reading, SamplerCost, Step, Usage
+from experiment.events import Baseline, Channel, ForeignProcesses, Reading, Step, Usage
+from experiment.replay.arm_events import ArmEvents
 from experiment.text.messages import Message, message
 
 # Maximum share of the usable cores for sampling.
 COST_LIMIT = 0.01
 
 
-def watch(
-    usages: Sequence[Usage],
-    steps: Sequence[Step],
-    readings: Sequence[Reading],
-    baseline: Baseline | None,
-    foreign: ForeignProcesses | None,
-    cost: SamplerCost | None,
-    cores: float | None,
-) -> Watch:
+def watch(events: ArmEvents, cores: float | None) -> Watch:
     """Means over the time in which the arm generated; None with a reason without samples."""
-    busy = _between(usages, *_generating(steps))
+    usages, baseline, foreign = events.usages, events.baseline, events.foreign
+    cost, period = events.sampler_cost, _generating(events.steps)
+    busy = _between(usages, *period)
     last = busy[-1] if busy else None
-    others = others_cores(usages, *_generating(steps))
+    others = others_cores(usages, *period)
     return Watch(
         cpu_cores=_mean(usage.cpu_cores for usage in busy),
         cpu_reason=last.reason if last else message("memory.no_usage_sample"),
@@ -33,7 +28,7 @@ def watch(
         others_reason=_others_reason(others, last),
         gpu_share=_mean(usage.gpu_share for usage in busy),
         gpu_memory_share=_mean(usage.gpu_memory_share for usage in busy),
-        gpu_reason=_gpu_reason(usages),
+        gpu_reason=next((usage.gpu_reason for usage in usages if usage.gpu_reason), None),
         sampler_cpu_s=cost.cpu_s if cost else None,
         watched_s=cost.wall_s if cost else None,
         settled=baseline.settled if baseline else None,
@@ -41,7 +36,7 @@ def watch(
         usable_cores=cores,
         device_channel=baseline.channel.value if baseline else None,
         baseline_bytes=baseline.bytes if baseline else None,
-        device_delta_bytes=_device_delta(readings, baseline),
+        device_delta_bytes=_device_delta(events.readings, baseline),
         device_reason=_device_reason(baseline),
         foreign_before=foreign.before if foreign else None,
         foreign_after=foreign.after if foreign else None,
@@ -92,10 +87,6 @@ def _generating(steps: Sequence[Step]) -> tuple[int, int]:
 
 def _between(usages: Iterable[Usage], begin_ns: int, end_ns: int) -> list[Usage]:
     return [usage for usage in usages if begin_ns <= usage.t_ns <= end_ns]
-
-
-def _gpu_reason(usages: Iterable[Usage]) -> Message | None:
-    return next((usage.gpu_reason for usage in usages if usage.gpu_reason), None)
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

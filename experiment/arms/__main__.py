@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from experiment.events import ArmStarted
+from experiment.machine.thread_record import thread_facts, usable_cores
 from experiment.process.wire import Wire, exit_process, serve
 from experiment.text.errors import unknown
-
-if TYPE_CHECKING:
-    from experiment.arms.task import ArmTask
 
 
 def libraries() -> None:
@@ -40,15 +39,14 @@ def main(wire: Wire, task_data: dict[str, Any]) -> None:
     if task.arm not in FUNCTIONS:
         raise unknown("arm", task.arm, FUNCTIONS)
     run = ArmRun(wire, task, import_s=wire.import_s)
-    run.emit_started(os.getpid())
-    with cuda_history(_history_path(task), run.emit):
+    run.emit(
+        ArmStarted(arm=task.arm, pid=os.getpid(), variables=thread_facts(), cores=usable_cores())
+    )
+    history = None
+    if task.config.run.cuda_history and task.logs and task.device.startswith("cuda"):
+        history = Path(task.logs, f"{task.arm}.cuda_history.pickle")
+    with cuda_history(history, run.emit):
         FUNCTIONS[task.arm](run)
-
-
-def _history_path(task: ArmTask) -> Path | None:
-    if not (task.config.run.cuda_history and task.logs and task.device.startswith("cuda")):
-        return None
-    return Path(task.logs, f"{task.arm}.cuda_history.pickle")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from experiment.arms.snapshot import StepSnapshot, keyframe_of
 from experiment.arms.task import ArmTask
 from experiment.events import (
     ArmFinished,
-    ArmStarted,
     Channel,
     PoolReserved,
     Progress,
@@ -29,11 +28,9 @@ from experiment.events import (
     StageEntered,
     Step,
     TurnAwaited,
-    WorkloadRequest,
 )
 from experiment.events.arm_clock import Clock
 from experiment.events.pace import MAX_REQUEST_MARKS
-from experiment.machine.thread_record import thread_facts, usable_cores
 from experiment.memory.tensors import (
     reset_torch_peaks,
     slack_reading,
@@ -45,9 +42,9 @@ from experiment.model.load import as_text, load_model, optional_tokenizer
 from experiment.process.wire import Wire
 from experiment.text.messages import message
 from experiment.workload.first_prompts import needs_warm_up
-from experiment.workload.request_times import RequestTimes
+from experiment.workload.request_times import RequestProgress
 from kvsim.accounting.ledger import PoolShape
-from kvsim.core.step import StepPlan
+from kvsim.core.step import FinishReason, StepPlan
 
 
 class ArmRun:
@@ -246,7 +243,7 @@ class ArmRun:
             self._progress()
 
     def request_finished(
-        self, request: WorkloadRequest, reason: str, tokens: list[int], times: RequestTimes
+        self, one: RequestProgress, reason: FinishReason, tokens: list[int], now: int
     ) -> None:
         """Log the end of a request and mark REQUEST_DONE, the latter only in the first repeat.
 
@@ -255,10 +252,12 @@ class ArmRun:
         with self.paused():
             text = as_text(self._tokenizer, tokens)
             step, began = self._last_step, self._began
-            self._wire.emit(times.event(self.task.arm, step, request, reason, tokens, text, began))
+            self._wire.emit(
+                one.finished(now, self.task.arm, step, reason.value, tokens, text, began)
+            )
         if not self._repeat and self._marked_requests < MAX_REQUEST_MARKS:
             self._marked_requests += 1
-            self.mark(Stage.REQUEST_DONE, request.id)
+            self.mark(Stage.REQUEST_DONE, one.request.id)
 
     def mark(self, stage: Stage, request: int | None = None) -> None:
         """Read the channels of this process, then wait until the runner has read its own."""
@@ -269,12 +268,6 @@ class ArmRun:
             self._wire.mark(
                 StageEntered(arm=arm, stage=stage, step=self._last_step, request=request)
             )
-
-    def emit_started(self, pid: int) -> None:
-        """Emit the first event of the arm."""
-        self._wire.emit(
-            ArmStarted(arm=self.task.arm, pid=pid, variables=thread_facts(), cores=usable_cores())
-        )
 
     def emit(self, event: Any) -> None:
         """Emit any other event, off the clock."""

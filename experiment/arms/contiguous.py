@@ -116,7 +116,7 @@ def _grow_all(
         left -= len(samples)
         cache = DynamicCache(config=model.config)
         caches[:] = [cache]
-        hook = GrowingHook(run, clock, planner, samples, cache, waiting)
+        hook = GrowingHook(cache, run, clock, planner, samples, waiting)
         _generate(model, samples, cache, hook)
         if not left:
             run.end_generation()
@@ -205,7 +205,7 @@ def _run_batches(
         with run.paused():  # marking unwritten slots is not work of the arm
             reset_cache(cache, layers, len(filled))
         left -= len(batch)
-        hook = StaticHook(run, clock, planner, batch, layers, waiting)
+        hook = StaticHook(layers, run, clock, planner, batch, waiting)
         _generate(model, filled, cache, hook)
         if not left:
             run.end_generation()

@@ -16,7 +16,7 @@ from transformers import StoppingCriteria
 from experiment.arms.base import ArmRun
 from experiment.events import WorkloadRequest
 from experiment.workload.arrival_clock import ArrivalClock
-from experiment.workload.request_times import RequestTimes
+from experiment.workload.request_times import RequestProgress
 from kvsim.contiguous.planners import GrowingPlanner, StaticBatchPlanner
 from kvsim.core.step import FinishReason, StepPlan
 
@@ -28,31 +28,40 @@ _WITNESS_DIMS = 4
 
 
 @dataclass(slots=True)
-class _RowProgress:
-    request: WorkloadRequest
+class _RowProgress(RequestProgress):
     tokens: list[int] = field(default_factory=list)
-    first_token: int | None = None
     reason: FinishReason | None = None
 
 
 class Hook(StoppingCriteria):  # type: ignore[misc]
     """Called by ``generate`` after each token: updates progress and logs the step."""
 
-    def __init__(self, run: ArmRun, clock: ArrivalClock, batch: Sequence[WorkloadRequest]) -> None:
+    def __init__(
+        self,
+        run: ArmRun,
+        clock: ArrivalClock,
+        planner: GrowingPlanner | StaticBatchPlanner,
+        batch: Sequence[WorkloadRequest],
+        waiting: int,
+    ) -> None:
         self.run = run
         self.clock = clock
+        self.planner = planner
+        self.waiting = waiting
         self.rows = [_RowProgress(request) for request in batch]
         self.stops = set(run.task.workload.sampling.stop_token_ids)
         eos = run.task.model.eos_token_id
         if eos is not None and not run.task.config.workload.ignore_eos:
             self.stops.add(eos)
-        self.started = 0
         self.step_began = 0
+        self._finished: list[tuple[int, FinishReason]] = []  # since the last plan
 
     def begin(self) -> None:
         """Start the batch."""
         self.run.synchronize()
-        self.started = self.step_began = self.run.now()
+        self.step_began = self.run.now()
+        for row in self.rows:
+            row.begin(self.step_began)
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:  # noqa: ARG002
         """Process the newest token of each row; return bool [rows], true for finished requests."""
@@ -73,129 +82,92 @@ class Hook(StoppingCriteria):  # type: ignore[misc]
         return torch.tensor(done, dtype=torch.bool, device=input_ids.device)
 
     def log_step(self) -> None:
-        """Emit the plan of the step that has just run."""
+        """Log the prompt first, then one token of each row, finished rows included."""
+        if self.rows[0].tokens:
+            plan = self.planner.decode(self._finished, self.waiting)
+            self._finished = []
+        else:
+            plan = self.first_plan()
+        self._log(plan, self.witness)
+
+    def release(self) -> None:
+        """Log that the memory of all rows is freed."""
+        plan = self.planner.release(self._finished, self.waiting)
+        self.step_began = self.run.now()
+        self._log(plan)
+
+    def first_plan(self) -> StepPlan:
+        """The plan of the prompts."""
         raise NotImplementedError
 
-    def newly_finished(self, row: _RowProgress, reason: FinishReason) -> None:
-        """Called once for each finished request."""
+    def witness(self) -> int:
+        """Number of written slots, from the tensors alone."""
         raise NotImplementedError
 
-    def _logged(
-        self,
-        plan: StepPlan,
-        planner: GrowingPlanner | StaticBatchPlanner,
-        witness: Callable[[], int] | None = None,
-    ) -> None:
-        snapshot = self.run.snapshot(plan.step, planner.tables, planner.written, witness)
+    def _log(self, plan: StepPlan, witness: Callable[[], int] | None = None) -> None:
+        snapshot = self.run.snapshot(plan.step, self.planner.tables, self.planner.written, witness)
         self.run.step(plan, self.step_began, snapshot)
 
     def _take(self, row: _RowProgress, token: int, now: int) -> None:
         if row.reason is not None:
             return  # the batch continues for other rows; this output is discarded
         row.tokens.append(token)
-        if row.first_token is None:
-            row.first_token = now
+        row.sample(now)
         if token in self.stops:
             row.reason = FinishReason.STOP
         elif len(row.tokens) >= row.request.max_new_tokens:
             row.reason = FinishReason.LENGTH
         if row.reason is not None:
-            self.newly_finished(row, row.reason)
-            arrived = self.clock.moment(row.request) if row.request.arrival else None
-            times = RequestTimes(self.started, row.first_token, now, arrived)
-            self.run.request_finished(row.request, row.reason.value, row.tokens, times)
+            self._finished.append((row.request.id, row.reason))
+            row.arrived = self.clock.moment(row.request) if row.request.arrival else None
+            self.run.request_finished(row, row.reason, row.tokens, now)
 
 
 class StaticHook(Hook):
-    """Log the steps of a static batch."""
+    """Log the steps of a static batch; ``layers`` are its keys and values."""
 
-    def __init__(
-        self,
-        run: ArmRun,
-        clock: ArrivalClock,
-        planner: StaticBatchPlanner,
-        batch: Sequence[WorkloadRequest],
-        layers: Sequence[tuple[torch.Tensor, torch.Tensor]],
-        waiting: int,
-    ) -> None:
-        super().__init__(run, clock, batch)
-        self.planner = planner
+    planner: StaticBatchPlanner
+
+    def __init__(self, layers: Sequence[tuple[torch.Tensor, torch.Tensor]], *about: Any) -> None:
+        super().__init__(*about)
         self.layers = layers
-        self.waiting = waiting
-        self._steps = 0
-        self._finished: list[tuple[int, FinishReason]] = []
 
-    def log_step(self) -> None:
-        """Log the padded batch first, then one token of each row, finished rows included."""
-        if self._steps:
-            plan = self.planner.decode(self._finished, self.waiting)
-            self._finished = []
-        else:
-            prompts = [(row.request.id, len(row.request.token_ids)) for row in self.rows]
-            plan = self.planner.start(prompts, self.waiting)
-        self._steps += 1
-        self._logged(plan, self.planner, self.witness)
-
-    def newly_finished(self, row: _RowProgress, reason: FinishReason) -> None:
-        """Keep the request for the next step's plan."""
-        self._finished.append((row.request.id, reason))
-
-    def release(self) -> None:
-        """Log that all slabs are freed."""
-        plan = self.planner.release(self._finished, self.waiting)
-        self.step_began = self.run.now()
-        self._logged(plan, self.planner)
+    def first_plan(self) -> StepPlan:
+        """The padded batch."""
+        prompts = [(row.request.id, len(row.request.token_ids)) for row in self.rows]
+        return self.planner.start(prompts, self.waiting)
 
     def witness(self) -> int:
-        """Number of slots without the filler value, from the tensors alone."""
+        """Number of slots without the filler value."""
         rows = len(self.rows)
         return written_slots([(keys[:rows], values[:rows]) for keys, values in self.layers])
 
 
 class GrowingHook(Hook):
-    """Log the steps of the samples of one prompt in a growing cache."""
+    """Log the steps of one prompt's samples in a growing cache, and the bytes that it moves."""
 
-    def __init__(
-        self,
-        run: ArmRun,
-        clock: ArrivalClock,
-        planner: GrowingPlanner,
-        samples: Sequence[WorkloadRequest],
-        cache: Any,
-        waiting: int,
-    ) -> None:
-        super().__init__(run, clock, samples)
-        self.planner = planner
+    planner: GrowingPlanner
+
+    def __init__(self, cache: Any, *about: Any) -> None:
+        super().__init__(*about)
         self.cache = cache
-        self.waiting = waiting
-        self.moved_bytes = 0
-        self._held_bytes = 0
-        self._finished: list[tuple[int, FinishReason]] = []
+        self.moved_bytes = self._held_bytes = 0
+
+    def first_plan(self) -> StepPlan:
+        """The prompt, once for each sample."""
+        prompt = len(self.rows[0].request.token_ids)
+        return self.planner.start([row.request.id for row in self.rows], prompt, self.waiting)
 
     def log_step(self) -> None:
-        """Log the prompt first, then one token of each sample; each step copies the cache."""
-        if self.rows[0].tokens:
-            plan = self.planner.decode(self._finished, self.waiting)
-            self._finished = []
-        else:
-            prompt = len(self.rows[0].request.token_ids)
-            ids = [row.request.id for row in self.rows]
-            plan = self.planner.start(ids, prompt, self.waiting)
-        # Concatenation reallocates every tensor and copies its content.
+        """Each step reallocates every tensor by concatenation, and copies its content."""
         self.moved_bytes += self._held_bytes
         self._held_bytes = sum(t.nbytes for t in cache_tensors(self.cache))
-        self._logged(plan, self.planner, self.witness)
-
-    def newly_finished(self, row: _RowProgress, reason: FinishReason) -> None:
-        """Keep the request for the next step's plan."""
-        self._finished.append((row.request.id, reason))
+        super().log_step()
 
     def release(self) -> None:
-        """Log that the cache is freed."""
+        """Log that the cache is freed, and drop it."""
         self.cache = None
-        plan = self.planner.release(self._finished, self.waiting)
-        self.step_began = self.run.now()
-        self._logged(plan, self.planner)
+        super().release()
 
     def witness(self) -> int:
         """Number of positions in the cache's tensors, over all rows."""

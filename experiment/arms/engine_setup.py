@@ -7,7 +7,6 @@ first prompts ────────► warm_up_engine ► ProfileRun         
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -17,12 +16,12 @@ from experiment.arms.second_part import copies
 from experiment.engine.attention.interface import UnsupportedModelError
 from experiment.engine.attention.kernel_choice import choose_kernel, reason_against_compiled
 from experiment.engine.attention.kernels import triton_module
-from experiment.engine.cuda.decode_graphs import DecodeGraphs, cuda_capture
+from experiment.engine.cuda.decode_graphs import cuda_capture
 from experiment.engine.cuda.triton_support import LayerShape, reason_against
 from experiment.engine.engine import Engine
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.working_memory import WarmUp, keep_working_memory, profile_run
-from experiment.events import DecodeGraphsReady, DecodeGraphsUsed, KernelChosen, ProfileRun
+from experiment.events import DecodeGraphsReady, KernelChosen, ProfileRun
 from experiment.memory.tensors import trim
 from experiment.text.errors import one_line, user_error
 from experiment.text.messages import Message, message
@@ -129,12 +128,6 @@ def _reserved(device: torch.device) -> int | None:
     cuda: Any = torch.cuda  # torch has no types for some of these
     known = device.type == "cuda" and cuda.is_initialized()
     return int(cuda.memory_reserved(device)) if known else None
-
-
-def announce_use(run: ArmRun, graphs: DecodeGraphs | None) -> None:
-    """Record the number of replays and of rows of padding."""
-    if graphs is not None:
-        run.emit(DecodeGraphsUsed(arm=run.task.arm, **asdict(graphs.counts)))
 
 
 def _reason_against_graphs(asked: str, device: torch.device, kernel: str) -> Message | None:

@@ -14,7 +14,6 @@ from experiment.arms.arrivals import arrival_clock
 from experiment.arms.base import ArmRun
 from experiment.arms.engine_setup import (
     announce_kernel,
-    announce_use,
     capture_graphs,
     compile_kernel,
     resolve_kernel,
@@ -38,6 +37,7 @@ from experiment.engine.quantized import KV_DTYPES
 from experiment.engine.sampling import InvalidLogitsError
 from experiment.events import (
     CacheQuantized,
+    DecodeGraphsUsed,
     PrefixCacheUsed,
     TokenMapping,
     WeightsPacked,
@@ -48,7 +48,7 @@ from experiment.model.load import EAGER
 from experiment.text.errors import user_error
 from experiment.text.messages import message
 from experiment.workload.arrival_clock import ArrivalClock
-from experiment.workload.request_times import RequestTimes
+from experiment.workload.request_times import RequestProgress
 from kvsim.accounting.ledger import PoolShape
 from kvsim.core.request import final_tokens
 from kvsim.core.scheduler import SchedulerConfig
@@ -120,7 +120,8 @@ def _generate(run: ArmRun, model: torch.nn.Module, block_size: int) -> None:
         if limits.prefix_caching:
             stats = engine.scheduler.stats
             run.emit(PrefixCacheUsed(arm=task.arm, **asdict(stats)))
-    announce_use(run, runner.graphs)
+    if runner.graphs is not None:
+        run.emit(DecodeGraphsUsed(arm=task.arm, **asdict(runner.graphs.counts)))
     with _valid_logits(run):
         run_second_part(run, Engine(runner, limits, _eos(run), vocabulary, length))
 
@@ -234,11 +235,7 @@ class _EngineLoop:
         self.run = run
         self.engine = engine
         self.profiler = profiler
-        self.requests = {request.id: request for request in run.task.workload.requests}
-        self.started: dict[int, int] = {}
-        self.first_token: dict[int, int] = {}
-        self.arrived: dict[int, tuple[int, int]] = {}  # nanoseconds, and the next step to plan
-        self.first_step: dict[int, int] = {}
+        self.requests = {one.id: RequestProgress(one) for one in run.task.workload.requests}
         self.next_step = 0
         self.coming = deque(run.task.workload.samples())
         self.mapping = self._mapping_example()
@@ -260,8 +257,9 @@ class _EngineLoop:
         """Submit arrived requests; if idle, block until the next arrival."""
         idle = not self.engine.scheduler.has_work
         for samples, moment in clock.admit(self.coming, itemgetter(0), idle):
-            came = moment, self.next_step
-            self.arrived |= dict.fromkeys((request.id for request in samples), came)
+            for request in samples:
+                one = self.requests[request.id]
+                one.arrived, one.arrival_step = moment, self.next_step
             self._add(samples)
 
     def _add(self, samples: Sequence[WorkloadRequest]) -> None:
@@ -313,26 +311,21 @@ class _EngineLoop:
     def _log_requests(
         self, outcome: StepOutcome, finished: tuple[Finish, ...], clock: int, now: int
     ) -> None:
-        for chunk in outcome.plan.chunks:
-            self.started.setdefault(chunk.request, clock)
+        chunks = outcome.plan.chunks
+        for request in (chunk.request for chunk in chunks if chunk.request in self.requests):
+            self.requests[request].begin(clock)
         for child, parent in outcome.forked.items():
-            self.started[child] = self.started[parent]
-        for request in (*outcome.tokens, *(c.request for c in outcome.plan.chunks if c.samples)):
-            self.first_token.setdefault(request, now)
-            self.first_step.setdefault(request, outcome.plan.step)
+            if child in self.requests:
+                self.requests[child].started = self.requests[parent].started
+        for request in (*outcome.tokens, *(c.request for c in chunks if c.samples)):
+            if request in self.requests:
+                self.requests[request].sample(now, outcome.plan.step)
         for finish in finished:
-            request = finish.request
-            times = self._times(request, now)
-            tokens = self.engine.generated(request)
-            self.run.request_finished(self.requests[request], finish.reason.value, tokens, times)
+            tokens = self.engine.generated(finish.request)
+            self.run.request_finished(self.requests[finish.request], finish.reason, tokens, now)
         scheduler = self.engine.scheduler
         if finished and not (scheduler.running or scheduler.waiting or self.coming):
             self.run.end_generation()
-
-    def _times(self, request: int, now: int) -> RequestTimes:
-        started, first = self.started[request], self.first_token.get(request)
-        arrived, step = self.arrived.get(request, (None, None))
-        return RequestTimes(started, first, now, arrived, step, self.first_step.get(request))
 
     def _tables(self) -> dict[int, list[int]]:
         blocks = self.engine.blocks
@@ -340,7 +333,7 @@ class _EngineLoop:
 
     def _mapping_example(self) -> tuple[int, int]:
         """(request, position) whose physical slot is reported once it is written."""
-        first = next(iter(self.requests.values()))
+        first = next(iter(self.requests.values())).request
         last = final_tokens(len(first.token_ids), first.max_new_tokens) - 1
         return first.id, min(self.engine.blocks.block_size + _MAPPING_OFFSET, last)
 

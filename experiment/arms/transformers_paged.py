@@ -334,9 +334,9 @@ class _BatchingLoop:
         done = []
         for chunk in plan.chunks:
             one = self.requests[chunk.request]
-            one.started = clock if one.started is None else one.started
-            if chunk.samples and one.first_token is None:
-                one.first_token, one.first_token_step = now, plan.step
+            one.begin(clock)
+            if chunk.samples:
+                one.sample(now, plan.step)
             if one.state.status.name == "FINISHED":
                 done.append(one)
         for one in done:
@@ -347,5 +347,4 @@ class _BatchingLoop:
             self.trace.finished(one.request.id, reason)
             if len(self.ended) == len(self.requests):
                 self.run.end_generation()
-            times = one.ended(now, unseen=clock)
-            self.run.request_finished(one.request, reason.value, tokens, times)
+            self.run.request_finished(one, reason, tokens, now)

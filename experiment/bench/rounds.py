@@ -88,7 +88,7 @@ def run_round(
         _head(session, context, config)
         try:
             if limits:
-                _measure_limits(session, context, config, result)
+                _measure_limits(session, context, config)
             for arm in order:
                 context.starting(arm)
                 noise[arm] = {"load_average": load_average(), "others_cores": others_cores()}
@@ -96,7 +96,7 @@ def run_round(
                 session.run_arm(arm, config, context.environment, context.prepared)
                 result.seconds[arm] = time.monotonic() - begin
             if limits:
-                _measure_limits(session, context, config, result)
+                _measure_limits(session, context, config)
         except KeyboardInterrupt:
             result.interrupted = True
         status: Literal["interrupted", "complete"]
@@ -110,6 +110,7 @@ def run_round(
                 for row in rows_of(record, workload, number)
             ]
             result.profiles = profiles_of(record, workload, number)
+            result.limits = fastest(record.of(MachineLimits))
     except KeyboardInterrupt:
         result.interrupted = True
     return result
@@ -130,19 +131,13 @@ def _head(session: Session, context: RoundContext, config: Config) -> None:
     session.emit(context.prepared.workload)
 
 
-def _measure_limits(
-    session: Session, context: RoundContext, config: Config, result: RoundResult
-) -> None:
-    """Measure the limits again, and keep the larger of each rate."""
+def _measure_limits(session: Session, context: RoundContext, config: Config) -> None:
+    """Measure the limits of the machine into the log."""
     context.starting("limits")
-    limits = session.measure_limits(_limits_task(context, config), config)
-    result.limits = fastest([each for each in (result.limits, limits) if each is not None])
-
-
-def _limits_task(context: RoundContext, config: Config) -> dict[str, Any]:
-    return {
+    task = {
         "directory": context.prepared.directory,
         "device": context.environment.device,
         "dtype": context.prepared.model.dtype,
         "threads": config.run.threads,
     }
+    session.measure_limits(task, config)

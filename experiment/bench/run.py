@@ -28,6 +28,7 @@ from experiment.bench.rounds import (
 )
 from experiment.bench.rows import Row
 from experiment.bench.vllm_mode import (
+    AUTO,
     COMPILED,
     EAGER,
     Mode,
@@ -35,7 +36,6 @@ from experiment.bench.vllm_mode import (
     fastest_modes,
     kinds_of,
     mode_on,
-    only_eager,
 )
 from experiment.bench.workloads import Workload
 from experiment.config.schema import Config
@@ -195,8 +195,9 @@ class Bench:
             return row.useful_tokens_per_s, row.reason or next(iter(row.problems), None)
 
         trials = fastest_modes(modes, self.options.chosen, attempt)
-        alone = only_eager(asked, kinds)
-        self.data.vllm = trials | ({"reason": alone.model_dump(mode="json")} if alone else {})
+        if asked == AUTO and len(kinds) == 1:
+            trials["reason"] = message("note.vllm_eager").model_dump(mode="json")
+        self.data.vllm = trials
 
     def _rounds(self, context: RoundContext, config: Config) -> None:
         begun, options = time.monotonic(), self.options

@@ -18,7 +18,7 @@ from experiment.arms.launch import BIND, NOT_BOUND
 from experiment.bench.workloads import Workload
 from experiment.machine.thread_variables import bound_cores
 from experiment.text.errors import user_error
-from experiment.text.messages import Message, message
+from experiment.text.messages import Message
 
 AUTO, EAGER, COMPILED = "auto", "eager", "compiled"
 _ON = ("A", "B")  # on C it takes minutes, and D is like B
@@ -102,8 +102,3 @@ def mode_on(trials: Mapping[str, Any], workload: str) -> Mode:
     """The mode to use for a workload."""
     mode = trials["modes"].get(workload, trials)
     return Mode(bool(mode["eager"]), str(mode["bind"]))
-
-
-def only_eager(asked: str, kinds: Sequence[bool]) -> Message | None:
-    """Why compiled modes were not tried with ``auto``; None if they were."""
-    return message("note.vllm_eager") if asked == AUTO and len(kinds) == 1 else None

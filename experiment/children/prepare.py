@@ -14,7 +14,6 @@ from typing import Any
 import psutil
 
 from experiment.arms.launch import adapt_block_size, check_capacity, skip_reason
-from experiment.config.arms import ARMS
 from experiment.config.kv_dtype import Capability, cache_geometry, check_kv_dtype
 from experiment.config.schema import Config, expand_arms, group_of
 from experiment.events import (
@@ -172,13 +171,11 @@ def _check(config: Config, prompts: Sequence[str], arms: Sequence[str], device: 
 
 
 def _check_arm(config: Config, arm: str) -> None:
-    """Refuse an arm without support for arrivals or priorities.
+    """Refuse an arm without support for priorities.
 
     Raises:
         UserError: the workload requires them.
     """
-    if ARMS[arm].at_once and (config.workload.arrivals or config.workload.priorities):
-        raise user_error("error.workload.all_at_once", arm=arm)
     by_priority = config.engine.policy == "priority" and len(set(config.workload.priorities)) > 1
     if group_of(arm) in IN_ORDER and by_priority:
         raise user_error("error.workload.in_order", arm=arm)
@@ -338,13 +335,14 @@ def _probed(model_config: Any, name: str) -> Any:
     geometry = model_geometry(model_config, element_bytes=1)
     own = model_config.get_text_config().model_type in REPEATED_HEADS
     for attention in (EAGER,) if own else (ATTENTION, EAGER):
-        built = build_empty(model_config, name, attention)
         try:
+            built = build_empty(model_config, name, attention)
             probe(built, geometry)
+            return built
         except UnsupportedModelError as error:
             refusal = error.refusal(name)
-        else:
-            return built
+        except UserError as error:
+            refusal = error
     raise refusal
 
 

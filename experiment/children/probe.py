@@ -22,6 +22,7 @@ import psutil
 
 import experiment
 from experiment.events import EnvironmentProbed
+from experiment.machine.background_load import load_average
 from experiment.machine.environment import (
     DEPRECATED_PYNVML,
     CgroupLimits,
@@ -37,6 +38,7 @@ from experiment.machine.environment import (
     load_facts,
     requirements,
 )
+from experiment.machine.thread_record import usable_cores
 from experiment.machine.toolchain import c_compiler
 from experiment.memory.cgroup import read_cgroup
 from experiment.memory.gpu_probe import probe_gpus, torch_facts
@@ -80,7 +82,7 @@ def probe(others_cores: float | None = None) -> Machine:
         others_cores: background load, measured before any of our processes worked.
     """
     # Before importing torch, so that this process does not count as load.
-    load = load_facts(_load_average(), psutil.cpu_count(), others_cores)
+    load = load_facts(load_average(), psutil.cpu_count(), others_cores)
     torch = _import_torch()
     facts = torch_facts(torch)
     gpus, nvml = probe_gpus(torch if facts.cuda_available else None)
@@ -179,7 +181,7 @@ def _cpu() -> CpuFacts:
         model=model,
         physical_cores=psutil.cpu_count(logical=False),
         logical_cores=psutil.cpu_count(),
-        usable_cores=_usable_cores(),
+        usable_cores=len(usable_cores() or ()) or os.cpu_count(),
         **cpu_flags(flags, platform.machine()),
     )
 
@@ -195,17 +197,6 @@ def _cpu_model() -> tuple[str | None, frozenset[str]]:
         done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)  # noqa: S603
         return done.stdout.strip() or None, frozenset()
     return platform.processor() or None, frozenset()
-
-
-def _usable_cores() -> int | None:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count()
-
-
-def _load_average() -> float | None:
-    # psutil's load average on Windows is an emulation that starts at 0.
-    return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
 
 
 def _package(name: str) -> Package:

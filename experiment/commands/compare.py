@@ -43,17 +43,11 @@ def compare(words: list[str], t: Translator) -> int:
         out = Path(options.out) if options.out else make_run_directory(None, "compare-")
         show_comparison(out, left, right, console)
     code = judge_gate(Checks(checks.baseline or left, checks.limits), right, console)
-    if new is not None:
-        _replace_baseline(new, right, code, console)
-    return code
-
-
-def _replace_baseline(new: Path, side: Side, code: int, console: CompareConsole) -> None:
-    """Write a new baseline, unless the gate failed: it would pass the next time."""
-    if code == ExitCode.OK:
-        console.baseline_written(new, write_baseline(new, side))
-    else:
+    if new is not None and code == ExitCode.OK:
+        console.baseline_written(new, write_baseline(new, right))
+    elif new is not None:  # a failed gate would pass the next time
         console.note(message("compare.not_renewed", path=str(new)))
+    return code
 
 
 def _check_words(options: argparse.Namespace, paths: list[Path]) -> None:

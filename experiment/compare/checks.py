@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiment.compare.baseline import check_unchanged, read_any
-from experiment.compare.gate import GateResult, Limit, judge, needs_baseline, read_gate
+from experiment.compare.gate import GateResult, Limit, judge, read_gate
 from experiment.compare.results import Comparison, Side
 from experiment.compare.sides import compare_sides
 from experiment.files.shipped import find_config
@@ -57,7 +57,8 @@ def read_checks(baseline: str | None, gate: str | None, before: bool = False) ->
     """
     limits = read_gate(find_config(gate)) if gate is not None else None
     side = read_any(_find_baseline(baseline)) if baseline is not None else None
-    if limits is not None and side is None and not before and needs_baseline(limits):
+    relative = any(limit.relative for limit in limits or ())
+    if relative and side is None and not before:
         raise user_error("error.gate.needs_baseline", path=gate)
     return Checks(side, limits)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from experiment.analysis.experiment_results import CellArm, ExperimentResult
+from experiment.analysis.experiment_results import ExperimentResult
 from experiment.analysis.metrics import ARM_METRICS
 from experiment.analysis.results import ArmResult, Results
 from experiment.compare.results import Figure
@@ -58,21 +58,16 @@ def _why(arm: ArmResult) -> Message:
 
 def _of_experiment(result: ExperimentResult) -> Iterator[Figure]:
     for cell in result.cells:
+        place = place_of(result.name, cell.values)
         for arm in cell.arms:
-            yield from _of_cell(result, place_of(result.name, cell.values), arm, cell.values)
-
-
-def _of_cell(
-    result: ExperimentResult, place: str, arm: CellArm, values: dict[str, int | float | str]
-) -> Iterator[Figure]:
-    for info in result.figures:
-        known = arm.figures.get(info.figure)
-        value = known.value if known and arm.status == "finished" else None
-        reason = (known.reason if known else None) or arm.reason
-        yield Figure(
-            id=f"{place}/{arm.arm}/{info.figure}", arm=arm.arm, metric=info.figure,
-            unit=info.unit, kind=info.kind, better=info.better, cell=values, value=value,
-            values=known.values if known else [],
-            reason=(reason or message("compare.reason.not_had")) if value is None else None,
-            busy=info.kind == "time" and arm.others_cores is not None,
-        )  # fmt: skip
+            for info in result.figures:
+                known = arm.figures.get(info.figure)
+                value = known.value if known and arm.status == "finished" else None
+                reason = (known.reason if known else None) or arm.reason
+                yield Figure(
+                    id=f"{place}/{arm.arm}/{info.figure}", arm=arm.arm, metric=info.figure,
+                    unit=info.unit, kind=info.kind, better=info.better, cell=cell.values,
+                    value=value, values=known.values if known else [],
+                    reason=(reason or message("compare.reason.not_had")) if value is None else None,
+                    busy=info.kind == "time" and arm.others_cores is not None,
+                )  # fmt: skip

@@ -93,11 +93,6 @@ def read_gate(path: Path) -> tuple[Limit, ...]:
     return found
 
 
-def needs_baseline(limits: Sequence[Limit]) -> bool:
-    """Whether any limit is relative."""
-    return any(limit.relative for limit in limits)
-
-
 def judge(limits: Sequence[Limit], side: Side, baseline: Side | None) -> list[GateResult]:
     """Every limit against every figure that it fits, or once as unknown where it fits none."""
     ids = list(dict.fromkeys((*side.figures, *(baseline.figures if baseline else ()))))

@@ -27,7 +27,6 @@ class Arm:
         group: its name in ``--arms`` and in gates; empty: its own name.
         alone: it runs only if named itself, not with its group.
         series: its colour, mark and dashes in charts; None: the next unused ones.
-        at_once: it gets all requests before it starts, so none may arrive later.
         simulated: policy by which kvsim simulates it; None: not simulated.
         refuses: returns why it cannot run a workload, or None.
     """
@@ -36,7 +35,6 @@ class Arm:
     group: str = ""
     alone: bool = False
     series: int | None = None
-    at_once: bool = False
     simulated: Simulated | None = None
     refuses: Callable[[WorkloadReady], Message | None] = lambda _: None
 

@@ -6,17 +6,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from experiment.analysis.experiment_results import Number
+from experiment.events import HolesSeen
 from experiment.experiments.measured import Measured
 from kvsim.sim.arena import ArenaCounts
 
 Measure = Callable[[Measured], Number | None]
 
 
+def _arena(m: Measured, allocator: str) -> HolesSeen | None:
+    return next((each for each in m.events.holes if each.allocator == allocator), None)
+
+
 def hole(allocator: str, name: str, bytes_each: bool = False) -> Measure:
     """Measure a count of an arena; ``bytes_each``: a count of slots, in bytes."""
 
     def measure(m: Measured) -> int | None:
-        arena = m.holes.get(allocator)
+        arena = _arena(m, allocator)
         value: int | None = getattr(arena, name) if arena else None
         return value * arena.slot_bytes if arena and bytes_each and value is not None else value
 
@@ -27,7 +32,7 @@ def arena_mean(allocator: str) -> Measure:
     """Mean concurrency in an arena, where a request runs one step per generated token."""
 
     def measure(m: Measured) -> float | None:
-        arena = m.holes.get(allocator)
+        arena = _arena(m, allocator)
         tokens = sum(request.max_new_tokens for request in m.workload.requests)
         return tokens / arena.steps if arena and arena.steps else None
 

@@ -36,8 +36,6 @@ class Experiment:
         figures: names of :mod:`experiment.experiments.figures`, in the order of the table.
         charts: the figures that are plotted over the cells.
         findings: returns the findings, the headline first.
-        focus: index of the cell that the pages of a single run show, unless more arms succeeded in
-            other cells; by default the last one.
         without: excluded arms, each with its reason: a name of ``experiments.without``.
         values: kind of ``experiment.values``: counts (integers of 1 or more) or numbers, both run
             in ascending order, since findings use the smallest and the largest; paired (counts in
@@ -47,7 +45,8 @@ class Experiment:
         notices: returns changes to the input; called before the run.
         terms: returns the options that a reader of the figures needs.
         spared: returns arms that a cell skips because of earlier cells, and why; called before
-            each cell. None: every cell runs all of its arms.
+            each cell with these, and a function that evaluates one. None: every cell runs all of
+            its arms.
         renamed: figures that the experiment's texts name differently.
     """
 
@@ -56,13 +55,17 @@ class Experiment:
     figures: tuple[str, ...]
     charts: tuple[str, ...]
     findings: Callable[[Found], list[Finding]]
-    focus: Callable[[Sequence[Cell]], int] = field(default=lambda cells: len(cells) - 1)
     without: Mapping[str, str] = field(default_factory=dict)
     values: Literal["counts", "numbers", "paired", "names"] = "counts"
     options: tuple[str, ...] = ()
     notices: Callable[[Config], list[Message]] = field(default=lambda _: [])
     terms: Callable[[Config], list[Message]] = field(default=lambda _: [])
-    spared: Callable[[Cell, Sequence[CellEvents]], dict[str, Message]] | None = None
+    spared: (
+        Callable[
+            [Cell, Sequence[CellEvents], Callable[[CellEvents], CellResult]], dict[str, Message]
+        ]
+        | None
+    ) = None
     renamed: frozenset[str] = frozenset()
 
 

@@ -15,38 +15,32 @@ from experiment.config.schema import Config
 from experiment.experiments.base import Experiment, in_turn
 from experiment.experiments.cells import Cell
 from experiment.experiments.findings import (
+    BOTH,
     between,
     fact,
     factors,
-    judged,
+    more_at_once,
     note,
     ratios,
     series,
-    steps_instead,
     tally,
     timed,
-    untested,
-    why,
 )
-from experiment.experiments.found import Found, took_longer
+from experiment.experiments.found import Found
 from experiment.experiments.prediction import last_that
 from experiment.text.messages import Message
 
 _NAME, _AXIS = "capacity", "requests"
-_ARMS = ("paged", "slabs")
-# Smaller factors of concurrency or speed count as no gain.
-_MORE = 1.05
+# Smaller factors of speed count as no gain.
 _FASTER = 1.1
 
 
 def _cells(config: Config) -> list[Cell]:
     lengths: Any = config.experiment.options["lengths"]
-    cells = []
-    for offered in config.experiment.values:
-        count = int(offered)
-        overrides = {"workload.lengths": in_turn(lengths, count)}
-        cells.append(Cell({"requests": count}, overrides))
-    return cells
+    return [
+        Cell({"requests": count}, {"workload.lengths": in_turn(lengths, count)})
+        for count in map(int, config.experiment.values)
+    ]
 
 
 def _findings(found: Found) -> list[Finding]:
@@ -56,30 +50,22 @@ def _findings(found: Found) -> list[Finding]:
 def _at_once(found: Found) -> Finding:
     """Concurrency at the most requests, with blocks and with slabs of the same engine."""
     cell = found.last("slabs", "paged")
-    row = between(found, cell, "running_mean", *_ARMS) if cell else None
-    if cell is None or row is None or row.estimate is None:
-        return untested("at_once")
-    faster, more = found.ratio(cell, "tokens_per_s", *_ARMS), row.estimate > _MORE
-    return judged(
-        "at_once", row, more and not took_longer(found, cell, faster),
-        between(found, cell, "tokens_per_s", *_ARMS),
-        steps_instead(found, cell, faster),
+    row = between(found, cell, "running_mean", *BOTH)
+    return more_at_once(
+        found, "at_once", cell, row,
         tally(found, cell, "paged", "running_peak", "preemptions", "fits"),
         tally(found, cell, "slabs", "fits"),
         tally(found, cell, "contiguous.growing", "fits"),
-        factors(ratios(found, found.cells, "running_mean", *_ARMS), "running_mean", *_ARMS, _AXIS),
-        against=why("later" if more else "small"),
+        factors(ratios(found, found.cells, "running_mean", *BOTH), "running_mean", *BOTH, _AXIS),
     )  # fmt: skip
 
 
 def _throughput(found: Found) -> Finding:
     """Gain of paging alone: the same engine with slabs and with blocks."""
     cell = found.last("slabs", "paged")
-    if cell is None:
-        return untested("throughput")
-    paged, slabs = ((cell, arm, "tokens_per_s") for arm in _ARMS)
-    seen = ratios(found, found.cells, "tokens_per_s", *_ARMS)
-    over = factors(seen, "tokens_per_s", *_ARMS, _AXIS)
+    paged, slabs = ((cell, arm, "tokens_per_s") for arm in BOTH)
+    seen = ratios(found, found.cells, "tokens_per_s", *BOTH)
+    over = factors(seen, "tokens_per_s", *BOTH, _AXIS)
     return timed(found, "throughput", paged, slabs, over, least=_FASTER)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from experiment.config.schema import Config
 from experiment.events import (
@@ -29,6 +29,7 @@ from experiment.events import (
 from experiment.record.log import Record
 from experiment.text.messages import Message
 
+T = TypeVar("T")
 _BUSY_ARM = "experiments.note.busy_arm"
 # Events of a single repeat; the others occur once per arm.
 _REPEATED = (
@@ -85,6 +86,15 @@ class CellEvents:
             elif not isinstance(event, _REPEATED) or seen[event.arm] == repeat:
                 chosen.append(event)
         return replace(self.record, events=tuple(chosen), summary={}, is_drawn=False)
+
+    def views(self) -> list[Record]:
+        """:meth:`view` of the warm-up and of each repeat."""
+        most = max((event.repeat for event in self._repeats()), default=0)
+        return [self.view(repeat) for repeat in range(most + 1)]
+
+    def first(self, kind: type[T]) -> T | None:
+        """The cell's first event of a type."""
+        return next((event for event in self.events if isinstance(event, kind)), None)
 
     def repeats(self, arm: str) -> list[RepeatFinished]:
         """Finished repeats of an arm, the warm-up first."""

@@ -164,8 +164,7 @@ def _reached(claim: Claim, seen: Seen) -> bool:
 
 def _waste(found: Found, arm: str) -> float | None:
     """Waste of an arm at the highest concurrency."""
-    cell = found.last("slabs", "paged")
-    return found.value(cell, arm, "waste") if cell else None
+    return found.value(found.last("slabs", "paged"), arm, "waste")
 
 
 def _used(found: Found) -> Seen | None:
@@ -334,7 +333,7 @@ def _like_paper(name: str, axis: str, paper: Mapping[int, float]) -> Figure:
 def _refused(found: Found) -> Seen | None:
     """Steps in which the arena refused a request due to fragmentation, next to the paged arm's."""
     cell = found.last("paged")
-    steps = found.value(cell, "paged", "first_fit_refused_steps") if cell else None
+    steps = found.value(cell, "paged", "first_fit_refused_steps")
     if cell is None or steps is None:
         return None
     counts = {name: found.value(cell, "paged", name) for name in ("steps", "preemptions")}
@@ -349,8 +348,6 @@ def _steadier(found: Found) -> Seen | None:
     And slabs: if they swing no more, the steadiness is not due to paging.
     """
     cell = found.last("contiguous.growing", "slabs", "paged")
-    if cell is None:
-        return None
     arms = {"growing": "contiguous.growing", "slabs": "slabs", "paged": "paged"}
     swings = {name: found.value(cell, arm, "reserved_swing") for name, arm in arms.items()}
     known = {name: float(swing) for name, swing in swings.items() if swing is not None}

@@ -20,6 +20,7 @@ from experiment.config.schema import Config
 from experiment.experiments.base import Experiment
 from experiment.experiments.cells import Cell
 from experiment.experiments.findings import (
+    BOTH,
     fact,
     factors,
     judged,
@@ -37,7 +38,6 @@ from kvsim.core.blocks import blocks_needed
 from kvsim.core.request import final_tokens
 
 _NAME = "context"
-_ARMS = ("paged", "slabs")
 _LONGER = 1.05
 
 
@@ -65,10 +65,10 @@ def _findings(found: Found) -> list[Finding]:
 
 def _together(found: Found) -> Finding:
     """The longest context at which all requests ran concurrently to their ends."""
-    longest = {arm: _longest(found, arm, together=True) for arm in _ARMS}
+    longest = {arm: _longest(found, arm, together=True) for arm in BOTH}
     row, slabs, paged = _lengths(longest), longest["slabs"], longest["paged"]
     if row is None or not slabs or not paged:
-        ran = all(any(found.with_arms(arm)) for arm in _ARMS)
+        ran = all(any(found.with_arms(arm)) for arm in BOTH)
         never = listed(arm_label(arm) for arm, most in longest.items() if not most)
         named = why("never_together", arms=never) if ran and never else None
         return untested("together", named)
@@ -81,7 +81,7 @@ def _lengths(longest: Mapping[str, int | None], figure: Message | None = None) -
     slabs, paged = longest["slabs"], longest["paged"]
     if not slabs or not paged:
         return None
-    sides = [Side(label=arm_label(arm), value=longest[arm], unit="count") for arm in _ARMS]
+    sides = [Side(label=arm_label(arm), value=longest[arm], unit="count") for arm in BOTH]
     figure = figure or note(_NAME, "longest")
     return Compared(figure=figure, sides=sides, kind="ratio", estimate=paged / slabs)
 
@@ -118,14 +118,14 @@ def _fit(found: Found, arm: str, tokens: int) -> bool | None:
 
 def _alone(found: Found) -> Finding:
     """The longest context that ran at all; a slab of that length holds as much as blocks."""
-    longest = {arm: _longest(found, arm, together=False) for arm in _ARMS}
+    longest = {arm: _longest(found, arm, together=False) for arm in BOTH}
     return fact("alone", _lengths(longest))
 
 
 def _time(found: Found) -> Finding:
     """Time of a run in blocks relative to slabs, at each context."""
-    seen = ratios(found, found.cells, "generate_s", *_ARMS)
-    row = factors(seen, "generate_s", *_ARMS, "context", least=1)
+    seen = ratios(found, found.cells, "generate_s", *BOTH)
+    row = factors(seen, "generate_s", *BOTH, "context", least=1)
     if row is None:
         return untested("time")
     if all(factor.lacking for _, factor in seen) and row.reason is not None:

@@ -27,7 +27,7 @@ from experiment.events import ModelPrepared, RunFinished, WorkloadReady
 from experiment.experiments.arenas import ArenaPrediction
 from experiment.experiments.base import Experiment, ascending
 from experiment.experiments.busy import busy_note, cell_others
-from experiment.experiments.cells import Cell, CellEvents
+from experiment.experiments.cells import CellEvents
 from experiment.experiments.figures import ENGINE_ARMS, FIGURES, Figure
 from experiment.experiments.findings import note
 from experiment.experiments.found import Found
@@ -160,15 +160,13 @@ def evaluate_experiment(record: Record, cells: Sequence[CellEvents]) -> Experime
     """Evaluate the cells of an experiment's record."""
     config = make_config(record.started.config)
     spec = find_experiment(config.experiment.name or "")
-    # As recorded: the input file of the cells may have been deleted since.
-    planned = [Cell(cell.started.values, cell.started.overrides) for cell in cells]
-    found = [_cell(spec, cell) for cell in cells]
+    found = [cell_result(spec, cell) for cell in cells]
     return ExperimentResult(
         name=spec.name,
         size=config.experiment.size,
         repeats=config.experiment.repeats,
         cells_planned=cells[0].started.of,
-        focus=focus_of(spec.focus(planned), found),
+        focus=focus_of(found),
         figures=[FIGURES[name].info for name in spec.figures],
         charts=list(spec.charts),
         cells=found,
@@ -184,17 +182,9 @@ def evaluate_experiment(record: Record, cells: Sequence[CellEvents]) -> Experime
     )
 
 
-def focus_of(wanted: int, cells: Sequence[CellResult]) -> int:
-    """Index of the wanted cell, or of the last one in which the most arms succeeded.
-
-    A page about a cell with fewer arms would have less to compare.
-    """
-    wanted = min(wanted, len(cells) - 1)
-    there = [_there(cell) for cell in cells]
-    most = max(there, default=0)
-    if not most or there[wanted] == most:
-        return wanted
-    return next(n for n in reversed(range(len(cells))) if there[n] == most)
+def focus_of(cells: Sequence[CellResult]) -> int:
+    """Index of the last cell in which the most arms succeeded: there is most to compare."""
+    return max(range(len(cells)), key=lambda place: (_there(cells[place]), place))
 
 
 def _there(cell: CellResult) -> int:
@@ -215,9 +205,10 @@ def _without(spec: Experiment, cells: Sequence[CellResult]) -> list[Without]:
     ]
 
 
-def _cell(spec: Experiment, cell: CellEvents) -> CellResult:
+def cell_result(spec: Experiment, cell: CellEvents) -> CellResult:
+    """Evaluate one cell."""
     started = cell.started
-    workload = next((e for e in cell.events if isinstance(e, WorkloadReady)), None)
+    workload = cell.first(WorkloadReady)
     return CellResult(
         index=started.index,
         values=started.values,
@@ -233,7 +224,7 @@ def _arm(spec: Experiment, cell: CellEvents, arm: ArmMeasured) -> CellArm:
     first = arm.warm_up
     prediction: Prediction = message("experiments.unforetold.not_said")
     arenas: dict[Fit, Prediction] = dict.fromkeys(FITS, prediction)
-    model = next((e for e in cell.events if isinstance(e, ModelPrepared)), None)
+    model = cell.first(ModelPrepared)
     figures = [FIGURES[name] for name in spec.figures]
     if first is not None and model is not None:
         prediction = predict(arm.result.arm, cell.config, model, first.workload)
@@ -389,10 +380,10 @@ def _counts(row: StepRow, theirs: bool) -> dict[str, object]:
 
 def _prefix_counts(one: Measured) -> object:
     """Queries and hits of the prefix cache, by our events or the engine's statistics."""
-    if one.prefix is not None:
-        return one.prefix.model_dump(exclude={"t_ns"})
+    if one.events.prefix is not None:
+        return one.events.prefix.model_dump(exclude={"t_ns"})
     queries, hits = (
-        sum(getattr(step, name) for step in one.engine_steps)
+        sum(getattr(step, name) for step in one.events.engine_steps)
         for name in ("prefix_queries", "prefix_hits")
     )
     return queries, hits
@@ -400,7 +391,7 @@ def _prefix_counts(one: Measured) -> object:
 
 # Counts other than those of steps that must be the same in all repeats, by their names.
 _EVEN: dict[str, Callable[[Measured], object]] = {
-    "metric.moved_bytes": lambda one: one.moved,
+    "metric.moved_bytes": lambda one: {moved.request: moved.bytes for moved in one.events.moved},
     "experiments.axis.prefix_cache": _prefix_counts,
     "metric.new_tokens": _outputs,
 }

@@ -155,17 +155,17 @@ def _saved(m: Measured) -> float | None:
 
 def _part(part: str, name: str) -> Measure:
     """Measure a value other than those of steps; None if it was not measured."""
-    return lambda m: getattr(getattr(m, part), name, None)
+    return lambda m: getattr(getattr(m.events, part), name, None)
 
 
 def _logit_error(m: Measured) -> float | None:
     """Mean error of logits relative to their spread."""
-    seen = m.quantized
+    seen = m.events.quantized
     return seen.logit_mean / seen.logit_spread if seen and seen.logit_spread else None
 
 
 def _same_token(m: Measured) -> float | None:
-    seen = m.quantized
+    seen = m.events.quantized
     return seen.same_token / seen.positions if seen and seen.positions else None
 
 
@@ -215,9 +215,10 @@ def _prefix_hits(m: Measured) -> int | None:
 
     Hits of a resumed request are excluded.
     """
-    if m.engine_steps and m.config.engine.prefix_caching:
-        return sum(step.prefix_hits for step in m.engine_steps)
-    return m.prefix.hit_cross + m.prefix.hit_batch if m.prefix else None
+    if m.events.engine_steps and m.config.engine.prefix_caching:
+        return sum(step.prefix_hits for step in m.events.engine_steps)
+    own = m.events.prefix
+    return own.hit_cross + own.hit_batch if own else None
 
 
 def _foretold_hits(s: SimResult) -> int | None:
@@ -232,15 +233,16 @@ def _decode_step(m: Measured) -> float | None:
 
 def _table_share(m: Measured) -> float | None:
     """Additional attention time with scattered blocks, relative to contiguous memory."""
-    return m.lookup.scattered_s / m.lookup.contiguous_s - 1 if m.lookup else None
+    timed = m.events.lookup
+    return timed.scattered_s / timed.contiguous_s - 1 if timed else None
 
 
 def _table_of_step(m: Measured) -> float | None:
     """Additional attention time of all layers, as a share of a decode step."""
-    step = _decode_step(m)
-    if not m.lookup or not step:
+    step, timed = _decode_step(m), m.events.lookup
+    if not timed or not step:
         return None
-    return (m.lookup.scattered_s - m.lookup.contiguous_s) * m.model.layers / step
+    return (timed.scattered_s - timed.contiguous_s) * m.model.layers / step
 
 
 FIGURES: dict[str, Figure] = {

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from experiment.analysis.experiment_results import (
+    CellArm,
     CellResult,
     Compared,
     FigureValue,
@@ -37,6 +38,10 @@ from experiment.text.messages import Message, message
 Row = Compared | None
 # Shares that are too small for whole percents.
 _FINE = ("saved", "lookup_share", "lookup_of_step", "attention_error", "logit_error")
+# Blocks over slabs of the same engine: the effect of paging alone.
+BOTH = ("paged", "slabs")
+# Smaller factors of concurrency count as no gain. Less waste alone is none if no request waits.
+MORE = 1.05
 _RATIOS = ("later_tokens", "rest", "slowest")
 _UNITS = {"count": "count", "mean": "rate", "share": "percent", "bytes": "bytes",
           "seconds": "seconds", "rate": "rate"}  # fmt: skip
@@ -80,9 +85,9 @@ def versus(found: Found, one: Place, base: Place, *axes: str) -> Row:
     ``axes``: axes of the cell to name; by default all that both places share.
     """
     first, second = found.figure(*one), found.figure(*base)
-    if first is None or second is None:
-        return None
     (cell, arm, figure), (other, other_arm, other_figure) = one, base
+    if first is None or second is None or cell is None or other is None:
+        return None
     same = {axis for axis in cell.values if cell.values[axis] == other.values.get(axis)}
     named, of = list(cell.values), None
     if arm != other_arm:
@@ -104,7 +109,9 @@ def versus(found: Found, one: Place, base: Place, *axes: str) -> Row:
     return row.model_copy(update=seen_as(factor, is_timed=is_timed))
 
 
-def between(found: Found, cell: CellResult, figure: str, arm: str, base: str, *axes: str) -> Row:
+def between(
+    found: Found, cell: CellResult | None, figure: str, arm: str, base: str, *axes: str
+) -> Row:
     """Compare two arms in one cell; see :func:`versus`."""
     return versus(found, (cell, arm, figure), (cell, base, figure), *axes)
 
@@ -143,13 +150,6 @@ def doubt(seen: Ratios) -> Message | None:
     return next((factor.reason for factor in timed if factor.lacking), None)
 
 
-def steps_instead(found: Found, cell: CellResult, faster: Faster | None) -> Row:
-    """Steps of blocks and slabs if times are inconclusive, otherwise None."""
-    if faster is not None and faster.is_decisive:
-        return None
-    return between(found, cell, "steps", "paged", "slabs")
-
-
 def series(found: Found, cells: Iterable[CellResult], figure: str, arm: str, axis: str) -> Compared:
     """A figure of an arm by cell, without cells that lack it."""
     sides = [
@@ -160,8 +160,10 @@ def series(found: Found, cells: Iterable[CellResult], figure: str, arm: str, axi
     return Compared(figure=arm_figure(arm, figure), at=axis_label(axis), sides=sides)
 
 
-def tally(found: Found, cell: CellResult, arm: str, *figures: str) -> Row:
+def tally(found: Found, cell: CellResult | None, arm: str, *figures: str) -> Row:
     """The known ones of several figures of an arm in a cell; None if none is known."""
+    if cell is None:
+        return None
     sides = [
         side(labelled(figure_label(figure)), figure, value)
         for figure in figures
@@ -175,12 +177,11 @@ def counted(figure: Message, count: int, of: int | None) -> Compared:
     return Compared(figure=figure, kind="of", estimate=count, n=of)
 
 
-def same_outputs(pairs: Iterable[tuple[Sequence[str], Sequence[str]]]) -> Row:
+def same_outputs(pairs: Iterable[tuple[CellArm | None, CellArm | None]]) -> Row:
     """Number of outputs equal to the reference's, the second of each pair; None without any."""
-    equal = outputs = 0
-    for one, other in pairs:
-        outputs += len(other)
-        equal += sum(a == b for a, b in zip(one, other, strict=False))
+    both = [(one.outputs, other.outputs) for one, other in pairs if one and other]
+    outputs = sum(len(other) for _, other in both)
+    equal = sum(a == b for pair in both for a, b in zip(*pair, strict=False))
     row = counted(message("experiments.found.same_outputs"), equal, outputs)
     if not outputs:
         return None
@@ -211,6 +212,33 @@ def judged(
     if not shown and against is not None:
         row = row.model_copy(update={"reason": against})
     return _finding(name, "shown" if shown else "not_shown", row, others, **more)
+
+
+def more_at_once(
+    found: Found, name: str, cell: CellResult | None, row: Row, *others: Row, first: Row = None,
+    **more: Any,
+) -> Finding:  # fmt: skip
+    """A finding that blocks hold more requests than slabs (``row``), and are not slower.
+
+    If times are inconclusive, slower is measured in steps. ``first``: a row before the times.
+    """
+    if row is None or row.estimate is None:
+        return untested(name, **more)
+    rate, steps = (between(found, cell, each, *BOTH) for each in ("tokens_per_s", "steps"))
+    faster, holds = found.ratio(cell, "tokens_per_s", *BOTH), row.estimate > MORE
+    if faster is not None and faster.is_decisive:
+        slower, steps = faster.slower, None
+    else:
+        blocks, slabs = (found.value(cell, arm, "steps") for arm in BOTH)
+        slower = blocks is not None and slabs is not None and blocks > slabs
+    against = why("later" if holds else "small")
+    shown = holds and not slower
+    return judged(name, row, shown, first, rate, steps, *others, against=against, **more)
+
+
+def same(name: str, row: Row, *others: Row) -> Finding:
+    """A finding that all outputs are the same; ``row`` is of :func:`same_outputs`."""
+    return judged(name, row, row is not None and row.reason is None, *others)
 
 
 def timed(

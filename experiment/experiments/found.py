@@ -12,8 +12,8 @@ from experiment.config.schema import ROUNDS_ENOUGH, Config, is_within_margin, pe
 from experiment.text.messages import Message, message
 from kvsim.sim.metrics import SimResult
 
-# Place of a figure: cell, arm and name.
-Place = tuple[CellResult, str, str]
+# Place of a figure: cell (None: no cell has the arms), arm and name.
+Place = tuple[CellResult | None, str, str]
 Simulate = Callable[[CellResult, str, Mapping[str, Any]], SimResult | Message]
 # Minimum number of repeats. With three each, two equal arms do not overlap in one case of ten by
 # chance. Three rounds agree by chance in one case of four, so with fewer than ROUNDS_ENOUGH rounds
@@ -102,13 +102,13 @@ class Found:
     random_weights: bool = False
     simulate: Simulate | None = None
 
-    def figure(self, cell: CellResult, arm: str, figure: str) -> FigureValue | None:
+    def figure(self, cell: CellResult | None, arm: str, figure: str) -> FigureValue | None:
         """A figure of a successful arm; None if unknown."""
-        ran = cell.arm(arm)
+        ran = cell.arm(arm) if cell else None
         found = ran.figures.get(figure) if ran else None
         return found if found is not None and found.value is not None else None
 
-    def value(self, cell: CellResult, arm: str, figure: str) -> Number | None:
+    def value(self, cell: CellResult | None, arm: str, figure: str) -> Number | None:
         """Value of :meth:`figure`."""
         found = self.figure(cell, arm, figure)
         return found.value if found else None
@@ -121,30 +121,25 @@ class Found:
         """The last cell in which all of these arms succeeded."""
         return next(reversed(list(self.with_arms(*arms))), None)
 
-    def ratio(self, cell: CellResult, figure: str, arm: str, base: str) -> Faster | None:
+    def ratio(self, cell: CellResult | None, figure: str, arm: str, base: str) -> Faster | None:
         """A figure of ``arm`` over that of ``base``."""
         return self.compared((cell, arm, figure), (cell, base, figure))
 
     def compared(self, one: Place, base: Place) -> Faster | None:
         """A figure over another one, of any cells and arms."""
-        busy = any(self.busy(cell, arm) for cell, arm, _ in (one, base))
-        turns, section = _took_turns(one, base), self.config.experiment
-        sides = self.figure(*one), self.figure(*base)
-        if _one_process(one, base):
+        sides, places = (self.figure(*one), self.figure(*base)), (one, base)
+        busy = any(self.busy(cell, arm) for cell, arm, _ in places)
+        if len({(cell.index, arm) for cell, arm, _ in places if cell}) == 1:  # one process
             return ratio(*sides, busy=busy)
+        turns, section = _took_turns(*places), self.config.experiment
         if turns and all(len(side.values) >= ROUNDS_ENOUGH for side in sides if side):
             return ratio(*sides, busy=busy, margin=section.interleaved_margin, turns=True)
         return ratio(*sides, busy=busy, margin=section.process_margin, turns=turns)
 
-    def busy(self, cell: CellResult, arm: str) -> bool:
+    def busy(self, cell: CellResult | None, arm: str) -> bool:
         """Whether there was background load while an arm ran."""
-        ran = cell.arm(arm)
+        ran = cell.arm(arm) if cell else None
         return ran is not None and ran.others_cores is not None
-
-
-def _one_process(one: Place, base: Place) -> bool:
-    """Whether both belong to one arm in one cell."""
-    return one[0].index == base[0].index and one[1] == base[1]
 
 
 def _took_turns(one: Place, base: Place) -> bool:
@@ -153,8 +148,8 @@ def _took_turns(one: Place, base: Place) -> bool:
     return len(groups) == 1 and None not in groups
 
 
-def _group(cell: CellResult, arm: str, figure: str) -> int | None:
-    ran = cell.arm(arm)
+def _group(cell: CellResult | None, arm: str, figure: str) -> int | None:
+    ran = cell.arm(arm) if cell else None
     known = ran.figures.get(figure) if ran else None
     whole = ran is not None and known is not None and len(known.values) == ran.repeats
     return ran.turns if ran is not None and whole else None
@@ -183,11 +178,3 @@ def ratio(
         return Faster(factor, low, high, len(rounds), busy, margin, turns=True)
     low, high = min(one.values) / max(base.values), max(one.values) / min(base.values)
     return Faster(factor, low, high, min(len(one.values), len(base.values)), busy, margin)
-
-
-def took_longer(found: Found, cell: CellResult, faster: Faster | None) -> bool:
-    """Whether blocks are clearly slower than slabs; if times are inconclusive, in steps."""
-    if faster is not None and faster.is_decisive:
-        return faster.slower
-    blocks, slabs = (found.value(cell, arm, "steps") for arm in ("paged", "slabs"))
-    return blocks is not None and slabs is not None and blocks > slabs

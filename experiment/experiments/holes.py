@@ -13,6 +13,7 @@ from experiment.config.schema import Config
 from experiment.experiments.base import Experiment, contiguous, in_turn, other_engines
 from experiment.experiments.cells import Cell
 from experiment.experiments.findings import (
+    MORE,
     counted,
     fact,
     judged,
@@ -26,8 +27,6 @@ from experiment.experiments.found import Found
 from experiment.experiments.labels import figure_label
 
 _NAME = "holes"
-# Smaller factors of concurrency count as no gain.
-_MORE = 1.05
 _FIRST = ("first_step", "needed", "free", "largest")
 
 
@@ -46,12 +45,10 @@ def _cells(config: Config) -> list[Cell]:
 
 def _findings(found: Found) -> list[Finding]:
     cell = found.last("paged")
-    if cell is None:
-        return [untested("refused"), untested("buddy"), untested("paged")]
     return [_refused(found, cell), _buddy(found, cell), _paged(found, cell)]
 
 
-def _refused(found: Found, cell: CellResult) -> Finding:
+def _refused(found: Found, cell: CellResult | None) -> Finding:
     """Whether a request was refused due to fragmentation alone."""
     row = _refusals(found, cell, "first_fit")
     first = tally(found, cell, "paged", *(f"first_fit_{name}" for name in _FIRST))
@@ -59,7 +56,7 @@ def _refused(found: Found, cell: CellResult) -> Finding:
     return judged("refused", row, shown, first if shown else None)
 
 
-def _refusals(found: Found, cell: CellResult, arena: str) -> Compared | None:
+def _refusals(found: Found, cell: CellResult | None, arena: str) -> Compared | None:
     """Share of steps in which an arena refused a request in spite of enough free slots."""
     names = (f"{arena}_refused_steps", f"{arena}_steps")
     refused, steps = (found.value(cell, "paged", name) for name in names)
@@ -68,32 +65,30 @@ def _refusals(found: Found, cell: CellResult, arena: str) -> Compared | None:
     return counted(figure_label(names[0]), int(refused), None if steps is None else int(steps))
 
 
-def _buddy(found: Found, cell: CellResult) -> Finding:
+def _buddy(found: Found, cell: CellResult | None) -> Finding:
     row = _refusals(found, cell, "buddy")
     return fact("buddy", row if row and row.n is not None else None)
 
 
-def _paged(found: Found, cell: CellResult) -> Finding:
+def _paged(found: Found, cell: CellResult | None) -> Finding:
     """The same requests in blocks: concurrency and number of steps.
 
     The arena allocates the final length of a request, as if known in advance. Blocks avoid its
     fragmentation and its slots that are not yet used.
     """
-    mean, steps = (_with_arena(found, cell, name) for name in ("running_mean", "steps"))
+    mean, steps = (
+        versus(found, (cell, "paged", figure), (cell, "paged", f"first_fit_{figure}"))
+        for figure in ("running_mean", "steps")
+    )
     if mean is None or steps is None:
         return untested("paged")
     # Preempted requests run twice, so higher concurrency is a gain only without more steps.
-    more = (mean.estimate or 0) > _MORE
+    more = (mean.estimate or 0) > MORE
     shown = more and (steps.estimate or 0) <= 1
     others = (steps, tally(found, cell, "paged", "preemptions"))
     notes = [note(_NAME, "paged_ahead") if shown else None]
     against = why("later" if more else "small")
     return judged("paged", mean, shown, *others, against=against, notes=notes)
-
-
-def _with_arena(found: Found, cell: CellResult, figure: str) -> Compared | None:
-    """Compare a count of the paged arm with that of the arena."""
-    return versus(found, (cell, "paged", figure), (cell, "paged", f"first_fit_{figure}"))
 
 
 HOLES = Experiment(

@@ -20,25 +20,20 @@ from experiment.config.schema import Config
 from experiment.experiments.base import Experiment
 from experiment.experiments.cells import Cell
 from experiment.experiments.findings import (
+    BOTH,
     between,
     fact,
     factors,
-    judged,
+    more_at_once,
     note,
     ratios,
-    steps_instead,
     tally,
-    untested,
-    why,
 )
-from experiment.experiments.found import Found, took_longer
+from experiment.experiments.found import Found
 from experiment.experiments.labels import SHAPES, value_label
 from experiment.workload.requests import check_size
 
 _NAME = "lengths"
-_ARMS = ("paged", "slabs")
-# Smaller factors of concurrency count as no gain. Less waste alone is none if no request waits.
-_MORE = 1.05
 # Name of a user-defined shape, which becomes a part of figure ids.
 _NAMED = re.compile(r"[\w-]{1,40}")
 
@@ -80,8 +75,8 @@ def _findings(found: Found) -> list[Finding]:
 
 def _shapes(found: Found) -> Finding:
     """All shapes in one row."""
-    seen = ratios(found, found.cells, "running_mean", *_ARMS)
-    row = factors(seen, "running_mean", *_ARMS, "shape", least=1)
+    seen = ratios(found, found.cells, "running_mean", *BOTH)
+    row = factors(seen, "running_mean", *BOTH, "shape", least=1)
     return fact("shapes", row)
 
 
@@ -89,21 +84,11 @@ def _gain(found: Found, cell: CellResult) -> Finding:
     """Effect of blocks on one shape: concurrency, time and waste."""
     shape = str(cell.values["shape"])
     title = note(_NAME, "gain", shape=param(value_label("shape", shape)))
-    row, waste = (between(found, cell, name, *_ARMS) for name in ("running_mean", "waste"))
+    row, waste = (between(found, cell, name, *BOTH) for name in ("running_mean", "waste"))
     preemptions = tally(found, cell, "paged", "preemptions")
     name = shape if shape in SHAPES else "own"
-    if row is None or waste is None or preemptions is None or row.estimate is None:
-        return untested(name, title=title)
-    faster, more = found.ratio(cell, "tokens_per_s", *_ARMS), row.estimate > _MORE
-    return judged(
-        name, row, more and not took_longer(found, cell, faster),
-        waste,
-        between(found, cell, "tokens_per_s", *_ARMS),
-        steps_instead(found, cell, faster),
-        preemptions,
-        against=why("later" if more else "small"),
-        title=title,
-    )  # fmt: skip
+    known = row if waste and preemptions else None
+    return more_at_once(found, name, cell, known, preemptions, first=waste, title=title)
 
 
 LENGTHS = Experiment(

@@ -128,8 +128,6 @@ def _of_attention(found: Found) -> Finding:
 def _scattered(found: Found) -> Finding:
     """Effect of the order of blocks in memory."""
     cell = found.last("paged")
-    if cell is None:
-        return untested("scattered")
     one, base = ((cell, "paged", f"lookup_{name}_s") for name in ("scattered", "ordered"))
     row, slower = versus(found, one, base), found.compared(one, base)
     if row is None or slower is None:

@@ -9,37 +9,27 @@ A view has the form of an ordinary run's record, for all code that reads those.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from dataclasses import dataclass
 
 from experiment.analysis.arm_results import arm_results
 from experiment.analysis.results import ArmResult
 from experiment.config.schema import Config, make_config
 from experiment.events import (
-    CacheQuantized,
     CellStarted,
-    EngineStep,
     Event,
-    HolesSeen,
-    LookupTimed,
     ModelPrepared,
     PoolReserved,
-    PrefixCacheUsed,
-    RepeatFinished,
     RequestFinished,
     RunFinished,
     WorkloadReady,
 )
 from experiment.experiments.base import cell_config
 from experiment.experiments.cells import Cell, CellEvents
-from experiment.record.log import Record, cell_at
+from experiment.record.log import Record
 from experiment.replay.arm_events import ArmEvents, split_by_arm
 from experiment.replay.step_rows import StepRow
 from experiment.replay.timeline import timeline
 from experiment.text.messages import Message
-
-T = TypeVar("T")
 
 
 def cells_of(record: Record) -> list[CellEvents]:
@@ -47,9 +37,7 @@ def cells_of(record: Record) -> list[CellEvents]:
     before: list[Event] = []
     cells: dict[int, tuple[CellStarted, list[Event]]] = {}
     ends: list[Event] = []
-    here: int | None = None
-    for event in record.events:
-        here = cell_at(event, here)
+    for here, event in record.by_cell():
         if isinstance(event, CellStarted):
             cells.setdefault(event.index, (event, []))  # repeated after events of other cells
         elif isinstance(event, RunFinished):
@@ -75,26 +63,24 @@ def _config(config: Config, started: CellStarted) -> Config:
 class Measured:
     """Data of one repeat of an arm in a cell, from which its figures are derived.
 
-    ``rows`` are the steps that computed something; ``moved`` the bytes that a growing cache copied,
-    by request; ``fits`` the max concurrent requests of this shape that the budget holds.
+    ``rows`` are the steps that computed something; ``fits`` the max concurrent requests of this
+    shape that the budget holds; ``problem`` a contradiction in the replay.
     """
 
-    arm: str
     config: Config
     model: ModelPrepared
     workload: WorkloadReady
     pool: PoolReserved
+    events: ArmEvents
     rows: list[StepRow]
-    requests: list[RequestFinished]
-    moved: Mapping[int, int]
-    prefix: PrefixCacheUsed | None
-    quantized: CacheQuantized | None
     generate_s: float
-    fits: int | None = None
-    lookup: LookupTimed | None = None
-    holes: Mapping[str, HolesSeen] = field(default_factory=dict)
-    engine_steps: Sequence[EngineStep] = ()
-    problem: Message | None = None
+    fits: int | None
+    problem: Message | None
+
+    @property
+    def requests(self) -> list[RequestFinished]:
+        """The finished requests."""
+        return self.events.requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +99,8 @@ class ArmMeasured:
 def measure(cell: CellEvents) -> list[ArmMeasured]:
     """Measure every arm of a cell."""
     config = cell.config
-    model, workload = _first(cell, ModelPrepared), _first(cell, WorkloadReady)
-    views = _views(cell)
+    model, workload = cell.first(ModelPrepared), cell.first(WorkloadReady)
+    views = cell.views()
     found = []
     by_arm = [{events.arm: events for events in split_by_arm(view)} for view in views]
     for result in arm_results(views[0]):
@@ -122,44 +108,17 @@ def measure(cell: CellEvents) -> list[ArmMeasured]:
         for done in cell.repeats(result.arm):
             mine = by_arm[done.repeat][result.arm]
             if model and workload and mine.pool:
-                one = _measured(mine, config, model, workload, done, mine.pool)
-                measured.append(replace(one, fits=result.fits))
+                rows, problem = timeline(mine)
+                measured.append(Measured(
+                    config=config,
+                    model=model,
+                    workload=workload,
+                    pool=mine.pool,
+                    events=mine,
+                    rows=[row for row in rows if row.tokens],
+                    generate_s=done.generate_s,
+                    fits=result.fits,
+                    problem=problem,
+                ))  # fmt: skip
         found.append(ArmMeasured(result, measured[0] if measured else None, measured[1:]))
     return found
-
-
-def _views(cell: CellEvents) -> list[Record]:
-    most = max((event.repeat for event in cell._repeats()), default=0)
-    return [cell.view(repeat) for repeat in range(most + 1)]
-
-
-def _measured(
-    events: ArmEvents,
-    config: Config,
-    model: ModelPrepared,
-    workload: WorkloadReady,
-    done: RepeatFinished,
-    pool: PoolReserved,
-) -> Measured:
-    rows, problem = timeline(events)
-    return Measured(
-        arm=events.arm,
-        config=config,
-        model=model,
-        workload=workload,
-        pool=pool,
-        rows=[row for row in rows if row.tokens],
-        requests=events.requests,
-        moved={moved.request: moved.bytes for moved in events.moved},
-        prefix=events.prefix,
-        quantized=events.quantized,
-        generate_s=done.generate_s,
-        lookup=events.lookup,
-        holes={each.allocator: each for each in events.holes},
-        engine_steps=events.engine_steps,
-        problem=problem,
-    )
-
-
-def _first(cell: CellEvents, kind: type[T]) -> T | None:
-    return next((event for event in cell.events if isinstance(event, kind)), None)

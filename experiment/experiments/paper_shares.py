@@ -62,11 +62,7 @@ def slab_comparison(found: Found, axis: str) -> list[Finding]:
     less = all((one.value or 0) < (other.value or 0) for one, other in pairs)
     rates = ratios(found, cells, "tokens_per_s", "paged", "slabs")
     copied = (series(found, cells, "copied_slots", arm, axis) for arm in ("slabs", "paged"))
-    same = same_outputs(
-        (one.outputs, other.outputs)
-        for cell in cells
-        if (one := cell.arm("slabs")) and (other := cell.arm("paged"))
-    )
+    same = same_outputs((cell.arm("slabs"), cell.arm("paged")) for cell in cells)
     over = factors(rates, "tokens_per_s", "paged", "slabs", axis, least=1)
     others, title = (paged, *copied, over, same), message("experiments.found.shares")
     return [judged("slabs", slabs, less, *others, against=why("opposite"), title=title)]

@@ -76,8 +76,7 @@ def simulator(cells: Sequence[CellEvents]) -> Simulate:
 
     def simulate(cell: CellResult, arm: str, overrides: Mapping[str, Any]) -> SimResult | Message:
         mine = next(each for each in cells if each.started.index == cell.index)
-        model = next((e for e in mine.events if isinstance(e, ModelPrepared)), None)
-        workload = next((e for e in mine.events if isinstance(e, WorkloadReady)), None)
+        model, workload = mine.first(ModelPrepared), mine.first(WorkloadReady)
         if model is None or workload is None:
             return message("experiments.unforetold.not_said")
         try:

@@ -17,8 +17,8 @@ from experiment.experiments.base import Experiment, cell_of, contiguous, without
 from experiment.experiments.cells import Cell
 from experiment.experiments.findings import (
     fact,
-    judged,
     note,
+    same,
     same_outputs,
     side,
     tally,
@@ -73,15 +73,11 @@ def _outputs(found: Found) -> Finding:
         at=arm_label("paged"),
         sides=[side(labelled(figure_label("preemptions")), "preemptions", preempted)],
     )
-    return judged("outputs", row, row is not None and row.reason is None, times)
+    return same("outputs", row, times)
 
 
 def _same(found: Found, arm: str) -> Compared | None:
-    return same_outputs(
-        (one.outputs, other.outputs)
-        for cell, ample in _pairs(found, arm)
-        if (one := cell.arm(arm)) and (other := ample.arm(arm))
-    )
+    return same_outputs((cell.arm(arm), ample.arm(arm)) for cell, ample in _pairs(found, arm))
 
 
 def _cost(found: Found, name: str, arm: str, way: str | None = None) -> Finding:
@@ -99,10 +95,10 @@ def _cost(found: Found, name: str, arm: str, way: str | None = None) -> Finding:
         if None not in known:
             time = versus(found, (cell, arm, "generate_s"), (ample, arm, "generate_s"))
             rows += [tally(found, cell, arm, *names), steps, time]
-    same = _same(found, arm) if way is None else None
+    outputs = _same(found, arm) if way is None else None
     of = value_label("preemption", way) if way else arm_label(arm)
     title = note(_NAME, "cost", of=param(of))
-    return fact(name, rows[0] if rows else None, *rows[1:], same, title=title)
+    return fact(name, rows[0] if rows else None, *rows[1:], outputs, title=title)
 
 
 def _pairs(found: Found, arm: str) -> list[tuple[CellResult, CellResult]]:

@@ -18,6 +18,7 @@ from experiment.experiments.cells import Cell
 from experiment.experiments.findings import (
     fact,
     judged,
+    same,
     same_outputs,
     tally,
     timed,
@@ -106,8 +107,7 @@ def _findings(found: Found) -> list[Finding]:
     # The first is the headline: the count, if times are inconclusive.
     counted = later.verdict == "untested" and tokens.verdict == "shown"
     first = [tokens, later] if counted else [later, tokens]
-    same = _outputs(pairs)
-    outputs = judged("outputs", same, same is not None and same.reason is None)
+    outputs = same("outputs", _outputs(pairs))
     return [*first, _whole(found, pairs), outputs, _first(found, pairs), *others]
 
 
@@ -154,11 +154,7 @@ def _whole(found: Found, pairs: Pairs) -> Finding:
 
 def _outputs(pairs: Pairs, arm: str = "paged") -> Compared | None:
     """Number of requests with the same tokens with and without the cache."""
-    return same_outputs(
-        (one.outputs, other.outputs)
-        for off, on in pairs
-        if (one := on.arm(arm)) and (other := off.arm(arm))
-    )
+    return same_outputs((on.arm(arm), off.arm(arm)) for off, on in pairs)
 
 
 def _other(found: Found, arm: str) -> Finding | None:

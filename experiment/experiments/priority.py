@@ -19,6 +19,7 @@ from experiment.experiments.findings import (
     judged,
     note,
     ratios,
+    same,
     same_outputs,
     timed,
     untested,
@@ -73,12 +74,11 @@ def _findings(found: Found) -> list[Finding]:
         return [untested(name, reason) for name in names] + others
     fcfs, priority = ((cell, "paged", "urgent_first_s") for cell in cells)
     one, other = (cell.arm("paged") for cell in cells)
-    same = same_outputs([(other.outputs, one.outputs)]) if one and other else None
     return [
         _in_steps(found, "urgent", "paged", "urgent", notes=[_groups(found, cells[0])]),
         _in_steps(found, "patient", "paged", "patient"),
         timed(found, "seconds", fcfs, priority),
-        judged("outputs", same, same is not None and same.reason is None),
+        same("outputs", same_outputs([(other, one)])),
         *others,
     ]
 

@@ -7,6 +7,7 @@ from experiment.experiments.base import Experiment, contiguous, other_engines, v
 from experiment.experiments.findings import (
     fact,
     judged,
+    same,
     same_outputs,
     tally,
     timed,
@@ -71,9 +72,7 @@ def _error(found: Found, other: CellResult) -> Finding:
 
 def _tokens(own: CellResult, other: CellResult) -> Finding:
     """Number of requests with the same tokens; after one differing token all may differ."""
-    one, two = own.arm("paged"), other.arm("paged")
-    same = same_outputs([(two.outputs, one.outputs)]) if one and two else None
-    return judged("tokens", same, same is not None and same.reason is None)
+    return same("tokens", same_outputs([(other.arm("paged"), own.arm("paged"))]))
 
 
 def _speed(found: Found, own: CellResult, other: CellResult) -> Finding:

@@ -16,40 +16,26 @@ requests, with arrivals scaled to the rate), or the prompts of ``workload.prompt
 from __future__ import annotations
 
 import random
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from experiment.analysis.experiment_results import Finding, Number
+from experiment.analysis.experiment_results import CellResult, Finding
 from experiment.config.schema import Config
 from experiment.experiments.base import DRAW, Experiment, cell_of, draw_terms, drawn_lengths
-from experiment.experiments.busy import cell_others
 from experiment.experiments.cells import Cell, CellEvents
 from experiment.experiments.figures import ONE_BY_ONE
 from experiment.experiments.found import Found
-from experiment.experiments.load import (
-    LoadOutcome,
-    all_saturated,
-    alone_at,
-    kept_up,
-    later_tokens,
-    rest,
-    slowest,
-    terms,
-)
-from experiment.experiments.measured import measure
-from experiment.experiments.serving_limits import limits
+from experiment.experiments.load import terms
+from experiment.experiments.serving_limits import limits, saturated_at
 from experiment.experiments.serving_paging import first_tokens, paging_alone
 from experiment.files.bounded_reading import expand_path
 from experiment.text.messages import Message, message
 from experiment.workload.kvsim_errors import translate_errors
 from experiment.workload.requests import check_size, choose_prompts
 from kvsim.traces import ReadOptions, TraceFile
-from kvsim.traces.types import TraceRequest
 
 _NAME = "serving"
 _ARMS = (
@@ -60,11 +46,15 @@ _ARMS = (
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """Workload of all rates: lengths, or prompts without any; arrivals at 1 request/s."""
+    """Workload of all rates: lengths, or prompts without any; arrivals at 1 request/s.
+
+    ``notices``: on omitted or cut requests of a trace or prompt file.
+    """
 
     lengths: list[list[int]]
     arrivals: list[float]
     prompts: list[str] = field(default_factory=list)
+    notices: list[Message] = field(default_factory=list)
 
 
 def _cells(config: Config) -> list[Cell]:
@@ -108,81 +98,47 @@ def _check_limit(limit: Any) -> None:
         raise ValueError(f"options.time_limit_s is a number of seconds above 0, not {limit!r}")
 
 
-def _spared(cell: Cell, before: Sequence[CellEvents]) -> dict[str, Message]:
-    """Arms that are saturated at a lower rate by the wall clock, without background load.
-
-    Arms skipped at one rate are in the log, so the last rate includes all.
-    """
-    if cell.values["clock"] != "wall":
-        return {}
+def _spared(
+    cell: Cell, before: Sequence[CellEvents], evaluate: Callable[[CellEvents], CellResult]
+) -> dict[str, Message]:
+    """Arms that are saturated at a lower rate by the wall clock, without background load."""
     lower = [
-        each
+        evaluate(each)
         for each in before
-        if each.started.values["clock"] == "wall"
+        if each.started.values["clock"] == cell.values["clock"] == "wall"
         and float(each.started.values["rate"]) < float(cell.values["rate"])
     ]
-    return _saturated(lower[-1], lower[:-1]) if lower else {}
-
-
-def _saturated(cell: CellEvents, before: Sequence[CellEvents]) -> dict[str, Message]:
-    rate = float(cell.started.values["rate"])
-    why = message("experiments.serving.saturated", rate=rate)
-    found: dict[str, Message] = {}
-    slowed, lower = cell_others(cell), _slowest(before)
-    for arm in measure(cell):
-        name, reason = arm.result.arm, arm.result.reason
-        if reason is not None and reason.key == why.key:
-            found[name] = reason
-        alone = alone_at(rate, lower[name])
-        outcomes = [
-            LoadOutcome(kept_up(one), later_tokens(one), rest(one), alone) for one in arm.repeats
-        ]
-        if all_saturated(outcomes) and name not in slowed:
-            found[name] = why
-    return found
-
-
-def _slowest(cells: Sequence[CellEvents]) -> dict[str, list[tuple[float, Number]]]:
-    """Rates and the slowest answer at each, by arm; see :func:`alone_at`."""
-    found: dict[str, list[tuple[float, Number]]] = defaultdict(list)
-    for cell in cells:
-        for arm in measure(cell):
-            seen = [value for one in arm.repeats if (value := slowest(one)) is not None]
-            if seen:
-                found[arm.result.arm].append((float(cell.started.values["rate"]), median(seen)))
-    return found
+    if not lower:
+        return {}
+    found = Found(before[0].config, lower)
+    rates = {arm.arm: saturated_at(found, arm.arm) for arm in lower[0].arms}
+    return {
+        arm: message("experiments.serving.saturated", rate=rate)
+        for arm, rate in rates.items()
+        if rate is not None
+    }
 
 
 def _load(config: Config) -> _Load:
     options: Any = config.experiment.options
     if "trace" in options:
-        return _of_trace(expand_path(options["trace"]), _trace_requests(options), config)
-    if _has_prompts(config):
-        prompts = _prompts(config)
-        return _Load([], poisson(len(prompts), config.run.seed), prompts)
-    lengths = drawn_lengths(config)
-    return _Load(lengths, poisson(len(lengths), config.run.seed))
+        count = options["requests"] if "requests" in options else options["draw"]["requests"]
+        return _of_trace(expand_path(options["trace"]), _checked(count), config)
+    if not _has_prompts(config):
+        lengths = drawn_lengths(config)
+        return _Load(lengths, poisson(len(lengths), config.run.seed))
+    prompts = choose_prompts(config)
+    count = _checked(options["requests"]) if "requests" in options else len(prompts)
+    left_out = [_first(count)] if count < len(prompts) else []
+    prompts = prompts[:count]
+    return _Load([], poisson(len(prompts), config.run.seed), prompts, left_out)
 
 
 def _has_prompts(config: Config) -> bool:
     return config.workload.prompts_file is not None or bool(config.workload.prompts)
 
 
-def _prompts(config: Config) -> list[str]:
-    """Return the first ``options.requests`` of the given prompts; unset, all.
-
-    Raises:
-        ValueError: an invalid number.
-    """
-    options: Any = config.experiment.options
-    prompts = choose_prompts(config)
-    if "requests" not in options:
-        return prompts
-    _check_count(options["requests"])
-    return prompts[: options["requests"]]
-
-
-def _check_count(count: Any) -> None:
+def _checked(count: Any) -> int:
     """Check ``options.requests``.
 
     Raises:
@@ -190,11 +146,6 @@ def _check_count(count: Any) -> None:
     """
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise ValueError(f"options.requests is 1 or more, not {count!r}")
-
-
-def _trace_requests(options: Any) -> int:
-    """Number of requests to use from a trace; unset, ``options.draw.requests``."""
-    count: int = options["requests"] if "requests" in options else options["draw"]["requests"]
     return count
 
 
@@ -206,72 +157,37 @@ def poisson(count: int, seed: int) -> list[float]:
 
 
 def _of_trace(path: Path, count: int, config: Config) -> _Load:
-    """The beginning of a trace, scaled to 1 request/s.
-
-    Raises:
-        UserError: it cannot be read.
-    """
-    longest = _longest(config)
-    requests, _ = _read(path, count)
-    lengths = [
-        [min(one.prompt_tokens, longest), min(one.output_tokens, longest)] for one in requests
-    ]
-    span = requests[-1].arrival_s
-    if not span:
-        return _Load(lengths, poisson(len(lengths), config.run.seed))
-    scale = (len(requests) - 1) / span
-    return _Load(lengths, [one.arrival_s * scale for one in requests])
-
-
-def _read(path: Path, count: int) -> tuple[list[TraceRequest], bool]:
-    """Return the first ``count`` requests of a trace, and whether it has more.
+    """The first ``count`` requests of a trace, scaled to 1 request/s.
 
     Raises:
         UserError: it cannot be read, or more requests than a run may have.
-        ValueError: an invalid ``count``.
     """
-    _check_count(count)
     check_size(count, 0)
     with translate_errors():
-        requests = list(TraceFile(path, ReadOptions(limit=count + 1)))
-    return requests[:count], len(requests) > count
-
-
-def _longest(config: Config) -> int:
-    """Maximum tokens of a trace request's prompt, and of its output; longer ones are cut."""
-    return config.cache.max_length // 2
-
-
-def _notices(config: Config) -> list[Message]:
-    """Notices about omitted or cut requests of a trace or prompt file."""
-    options: Any = config.experiment.options
-    if "trace" not in options:
-        return _prompts_left(config) if _has_prompts(config) else []
-    requests, more = _read(expand_path(options["trace"]), _trace_requests(options))
-    longest = _longest(config)
-    cut = sum(max(one.prompt_tokens, one.output_tokens) > longest for one in requests)
-    notices = []
-    if more:
-        notices.append(_first(len(requests)))
+        read = list(TraceFile(path, ReadOptions(limit=count + 1)))
+    requests, longest = read[:count], config.cache.max_length // 2
+    sizes = [(one.prompt_tokens, one.output_tokens) for one in requests]
+    lengths = [[min(prompt, longest), min(output, longest)] for prompt, output in sizes]
+    notices = [_first(count)] if len(read) > count else []
+    cut = sum(max(size) > longest for size in sizes)
     if cut:
         params = {"n": cut, "of": len(requests), "longest": longest}
         notices.append(message("experiments.serving.trace_cut", **params))
-    return notices
+    span = requests[-1].arrival_s
+    if not span:
+        return _Load(lengths, poisson(len(lengths), config.run.seed), notices=notices)
+    scale = (len(requests) - 1) / span
+    return _Load(lengths, [one.arrival_s * scale for one in requests], notices=notices)
+
+
+def _first(count: int) -> Message:
+    return message("experiments.serving.first_requests", n=count)
 
 
 def _terms(config: Config) -> list[Message]:
     """Definitions of rates and limits, and of sampled lengths."""
     given = "trace" in config.experiment.options or _has_prompts(config)
     return [*terms(config), *([] if given else draw_terms(config))]
-
-
-def _prompts_left(config: Config) -> list[Message]:
-    taken = len(_prompts(config))
-    return [_first(taken)] if taken < len(choose_prompts(config)) else []
-
-
-def _first(count: int) -> Message:
-    return message("experiments.serving.first_requests", n=count)
 
 
 def _findings(found: Found) -> list[Finding]:
@@ -297,7 +213,7 @@ SERVING = Experiment(
     values="numbers",
     options=("step_s", "trace", "requests", "time_limit_s", *DRAW),
     without={"contiguous.growing": "one_at_a_time"},
-    notices=_notices,
+    notices=lambda config: _load(config).notices,
     terms=_terms,
     spared=_spared,
 )  # fmt: skip

@@ -45,6 +45,12 @@ def sustains(found: Found, cells: Sequence[CellResult], arm: str, rate: float) -
     return None if at is None or at.open else True
 
 
+def saturated_at(found: Found, arm: str) -> float | None:
+    """The lowest rate that saturates an arm, without background load; None if none does."""
+    seen = _rates(found, found.cells, arm)
+    return next((each.rate for each in seen if each.saturated and not each.busy), None)
+
+
 @dataclass(frozen=True, slots=True)
 class _Rate:
     """An arm at a rate, by repeats; see :class:`experiment.experiments.load.LoadOutcome`.

@@ -55,11 +55,22 @@ def file_name(path: Path) -> str:
 
 
 def read_bounded(path: Path, limit: int) -> bytes:
+    """Read a file that is parsed as a whole.
+
+    Raises:
+        UserError: as :func:`read_bytes`, or parsing it would exceed the memory limit (see
+            :mod:`experiment.files.parse_memory`).
+    """
+    data = read_bytes(path, limit)
+    ParseBudget(path).reserve(data, PLAIN_COSTS)
+    return data
+
+
+def read_bytes(path: Path, limit: int) -> bytes:
     """Read a file.
 
     Raises:
-        UserError: the file is missing, unreadable or larger than ``limit`` bytes, or parsing it
-            would exceed the memory limit (see :mod:`experiment.files.parse_memory`).
+        UserError: the file is missing, unreadable or larger than ``limit`` bytes.
     """
     try:
         with path.open("rb") as file:
@@ -70,7 +81,6 @@ def read_bounded(path: Path, limit: int) -> bytes:
         raise user_error("error.file_unreadable", path=str(path)) from error
     if len(data) > limit:
         raise user_error("error.file_too_large", path=str(path), limit=limit)
-    ParseBudget(path).reserve(data, PLAIN_COSTS)
     return data
 
 

@@ -98,49 +98,6 @@ def try_directory_lock(directory: Path, wait_s: float) -> Iterator[bool]:
         os.close(handle)
 
 
-def claim_directory(directory: Path) -> int | None:
-    """Lock a private directory until the handle is closed or this process ends.
-
-    None if the system cannot open directories.
-
-    Raises:
-        FileNotFoundError: :func:`claim_abandoned` removed the directory before it was locked.
-    """
-    try:
-        handle = os.open(directory, os.O_RDONLY)
-    except PermissionError:
-        return None
-    if lock(handle) and directory.exists():
-        return handle
-    os.close(handle)
-    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(directory))
-
-
-@contextmanager
-def claim_abandoned(directory: Path) -> Iterator[bool]:
-    """Whether the owner of a directory has ended; if so, it is locked by us meanwhile.
-
-    False if that cannot be determined.
-    """
-    if fcntl is None:
-        yield False
-        return
-    try:
-        handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:
-        yield False
-        return
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # locked, or a file system without locks
-            yield False
-        else:
-            yield True
-    finally:
-        os.close(handle)
-
-
 def _device_and_inode(handle: int) -> tuple[int, int]:
     about = os.fstat(handle)
     return about.st_dev, about.st_ino

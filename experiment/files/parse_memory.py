@@ -94,11 +94,6 @@ def memory_limit(path: Path | str) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
-def parse_cost(text: bytes, costs: Mapping[bytes, int] = EVENT_COSTS) -> int:
-    """Upper bound of the bytes that parsing a JSON text takes, results included."""
-    return len(text) * (8 if text.isascii() else _BYTE) + _objects(text, costs)
-
-
 def _objects(text: bytes, costs: Mapping[bytes, int]) -> int:
     return sum(text.count(sign) * size for sign, size in costs.items())
 
@@ -129,11 +124,11 @@ class ParseBudget:
             return
         self._read = 0
         left = self._limit // _SHARE - (_resident_bytes() - self._base)
-        most = parse_cost(text, costs)
-        if most > left and text.count(b'"') < _MOST_QUOTES:
-            # Characters within strings create no objects.
-            most -= _objects(text, costs) - _objects(_TEXT.sub(b'""', text), costs)
-        if most > left:
+        most = len(text) * (8 if text.isascii() else _BYTE)
+        objects = _objects(text, costs)
+        if most + objects > left and text.count(b'"') < _MOST_QUOTES:
+            objects = _objects(_TEXT.sub(b'""', text), costs)  # texts create none
+        if most + objects > left:
             raise user_error("error.memory", path=str(self._path), limit=self._limit)
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 
 from experiment.gpucheck.engine_runs import MANY, divergences, engine_tokens
-from experiment.gpucheck.parts import Task, report
+from experiment.gpucheck.parts import Task, errors_fail, report
 from experiment.model.load import set_gpu_kernels
 from experiment.process.wire import Wire
-from experiment.text.errors import one_line
 
 _FAMILIES = ("gpt2", "llama")
 
@@ -17,11 +16,9 @@ def check(wire: Wire, task: Task) -> None:
     """Run the same requests with graphs on and off."""
     set_gpu_kernels()
     for family in _FAMILIES:
-        try:
+        about = {"family": family, "dtype": "float32"}
+        with errors_fail(wire, f"{family}.raised", "gpucheck.tokens.raised", **about):
             _compare(wire, family, torch.device(task.device))
-        except Exception as error:  # any error of the engine, compiler or driver
-            report(wire, f"{family}.raised", False, "gpucheck.tokens.raised",
-                   family=family, dtype="float32", error=one_line(error))  # fmt: skip
 
 
 def _compare(wire: Wire, family: str, device: torch.device) -> None:

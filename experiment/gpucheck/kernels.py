@@ -15,9 +15,8 @@ import torch
 from experiment.engine.attention.kernels import KERNELS, reference_kernel, triton_rescale
 from experiment.engine.quantized import FP8, LayerKV, QuantizedKV, from_blocks, rescale
 from experiment.gpucheck.kernel_cases import Case, Step, make_step, moved
-from experiment.gpucheck.parts import Task, report
+from experiment.gpucheck.parts import Task, errors_fail, report
 from experiment.process.wire import Wire
-from experiment.text.errors import one_line
 from experiment.text.messages import message
 
 # fp8 is converted by the GPU itself from here on.
@@ -69,7 +68,8 @@ def check_formats(wire: Wire, device: torch.device, names: Sequence[str]) -> Non
     on_gpu = device.type == "cuda"
     sequences, dims = (_LARGE, (64, 128)) if on_gpu else (_SMALL, (16,))
     for name in names:
-        if FORMATS[name].kv_dtype == FP8 and on_gpu and not _has_fp8(device):
+        fp8 = FORMATS[name].kv_dtype == FP8 and on_gpu
+        if fp8 and torch.cuda.get_device_capability(device) < _FP8_CAPABILITY:
             report(wire, name, None, "gpucheck.kernels.no_fp8")
             continue
         for dim in dims:
@@ -92,23 +92,13 @@ def check_rescale(wire: Wire, device: torch.device) -> None:
     old = kv.scales[:, blocks]
     times = 2.0 ** torch.arange(old.numel(), device=device).reshape(old.shape)
     ours, plain = kv.values.clone(), kv.values.clone()
-    try:
+    about = {"format": "int8", "group": 1, "dim": 16, **_kind("mixed")}
+    with errors_fail(wire, "int8.rescale", "gpucheck.kernels.raised", **about):
         triton_rescale()(ours, step.inputs, old, old * times)
         rescale(plain, step.inputs, old, old * times)
         differing = int((ours != plain).sum())
-    except Exception as error:  # as below
-        about = {"format": "int8", "group": 1, "dim": 16, "error": one_line(error)}
-        kind = message("gpucheck.kernels.mixed").model_dump()
-        report(wire, "int8.rescale", False, "gpucheck.kernels.raised", kind=kind, **about)
-        return
-    report(
-        wire,
-        "int8.rescale",
-        not differing,
-        "gpucheck.kernels.rescale",
-        n=differing,
-        of=plain.numel(),
-    )
+        report(wire, "int8.rescale", not differing, "gpucheck.kernels.rescale",
+               n=differing, of=plain.numel())  # fmt: skip
 
 
 def _compare(wire: Wire, check_id: str, name: str, step: Step, device: torch.device) -> None:
@@ -117,22 +107,19 @@ def _compare(wire: Wire, check_id: str, name: str, step: Step, device: torch.dev
         "format": name,
         "group": step.q.shape[1] // step.kv.shape[2],
         "dim": step.q.shape[2],
-        "kind": message(f"gpucheck.kernels.{check_id.rpartition('.')[2]}").model_dump(),
+        **_kind(check_id.rpartition(".")[2]),
     }
-    try:
+    with errors_fail(wire, check_id, "gpucheck.kernels.raised", **about):
         step, kv = _prepared(step, form, device)
         ours = KERNELS["triton"](step.q, kv, step.inputs, step.scale).double()
         expected = reference_kernel(step.q, kv, step.inputs, step.scale).double()
         off = (ours - expected).abs()
         right = bool((off <= form.tolerance * (1 + expected.abs())).all())
         largest = float(off.max())
-    except Exception as error:  # any error of Triton, the compiler or the driver
-        report(wire, check_id, False, "gpucheck.kernels.raised", error=one_line(error), **about)
-        return
-    report(
-        wire, check_id, right, "gpucheck.kernels.compared",
-        off=largest if isfinite(largest) else None, tolerance=form.tolerance, **about,
-    )  # fmt: skip
+        report(
+            wire, check_id, right, "gpucheck.kernels.compared",
+            off=largest if isfinite(largest) else None, tolerance=form.tolerance, **about,
+        )  # fmt: skip
 
 
 def _poisoned(wire: Wire, name: str, side: str, device: torch.device, dim: int) -> None:
@@ -143,29 +130,24 @@ def _poisoned(wire: Wire, name: str, side: str, device: torch.device, dim: int) 
         return
     step = make_step(Case(((69, 1), (69, 1)), _BLOCK_SIZE, _KV_HEADS, _KV_HEADS, dim))
     step.kv[int(side == "values"), step.tables[0][2], 1, 5] = float("nan")
-    try:
+    about = {"format": name, "group": 1, "dim": dim, **_kind("decode")}
+    with errors_fail(wire, check_id, "gpucheck.kernels.raised", **about):
         step, kv = _prepared(step, FORMATS[name], device)
         spoilt = KERNELS["triton"](step.q, kv, step.inputs, step.scale).isnan().any(-1)
         shows, others = bool(spoilt[0, 1]), int(spoilt.sum()) - int(spoilt[0, 1])
-    except Exception as error:
-        params = {"error": one_line(error), "format": name, "group": 1, "dim": dim}
-        kind = message("gpucheck.kernels.decode").model_dump()
-        report(wire, check_id, False, "gpucheck.kernels.raised", kind=kind, **params)
-        return
-    key = "gpucheck.kernels.poison_shows" if shows else "gpucheck.kernels.poison_hidden"
-    report(wire, check_id, shows and not others, key, format=name, others=others,
-           side=message(f"gpucheck.kernels.{side}").model_dump())  # fmt: skip
+        key = "gpucheck.kernels.poison_shows" if shows else "gpucheck.kernels.poison_hidden"
+        report(wire, check_id, shows and not others, key, format=name, others=others,
+               side=message(f"gpucheck.kernels.{side}").model_dump())  # fmt: skip
+
+
+def _kind(name: str) -> dict[str, object]:
+    return {"kind": message(f"gpucheck.kernels.{name}").model_dump()}
 
 
 def _prepared(step: Step, form: Format, device: torch.device) -> tuple[Step, LayerKV]:
     """The step and its cache on the device, in the format."""
+    there = moved(step, device, torch.float32 if form.kv_dtype else form.dtype)
     if form.kv_dtype is None:
-        there = moved(step, device, form.dtype)
         return there, there.kv
-    there = moved(step, device)
     kv = from_blocks(there.kv, form.kv_dtype)
     return replace(there, q=there.q.to(form.dtype)), kv
-
-
-def _has_fp8(device: torch.device) -> bool:
-    return torch.cuda.get_device_capability(device) >= _FP8_CAPABILITY

@@ -7,12 +7,15 @@ separate child process (:mod:`experiment.gpucheck.child`), which imports only th
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from experiment.events import Check
 from experiment.process.wire import Wire
+from experiment.text.errors import one_line
 from experiment.text.messages import message
 
 
@@ -78,3 +81,12 @@ def as_task(part: Part, directory: Path, limit_s: float) -> dict[str, Any]:
 def report(wire: Wire, check: str, passed: bool | None, key: str, /, **params: Any) -> None:
     """Emit one check; ``key`` and ``params`` are those of its message."""
     wire.emit(Check(check=check, passed=passed, text=message(key, **params)))
+
+
+@contextmanager
+def errors_fail(wire: Wire, check: str, key: str, /, **params: Any) -> Iterator[None]:
+    """Emit any error of the block, its compiler or driver as a failed check with its text."""
+    try:
+        yield
+    except Exception as error:
+        report(wire, check, False, key, error=one_line(error), **params)

@@ -64,8 +64,8 @@ def check_gpu(
             with disk_errors(directory):
                 examination.run()
         except KeyboardInterrupt:
-            if not examination.is_begun:
-                examination.remove_logs()
+            if not examination.done:
+                shutil.rmtree(directory / LOGS, ignore_errors=True)
                 raise
     return examination.data
 
@@ -89,7 +89,7 @@ class Examination:
         self._directory, self._minutes, self._parts, self._ended = directory, minutes, parts, ended
         self._began = wall_clock()
         self._environment: Environment | None = None
-        self._done: list[PartResult] = []
+        self.done: list[PartResult] = []
 
     def run(self) -> None:
         """Run every part.
@@ -102,21 +102,13 @@ class Examination:
         for place, part in enumerate(self._parts):
             left_s = deadline - time.monotonic()
             limit_s = left_s * part.share / sum(each.share for each in self._parts[place:])
-            self._keep(self._one(part, limit_s))
-
-    @property
-    def is_begun(self) -> bool:
-        """Whether a part has ended."""
-        return bool(self._done)
-
-    def remove_logs(self) -> None:
-        """Remove the logs of a check without results."""
-        shutil.rmtree(self._directory / LOGS, ignore_errors=True)
+            self.done.append(self._one(part, limit_s))
+            self._ended(self.done[-1])
 
     @property
     def data(self) -> GpuCheck:
         """Results so far; parts that have not run are skipped."""
-        left = self._parts[len(self._done) :]
+        left = self._parts[len(self.done) :]
         missing = [PartResult(part=p.name, verdict="skipped", reason=INTERRUPTED) for p in left]
         environment = self._environment
         return GpuCheck(
@@ -126,12 +118,8 @@ class Examination:
             device=environment.device if environment else None,
             device_name=environment.device_name if environment else None,
             environment=environment,
-            parts=(*self._done, *missing),
+            parts=(*self.done, *missing),
         )
-
-    def _keep(self, result: PartResult) -> None:
-        self._done.append(result)
-        self._ended(result)
 
     def _one(self, part: Part, limit_s: float) -> PartResult:
         on_cpu = self._environment is not None and self._environment.device == "cpu"

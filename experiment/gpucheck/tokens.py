@@ -17,11 +17,10 @@ from experiment.gpucheck.engine_runs import (
     engine_tokens,
     transformers_tokens,
 )
-from experiment.gpucheck.parts import Task, report
+from experiment.gpucheck.parts import Task, errors_fail, report
 from experiment.gpucheck.tiny_models import FAMILIES
 from experiment.model.load import set_gpu_kernels
 from experiment.process.wire import Wire
-from experiment.text.errors import one_line
 
 
 def check(wire: Wire, task: Task) -> None:
@@ -32,30 +31,21 @@ def check(wire: Wire, task: Task) -> None:
 def check_families(wire: Wire, device: torch.device, families: Sequence[str]) -> None:
     """Compare these families in float32, and on a GPU in float16 too."""
     set_gpu_kernels()
+    names = ("float32", "float16") if device.type == "cuda" else ("float32",)
     for family in families:
-        _compare(wire, family, device, torch.float32)
-        if device.type == "cuda":
-            _compare(wire, family, device, torch.float16)
+        for name in names:
+            about = {"family": family, "dtype": name}
+            with errors_fail(wire, f"{family}.{name}", "gpucheck.tokens.raised", **about):
+                _compare(wire, device, **about)
 
 
-def _compare(wire: Wire, family: str, device: torch.device, dtype: torch.dtype) -> None:
-    name = str(dtype).removeprefix("torch.")
+def _compare(wire: Wire, device: torch.device, family: str, dtype: str) -> None:
     requests = MANY if device.type == "cuda" else FEW
-    check_id = f"{family}.{name}"
-    try:
-        ours = engine_tokens(family, device, requests, dtype).tokens
-        theirs = transformers_tokens(family, device, requests, dtype)
-    except Exception as error:  # any error of the engine, Transformers or the driver
-        text = one_line(error)
-        report(wire, check_id, False, "gpucheck.tokens.raised",
-               family=family, dtype=name, error=text)  # fmt: skip
-        return
+    ours = engine_tokens(family, device, requests, getattr(torch, dtype)).tokens
+    theirs = transformers_tokens(family, device, requests, getattr(torch, dtype))
     places = [place for place in divergences(ours, theirs) if place is not None]
-    about = {"family": family, "dtype": name, "of": len(requests)}
-    judged = dtype == torch.float32
-    if places:
-        found = False if judged else None
-        report(wire, check_id, found, "gpucheck.tokens.diverge",
-               n=len(places), first=min(places) + 1, **about)  # fmt: skip
-    else:
-        report(wire, check_id, True if judged else None, "gpucheck.tokens.equal", **about)
+    passed = not places if dtype == "float32" else None
+    key = "gpucheck.tokens.diverge" if places else "gpucheck.tokens.equal"
+    params = {"n": len(places), "first": min(places) + 1} if places else {}
+    report(wire, f"{family}.{dtype}", passed, key, family=family, dtype=dtype,
+           of=len(requests), **params)  # fmt: skip

@@ -6,11 +6,13 @@ from the system's.
 
 from __future__ import annotations
 
+import math
 import os
 import time
-from collections.abc import Collection
 
 import psutil
+
+from experiment.machine.thread_record import usable_cores
 
 # Above this, an arm with as many threads as cores shares one of them for much of the time.
 BUSY_CORES = 0.25
@@ -40,12 +42,6 @@ def others_cores() -> float | None:
     return max(0.0, after[0] - before[0]) / waited
 
 
-def steady_background_load() -> float | None:
-    """Lowest background load of several samples, in cores; None if quiet or unknown."""
-    least = min_background_load()
-    return least if is_busy(least) else None
-
-
 def is_busy(cores: float | None) -> bool:
     """Whether this many busy cores disturb an arm; False if unknown."""
     return cores is not None and cores > BUSY_CORES
@@ -65,13 +61,12 @@ def min_background_load() -> float | None:
 
     The first quiet sample ends it: a short peak is not background load.
     """
-    least = None
+    least = math.inf
     for _ in range(_SAMPLES):
         cores = others_cores()
-        if not is_busy(cores):
+        if cores is None or not is_busy(cores):
             return cores
-        assert cores is not None
-        least = cores if least is None else min(least, cores)
+        least = min(least, cores)
     return least
 
 
@@ -84,14 +79,6 @@ def system_seconds() -> tuple[float, float] | None:
         each = [times._asdict() for times in psutil.cpu_times(percpu=True)]
     except (OSError, RuntimeError):
         return None
-    ours = [each[core] for core in _usable() if core < len(each)] or each
+    ours = [each[core] for core in usable_cores() or () if core < len(each)] or each
     had = sum(spent for times in ours for name, spent in times.items() if name not in _TWICE)
     return had - sum(times.get(name, 0.0) for times in ours for name in _IDLE), had
-
-
-def _usable() -> Collection[int]:
-    """Cores that this process may use; empty if unknown."""
-    try:
-        return os.sched_getaffinity(0)
-    except (AttributeError, OSError):
-        return ()

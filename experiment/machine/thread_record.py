@@ -41,5 +41,7 @@ def without_paths(name: str, value: str) -> str:
 
 def usable_cores() -> list[int] | None:
     """Numbers of the cores that this process may use; None if unknown."""
-    known = hasattr(os, "sched_getaffinity")
-    return sorted(os.sched_getaffinity(0)) if known else None
+    try:
+        return sorted(os.sched_getaffinity(0))
+    except (AttributeError, OSError):
+        return None

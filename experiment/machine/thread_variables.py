@@ -16,14 +16,14 @@ from collections.abc import Mapping
 from functools import cache
 
 from experiment.files.code_cache import numba_cache
-from experiment.machine.background_load import BUSY_CORES, others_cores
+from experiment.machine.background_load import is_busy, min_background_load
+from experiment.machine.thread_record import usable_cores
 
 # The defaults are milliseconds or more. 1,000 iterations of GNU's loop, about 50 µs, cover the time
 # that threads of one operation wait for each other; see docs/performance.md for the cost of both.
 # Intel's and LLVM's OpenMP count milliseconds.
 WAITING = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "0"}
 _DECIDED = ("OMP_WAIT_POLICY", *WAITING)
-_SAMPLES = 3
 _COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -47,10 +47,10 @@ def has_background_load() -> bool:
     """Whether there is background load; determined once, so that all arms of a run wait alike.
 
     Call it while no arm runs. If unknown, the busy setting is used, because it costs less when
-    wrong. Several samples are taken: a short peak is not background load.
+    wrong.
     """
-    samples = (others_cores() for _ in range(_SAMPLES))
-    return all(cores is None or cores > BUSY_CORES for cores in samples)
+    cores = min_background_load()
+    return cores is None or is_busy(cores)
 
 
 def thread_counts(threads: int | None) -> dict[str, str]:
@@ -63,6 +63,5 @@ def bound_cores(threads: int) -> str:
 
     vLLM's default (``auto``) reserves a core for its scheduler, which leaves one of two.
     """
-    known = hasattr(os, "sched_getaffinity")
-    cores = sorted(os.sched_getaffinity(0)) if known else list(range(os.cpu_count() or 1))
+    cores = usable_cores() or range(os.cpu_count() or 1)
     return ",".join(map(str, cores[:threads]))

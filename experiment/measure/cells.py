@@ -22,6 +22,7 @@ from experiment.events import (
 )
 from experiment.experiments.base import Experiment, cell_config, planned_cells
 from experiment.experiments.cells import Cell
+from experiment.experiments.evaluate import cell_result
 from experiment.experiments.measured import cells_of
 from experiment.experiments.registry import find_experiment
 from experiment.machine.environment import Environment
@@ -113,7 +114,8 @@ def _spared(spec: Experiment, session: Session, cell: Cell) -> dict[str, Message
     if spec.spared is None:
         return {}
     (session.directory / EVENTS_FILE).stat()  # taken away, it is no run to be read
-    return spec.spared(cell, cells_of(read_record(session.directory, own=True)))
+    before = cells_of(read_record(session.directory, own=True))
+    return spec.spared(cell, before, partial(cell_result, spec))
 
 
 def opening(

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from experiment import __version__
 from experiment.arms.launch import VLLM, VLLM_ABSENT, VLLM_PYTHON, find_vllm
@@ -22,7 +22,6 @@ from experiment.events import (
     ArmFailed,
     ArmFinished,
     ArmSkipped,
-    CellStarted,
     EnvironmentProbed,
     ModelPrepared,
     RunFinished,
@@ -38,12 +37,12 @@ from experiment.files.scratch import PACKAGES
 from experiment.machine.environment import Environment
 from experiment.model.source import is_fetched
 from experiment.record.checksums import LOGS, is_measured
-from experiment.record.log import EVENTS_FILE, Record, cell_at, read_record
-from experiment.text import DASH
+from experiment.record.log import EVENTS_FILE, Record, read_record
 from experiment.text.errors import ExitCode, UserError, user_error
 from experiment.text.messages import Message, message
 from experiment.text.redaction import in_values, without_private
 
+T = TypeVar("T")
 # An arm of a run: the index of its cell, None where the run is no experiment, and its name.
 ArmKey = tuple[int | None, str]
 _MODEL = (
@@ -77,21 +76,6 @@ class Resumption:
         ended = self.record.of(RunFinished)
         return not self.missing and bool(ended) and ended[-1].status == "complete"
 
-    def check_cells(self) -> None:
-        """Compare the cells that were begun with those that would be run now.
-
-        Raises:
-            UserError: one of them is another one: versions of before ran values as they were given.
-        """
-        name = self.config.experiment.name
-        device = _device(self.record)
-        planned = planned_cells(find_experiment(name), self.config, device) if name else []
-        for started in self.record.of(CellStarted):
-            now = planned[started.index].values if started.index < len(planned) else {}
-            if started.values != now:
-                told = {"cell": str(started.index + 1), "before": _called(started.values)}
-                self._refuse("cells", **told, now=_called(now))
-
     def check_machine(self, environment: Environment) -> None:
         """Compare the machine and what is installed with those of the beginning.
 
@@ -115,12 +99,11 @@ class Resumption:
         Raises:
             UserError: they are others.
         """
-        old_model, old_workload = _prepared(self.record, cell)
+        old_model = _prepared(self.record, cell, ModelPrepared)
+        old_workload = _prepared(self.record, cell, WorkloadReady)
         if old_model is not None:
             for name in _MODEL:
                 before, now = getattr(old_model, name), getattr(model, name)
-                if name == "config_sha256" and before is None:
-                    continue  # an older log does not know it
                 if before != now:
                     self._refuse("model", what=name, before=str(before)[:12], now=str(now)[:12])
         if old_workload is not None:
@@ -166,8 +149,6 @@ def read_resumption(
     if changed:
         text = message("error.resume.changed", path=path, files=", ".join(changed))
         raise UserError(text, ExitCode.CHANGED)
-    run = started.config.get("run")
-    python = isinstance(run, dict) and run.pop("vllm_python", None)  # of an older log
     config = given or config_of(record, overrides)
     keys = list(_differences(started.config, as_recorded(config)))
     if keys:
@@ -175,13 +156,10 @@ def read_resumption(
     if given is None:
         _check_paths(config, overrides, path)
     missing = _missing(_planned(config, _device(record)), finished_arms(record), _left_out(record))
-    python = python or any(word.startswith("--vllm-python") for word in started.command)
+    python = any(word.startswith("--vllm-python") for word in started.command)
     if python and VLLM in {arm for _, arm in missing} and not os.environ.get(VLLM_PYTHON):
         raise user_error("error.resume.named", path=path, option="--vllm-python PATH")
-    found = Resumption(record, config, missing, len(record.of(RunResumed)) + 2, size)
-    if not found.complete:
-        found.check_cells()
-    return found
+    return Resumption(record, config, missing, len(record.of(RunResumed)) + 2, size)
 
 
 def _check_paths(config: Config, overrides: Mapping[str, Any], path: str) -> None:
@@ -229,11 +207,6 @@ def _missing(
     )
 
 
-def _called(values: Mapping[str, object]) -> str:
-    """What a cell is called by; a dash where there is no such cell."""
-    return ", ".join(f"{name}={value}" for name, value in values.items()) or DASH
-
-
 def _size(path: Path) -> int:
     """Bytes of a file; 0 where there is none, which its reader will say."""
     try:
@@ -270,15 +243,8 @@ def config_of(record: Record, overrides: Mapping[str, Any]) -> Config:
 
 def finished_arms(record: Record) -> frozenset[ArmKey]:
     """The arms that ended well."""
-    cell: int | None = None
-    ended: set[ArmKey] = set()
-    failed: set[ArmKey] = set()
-    for event in record.events:
-        cell = cell_at(event, cell)
-        if isinstance(event, ArmFinished):
-            ended.add((cell, event.arm))
-        elif isinstance(event, ArmFailed):
-            failed.add((cell, event.arm))
+    ended = {(cell, e.arm) for cell, e in record.by_cell() if isinstance(e, ArmFinished)}
+    failed = {(cell, e.arm) for cell, e in record.by_cell() if isinstance(e, ArmFailed)}
     return frozenset(ended - failed)
 
 
@@ -292,13 +258,11 @@ def _left_out(record: Record) -> frozenset[ArmKey]:
         return reason.key in VLLM_ABSENT and not isinstance(find_vllm(device), Message)
 
     device = _device(record)
-    cell: int | None = None
-    found: set[ArmKey] = set()
-    for event in record.events:
-        cell = cell_at(event, cell)
-        if isinstance(event, ArmSkipped) and not has_come(event.reason):
-            found.add((cell, event.arm))
-    return frozenset(found)
+    return frozenset(
+        (cell, event.arm)
+        for cell, event in record.by_cell()
+        if isinstance(event, ArmSkipped) and not has_come(event.reason)
+    )
 
 
 def _device(record: Record) -> str:
@@ -319,20 +283,10 @@ def _planned(config: Config, device: str) -> list[ArmKey]:
     ]
 
 
-def _prepared(
-    record: Record, cell: int | None
-) -> tuple[ModelPrepared | None, WorkloadReady | None]:
-    """What the arms of a cell were given, as far as the log knows."""
-    here: int | None = None
-    model: ModelPrepared | None = None
-    workload: WorkloadReady | None = None
-    for event in record.events:
-        here = cell_at(event, here)
-        if here == cell and isinstance(event, ModelPrepared):
-            model = model or event
-        elif here == cell and isinstance(event, WorkloadReady):
-            workload = workload or event
-    return model, workload
+def _prepared(record: Record, cell: int | None, kind: type[T]) -> T | None:
+    """What the arms of a cell were given, of one kind of event, as far as the log knows."""
+    events = (event for here, event in record.by_cell() if here == cell)
+    return next((event for event in events if isinstance(event, kind)), None)
 
 
 def _machine(environment: Mapping[str, Any]) -> dict[str, Any]:

@@ -66,11 +66,11 @@ def ladder(
 
     ``platform`` is a value of :data:`sys.platform`.
     """
-    gpu_reasons = _gpu_reasons(machine, device)
+    no_torch = None if machine.torch.version else message("memory.torch_missing")
     reasons: dict[Channel, Message | None] = {
         Channel.FORMULA: None,
-        **dict.fromkeys(_OF_TENSORS, _torch_reason(machine)),
-        **gpu_reasons,
+        **dict.fromkeys(_OF_TENSORS, no_torch),
+        **_gpu_reasons(machine, device),
         **{channel: _host_reason(channel, platform) for channel in _HOST_SCOPES},
     }
     candidates = (channel for channel in _PRIMARY[device] if reasons[channel] is None)
@@ -93,10 +93,6 @@ def _role(channel: Channel, device: DeviceKind, primary: Channel) -> Role:
     if device == "cpu" and channel in _GPU_SCOPES:
         return "unused"
     return _ROLES.get(channel, "cross_check")
-
-
-def _torch_reason(machine: Machine) -> Message | None:
-    return None if machine.torch.version else message("memory.torch_missing")
 
 
 def _gpu_reasons(machine: Machine, device: DeviceKind) -> dict[Channel, Message | None]:

@@ -14,22 +14,23 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from typing import Any
+
+import psutil
 
 from experiment.events import Channel, Event, HighWaterReset, Notice, Reading, SamplerCost, Stage
 from experiment.machine.environment import ChannelStatus, Environment
 from experiment.memory.devices import GpuReader, system_used
 from experiment.memory.figure import MemoryFigure, missing, unavailable
 from experiment.memory.nvml import NvmlError
-from experiment.memory.process_tree import ProcessTree, TreeDetails
+from experiment.memory.process_tree import ProcessTree
 from experiment.memory.usage import UsageMeter
 from experiment.text.messages import Message, message
 
 KEEPALIVE_S = 0.25
 # Smaller relative changes are not logged, unless they are the largest value so far.
 CHANGE_SHARE = 0.001
-_SHORT_S = 0.1
 STOP_TIMEOUT_S = 5.0
 SAMPLED = (Channel.RSS, Channel.NVML_PROCESS, Channel.NVML_DEVICE)
 # The kernel walks every page of the tree for these, which takes milliseconds. They are read where
@@ -76,7 +77,6 @@ class Monitor:
         self._stopping = threading.Event()
         self._awake = threading.Event()
         self._awake.set()
-        self._paused = False
         self._thread = threading.Thread(target=self._run, name=f"memory-{arm}", daemon=True)
         readers = self._readers(fresh=False)
         self._sampled = tuple(
@@ -94,28 +94,14 @@ class Monitor:
         self._lost = 0
         self._ended = False
 
-    @property
-    def cpu_seconds(self) -> float:
-        """CPU seconds of sampling so far, marks included."""
-        return (self._sampler_ns + self._marks_ns) / 1e9
-
-    @property
-    def error(self) -> BaseException | None:
-        """The last error in the sampler's thread."""
-        return self._error
-
-    @property
-    def pids(self) -> frozenset[int]:
-        """All observed processes of the arm, including ended ones."""
-        return frozenset(self._tree.seen_pids)
-
-    def observed_processes(self) -> frozenset[Any]:
-        """The same as :class:`psutil.Process`, which is unambiguous if a pid is reused."""
+    def observed_processes(self) -> frozenset[psutil.Process]:
+        """All processes of the arm that were ever found, including ended ones."""
         return frozenset(self._tree.observed_processes)
 
     def cost(self) -> SamplerCost:
-        """Cost of sampling from :meth:`start` to :meth:`stop`, without pauses."""
-        return SamplerCost(arm=self._arm, cpu_s=self.cpu_seconds, wall_s=self._sampled_s)
+        """Cost of sampling from :meth:`start` to :meth:`stop`: with marks, without pauses."""
+        cpu_s = (self._sampler_ns + self._marks_ns) / 1e9
+        return SamplerCost(arm=self._arm, cpu_s=cpu_s, wall_s=self._sampled_s)
 
     def failure(self) -> Message | None:
         """Whether samples were lost or the sampler ended early, as a message; otherwise None."""
@@ -139,14 +125,13 @@ class Monitor:
         with self._lock:
             with self._counting_failures():
                 self._emit_usage(force=True)
-            self._paused = True
             self._awake.clear()
         self._count_time()
 
     @property
     def is_paused(self) -> bool:
         """Whether sampling is paused."""
-        return self._paused
+        return not self._awake.is_set()
 
     def resume(self) -> None:
         """Continue sampling."""
@@ -154,7 +139,6 @@ class Monitor:
             with self._counting_failures():
                 self._usage.begin()
             self._started_s = time.monotonic()
-            self._paused = False
             self._awake.set()
 
     def _count_time(self) -> None:
@@ -202,29 +186,19 @@ class Monitor:
             self._emit(Notice(text=message("usage.mark_not_reset", arm=self._arm, reason=why)))
 
     def _run(self) -> None:
+        due = time.monotonic()
         try:
-            self._loop()
+            while not self._stopping.is_set():
+                self._awake.wait()
+                with self._lock, self._counting_failures():
+                    if not (self.is_paused or self._stopping.is_set()):
+                        self._sample()
+                self._sampler_ns = time.thread_time_ns()  # CPU time of this thread
+                # A sample that took longer than the interval delays the next one.
+                due = max(due + self._interval_s, time.monotonic())
+                self._stopping.wait(due - time.monotonic())
         except BaseException as error:  # the record must show that sampling ended
             self._error, self._ended = error, True
-
-    def _loop(self) -> None:
-        due = time.monotonic()
-        while not self._stopping.is_set():
-            if self._paused:  # cheaper than waiting for an event each time
-                self._awake.wait()
-            with self._lock:
-                if self._paused and not self._stopping.is_set():
-                    continue  # paused while this thread waited for the lock
-                try:
-                    self._sample()
-                    if not self._stopping.is_set():
-                        self._emit_usage()
-                except Exception as error:
-                    self._count_failure(error)
-            self._sampler_ns = time.thread_time_ns()  # CPU time of this thread
-            # A sample that took longer than the interval delays the next one.
-            due = max(due + self._interval_s, time.monotonic())
-            self._sleep(due - time.monotonic())
 
     @contextlib.contextmanager
     def _counting_failures(self) -> Iterator[None]:
@@ -232,18 +206,8 @@ class Monitor:
         try:
             yield
         except Exception as error:
-            self._count_failure(error)
-
-    def _count_failure(self, error: Exception) -> None:
-        self._error = error
-        self._lost += 1
-
-    def _sleep(self, seconds: float) -> None:
-        # Waiting for an event costs half as much again as sleeping.
-        if seconds <= _SHORT_S:
-            time.sleep(max(0.0, seconds))
-        else:
-            self._stopping.wait(seconds)
+            self._error = error
+            self._lost += 1
 
     def _emit_usage(self, *, force: bool = False) -> None:
         usage = self._usage.take(force=force)
@@ -258,6 +222,7 @@ class Monitor:
             if self._is_notable(status.channel, figure):
                 self._send(status, figure, None, None)
                 self._last[status.channel] = (figure.bytes, figure.reason, time.monotonic())
+        self._emit_usage()
 
     def _is_sampled(self, channel: Channel) -> bool:
         status = self._environment.status(channel)
@@ -309,7 +274,7 @@ class Monitor:
         ]
 
     def _readers(self, *, fresh: bool) -> dict[Channel, Callable[[], MemoryFigure]]:
-        details = _Once(self._tree.details)
+        details = cache(self._tree.details)
         return {
             Channel.RSS: partial(self._tree.rss, fresh=fresh),
             Channel.USS: lambda: details().uss,
@@ -319,17 +284,6 @@ class Monitor:
             Channel.NVML_DEVICE: lambda: self._gpu.device().memory(),
             Channel.SYSTEM: system_used,
         }
-
-
-class _Once:
-    def __init__(self, take: Callable[[], TreeDetails]) -> None:
-        self._take = take
-        self._value: TreeDetails | None = None
-
-    def __call__(self) -> TreeDetails:
-        if self._value is None:
-            self._value = self._take()
-        return self._value
 
 
 def _safely(read: Callable[[], MemoryFigure]) -> MemoryFigure:

@@ -17,13 +17,13 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
 import psutil
 
 from experiment.memory.figure import MemoryFigure, missing
+from experiment.process.process_tree import descendants, session_members
 from experiment.text.messages import Message, message
 
 REFRESH_S = 0.5
@@ -58,13 +58,9 @@ class ProcessTree:
         self._refresh_s = refresh_s
         self._refreshed = float("-inf")
         self._members: tuple[Any, ...] = ()
-        self._searched = float("-inf")
-        self._orphans: list[Any] = []
-        self._files: tuple[int, ...] = ()  # statm files of all members; empty if one has none
         self._statm: dict[Any, IO[bytes] | None] = {}
         self._root: Any = None  # None: it has ended
-        self.seen_pids: set[int] = {pid}  # all pids ever found in the tree
-        self.observed_processes: set[Any] = set()  # the same with start times
+        self.observed_processes: set[psutil.Process] = set()  # all that were ever found
         with contextlib.suppress(psutil.NoSuchProcess):
             self._root = psutil.Process(pid)
 
@@ -72,7 +68,7 @@ class ProcessTree:
         """Close the cached files; they are reopened on demand."""
         for file in self._statm.values():
             _close(file)
-        self._statm, self._files = {}, ()
+        self._statm = {}
 
     def pids(self) -> frozenset[int]:
         """Processes of the tree at the last refresh; empty once the root has ended."""
@@ -87,42 +83,18 @@ class ProcessTree:
 
         ``fresh`` refreshes the tree first; otherwise a process younger than 500 ms may be missing.
         """
-        if not fresh and (known := self._known_rss()):
-            return MemoryFigure(known)
-        found = self._sum(self._rss, fresh=fresh)
-        files = [self._statm.get(process) for process in self._members]
-        self._files = tuple(file.fileno() for file in files if file) if all(files) else ()
-        return found
-
-    def _known_rss(self) -> int:
-        """Resident bytes from the cached files; 0 if the tree must be refreshed.
-
-        Runs fifty times a second with cold caches, hence few operations.
-        """
-        if time.monotonic() - self._refreshed >= self._refresh_s:
-            return 0
-        pages = 0
-        try:
-            for file in self._files:
-                resident = int(os.pread(file, 256, 0).split(None, 2)[1])
-                if not resident:
-                    return 0
-                pages += resident
-        except ProcessLookupError:
-            return 0
-        return pages * _PAGE
+        return self._sum(self._rss, fresh=fresh)
 
     def cpu_times(self) -> dict[Any, CpuSeconds]:
         """CPU seconds of each living process since its start.
 
-        The tree is refreshed first, so that new processes are not counted as background load. A
-        process whose parent has just ended may still be missing.
+        The tree is refreshed first, so that new processes are not counted as background load.
 
         Raises:
             psutil.NoSuchProcess: the root has ended.
             psutil.AccessDenied: no permission to read a process.
         """
-        self._refresh(fresh=True, orphaned=False)
+        self._refresh(fresh=True)
         times: dict[Any, CpuSeconds] = {}
         for process in self._members:
             try:
@@ -243,14 +215,8 @@ class ProcessTree:
         except ProcessLookupError:
             return False
 
-    def _refresh(self, *, fresh: bool = False, orphaned: bool = True) -> None:
-        """Refresh the list of processes.
-
-        Args:
-            fresh: even if the last refresh is recent.
-            orphaned: search processes whose parent has ended, even if the last search is recent;
-                that scans all processes of the machine.
-        """
+    def _refresh(self, *, fresh: bool = False) -> None:
+        """Refresh the list of processes; ``fresh``: even if the last refresh is recent."""
         now = time.monotonic()
         if not fresh and now - self._refreshed < self._refresh_s:
             return
@@ -258,14 +224,10 @@ class ProcessTree:
             self._root, self._members, self._refreshed = None, (), float("-inf")
             self.close()
             raise psutil.NoSuchProcess(0)
-        known, self._files = {process: process for process in self._members}, ()
-        children = descendants(self._root)
-        below = {child.pid for child in children}
-        if orphaned or now - self._searched >= self._refresh_s:
-            self._orphans, self._searched = orphans(self._root.pid), now
-        children += [o for o in self._orphans if o.pid not in below and self._exists(o)]
-        self._members = (self._root, *(known.get(child, child) for child in children))
-        self.seen_pids |= {process.pid for process in self._members}
+        known = {process: process for process in self._members}
+        # Those whose parent has ended are in the session only.
+        below = dict.fromkeys((*descendants(self._root.pid), *session_members(self._root.pid)))
+        self._members = (self._root, *(known.get(child, child) for child in below))
         self.observed_processes.update(self._members)
         for ended in self._statm.keys() - set(self._members):
             _close(self._statm.pop(ended))
@@ -295,54 +257,3 @@ def open_statm(process: Any) -> IO[bytes] | None:
 def _close(file: IO[bytes] | None) -> None:
     if file is not None:
         file.close()
-
-
-def descendants(root: Any) -> list[Any]:
-    """All processes below ``root``.
-
-    Linux lists the children of each thread. Elsewhere, psutil scans all processes of the machine,
-    which takes milliseconds.
-    """
-    if not _lists_children():
-        return list(root.children(recursive=True))
-    found: list[Any] = []
-    parents = [root.pid]
-    while parents:
-        for pid in _children(parents.pop()):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                found.append(psutil.Process(pid))
-                parents.append(pid)
-    return found
-
-
-def orphans(leader: int) -> list[Any]:
-    """Processes in the session of ``leader``, whatever their parents.
-
-    Finds processes whose parent has ended. Empty if ``leader`` does not lead its own session, whose
-    other members would be unrelated.
-    """
-    with contextlib.suppress(OSError):
-        if hasattr(os, "getsid") and os.getsid(leader) == leader:
-            return [found for pid in psutil.pids() if (found := _in_session(pid, leader))]
-    return []
-
-
-def _in_session(pid: int, leader: int) -> Any | None:
-    with contextlib.suppress(OSError, psutil.NoSuchProcess):
-        if pid != leader and os.getsid(pid) == leader:
-            return psutil.Process(pid)
-    return None
-
-
-@cache
-def _lists_children() -> bool:
-    return Path(f"/proc/self/task/{os.getpid()}/children").exists()
-
-
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    with contextlib.suppress(OSError):  # the process has ended
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            with contextlib.suppress(OSError):  # the thread has ended
-                found += map(int, (task / "children").read_bytes().split())
-    return found

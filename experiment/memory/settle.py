@@ -13,6 +13,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Collection
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,12 +92,9 @@ class DeviceWatch:
         # CUDA's figure requires a context, which itself takes device memory. Without NVML there is
         # no baseline.
         channel = Channel.NVML_DEVICE if self._on_gpu else Channel.SYSTEM
-        gpu = GpuReader(self._environment, self._library)
-        try:
+        with closing(GpuReader(self._environment, self._library)) as gpu:
             result = settle(lambda: self._read(channel, gpu), TOLERANCE_BYTES[channel])
             self._before, reason = self._foreign(gpu, ())
-        finally:
-            gpu.close()
         self._emit(
             Baseline(
                 arm=self._arm,
@@ -115,11 +113,8 @@ class DeviceWatch:
         """Count other processes again; ``ours`` are the arm's, which may still be listed."""
         if not self._on_gpu:
             return
-        gpu = GpuReader(self._environment, self._library)
-        try:
+        with closing(GpuReader(self._environment, self._library)) as gpu:
             after, reason = self._foreign(gpu, ours)
-        finally:
-            gpu.close()
         before = self._before
         self._emit(ForeignProcesses(arm=self._arm, before=before, after=after, reason=reason))
         if before or after:

@@ -6,34 +6,30 @@
         manifest.json         sha256 of every other file; written last
 
 A model is built in a temporary directory and renamed, so that neither a crash nor concurrent builds
-leave a partial model. The builder locks the directory; the next build removes unlocked leftovers.
+leave a partial model. A later build removes what killed ones left.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
-import signal
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from experiment.files.bounded_reading import MAX_JSON_BYTES, parse_json, read_bounded
-from experiment.files.locks import claim_abandoned, claim_directory
 from experiment.files.user_cache import cache_directory
 from experiment.model.hub import SMALL_FILES
 from experiment.model.load import silence_libraries
 from experiment.model.tensors import weights_sha256
 from experiment.model.tokenizer import END_OF_TEXT, gpt2_tokenizer
+from experiment.process.interrupts import Interrupts
 from experiment.text.errors import UserError, one_line, user_error
 from kvsim.files import file_sha256
 
@@ -43,8 +39,7 @@ if TYPE_CHECKING:
 
 RECIPE_VERSION = 1  # increment when the same name, seed and range give other weights
 MANIFEST = "manifest.json"
-STALE_S = 86_400
-_BUILDING = ".building-"
+STALE_S = 3600  # a build takes seconds to minutes
 _VOCABULARY = 50257
 
 
@@ -161,15 +156,15 @@ def build_model(
     building()
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        with _TerminationGuard() as guard:
-            work, handle = _work_directory(place)
-            try:
-                guard.interruptible(lambda: _write_model(work, recipe, seed, init_range))
-                _publish(work, place)
-            finally:
-                shutil.rmtree(work, ignore_errors=True)
-                if handle is not None:
-                    os.close(handle)
+        prefix = f".{place.name}.building-"
+        with (
+            Interrupts(),  # SIGTERM would leave the partial model
+            tempfile.TemporaryDirectory(
+                prefix=prefix, dir=place.parent, ignore_cleanup_errors=True
+            ) as work,
+        ):
+            _write_model(Path(work), recipe, seed, init_range)
+            _publish(Path(work), place)
     except (OSError, SafetensorError) as error:
         raise user_error(
             "error.model.cache_unwritable", path=str(place.parent), detail=one_line(error)
@@ -246,72 +241,9 @@ def _publish(work: Path, place: Path) -> None:
             raise
 
 
-class _TerminationGuard:
-    """Remove a partial model when SIGTERM or SIGINT asks the process to end.
-
-    Raises:
-        KeyboardInterrupt: at once within :meth:`interruptible`, otherwise on leaving.
-    """
-
-    def __init__(self) -> None:
-        self._asked = self._interruptible = False
-        self._before: dict[signal.Signals, Any] = {}
-
-    def __enter__(self) -> _TerminationGuard:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                handler = signal.getsignal(number)
-                if handler in (signal.SIG_DFL, signal.default_int_handler):
-                    self._before[number] = handler
-                    signal.signal(number, self._on_signal)
-        return self
-
-    def interruptible(self, work: Callable[[], None]) -> None:
-        """Do work that may be interrupted anywhere."""
-        self._interruptible = True
-        try:
-            if self._asked:
-                raise KeyboardInterrupt
-            work()
-        finally:
-            self._interruptible = False
-
-    def _on_signal(self, *_: object) -> None:
-        self._asked = True
-        if self._interruptible:
-            self._interruptible = False  # the cleanup is not interrupted again
-            raise KeyboardInterrupt
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        if self._asked and not isinstance(error, KeyboardInterrupt):
-            raise KeyboardInterrupt
-
-
-def _work_directory(place: Path) -> tuple[Path, int | None]:
-    """Create a locked directory beside ``place``; return it and the handle of its lock."""
-    while True:
-        path = Path(tempfile.mkdtemp(prefix=f".{place.name}{_BUILDING}", dir=place.parent))
-        with contextlib.suppress(FileNotFoundError):  # removed before it was locked
-            return path, claim_directory(path)
-
-
 def _remove_leftovers(root: Path) -> None:
-    """Remove leftovers of killed builds.
-
-    Where locks are unavailable, directories older than a day are removed: a build takes seconds.
-    """
+    """Remove what killed builds left more than :data:`STALE_S` ago."""
     with contextlib.suppress(OSError):  # another process removes it too
         for path in root.glob(".*"):
             if path.is_dir() and time.time() - path.stat().st_mtime > STALE_S:
                 shutil.rmtree(path, ignore_errors=True)
-            elif _BUILDING in path.name:
-                with claim_abandoned(path) as is_abandoned:
-                    if is_abandoned:
-                        shutil.rmtree(path, ignore_errors=True)

@@ -10,11 +10,10 @@ from experiment.config.schema import Config
 from experiment.events import Event, ModelPrepared, Progress
 from experiment.model.builtin import recorded_sha256
 from experiment.model.checks import max_positions, model_geometry, read_object
-from experiment.model.load import EAGER
 from experiment.model.source import Source, weight_files
 from experiment.model.tensors import check_tensors, weights_sha256
 from experiment.text.errors import one_line, user_error
-from experiment.text.messages import Message, message
+from experiment.text.messages import message
 from kvsim.files import file_sha256
 
 if TYPE_CHECKING:
@@ -99,7 +98,7 @@ def describe(
         eos_token_id=eos_token_id(source.directory, values, run.model.name),
         random_seed=run.run.seed if random else None,
         random_init_range=run.model.init_range if random else None,
-        notes=_notes(random),
+        notes=[message("model.random_text")] if random else [],
     )
 
 
@@ -110,7 +109,7 @@ def build_empty(config: Any, name: str, attention: str) -> nn.Module:
         config: the config.
         name: what the person called the model.
         attention: a name that Transformers' attention interface knows; a model that picks its
-            attention from a table of its own is built with ``eager``.
+            attention from a table of its own may refuse it.
 
     Raises:
         UserError: the config describes no model that can be built.
@@ -118,21 +117,16 @@ def build_empty(config: Any, name: str, attention: str) -> nn.Module:
     import torch
     from transformers import AutoModelForCausalLM
 
-    def build(attention: str) -> nn.Module:
+    try:
         with torch.device("meta"):
             built: nn.Module = AutoModelForCausalLM.from_config(
                 config, attn_implementation=attention
             )
-        return built.eval()
-
-    for each in (attention, EAGER):
-        try:
-            return build(each)
-        except MemoryError:
-            raise
-        except Exception as error:  # whatever the author of a kind of model chose
-            detail = one_line(error)
-    raise user_error("error.model.unbuildable", model=name, detail=detail)
+    except MemoryError:
+        raise
+    except Exception as error:  # whatever the author of a kind of model chose
+        raise user_error("error.model.unbuildable", model=name, detail=one_line(error)) from error
+    return built.eval()
 
 
 def eos_token_id(directory: Path, values: dict[str, Any], name: str) -> int | None:
@@ -164,7 +158,3 @@ def _digest(source: Source, files: list[Path], emit: Callable[[Event], None]) ->
             emit(Progress(task=message("prepare.digest"), done=done, total=total))
 
     return weights_sha256(files, advance)
-
-
-def _notes(random: bool) -> list[Message]:
-    return [message("model.random_text")] if random else []

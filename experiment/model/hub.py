@@ -13,11 +13,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from experiment.events import Event, Progress
 from experiment.text.errors import one_line, user_error
 from experiment.text.messages import Message, message
 
+T = TypeVar("T")
 ASK_TIMEOUT_S = 4.0
 ASK_LIMIT_S = 8.0  # name resolution has no timeout of its own
 STALL_S = 30.0
@@ -79,14 +81,15 @@ def ask_hub(name: str) -> HubModel:
         HubUnavailableError: no answer, or an unexpected one.
         UserError: no such model, or access is restricted.
     """
-    files, error = _in_thread(lambda: _list_files(name), ASK_LIMIT_S)
-    if error is not None:
-        raise _explain(name, error) from error
-    if files is None:
+    job = _WorkerThread(lambda: _list_files(name))
+    job.join(ASK_LIMIT_S)
+    if job.error is not None:
+        raise _explain(name, job.error) from job.error
+    if job.result is None:
         raise HubUnavailableError(
             message("prepare.tried_silent", endpoint=endpoint(), time=ASK_LIMIT_S)
         )
-    wanted = wanted_files(files)
+    wanted = wanted_files(job.result)
     if "config.json" not in wanted:
         raise user_error("error.model.no_config", model=name)
     if not any(_WEIGHTS.fullmatch(file) for file in wanted):
@@ -153,7 +156,6 @@ class _DownloadMonitor:
 
     def run(self, files: Sequence[str]) -> Path:
         job = _WorkerThread(lambda: [_fetch(self._model.name, file) for file in files])
-        job.start()
         seen, most, last, restarts = -1, -1, time.monotonic(), 0
         while job.is_alive():
             job.join(POLL_S)
@@ -169,8 +171,9 @@ class _DownloadMonitor:
                 )
         if job.error is not None:
             raise _explain(self._model.name, job.error) from job.error
+        assert job.result is not None
         self._report(_bytes_on_disk(self._model.name, partial=True))
-        return job.paths[-1]
+        return job.result[-1]
 
     def _report(self, on_disk: int) -> None:
         total = self._model.total_bytes
@@ -184,35 +187,21 @@ class _DownloadMonitor:
         )
 
 
-class _WorkerThread(threading.Thread):
-    """A daemon thread, so that a hanging download does not block the exit."""
+class _WorkerThread(threading.Thread, Generic[T]):
+    """A daemon thread, so that a hanging download does not block the exit; it starts at once."""
 
-    def __init__(self, work: Callable[[], list[Path]]) -> None:
+    def __init__(self, work: Callable[[], T]) -> None:
         super().__init__(daemon=True)
         self._work = work
-        self.paths: list[Path] = []
+        self.result: T | None = None  # until it has ended, and after an error
         self.error: Exception | None = None
+        self.start()
 
     def run(self) -> None:
         try:
-            self.paths = self._work()
+            self.result = self._work()
         except Exception as error:  # re-raised by the waiting thread
             self.error = error
-
-
-def _in_thread(
-    work: Callable[[], dict[str, int | None]], limit_s: float
-) -> tuple[dict[str, int | None] | None, Exception | None]:
-    answer: list[dict[str, int | None]] = []
-
-    def listed() -> list[Path]:
-        answer.append(work())
-        return []
-
-    job = _WorkerThread(listed)
-    job.start()
-    job.join(limit_s)
-    return (answer[0] if answer else None), job.error
 
 
 def _list_files(name: str) -> dict[str, int | None]:

@@ -88,7 +88,8 @@ class Child:
         self.lingered = False
         self._mark = new_mark()
         self._reaper: OrphanReaper | None = None
-        self._observed: Callable[[], Collection[psutil.Process]] = tuple
+        # Returns the processes seen below the child so far.
+        self.observed: Callable[[], Collection[psutil.Process]] = tuple
         self._shared: set[Path] = set()
         self._module, self._task, self._log_path = module, task, log_path
         self._timeout_s, self._env, self._python = timeout_s, env or {}, python
@@ -185,7 +186,7 @@ class Child:
             ChildTimeoutError: the time limit is over.
         """
         while True:
-            left = self._left()
+            left = self.left_s()
             if left <= 0:  # also for a child that keeps sending events
                 raise ChildTimeoutError
             dead = self._process.poll() is not None
@@ -219,17 +220,14 @@ class Child:
                     left.append(received)
         return left
 
-    def pause_deadline(self) -> float:
-        """Pause the time limit while the child waits for its turn; return the remaining seconds."""
-        return self._left()
-
-    def resume_deadline(self, left_s: float) -> None:
-        """Let the child continue with the remaining seconds of :meth:`pause_deadline`."""
+    def resume(self, left_s: float) -> None:
+        """Let a child that waited for its turn continue with the seconds that it had left."""
         self._last_check = time.monotonic()
         self._deadline = self._last_check + left_s
         self.acknowledge()
 
-    def _left(self) -> float:
+    def left_s(self) -> float:
+        """Remaining seconds of the time limit."""
         now = time.monotonic()
         gap = now - self._last_check
         if gap > _SUSPENDED_S:
@@ -252,10 +250,6 @@ class Child:
             self.lingered = True
             self.kill()
             return self._process.wait()
-
-    def set_observed(self, observed: Callable[[], Collection[psutil.Process]]) -> None:
-        """Set the function that returns the processes observed below the child so far."""
-        self._observed = observed
 
     def record_shared_memory(self) -> None:
         """Record the child's present shared memory, which cannot be determined after its death."""
@@ -312,10 +306,12 @@ class Child:
     def _leave(self) -> None:
         if self._process.poll() is None:
             self.kill()
+        # If the id exists, it was reused, and so was that of the session.
+        gone = not psutil.pid_exists(self._process.pid)
+        session = session_members(self._process.pid) if gone else []
         left = {
-            *session_members(self._process.pid),
             *processes_with_mark(self._mark),
-            *filter(is_running, self._observed()),
+            *filter(is_running, (*session, *self.observed())),
         }
         self._shared |= segments_of(left)
         end_processes(left)

@@ -53,11 +53,7 @@ class Interrupts:
         self._rendering = False
         self._shields = 0
         self._waiting = False
-        # The signal whose exception Python dropped, and whether the next signal is that one again.
-        self._dropped: signal.Signals | None = None
-        self._again = False
-        self._sending: list[bool] = []  # threads that are about to send it again
-        self._raised: signal.Signals | None = None
+        self._dropped = False  # the exception, by Python; the next signal is the same one again
         self._thread = 0
         self._hook_before: Callable[[sys.UnraisableHookArgs], object] = sys.unraisablehook
         self._before: dict[signal.Signals, Any] = {}
@@ -99,8 +95,7 @@ class Interrupts:
         self._leave(kind)
 
     def _leave(self, kind: type[BaseException] | None) -> None:
-        while self._sending:
-            time.sleep(_AGAIN_AFTER_S)  # its signal would find no handler
+        dropped, self._dropped = self._dropped, False  # not sent again from now on
         place = _active.index(self)
         for cut_short in _active[place + 1 :]:  # cut short by a signal
             if cut_short.signal is not None:
@@ -115,7 +110,7 @@ class Interrupts:
             if isinstance(owner, Interrupts) and owner not in _active:
                 sys.unraisablehook = self._hook_before
             ended = kind is not None and issubclass(kind, KeyboardInterrupt)
-            pending = self._waiting or self._dropped is not None
+            pending = self._waiting or dropped
             if outer and (ended or pending):
                 outer.signal = outer.signal or self.signal  # it ends the outer command too
         if pending and not ended:
@@ -134,43 +129,31 @@ class Interrupts:
         finally:
             self._shields -= 1
             if self._waiting and not self._shields:
-                self._waiting, self._dropped = False, None
+                self._waiting = self._dropped = False
                 raise EndedError
 
     def _on_unraisable(self, unraisable: sys.UnraisableHookArgs) -> None:
-        if not isinstance(unraisable.exc_value, EndedError) or self._raised is None:
+        if not isinstance(unraisable.exc_value, EndedError):
             self._hook_before(unraisable)
             return
-        self._dropped = self._raised
-        self._sending.append(True)
+        self._dropped = True
         try:
             _thread.start_new_thread(self._send_again, ())  # takes no lock, unlike Thread
         except RuntimeError:  # the system cannot start a thread
-            self._sending.pop()
             self._waiting = True  # until the next shield is left
 
     def _send_again(self) -> None:
-        try:
-            time.sleep(_AGAIN_AFTER_S)
-            number = self._dropped
-            if number is None:
-                return  # another signal raised it meanwhile
-            self._again = True
-            if hasattr(signal, "pthread_kill"):  # wakes a blocked main thread
-                signal.pthread_kill(self._thread, number)
-            else:
-                _thread.interrupt_main(number)
-        finally:
-            self._sending.pop()
+        time.sleep(_AGAIN_AFTER_S)
+        if not self._dropped or self.signal is None:
+            return  # another signal raised it meanwhile
+        if hasattr(signal, "pthread_kill"):  # wakes a blocked main thread
+            signal.pthread_kill(self._thread, self.signal)
+        else:
+            _thread.interrupt_main(self.signal)
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
-        again, self._again = self._again, False
-        if again and self._dropped is None:
-            return  # sent twice
-        first = self.signal is None or self._dropped is not None
-        self._dropped = None
-        self._raised = signal.Signals(number)
-        self.signal = self.signal or self._raised
+        first, self._dropped = self.signal is None or self._dropped, False
+        self.signal = self.signal or signal.Signals(number)
         if number == getattr(signal, "SIGHUP", None):
             self.on_sighup()
             if not first or self._rendering:

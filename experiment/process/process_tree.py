@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -39,25 +40,45 @@ def new_mark() -> str:
 
 
 def descendants(pid: int) -> list[psutil.Process]:
-    """All processes below ``pid``."""
-    try:
-        return psutil.Process(pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
+    """All processes below ``pid``.
+
+    Linux lists the children of each thread. Elsewhere, psutil scans all processes of the machine,
+    which takes milliseconds.
+    """
+    found: list[psutil.Process] = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        if not _lists_children():
+            return psutil.Process(pid).children(recursive=True)
+        for child in _children(pid):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found += [psutil.Process(child), *descendants(child)]
+    return found
+
+
+@cache
+def _lists_children() -> bool:
+    return Path(f"/proc/self/task/{os.getpid()}/children").exists()
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    with contextlib.suppress(OSError):  # the process has ended
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):  # the thread has ended
+                found += map(int, (task / "children").read_bytes().split())
+    return found
 
 
 def session_members(leader: int) -> list[psutil.Process]:
-    """Processes in the session of a child that has ended and was waited for.
+    """Other processes in the session of ``leader``, whatever their parents, which may have ended.
 
-    The session id is reused only when the session is empty; if its leader exists, the session is
-    another one.
+    The session id is reused only when the session is empty.
     """
     members: list[psutil.Process] = []
-    if hasattr(os, "getsid") and not psutil.pid_exists(leader):
-        for process in psutil.process_iter():
-            with contextlib.suppress(OSError):
-                if os.getsid(process.pid) == leader and is_running(process):
-                    members.append(process)
+    for pid in psutil.pids() if hasattr(os, "getsid") else ():
+        with contextlib.suppress(OSError, psutil.NoSuchProcess):
+            if pid != leader and os.getsid(pid) == leader:
+                members.append(psutil.Process(pid))
     return members
 
 

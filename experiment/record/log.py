@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -181,6 +182,13 @@ class Record:
     def of(self, kind: type[T]) -> list[T]:
         """Events of one type, in order."""
         return [event for event in self.events if isinstance(event, kind)]
+
+    def by_cell(self) -> Iterator[tuple[int | None, Event]]:
+        """The events, each with the index of its cell."""
+        cell: int | None = None
+        for event in self.events:
+            cell = cell_at(event, cell)
+            yield cell, event
 
     def first(self, kind: type[T]) -> T | None:
         """The first event of a type, or None."""

@@ -253,15 +253,12 @@ class Session:
         ended_well = end.ok and end.get(ArmFinished) is not None
         return None if ended_well else self._failure(arm, end)
 
-    def measure_limits(self, task: dict[str, Any], config: Config) -> MachineLimits | None:
-        """Run ``children.limits``; None if it failed, with the reason in the log."""
+    def measure_limits(self, task: dict[str, Any], config: Config) -> None:
+        """Run ``children.limits``; if it fails, the reason is in the log."""
         module = "experiment.children.limits"
         end = self._run("limits", module, task, _PROBE_TIMEOUT_S, None, config)
-        limits = end.get(MachineLimits)
-        if limits is None or not end.ok:
+        if end.get(MachineLimits) is None or not end.ok:
             self._failure("limits", end)
-            return None
-        return limits
 
     def measure_margins(self, task: dict[str, Any], config: Config) -> None:
         """Run ``children.margins``; if it fails, the report shows only the difference."""
@@ -292,13 +289,14 @@ class Session:
                 watcher = monitor(child.pid) if monitor else None
                 try:
                     if watcher:
-                        child.set_observed(watcher.observed_processes)
+                        child.observed = watcher.observed_processes
                         watcher.start()
                     yield from self._follow(child, watcher, last, seen)
                 except (ChildTimeoutError, KeyboardInterrupt) as ended:
                     with shielded():
                         child.kill()
-                        self._record_rest(child)
+                        for event, line in child.unprocessed():
+                            self._write(event, line)
                         if isinstance(ended, ChildTimeoutError):
                             reason = message("failure.timeout", seconds=timeout_s)
                             self._fail(last, name, reason)
@@ -310,8 +308,8 @@ class Session:
                 code = child.wait()
                 if child.lingered:
                     self.emit(Notice(text=message("failure.lingered", name=name)))
-                pids = watcher.pids if watcher else frozenset()
-                return ChildEnd(code, last, pids, child.lingered)
+                pids = {each.pid for each in watcher.observed_processes()} if watcher else ()
+                return ChildEnd(code, last, frozenset(pids), child.lingered)
         except ChildStartError as error:
             self._fail(last, name, error.text, error.exit_code)
             return ChildEnd(error.exit_code, last)
@@ -351,7 +349,7 @@ class Session:
         """Pause a child that waits for its turn, and continue it when its turn comes."""
         if watcher:
             watcher.pause()
-        left_s = child.pause_deadline()
+        left_s = child.left_s()
         turn = yield awaited
         if turn is not None:
             cell, arm = turn.place
@@ -359,16 +357,12 @@ class Session:
             self.emit(TurnStarted(cell=cell, arm=arm, **details))
         if watcher:
             watcher.resume()
-        child.resume_deadline(left_s)
-
-    def _record_rest(self, child: Child) -> None:
-        """Record events that an ended child had sent and that were not processed."""
-        for event, line in child.unprocessed():
-            self._write(event, line)
+        child.resume(left_s)
 
     def _stop(self, watcher: Monitor) -> None:
+        in_turn = not watcher.is_paused
         watcher.stop()
-        if watcher.is_paused:
+        if not in_turn:
             return  # the run ends in the turn of another arm
         self.emit(watcher.cost())
         failure = watcher.failure()

@@ -20,7 +20,7 @@ from experiment.events import (
     Reading,
     StageEntered,
 )
-from experiment.machine.background_load import steady_background_load
+from experiment.machine.background_load import min_background_load
 from experiment.machine.environment import Environment
 from experiment.memory.monitor import Monitor
 from experiment.memory.process_tree import ProcessTree
@@ -122,7 +122,7 @@ class _Examination:
         self, moment: Moment, event: StageEntered, marker: Monitor, sampler: Monitor, pid: int
     ) -> None:
         if moment is Moment.CHURN_BEGINS:
-            self._others = steady_background_load()
+            self._others = min_background_load()
             sampler.start()
             return
         if moment is Moment.CHURN_ENDED:

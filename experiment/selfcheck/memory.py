@@ -15,6 +15,7 @@ from experiment.children.selfcheck import (
     Moment,
 )
 from experiment.events import Channel, Check, Reading, SamplerCost
+from experiment.machine.background_load import is_busy
 from experiment.machine.environment import Environment
 from experiment.text.messages import Message, message
 
@@ -141,7 +142,7 @@ def cost_check(
         cores=f"{cores:g}", stages=CHURN_STAGES + CHURN_REQUESTS,
     )  # fmt: skip
     passed: bool | None = share < COST_LIMIT
-    if not passed and others is not None:
+    if not passed and is_busy(others):
         text, passed = message("selfcheck_memory.cost_busy", cost=text, others=others), None
     return Check(check=f"sampler.cost.{device}", passed=passed, text=text)
 

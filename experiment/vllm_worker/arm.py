@@ -278,7 +278,7 @@ class _Generation:
         for observed in self.watcher.decisions:
             for chunk in observed.plan.chunks:
                 one = self.requests[chunk.request]
-                one.started = began if one.started is None else one.started
+                one.begin(began)
                 if chunk.samples and one.first_token_step is None:
                     one.first_token_step = observed.plan.step
 
@@ -295,7 +295,7 @@ class _Generation:
         request = int(output.request_id)
         reason = _REASONS.get(output.outputs[0].finish_reason, FinishReason.ABORTED)
         self.watcher.trace.finished(request, reason)
-        self.reporter.finished(self.requests[request], reason.value, self.tokens[request])
+        self.reporter.finished(self.requests[request], reason, self.tokens[request])
 
     def _log_step(self, ended_ns: int, took: int) -> None:
         for observed in self.watcher.decisions:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from experiment.events import (
@@ -24,7 +24,7 @@ from experiment.process.wire import Wire
 from experiment.text.messages import Message, message
 from experiment.vllm_worker.task import VllmTask
 from experiment.workload.request_times import RequestProgress
-from kvsim.core.step import StepPlan
+from kvsim.core.step import FinishReason, StepPlan
 from kvsim.sizing.vllm_capacity import NULL_BLOCKS
 
 Ranks = Callable[[], list[dict[str, Any]]]
@@ -127,17 +127,13 @@ class Reporter:
         """Log block tables and written slots, to check the replay of the plans."""
         self.emit(Keyframe(arm=self.task.arm, step=step, tables=tables, written=written))
 
-    def finished(self, one: RequestProgress, reason: str, tokens: Sequence[int]) -> None:
+    def finished(self, one: RequestProgress, reason: FinishReason, tokens: list[int]) -> None:
         """Log the end of a request and mark REQUEST_DONE."""
         now = self.clock.now()
         with self.clock.paused():
-            began = self._began if one.arrived is None else one.arrived
-            times = one.ended(now, unseen=began)
-            ids, step = list(tokens), self._last_step
+            text, step = self._decode(tokens), self._last_step
             self._wire.emit(
-                times.event(
-                    self.task.arm, step, one.request, reason, ids, self._decode(ids), self._began
-                )
+                one.finished(now, self.task.arm, step, reason.value, tokens, text, self._began)
             )
         if not self.repeat and self._marks < MAX_REQUEST_MARKS:
             self._marks += 1

@@ -13,7 +13,7 @@ from typing import Any
 from experiment.config.kv_dtype import ENGINE_ARMS
 from experiment.config.schema import Config
 from experiment.events import WorkloadReady, WorkloadRequest
-from experiment.files.bounded_reading import expand_path
+from experiment.files.bounded_reading import expand_path, read_bytes
 from experiment.text.errors import UserError, user_error
 from experiment.text.messages import Message, message
 from kvsim.core.blocks import blocks_needed
@@ -70,7 +70,7 @@ def read_prompts(path: Path) -> list[str]:
         UserError: missing, unreadable, larger than 64 MiB, empty, or an invalid line or one larger
             than 16 MiB; the message contains its number.
     """
-    data = _read_bounded(path).removeprefix(b"\xef\xbb\xbf")
+    data = read_bytes(path, MAX_PROMPTS_BYTES).removeprefix(b"\xef\xbb\xbf")
     found = _first_turns(data, path) if data.lstrip().startswith(b"[") else _lines(data, path)
     prompts = list(islice(found, MAX_REQUESTS + 1))
     if not prompts:
@@ -339,19 +339,6 @@ def _check_ids(ids: Sequence[int], number: int, vocab_size: int) -> None:
             raise user_error(
                 "error.workload.unknown_token", n=number, token=token, vocab_size=vocab_size
             )
-
-
-def _read_bounded(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_PROMPTS_BYTES + 1)
-    except FileNotFoundError as error:
-        raise user_error("error.file_missing", path=str(path)) from error
-    except OSError as error:
-        raise user_error("error.file_unreadable", path=str(path)) from error
-    if len(data) > MAX_PROMPTS_BYTES:
-        raise user_error("error.file_too_large", path=str(path), limit=MAX_PROMPTS_BYTES)
-    return data
 
 
 def _first_turns(data: bytes, path: Path) -> Iterator[str]:

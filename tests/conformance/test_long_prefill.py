@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from scheduling import add, chunks, make_scheduler, step
+from tiny_engine import make_engine, solo
 
-from experiment.gpucheck.tiny_models import make_engine, solo
 from kvsim.core.scheduler import SchedulerConfig
 
 

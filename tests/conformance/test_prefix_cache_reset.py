@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tiny_engine import make_engine, solo
 
 from experiment.engine.engine import Engine
-from experiment.gpucheck.tiny_models import make_engine, solo
 from kvsim.core.step import BlockOp, OpKind
 
 PROMPT = list(range(1, 14))  # three full blocks of 4 and a token

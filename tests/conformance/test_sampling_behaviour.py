@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tiny_engine import make_engine, solo
 
 from experiment.engine.engine import Engine
 from experiment.engine.sampling import Sampler, SamplingParams, sample_all
-from experiment.gpucheck.tiny_models import VOCABULARY, make_engine, solo
+from experiment.gpucheck.tiny_models import VOCABULARY
 from kvsim.core.blocks import blocks_needed
 from kvsim.core.step import Finish, FinishReason, OpKind
 

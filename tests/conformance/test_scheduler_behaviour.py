@@ -7,8 +7,8 @@ import random
 import pytest
 from driver import Driver
 from scheduling import add, chunks, make_scheduler, step
+from tiny_engine import make_engine, solo
 
-from experiment.gpucheck.tiny_models import make_engine, solo
 from kvsim.core.request import Request
 from kvsim.core.step import FinishReason
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from tiny_engine import geometry, make_engine, solo
 
 from experiment.engine.checks import InvalidRequestError
 from experiment.engine.engine import Engine
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.sampling import InvalidLogitsError, Sampler, SamplingParams, sample_all
-from experiment.gpucheck.tiny_models import POSITIONS, VOCABULARY, geometry, make_engine, solo, tiny
+from experiment.gpucheck.tiny_models import POSITIONS, VOCABULARY, tiny
 from kvsim.core.scheduler import RequestRefusedError, SchedulerConfig
 
 BLOCKS = 12

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 import torch
 from checked_run import CheckedRun
+from tiny_engine import geometry, solo
 
 from experiment.engine.attention.interface import ATTENTION
 from experiment.engine.beam_search import BeamParams
 from experiment.engine.engine import FIRST_BEAM_ID, Engine
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
-from experiment.gpucheck.tiny_models import CONFIGS, FAMILIES, VOCABULARY, build, geometry, solo
+from experiment.gpucheck.tiny_models import CONFIGS, FAMILIES, VOCABULARY, build
 from kvsim.core.group import most_blocks
 from kvsim.core.scheduler import Request, RequestRefusedError, SchedulerConfig
 from kvsim.core.step import Finish, FinishReason, OpKind

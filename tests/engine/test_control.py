@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tiny_engine import geometry, solo
 
 from experiment.engine import control
 from experiment.engine.attention.interface import ATTENTION
-from experiment.gpucheck.tiny_models import FAMILIES, VOCABULARY, geometry, solo, tiny
+from experiment.gpucheck.tiny_models import FAMILIES, VOCABULARY, tiny
 from experiment.model.builtin import build_model
 from experiment.model.load import load_model
 from kvsim.sizing.geometry import geometry_from_config

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from checked_run import CheckedRun
+from tiny_engine import geometry
 
 from experiment.config.kv_dtype import cache_geometry
 from experiment.engine.attention.kernel_choice import choose_kernel
@@ -27,7 +28,7 @@ from experiment.engine.model_runner import ModelRunner
 from experiment.engine.quantized import KV_DTYPES, LayerKV
 from experiment.engine.sampling import Sampler, SamplingParams, sample_all
 from experiment.gpucheck.kernel_cases import Case, Step, make_step, moved
-from experiment.gpucheck.tiny_models import POSITIONS, VOCABULARY, geometry, tiny
+from experiment.gpucheck.tiny_models import POSITIONS, VOCABULARY, tiny
 from kvsim.core.scheduler import SchedulerConfig
 from kvsim.core.step import BlockOp, OpKind, StepPlan
 from kvsim.sizing.geometry import KVGeometry

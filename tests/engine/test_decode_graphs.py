@@ -9,6 +9,7 @@ import torch
 from checked_run import CheckedRun
 from static_runs import call_again, flat_kernel, traced
 from sweeps import FULL, full
+from tiny_engine import geometry, make_engine, solo
 from transformers import MistralConfig
 
 from experiment.config.kv_dtype import cache_geometry
@@ -22,17 +23,7 @@ from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.quantized import KV_DTYPES, bits
 from experiment.engine.step_inputs import build_inputs
-from experiment.gpucheck.tiny_models import (
-    CONFIGS,
-    GROUPED,
-    POSITIONS,
-    VOCABULARY,
-    build,
-    geometry,
-    make_engine,
-    solo,
-    tiny,
-)
+from experiment.gpucheck.tiny_models import CONFIGS, GROUPED, POSITIONS, VOCABULARY, build, tiny
 from kvsim.core.scheduler import SchedulerConfig
 from kvsim.core.step import Chunk, OpKind, StepPlan
 from kvsim.sizing.geometry import KVGeometry

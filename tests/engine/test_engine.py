@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import pytest
 from random_jobs import Job, count_ops, needs, random_jobs, run
+from tiny_engine import make_engine, solo
 
 from experiment.engine.engine import Engine
 from experiment.engine.sampling import InvalidLogitsError
-from experiment.gpucheck.tiny_models import FAMILIES, POSITIONS, make_engine, solo
+from experiment.gpucheck.tiny_models import FAMILIES, POSITIONS
 from kvsim.core.request import final_tokens
 from kvsim.core.step import FinishReason, OpKind
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from static_runs import call_again, flat_kernel
+from tiny_engine import geometry
 
 from experiment.config.kv_dtype import cache_geometry
 from experiment.engine.attention import kernels
@@ -19,7 +20,7 @@ from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.quantized import KV_DTYPES
 from experiment.engine.sampling import SamplingParams
-from experiment.gpucheck.tiny_models import CONFIGS, POSITIONS, VOCABULARY, build, geometry
+from experiment.gpucheck.tiny_models import CONFIGS, POSITIONS, VOCABULARY, build
 from kvsim.core.scheduler import SchedulerConfig
 from kvsim.core.step import OpKind
 

@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sweeps import FULL
+from tiny_engine import geometry, solo
 
 from experiment.engine.attention import kernels
 from experiment.engine.attention.kernel_choice import choose_kernel
@@ -25,7 +26,7 @@ from experiment.engine.model_runner import ModelRunner
 from experiment.engine.step_inputs import StepInputs
 from experiment.files import code_cache as compiled_cache
 from experiment.gpucheck.kernel_cases import CASES, Case, make_step
-from experiment.gpucheck.tiny_models import FAMILIES, geometry, solo, tiny
+from experiment.gpucheck.tiny_models import FAMILIES, tiny
 
 cpu_kernel = kernels.cpu_kernel_module()
 CPU = torch.device("cpu")

@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from tiny_engine import make_engine
 
 from experiment.engine.control import damage_block, damage_slot
 from experiment.engine.engine import Engine
 from experiment.engine.step_inputs import StepInputs
-from experiment.gpucheck.tiny_models import FAMILIES, POSITIONS, VOCABULARY, make_engine, tiny
+from experiment.gpucheck.tiny_models import FAMILIES, POSITIONS, VOCABULARY, tiny
 from kvsim.core.blocks import blocks_needed
 from kvsim.core.request import final_tokens
 

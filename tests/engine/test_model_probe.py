@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tiny_engine import geometry, solo
 from transformers import (
     BloomConfig,
     Gemma2Config,
@@ -27,7 +28,7 @@ from experiment.engine.engine import Engine
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner, probe
 from experiment.engine.step_inputs import build_inputs
-from experiment.gpucheck.tiny_models import FAMILIES, GROUPED, build, geometry, solo, tiny
+from experiment.gpucheck.tiny_models import FAMILIES, GROUPED, build, tiny
 from kvsim.core.step import Chunk, StepPlan
 from kvsim.sizing.geometry import KVGeometry, geometry_from_config
 

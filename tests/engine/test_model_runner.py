@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from tiny_engine import geometry, make_engine, solo
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from experiment.engine.engine import Engine
@@ -16,14 +17,7 @@ from experiment.engine.model_runner import ModelRunner
 from experiment.engine.sampling import InvalidLogitsError
 from experiment.engine.step_inputs import build_inputs
 from experiment.engine.working_memory import keep_working_memory, profile_run
-from experiment.gpucheck.tiny_models import (
-    CONFIGS,
-    build,
-    geometry,
-    make_engine,
-    solo,
-    tiny,
-)
+from experiment.gpucheck.tiny_models import CONFIGS, build, tiny
 from kvsim.core.step import BlockOp, Chunk, OpKind, StepPlan
 from kvsim.sizing.geometry import KVGeometry
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tiny_engine import geometry, solo
 from transformers import GemmaConfig, GPT2Config, LlamaConfig
 from transformers.activations import ACT2FN
 from transformers.pytorch_utils import Conv1D
@@ -32,8 +33,6 @@ from experiment.gpucheck.tiny_models import (
     POSITIONS,
     VOCABULARY,
     build,
-    geometry,
-    solo,
     tiny,
 )
 from experiment.memory.tensors import storage_bytes

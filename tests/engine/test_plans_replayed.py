@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 from random_jobs import Job, needs, random_jobs, run
+from tiny_engine import make_engine
 
 from experiment.engine.beam_search import BeamParams
 from experiment.engine.engine import Engine
-from experiment.gpucheck.tiny_models import VOCABULARY, make_engine
+from experiment.gpucheck.tiny_models import VOCABULARY
 from kvsim.core.prefix import KeyChain
 from kvsim.core.request import Keys
 from kvsim.core.step import Chunk, OpKind, StepPlan

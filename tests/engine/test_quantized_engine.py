@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from random_jobs import Job, count_ops, needs, random_jobs, run
+from tiny_engine import geometry, make_engine
 
 from experiment.config.kv_dtype import cache_geometry
 from experiment.engine import kv_error
@@ -24,7 +25,7 @@ from experiment.engine.model_runner import ModelRunner
 from experiment.engine.quantized import KV_DTYPES, QuantizedKV, from_blocks
 from experiment.engine.sampling import InvalidLogitsError
 from experiment.engine.step_inputs import build_inputs
-from experiment.gpucheck.tiny_models import FAMILIES, VOCABULARY, geometry, make_engine, tiny
+from experiment.gpucheck.tiny_models import FAMILIES, VOCABULARY, tiny
 from kvsim.core.step import Chunk, OpKind, StepPlan
 
 CPU = torch.device("cpu")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from checked_run import CheckedRun
+from tiny_engine import geometry, solo
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from experiment.config.kv_dtype import cache_geometry
@@ -18,7 +19,7 @@ from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.quantized import KV_DTYPES
 from experiment.engine.swap import CudaStreams, StreamTransfers, Transfers
-from experiment.gpucheck.tiny_models import POSITIONS, VOCABULARY, geometry, solo, tiny
+from experiment.gpucheck.tiny_models import POSITIONS, VOCABULARY, tiny
 from kvsim.core.scheduler import SchedulerConfig
 from kvsim.core.step import BlockOp, OpKind, StepPlan
 from kvsim.sizing.geometry import KVGeometry

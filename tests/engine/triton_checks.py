@@ -12,6 +12,7 @@ import pytest
 import torch
 from checked_run import CheckedRun
 from sweeps import FULL
+from tiny_engine import geometry, solo
 
 from experiment.arms.engine_setup import compile_kernel
 from experiment.config.kv_dtype import cache_geometry
@@ -28,7 +29,7 @@ from experiment.engine.model_runner import ModelRunner
 from experiment.engine.quantized import FP8, KV_DTYPES, LayerKV, from_blocks
 from experiment.engine.step_inputs import FlatSequences, build_inputs
 from experiment.gpucheck.kernel_cases import CASES, Case, Step, make_step
-from experiment.gpucheck.tiny_models import POSITIONS, VOCABULARY, geometry, solo, tiny
+from experiment.gpucheck.tiny_models import POSITIONS, VOCABULARY, tiny
 from kvsim.core.step import Chunk, StepPlan
 from kvsim.sizing.geometry import KVGeometry
 

@@ -64,10 +64,12 @@ from kvsim.core.step import StepPlan
 @pytest.mark.parametrize(
     ("seen", "expected", "unused"),
     [
-        ((0.0, 1.0, 1.0), None, 2),
-        ((1.0, 0.2, 1.0), None, 1),
+        ((0.0, 1.0, 1.0), 0.0, 2),
+        ((1.0, 0.125, 1.0), 0.125, 1),
         ((1.0, 0.5, 0.75), 0.5, 0),
+        ((1.0, 2.0, 3.0), 1.0, 0),
         ((None, 1.0, 1.0), None, 2),
+        ((1.0, None, 1.0), None, 1),
     ],
 )
 def test_what_others_keep_busy_takes_more_than_one_look(
@@ -76,22 +78,11 @@ def test_what_others_keep_busy_takes_more_than_one_look(
     expected: float | None,
     unused: int,
 ) -> None:
-    left = list(seen)
-    monkeypatch.setattr(noise, "others_cores", lambda: left.pop(0))
-    assert noise.steady_background_load() == expected
-    assert len(left) == unused
-
-
-@pytest.mark.parametrize(
-    ("seen", "expected"), [((1.0, 0.125), 0.125), ((1.0, None), None), ((1.0, 2.0, 3.0), 1.0)]
-)
-def test_the_least_of_the_looks_is_told_also_where_it_is_quiet(
-    monkeypatch: pytest.MonkeyPatch, seen: tuple[float | None, ...], expected: float | None
-) -> None:
-    """Nobody busy is something else than nobody knows."""
+    """The least of them is told, also where it is quiet; nobody busy is not nobody knows."""
     left = list(seen)
     monkeypatch.setattr(noise, "others_cores", lambda: left.pop(0))
     assert noise.min_background_load() == expected
+    assert len(left) == unused
 
 
 @dataclass

@@ -230,7 +230,6 @@ def test_every_shipped_experiment_has_cells_that_fit(name: str, size: str) -> No
     assert cells
     assert all(cell_config(config, cell).arm_names for cell in cells)
     assert len({tuple(cell.values.items()) for cell in cells}) == len(cells)
-    assert 0 <= spec.focus(cells) < len(cells)
     assert set(spec.charts) <= set(spec.figures)
     assert config.experiment.repeats >= ROUNDS_ENOUGH
     if size == "quick":  # starting a process takes seconds
@@ -259,17 +258,15 @@ def test_the_page_looks_at_a_cell_in_which_something_ran() -> None:
     skipped = gone.model_copy(
         update={"arms": [arm.model_copy(update={"status": "skipped"}) for arm in gone.arms]}
     )
-    assert focus_of(2, [*ran, gone]) == 2
-    assert focus_of(2, [*ran, skipped]) == 1
-    assert focus_of(0, [*ran, skipped]) == 0
-    assert focus_of(4, [skipped]) == 0
+    assert focus_of([*ran, gone]) == 2
+    assert focus_of([*ran, skipped]) == 1
+    assert focus_of([skipped]) == 0
 
 
 def test_the_page_looks_at_the_last_cell_in_which_the_most_arms_ran() -> None:
     """One arm alone has nothing to be compared with."""
     cells = [of(0, "paged"), of(1, "slabs", "paged"), of(2, "slabs", "paged"), of(3, "paged")]
-    assert focus_of(3, cells) == 2
-    assert focus_of(1, cells) == 1
+    assert focus_of(cells) == 2
 
 
 def test_who_does_the_same_in_every_cell_is_missed_in_none() -> None:
@@ -283,8 +280,8 @@ def test_who_does_the_same_in_every_cell_is_missed_in_none() -> None:
         one.model_copy(update={"arms": [alone, *one.arms]})
         for one in (of(1, "slabs", "paged"), of(2, "paged"))
     )
-    assert focus_of(1, [first, more]) == 1
-    assert focus_of(2, [first, more, last]) == 1
+    assert focus_of([first, more]) == 1
+    assert focus_of([first, more, last]) == 1
 
 
 def test_of_a_run_on_a_cpu_it_is_said_what_holds_elsewhere() -> None:

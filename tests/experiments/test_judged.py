@@ -186,7 +186,8 @@ def test_tokens_that_vllm_finds_are_those_of_its_own_statistics() -> None:
 
     def found(caching: bool) -> object:
         config = SimpleNamespace(engine=SimpleNamespace(prefix_caching=caching))
-        one = SimpleNamespace(engine_steps=steps, config=config, prefix=None)
+        events = SimpleNamespace(engine_steps=steps, prefix=None)
+        one = SimpleNamespace(events=events, config=config)
         return FIGURES["prefix_hits"].measure(one)  # type: ignore[arg-type]
 
     assert found(caching=True) == 96
@@ -199,8 +200,10 @@ def test_tokens_that_were_found_need_not_be_computed_to_be_counted_once(arm: str
     theirs = [SimpleNamespace(prefix_hits=32)] if arm == "vllm" else []
     request = SimpleNamespace(token_ids=[1] * 40, max_new_tokens=5)
     one = SimpleNamespace(
-        engine_steps=theirs,
-        prefix=None if theirs else SimpleNamespace(hit_cross=20, hit_batch=12),
+        events=SimpleNamespace(
+            engine_steps=theirs,
+            prefix=None if theirs else SimpleNamespace(hit_cross=20, hit_batch=12),
+        ),
         config=SimpleNamespace(engine=SimpleNamespace(prefix_caching=True)),
         workload=SimpleNamespace(samples=lambda: [[request]]),
         rows=[SimpleNamespace(tokens=8, found_late=0), SimpleNamespace(tokens=2, found_late=2)],

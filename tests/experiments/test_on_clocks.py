@@ -251,16 +251,15 @@ def test_who_is_saturated_is_spared_higher_rates(
             slow = arrivals[event.request] + last if event.arm == "slabs" else 1e-6
             event = event.model_copy(update={"latency_s": slow, "tokens": [1]})
         events.append(event)
-    skipped = ArmSkipped(arm="vllm", reason=message("experiments.serving.saturated", rate=2))
     missing = ArmSkipped(arm="gone", reason=message("failure.exit", code=1))
-    lines = [encode(event) + "\n" for event in (*events, skipped, missing)]
+    lines = [encode(event) + "\n" for event in (*events, missing)]
     (tmp_path / "events.jsonl").write_text("".join(lines), encoding="utf-8")
 
     def spared(cell: Cell) -> dict[str, float]:
         found = _spared(SERVING, SimpleNamespace(directory=tmp_path), cell)  # type: ignore[arg-type]
         return {arm: why.params["rate"] for arm, why in found.items()}
 
-    assert spared(higher) == ({} if slowed else {"slabs": 20.0}) | {"vllm": 2}
+    assert spared(higher) == ({} if slowed else {"slabs": 20.0})
     assert spared(steps) == spared(wall) == {}
     assert _spared(CAPACITY, SimpleNamespace(directory=tmp_path), higher) == {}  # type: ignore[arg-type]
 

@@ -50,11 +50,12 @@ def changed(ran: Ran, arm: str, change: Callable[[Measured], Measured]) -> list[
 
 def test_bytes_that_a_growing_cache_copied_are_the_same_in_every_repeat(ran: Ran) -> None:
     def more(one: Measured) -> Measured:
-        assert sum(one.moved.values()) > 0
-        first, second, *_ = one.moved
+        first, second, *others = one.events.moved
+        assert first.bytes > 0
         # As many in all, for other requests.
-        moved = {**one.moved, first: one.moved[first] + 1, second: one.moved[second] - 1}
-        return replace(one, moved=moved)
+        first = first.model_copy(update={"bytes": first.bytes + 1})
+        second = second.model_copy(update={"bytes": second.bytes - 1})
+        return replace(one, events=replace(one.events, moved=[first, second, *others]))
 
     assert changed(ran, "contiguous.growing", more) == ["metric.moved_bytes"]
 
@@ -64,9 +65,10 @@ def test_what_a_prefix_cache_was_asked_for_is_the_same_in_every_repeat(ran: Ran,
     """Hits are a figure; what was looked up, and found behind a preemption, is none."""
 
     def more(one: Measured) -> Measured:
-        used = one.prefix
+        used = one.events.prefix
         assert isinstance(used, PrefixCacheUsed)
-        return replace(one, prefix=used.model_copy(update={name: getattr(used, name) + 1}))
+        more = used.model_copy(update={name: getattr(used, name) + 1})
+        return replace(one, events=replace(one.events, prefix=more))
 
     assert changed(ran, "paged", more) == ["experiments.axis.prefix_cache"]
 
@@ -76,7 +78,7 @@ def test_another_engines_own_statistics_are_the_same_in_every_repeat(ran: Ran) -
                       preempted=0, prefix_queries=9, prefix_hits=0)  # fmt: skip
 
     def more(one: Measured) -> Measured:
-        return replace(one, prefix=None, engine_steps=[step])
+        return replace(one, events=replace(one.events, prefix=None, engine_steps=[step]))
 
     assert changed(ran, "contiguous.growing", more) == ["experiments.axis.prefix_cache"]
 

@@ -170,7 +170,6 @@ def test_another_config_is_refused_by_name(
         ("model.name", "--model", "nobody/of-this-name"),
         ("experiment.options.models", "--set", "model"),
         ("experiment.options.trace", "--set", "trace.csv"),
-        ("run.vllm_python", "--vllm-python", "python"),
     ],
 )
 def test_what_a_record_names_is_named_again_or_not_used(
@@ -195,16 +194,12 @@ def test_what_a_record_names_is_named_again_or_not_used(
     for parent in parents:
         table = table.setdefault(parent, {})
     table[last] = [str(named)] if last == "models" else str(named)
-    if name == "python":
-        begun["config"]["run"]["arms"] = [*ARMS, "vllm"]
     (run / EVENTS_FILE).write_text("".join([json.dumps(begun) + "\n", *rest]), encoding="utf-8")
     before = content(run)
     assert f"add {option} " in refused("--resume", run)
     assert content(run) == before
     assert not (tmp_path / "ran").exists()
-    if name == "python":
-        monkeypatch.setenv(VLLM_PYTHON, str(named))
-    again = {} if name == "python" else {key: str(named)}
+    again = {key: str(named)}
     assert (None, SECOND) in read_resumption(run, None, again).missing
 
 

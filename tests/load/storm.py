@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import psutil
+from tiny_engine import make_engine, solo
 
 from experiment.engine.checks import InvalidRequestError
 from experiment.engine.engine import Engine
 from experiment.engine.generation import Generation
 from experiment.engine.sampling import GREEDY, SamplingParams
-from experiment.gpucheck.tiny_models import POSITIONS, VOCABULARY, make_engine, solo
+from experiment.gpucheck.tiny_models import POSITIONS, VOCABULARY
 from kvsim.core.scheduler import Request, RequestRefusedError
 from kvsim.core.step import FinishReason, OpKind
 

@@ -13,9 +13,11 @@ from typing import Any
 
 import psutil
 import pytest
+from event_makers import record
 from made_up_machine import cpu_environment
 from memory_fakes import until
 
+from experiment.analysis.results import Watch
 from experiment.analysis.watched import watch
 from experiment.events import Step, Usage
 from experiment.machine import background_load as noise
@@ -23,6 +25,7 @@ from experiment.memory import usage
 from experiment.memory.devices import GpuReader
 from experiment.memory.process_tree import CpuSeconds, ProcessTree
 from experiment.memory.usage import UsageMeter
+from experiment.replay.arm_events import split_by_arm
 from experiment.text.messages import message
 from kvsim.core.step import StepPlan
 
@@ -76,13 +79,18 @@ def test_of_a_sample_it_may_be_below_nothing_by_rounding_and_of_a_mean_it_is_not
     )
     # Cut off at nothing one by one, samples around it would have a mean above it.
     assert one.others_cores == pytest.approx(-0.2)
-    steps = [Step(arm="paged", plan=StepPlan(0), started_ns=0, t_ns=one.t_ns + 1)]
-    watched = [one, one.model_copy(update={"others_cores": 0.04})]
-    assert watch(watched, steps, [], None, None, None, None).others_cores == 0
+    step = Step(arm=one.arm, plan=StepPlan(0), started_ns=0, t_ns=one.t_ns + 1)
+
+    def watched(*usages: Usage) -> Watch:
+        (arm,) = split_by_arm(record([step, *usages]))
+        return watch(arm, None)
+
+    near = one.model_copy(update={"others_cores": 0.04})
+    assert watched(one, near).others_cores == 0
     last = one.model_copy(
         update={"others_cores": None, "others_reason": message("memory.child_ended")}
     )
-    known = watch([*watched, last], steps, [], None, None, None, None)
+    known = watched(one, near, last)
     assert (known.others_cores, known.others_reason) == (0, None)
 
 
@@ -132,9 +140,9 @@ def test_of_the_systems_times_idle_ones_and_those_counted_twice_are_left_out(
     names = "user nice system idle iowait irq softirq steal guest guest_nice"
     times = namedtuple("times", names)(1, 2, 4, 8, 16, 32, 64, 128, 1, 2)  # type: ignore[call-arg]
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu: [times] * 3)
-    monkeypatch.setattr(noise, "_usable", lambda: {1})
+    monkeypatch.setattr(noise, "usable_cores", lambda: [1])
     assert noise.system_seconds() == (1 + 2 + 4 + 32 + 64, 255)
-    monkeypatch.setattr(noise, "_usable", lambda: ())
+    monkeypatch.setattr(noise, "usable_cores", lambda: None)
     assert noise.system_seconds() == (3 * (1 + 2 + 4 + 32 + 64), 3 * 255)
 
     def refused(percpu: bool) -> None:

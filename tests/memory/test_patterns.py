@@ -205,7 +205,7 @@ def test_a_sampler_that_dies_is_said_and_stages_are_still_read(
     monitor = Monitor("paged", arm.pid, cpu_environment(), emit, 1)
     monitor.start()
     while not written:
-        assert monitor.error is None
+        assert monitor.failure() is None
     broken.set()
     assert died.wait(10)
     count = len(written)

@@ -16,6 +16,8 @@ from memory_fakes import PatternProcess, until
 from experiment.memory import process_tree
 from experiment.memory.figure import MemoryFigure
 from experiment.memory.process_tree import ProcessTree
+from experiment.process import process_tree as cleanup
+from experiment.process.process_tree import descendants
 
 MIB = 2**20
 SIZE = 64 * MIB
@@ -109,9 +111,9 @@ def test_both_ways_of_finding_processes_find_the_same(
 ) -> None:
     child.play("child")
     (grandchild,) = child.below()
-    quick = {process.pid for process in process_tree.descendants(psutil.Process(child.pid))}
-    monkeypatch.setattr(process_tree, "_lists_children", lambda: False)
-    slow = {process.pid for process in process_tree.descendants(psutil.Process(child.pid))}
+    quick = {process.pid for process in descendants(child.pid)}
+    monkeypatch.setattr(cleanup, "_lists_children", lambda: False)
+    slow = {process.pid for process in descendants(child.pid)}
     assert quick == slow == {grandchild.pid}
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -136,7 +138,7 @@ def _half_a_build(then: str) -> tuple[subprocess.Popen[str], Path]:
     return process, place
 
 
-def test_what_a_killed_build_left_is_removed_by_the_next_one_and_a_living_one_is_not() -> None:
+def test_what_a_killed_build_left_is_removed_by_a_later_one_and_a_living_one_is_not() -> None:
     process, place = _half_a_build("time.sleep(600)")
     try:
         assert is_complete(build_model("tiny-gpt2", 1, 0.08))
@@ -144,6 +146,8 @@ def test_what_a_killed_build_left_is_removed_by_the_next_one_and_a_living_one_is
     finally:
         process.kill()
         process.communicate()
+    old = time.time() - builtin.STALE_S - 1
+    os.utime(place, (old, old))
     build_model("tiny-gpt2", 1, 0.08)  # it is there; what is left lies there all the same
     assert not place.exists()
     assert [path.name[0] for path in builtin.cache_root().iterdir()] == ["t"]
