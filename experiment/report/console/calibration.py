@@ -27,6 +27,8 @@ def show_calibration(data: Data, lang: str, ascii_only: bool) -> None:
             out.warn(rejected_message(each))
         pool = data["pool"]
         out.paragraph(t("calibrate.pool" if pool["blocks"] else "calibrate.pool_unlimited", **pool))
+        if pool["prefix_hits"] and not pool["shared_prefix"]:
+            out.warn(t("calibrate.prefix_hits", share=pool["prefix_hits"]))
     out.line(t("calibrate.sha256", sha256=data["sha256"]), "dim")
     _coefficients(out, data)
     if batches := data["latency"].get("batches"):
