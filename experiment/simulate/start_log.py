@@ -9,8 +9,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from itertools import combinations, islice
+from typing import Any, NamedTuple
 
 from experiment.files.bounded_reading import expand_path, read_bounded
 from experiment.simulate.fit import Question, fit
@@ -77,8 +79,10 @@ def plan_from_log(
         if log.tokens and log.tokens != tokens and abs(log.tokens / tokens - 1) < _ROUNDED:
             exact = -(-kv * log.tokens // tokens)  # the log rounds its GiB
             data = _planned(name, device, replace(known, budget=exact * ranks), length, asked)
-    failed = _Failed(log, name, device, known, length)
-    remedies = failed.remedies() if log.failure else []
+    remedies = []
+    if log.failure:
+        positions = model_of(name, known.weights).max_positions  # vLLM's default
+        remedies = _Failed(log, name, device, known, length or positions).remedies()
     more = {"path": path, "remedies": remedies, "ranks": ranks, "rest": _rest(log, device, server)}
     return data | {"log": asdict(log) | more}
 
@@ -153,6 +157,35 @@ def _starts(name: str, gpu: str | GPUFacts, memory: Memory, length: int) -> bool
 
 
 @dataclass(frozen=True, slots=True)
+class _Start:
+    """A start to try: its options, and bytes of the weights and of the KV cache on one GPU."""
+
+    memory: Memory
+    weights: int
+    kv: int
+
+    def plus(self, more: int) -> _Start:
+        """With so many more bytes for the cache."""
+        return replace(self, kv=self.kv + more)
+
+    def changed(self, weights: int | None = None, /, **options: Any) -> _Start:
+        """With other options, and the memory of weights that they free."""
+        weights = self.weights if weights is None else weights
+        return _Start(replace(self.memory, **options), weights, self.kv + self.weights - weights)
+
+
+class _Change(NamedTuple):
+    """An option to change, and how; None: what it frees is unknown."""
+
+    name: str
+    value: float | None = None
+    on: Callable[[_Start], _Start] | None = None
+
+
+_SHORTER = _Change("max_length", None, lambda start: start)
+
+
+@dataclass(frozen=True, slots=True)
 class _Failed:
     """A start that failed, and what is known of it; ``length``: the maximum length, if known."""
 
@@ -163,36 +196,54 @@ class _Failed:
     length: int | None
 
     def remedies(self) -> list[dict[str, Any]]:
-        """What to change, the cheapest first: an option, and tokens of the cache if known."""
-        log, failure = self.log, self.log.failure
+        """What to change, the cheapest first: an option, and tokens of the cache if known.
+
+        Where no option alone is enough for the maximum length, the cheapest two that are come last.
+        """
+        if self.log.failure == "little_free":
+            return [_remedy([_Change("others")])]
+        changes = self._changes()
+        found = [each for change in changes if (each := self._with(change))]
+        if not any(each["enough"] for each in found):
+            pairs = sorted(combinations(range(len(changes)), 2), key=lambda pair: pair[::-1])
+            tried = (self._with(*(changes[place] for place in pair)) for pair in pairs)
+            found += islice((each for each in tried if each and each["enough"]), 1)
+        if self.log.failure == "too_long" and (shorter := self._with(_SHORTER)):
+            found.insert(0, shorter)
+        return found or [_remedy(changes[-1:])]
+
+    def _changes(self) -> list[_Change]:
+        """What can be changed at the same maximum length, the cheapest first."""
+        log, failure, found = self.log, self.log.failure, list[_Change]()
         model = model_of(self.name, self.memory.weights)
-        found: list[dict[str, Any]] = []
-        if failure == "too_long":
-            found.append(self._with("max_length", 0))
-        if failure == "little_free":
-            return [_remedy("others")]
         used = log.utilisation
         if log.total and used and used < 0.97 and failure in ("too_long", "no_memory"):
             more = min(0.97, round(used + 0.05, 2))
             grown = round((more - used) * log.total)
-            found.append(self._with("utilisation", grown) | {"value": more})
+            found.append(_Change("utilisation", more, lambda start: start.plus(grown)))
         if failure == "oom_capture":
-            found.append(_remedy("eager"))
+            found.append(_Change("eager"))
         if failure in ("oom_profile", "oom_capture") and used:
-            found.append(_remedy("less", round(max(0.1, used - 0.05), 2)))
+            found.append(_Change("less", round(max(0.1, used - 0.05), 2)))
         saved = self._saved(model)
-        found.append(self._with("sequences", saved) if saved else _remedy("sequences"))
-        if failure == "too_long":
-            memory = replace(self.memory, kv_dtype="fp8")
-            found.append(self._with("fp8", 0, memory))
-        weights = _weights(log, self.name, self.memory)
+        fewer = (lambda start: start.plus(saved)) if saved else None
+        found.append(_Change("sequences", None, fewer))
+        if failure in ("too_long", "no_memory"):
+            found.append(_Change("fp8", None, lambda start: start.changed(kv_dtype="fp8")))
         if model.weights is None:
-            less = weights - _of_rank(model.quantised("fp8"), self.memory)
-            found.append(self._with("weights", less, replace(self.memory, weights="fp8")))
-        twice = replace(self.memory, gpus=2 * self.memory.gpus)
-        tensor = twice.gpus // self.memory.server.pipeline_parallel
-        found.append(self._with("gpus", weights // 2, twice) | {"value": tensor})
-        return found
+            fp8 = model.quantised("fp8")
+            found.append(
+                _Change(
+                    "weights", None,
+                    lambda start: start.changed(_of_rank(fp8, start.memory), weights="fp8"),
+                )
+            )  # fmt: skip
+        gpus = 2 * self.memory.gpus
+        twice = _Change(
+            "gpus", gpus // self.memory.server.pipeline_parallel,
+            lambda start: start.changed(start.weights // 2, gpus=gpus),
+        )  # fmt: skip
+        return [*found, twice]
 
     def _saved(self, model: ModelFacts) -> int:
         """Bytes that smaller steps free on a GPU of known size."""
@@ -201,34 +252,40 @@ class _Failed:
         device = gpu_of(self.gpu) if isinstance(self.gpu, str) else self.gpu
         server = self.memory.server
         fewer = replace(server, max_num_seqs=_FEW_SEQS, max_num_batched_tokens=_FEW_TOKENS)
-        length = self.length or model.max_positions or _FEW_TOKENS
+        length = self.length or _FEW_TOKENS
         now, then = (
             rank_overhead(model, device, each, length, self.memory.gpus).activations.middle
             for each in (server, fewer)
         )
         return max(0, now - then)
 
-    def _with(self, name: str, more: int, memory: Memory | None = None) -> dict[str, Any]:
-        """A change that leaves ``more`` bytes on a GPU, with the tokens of the cache."""
-        memory = memory or self.memory
-        length = None if name == "max_length" else self.length
-        kv = self.log.kv + more if self.log.kv is not None else 0
-        if kv <= 0:
-            return _remedy(name)
-        budget = replace(memory, budget=kv * memory.gpus)
+    def _with(self, *changes: _Change) -> dict[str, Any] | None:
+        """The start after changes, with the tokens of the cache; None: there is still none."""
+        if self.log.kv is None or any(each.on is None for each in changes):
+            return _remedy(changes)
+        start = _Start(self.memory, _weights(self.log, self.name, self.memory), self.log.kv)
+        for each in changes:
+            assert each.on is not None
+            start = each.on(start)
+        if start.kv <= 0:
+            return None
+        budget = replace(start.memory, budget=start.kv * start.memory.gpus)
+        length = None if changes == (_SHORTER,) else self.length
         try:
             starts = length is not None and _starts(self.name, self.gpu, budget, length)
-            found = fit(
-                self.name, self.gpu, budget, Question(max_length=length if starts else None)
-            )
+            asked = Question(max_length=length if starts else None)
+            found = fit(self.name, self.gpu, budget, asked)
         except UserError:  # not even a block, or heads that cannot be divided
-            return _remedy(name)
+            return None
+        if changes == (_SHORTER,):
+            changes = (_SHORTER._replace(value=found.max_length),)
         tokens = found.capacity()["middle"]["tokens"]
-        return _remedy(name, found.max_length, tokens, self.length if starts else None)
+        return _remedy(changes, tokens, length if starts else None)
 
 
 def _remedy(
-    name: str, value: float | None = None, tokens: int | None = None, enough: int | None = None
+    changes: Sequence[_Change], tokens: int | None = None, enough: int | None = None
 ) -> dict[str, Any]:
-    """A change; ``enough``: the maximum length, where vLLM then starts with it."""
-    return {"name": name, "value": value, "tokens": tokens, "enough": enough}
+    """Changes; ``enough``: the maximum length, where vLLM then starts with it."""
+    first, *others = ({"name": each.name, "value": each.value} for each in changes)
+    return {**first, "tokens": tokens, "enough": enough, "others": others}

@@ -219,7 +219,12 @@ def log_lines(log: Data) -> list[Message]:
 
 
 def _remedy(remedy: Data) -> Message:
-    text = message(f"plan.log.do_{remedy['name']}", value=remedy["value"])
+    text, *others = (
+        message(f"plan.log.do_{each['name']}", value=each["value"])
+        for each in (remedy, *remedy["others"])
+    )
+    for other in others:
+        text = message("plan.log.both", first=text.model_dump(), second=other.model_dump())
     if remedy["tokens"] is None:
         return text
     shown = {"text": text.model_dump(), "tokens": remedy["tokens"]}
