@@ -36,8 +36,9 @@ OPTIONS = {
     "--price": "USD|GPU=USD,...", "--compare": ",".join(AXES),
     "--skip-bad-rows": None, "--max-num-batched-tokens": "N", "--max-num-seqs": "N",
     "--max-loras": "N", "--max-lora-rank": "N", "--enforce-eager": None,
-    "--no-async-scheduling": None, "--no-enable-prefix-caching": None, "--details": None,
-    "--check": None, "--vllm-python": "PATH", "--json": None, "--out": "FILE",
+    "--language-model-only": None, "--no-async-scheduling": None,
+    "--no-enable-prefix-caching": None, "--details": None, "--check": None,
+    "--vllm-python": "PATH", "--json": None, "--out": "FILE",
 }  # fmt: skip
 
 

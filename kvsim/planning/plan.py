@@ -420,6 +420,8 @@ def vllm_arguments(q: PlanQuestion, max_length: int) -> tuple[str, ...]:
         args.append("--no-async-scheduling")
     if not q.prefix_caching:
         args.append("--no-enable-prefix-caching")
+    if q.options.language_model_only:
+        args.append("--language-model-only")
     if q.budget is None or q.budget.utilisation is not None:
         utilisation = q.options.utilisation() if q.budget is None else q.budget.utilisation
         args += ["--gpu-memory-utilization", f"{utilisation:g}"]
