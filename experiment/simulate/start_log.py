@@ -81,10 +81,10 @@ def plan_from_log(
             data = _planned(name, device, replace(known, budget=exact * ranks), length, asked)
     remedies = []
     if log.failure:
-        positions = model_of(name, known.weights).max_positions  # vLLM's default
-        remedies = _Failed(log, name, device, known, length or positions).remedies()
-    more = {"path": path, "remedies": remedies, "ranks": ranks, "rest": _rest(log, device, server)}
-    return data | {"log": asdict(log) | more}
+        length = length or model_of(name, known.weights).max_positions  # vLLM's default
+        remedies = _Failed(log, name, device, known, length).remedies()
+    found = {"path": path, "length": length, "remedies": remedies, "ranks": ranks}
+    return data | {"log": asdict(log) | found | {"rest": _rest(log, device, server)}}
 
 
 def _rest(log: StartLog, device: GPUFacts | str, server: ServerOptions) -> int | None:
