@@ -284,12 +284,20 @@ def test_a_real_run_of_vllm_on_a_gpu_is_replayed_as_it_was() -> None:
 
 
 def recorded(rate: str) -> list[RequestRecord]:
+    """Requests at a rate, without prefix caching; see :func:`served_by_vllm`.
+
+    vLLM preempted 66 times at 6 requests a second, 56 times at 8, twice at 2.
+    """
+    return served_by_vllm(f"rate-{rate}")
+
+
+def served_by_vllm(name: str) -> list[RequestRecord]:
     """Requests of ``vllm bench serve`` as vLLM 0.32 served them on a CPU.
 
-    A Llama of 45 million random parameters; 81 blocks of 32, the null block among them. Times are
-    rounded to 0.1 ms. vLLM preempted 66 times at 6 requests a second, 56 times at 8, twice at 2.
+    45 million random parameters, a Llama at given rates and a GPT-2 otherwise; 81 blocks of 32,
+    the null block among them. Times are rounded to 0.1 ms.
     """
-    records, refused = read_request_records(SERVED / f"rate-{rate}.json.gz")
+    records, refused = read_request_records(SERVED / f"{name}.json.gz")
     assert not refused
     return records
 
@@ -299,6 +307,20 @@ def test_a_real_run_of_vllm_is_replayed_within_2_percent(rate: str, preemptions:
     found = fit_replay(recorded(rate), POOL)
     assert largest(found.replay) < 2
     assert found.preemptions == pytest.approx(preemptions, rel=0.2, abs=1)
+
+
+def test_a_real_run_with_a_shared_prefix_is_replayed_within_2_percent() -> None:
+    """Prompts of 192 equal tokens and 100 others; on the same server, prompts of 300 others."""
+    records = served_by_vllm("shared-prefix-192")
+    cached = [each._replace(cached_tokens=192) for each in records]
+    found = fit_replay(cached, replace(POOL, policy="paged+prefix"))
+    assert largest(found.replay) < 2
+    assert largest(fit_replay(records, POOL).replay) > 10  # if all tokens were computed
+    alone = fit_replay(served_by_vllm("no-prefix"), replace(POOL, policy="paged+prefix"))
+    assert largest(alone.replay) < 2
+    assert found.costs.per_prefill_token_s == pytest.approx(
+        alone.costs.per_prefill_token_s, rel=0.15
+    )
 
 
 @pytest.mark.parametrize(

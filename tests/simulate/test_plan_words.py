@@ -187,6 +187,24 @@ def test_a_benchmark_is_calibrated_with_the_server_s_log_and_replayed(
     assert cell["result"]["preemptions"]["total"] == found["replay"]["preemptions"] > 10
 
 
+def test_a_common_prefix_is_given_where_the_log_has_hits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, out = tmp_path / "vllm.log", tmp_path / "latency.json"
+    hits = "Prefix cache hit rate: {}%, ".format
+    log.write_text(SERVER_LOG + f"enable_prefix_caching=True\n{hits(1.0)}\n{hits(35.0)}\n", "utf-8")
+    words = ["calibrate", str(SERVED / "shared-prefix-192.json.gz"), "--from-log", str(log)]
+    found = {}
+    for prefix in ("0", "192"):
+        assert main([*words, "--shared-prefix", prefix, "--out", str(out)]) == ExitCode.OK
+        said = " ".join("".join(capsys.readouterr()).split())
+        assert ("--shared-prefix" in said) == ("35.0 %" in said) == (prefix == "0")
+        found[prefix] = json.loads(out.read_text(encoding="utf-8"))
+    assert all(abs(found["192"]["replay"][name]) < 2 for name in ("span", "first_token", "latency"))
+    assert found["0"]["replay"]["latency"] < -10
+    assert main([*words, "--shared-prefix", "250"]) == ExitCode.USAGE  # above the shortest prompt
+
+
 def test_rates_far_from_the_calibrated_ones_are_named(tmp_path: Path) -> None:
     log, latency, out = (tmp_path / name for name in ("vllm.log", "latency.json", "out"))
     log.write_text(SERVER_LOG, encoding="utf-8")
