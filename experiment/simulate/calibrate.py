@@ -28,11 +28,6 @@ from kvsim.sizing.start_log import StartLog
 _BLOCK_SIZE = 16
 
 
-def is_run(path: Path) -> bool:
-    """Whether it is the directory of one of our runs."""
-    return (path / EVENTS_FILE).exists()
-
-
 def requests_file(path: Path) -> Path:
     """The JSONL file of a recorded run's requests.
 
@@ -179,7 +174,7 @@ def calibrate(
         named = model_of(str(model))
         memory.caches(named)
         ideal = memory.roofline(named, gpu_of(str(gpu)))
-    if not is_run(source):
+    if not (source / EVENTS_FILE).exists():
         if arm is not None:
             raise user_error("error.sim.run_only", path=str(source))
         return _of_requests(source, folds, server, ideal)

@@ -332,7 +332,7 @@ def head_of(
         **wall_clock(),
         **more,
         "trace": stream.info.to_json() if stream else None,
-        "facts": stream.facts.to_json() if stream else None,
+        "facts": asdict(stream.facts) if stream else None,
         "texts": holds_texts(stream.info) if stream else False,
         "setup": setup.to_json(),
     }

@@ -9,9 +9,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import combinations, islice
+from itertools import combinations
+from math import prod
 from typing import Any, NamedTuple
 
 from experiment.files.bounded_reading import expand_path, read_bounded
@@ -156,33 +157,20 @@ def _starts(name: str, gpu: str | GPUFacts, memory: Memory, length: int) -> bool
     return bool(found["middle"]["starts"])
 
 
-@dataclass(frozen=True, slots=True)
-class _Start:
-    """A start to try: its options, and bytes of the weights and of the KV cache on one GPU."""
-
-    memory: Memory
-    weights: int
-    kv: int
-
-    def plus(self, more: int) -> _Start:
-        """With so many more bytes for the cache."""
-        return replace(self, kv=self.kv + more)
-
-    def changed(self, weights: int | None = None, /, **options: Any) -> _Start:
-        """With other options, and the memory of weights that they free."""
-        weights = self.weights if weights is None else weights
-        return _Start(replace(self.memory, **options), weights, self.kv + self.weights - weights)
-
-
 class _Change(NamedTuple):
-    """An option to change, and how; None: what it frees is unknown."""
+    """An option to change; ``value``: as the user writes it.
+
+    Attributes:
+        options: fields of :class:`Memory`.
+        freed: bytes on one GPU for the cache; None: unknown.
+        weights: share of the weights that is left on one GPU.
+    """
 
     name: str
     value: float | None = None
-    on: Callable[[_Start], _Start] | None = None
-
-
-_SHORTER = _Change("max_length", None, lambda start: start)
+    options: Mapping[str, Any] = {}
+    freed: int | None = 0
+    weights: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,48 +190,44 @@ class _Failed:
         """
         if self.log.failure == "little_free":
             return [_remedy([_Change("others")])]
-        changes = self._changes()
-        found = [each for change in changes if (each := self._with(change))]
+        changes, found = self._changes(), list[dict[str, Any]]()
+        if self.log.failure == "too_long":
+            found += self._with(_Change("max_length"), length=None)
+        for change in changes:
+            found += self._with(change, length=self.length)
         if not any(each["enough"] for each in found):
             pairs = sorted(combinations(range(len(changes)), 2), key=lambda pair: pair[::-1])
-            tried = (self._with(*(changes[place] for place in pair)) for pair in pairs)
-            found += islice((each for each in tried if each and each["enough"]), 1)
-        if self.log.failure == "too_long" and (shorter := self._with(_SHORTER)):
-            found.insert(0, shorter)
+            tried = (
+                self._with(*(changes[each] for each in pair), length=self.length) for pair in pairs
+            )
+            found += next((each for each in tried if each and each[0]["enough"]), [])
         return found or [_remedy(changes[-1:])]
 
     def _changes(self) -> list[_Change]:
         """What can be changed at the same maximum length, the cheapest first."""
         log, failure, found = self.log, self.log.failure, list[_Change]()
-        model = model_of(self.name, self.memory.weights)
-        used = log.utilisation
-        if log.total and used and used < 0.97 and failure in ("too_long", "no_memory"):
+        model, used = model_of(self.name, self.memory.weights), self.log.utilisation
+        no_cache = failure in ("too_long", "no_memory")
+        if log.total and used and used < 0.97 and no_cache:
             more = min(0.97, round(used + 0.05, 2))
-            grown = round((more - used) * log.total)
-            found.append(_Change("utilisation", more, lambda start: start.plus(grown)))
+            found.append(_Change("utilisation", more, freed=round((more - used) * log.total)))
         if failure == "oom_capture":
-            found.append(_Change("eager"))
+            found.append(_Change("eager", freed=None))
         if failure in ("oom_profile", "oom_capture") and used:
-            found.append(_Change("less", round(max(0.1, used - 0.05), 2)))
-        saved = self._saved(model)
-        fewer = (lambda start: start.plus(saved)) if saved else None
-        found.append(_Change("sequences", None, fewer))
-        if failure in ("too_long", "no_memory"):
-            found.append(_Change("fp8", None, lambda start: start.changed(kv_dtype="fp8")))
+            found.append(_Change("less", round(max(0.1, used - 0.05), 2), freed=None))
+        found.append(_Change("sequences", freed=self._saved(model) or None))
+        if no_cache:
+            found.append(_Change("fp8", options={"kv_dtype": "fp8"}))
         if model.weights is None:
-            fp8 = model.quantised("fp8")
-            found.append(
-                _Change(
-                    "weights", None,
-                    lambda start: start.changed(_of_rank(fp8, start.memory), weights="fp8"),
-                )
-            )  # fmt: skip
+            left = _of_rank(model.quantised("fp8"), self.memory) / self._weights
+            found.append(_Change("weights", options={"weights": "fp8"}, weights=left))
         gpus = 2 * self.memory.gpus
-        twice = _Change(
-            "gpus", gpus // self.memory.server.pipeline_parallel,
-            lambda start: start.changed(start.weights // 2, gpus=gpus),
-        )  # fmt: skip
-        return [*found, twice]
+        tensor = gpus // self.memory.server.pipeline_parallel
+        return [*found, _Change("gpus", tensor, {"gpus": gpus}, weights=0.5)]
+
+    @property
+    def _weights(self) -> int:
+        return _weights(self.log, self.name, self.memory)
 
     def _saved(self, model: ModelFacts) -> int:
         """Bytes that smaller steps free on a GPU of known size."""
@@ -259,28 +243,30 @@ class _Failed:
         )
         return max(0, now - then)
 
-    def _with(self, *changes: _Change) -> dict[str, Any] | None:
-        """The start after changes, with the tokens of the cache; None: there is still none."""
-        if self.log.kv is None or any(each.on is None for each in changes):
-            return _remedy(changes)
-        start = _Start(self.memory, _weights(self.log, self.name, self.memory), self.log.kv)
-        for each in changes:
-            assert each.on is not None
-            start = each.on(start)
-        if start.kv <= 0:
-            return None
-        budget = replace(start.memory, budget=start.kv * start.memory.gpus)
-        length = None if changes == (_SHORTER,) else self.length
+    def _with(self, *changes: _Change, length: int | None) -> list[dict[str, Any]]:
+        """The start after changes, with the tokens of the cache; nothing: there is still none.
+
+        Args:
+            length: the maximum length; None: the longest that fits.
+        """
+        freed = [each.freed for each in changes]
+        if self.log.kv is None or None in freed:
+            return [_remedy(changes)]
+        left = prod(each.weights for each in changes)
+        kv = self.log.kv + sum(filter(None, freed)) + int(self._weights * (1 - left))
+        options = {name: value for each in changes for name, value in each.options.items()}
+        memory = replace(self.memory, **options)
+        budget = replace(memory, budget=kv * memory.gpus)
         try:
             starts = length is not None and _starts(self.name, self.gpu, budget, length)
             asked = Question(max_length=length if starts else None)
             found = fit(self.name, self.gpu, budget, asked)
         except UserError:  # not even a block, or heads that cannot be divided
-            return None
-        if changes == (_SHORTER,):
-            changes = (_SHORTER._replace(value=found.max_length),)
+            return []
+        if changes[0].name == "max_length":
+            changes = (changes[0]._replace(value=found.max_length),)
         tokens = found.capacity()["middle"]["tokens"]
-        return _remedy(changes, tokens, length if starts else None)
+        return [_remedy(changes, tokens, length if starts else None)]
 
 
 def _remedy(

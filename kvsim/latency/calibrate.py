@@ -123,22 +123,13 @@ def relative_fit(columns: Floats, seconds: Floats, least: Floats | float = 0.0) 
     return bounded_fit(columns / seconds[:, None], np.ones(len(seconds)), least)
 
 
-def cross_validated(
-    columns: Floats, seconds: Floats, folds: int, fit: Callable[[Floats, Floats], Floats]
-) -> Floats:
-    """Predict every record by a linear fit without its block."""
+def constant_error(seconds: Floats, folds: int) -> FitError:
+    """Return the cross-validation error of the best constant, in relative squared errors."""
     predicted = np.empty(len(seconds))
     for block in fold_blocks(len(seconds), folds):
-        training = np.ones(len(seconds), bool)
-        training[block] = False
-        predicted[block] = columns[block] @ fit(columns[training], seconds[training])
-    return predicted
-
-
-def constant_error(seconds: Floats, folds: int) -> FitError:
-    """Return the cross-validation error of the best constant."""
-    ones = np.ones((len(seconds), 1))
-    return fit_error(cross_validated(ones, seconds, folds, relative_fit), seconds)
+        inverse = 1 / np.delete(seconds, block)
+        predicted[block] = inverse.sum() / (inverse**2).sum()
+    return fit_error(predicted, seconds)
 
 
 def calibrate_linear(records: Sequence[StepRecord], folds: int = 5) -> Calibration[LinearLatency]:
