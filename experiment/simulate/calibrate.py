@@ -22,7 +22,6 @@ from kvsim.latency.request_times import RequestRecord, read_request_records
 from kvsim.latency.roofline import LinearLatency, Roofline, StepWork, least_costs
 from kvsim.planning.replay_fit import PoolTooSmallError, fit_replay
 from kvsim.sim.config import SimConfig
-from kvsim.sizing.start_log import StartLog
 
 # vLLM's on a GPU.
 _BLOCK_SIZE = 16
@@ -101,14 +100,6 @@ class Server:
         }
         return [flag for flag, value in flags.items() if value is not None]
 
-    def start_log(self) -> StartLog | None:
-        """The figures of its log.
-
-        Raises:
-            UserError: no log of vLLM.
-        """
-        return read_log(self.log) if self.log else None
-
     def replay(self, records: Sequence[RequestRecord]) -> tuple[list[RequestRecord], SimConfig]:
         """The requests with their cached tokens, and the pool and limits.
 
@@ -118,7 +109,7 @@ class Server:
             UserError: no log of vLLM, none with the size of a KV cache, or a shared prefix that is
                 not below the shortest prompt.
         """
-        log = self.start_log()
+        log = read_log(self.log) if self.log else None
         shortest = min(each.prompt_tokens for each in records)
         if self.shared_prefix >= shortest:
             raise user_error("error.plan.prefix", prefix=self.shared_prefix, prompt=shortest)
@@ -213,7 +204,7 @@ def _of_requests(path: Path, folds: int, server: Server, ideal: Roofline | None)
     if len(records) < folds:
         raise _too_few(path, len(records), folds)
     records, config = server.replay(records)
-    log = server.start_log()
+    log = read_log(server.log) if server.log else None
     limit = config.max_num_batched_tokens
     least = least_costs(ideal, limit) if ideal else LinearLatency()
     try:

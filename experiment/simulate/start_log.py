@@ -83,7 +83,8 @@ def plan_from_log(
     remedies = []
     if log.failure:
         length = length or model_of(name, known.weights).max_positions  # vLLM's default
-        remedies = _Failed(log, name, device, known, length).remedies()
+        weights = _weights(log, name, known)
+        remedies = _Failed(log, name, device, known, weights, length).remedies()
     found = {"path": path, "length": length, "remedies": remedies, "ranks": ranks}
     return data | {"log": asdict(log) | found | {"rest": _rest(log, device, server)}}
 
@@ -175,12 +176,13 @@ class _Change(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Failed:
-    """A start that failed, and what is known of it; ``length``: the maximum length, if known."""
+    """A start that failed: ``weights``, bytes on one GPU; ``length``: the maximum, if known."""
 
     log: StartLog
     name: str
     gpu: str | GPUFacts
     memory: Memory
+    weights: int
     length: int | None
 
     def remedies(self) -> list[dict[str, Any]]:
@@ -219,15 +221,11 @@ class _Failed:
         if no_cache:
             found.append(_Change("fp8", options={"kv_dtype": "fp8"}))
         if model.weights is None:
-            left = _of_rank(model.quantised("fp8"), self.memory) / self._weights
+            left = _of_rank(model.quantised("fp8"), self.memory) / self.weights
             found.append(_Change("weights", options={"weights": "fp8"}, weights=left))
         gpus = 2 * self.memory.gpus
         tensor = gpus // self.memory.server.pipeline_parallel
         return [*found, _Change("gpus", tensor, {"gpus": gpus}, weights=0.5)]
-
-    @property
-    def _weights(self) -> int:
-        return _weights(self.log, self.name, self.memory)
 
     def _saved(self, model: ModelFacts) -> int:
         """Bytes that smaller steps free on a GPU of known size."""
@@ -253,7 +251,7 @@ class _Failed:
         if self.log.kv is None or None in freed:
             return [_remedy(changes)]
         left = prod(each.weights for each in changes)
-        kv = self.log.kv + sum(filter(None, freed)) + int(self._weights * (1 - left))
+        kv = self.log.kv + sum(filter(None, freed)) + int(self.weights * (1 - left))
         options = {name: value for each in changes for name, value in each.options.items()}
         memory = replace(self.memory, **options)
         budget = replace(memory, budget=kv * memory.gpus)

@@ -104,14 +104,6 @@ def fold_blocks(count: int, folds: int) -> list[slice]:
     return [slice(a, b) for a, b in pairwise(edges)]
 
 
-def features(works: Sequence[StepWork]) -> Floats:
-    """Return the factors of the costs of :class:`LinearLatency` in order; shape [steps, 5]."""
-    rows = [
-        (1, w.prefill_tokens, w.decode_tokens, w.kv_read_tokens, w.attention_pairs) for w in works
-    ]
-    return np.array(rows, np.float64).reshape(-1, 5)
-
-
 def bounded_fit(columns: Floats, target: Floats, least: Floats | float = 0.0) -> Floats:
     """Return coefficients of at least ``least`` that minimise squared errors."""
     bounds = np.broadcast_to(least, columns.shape[1:])
@@ -144,8 +136,10 @@ def calibrate_linear(records: Sequence[StepRecord], folds: int = 5) -> Calibrati
     """
 
     def fit(part: Sequence[StepRecord]) -> LinearLatency:
-        columns, seconds = features([r.work for r in part]), _seconds(part)
-        return LinearLatency(*(float(each) for each in relative_fit(columns, seconds)))
+        # The factors of the costs in order; shape [steps, 5].
+        works = np.array([record.work for record in part], np.float64)
+        columns = np.insert(works, 0, 1.0, 1)
+        return LinearLatency(*map(float, relative_fit(columns, _seconds(part))))
 
     return _calibrate(records, folds, fit)
 

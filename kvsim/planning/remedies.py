@@ -94,7 +94,7 @@ def _search(
     """Return the first value without preemption, drawn nearer to the one before it."""
     before, remedy = start, None
     for value in values:
-        remedy = Remedy(change, value, *attempt(_changed(given, change, value)))
+        remedy = Remedy(change, value, *attempt(given._replace(**{change: value})))
         if not remedy.preemptions:
             break
         before = value
@@ -104,17 +104,9 @@ def _search(
         middle = (before + remedy.value) // 2
         if middle in (before, remedy.value):
             break
-        nearer = Remedy(change, middle, *attempt(_changed(given, change, middle)))
+        nearer = Remedy(change, middle, *attempt(given._replace(**{change: middle})))
         if nearer.preemptions:
             before = middle
         else:
             remedy = nearer
     return remedy
-
-
-def _changed(given: Trial, change: Change, value: int) -> Trial:
-    if change == "blocks":
-        return given._replace(blocks=value)
-    if change == "max_num_seqs":
-        return given._replace(max_num_seqs=value)
-    return given._replace(watermark_blocks=value)
