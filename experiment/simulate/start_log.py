@@ -198,10 +198,7 @@ class _Failed:
         for change in changes:
             found += self._with(change, length=self.length)
         if not any(each["enough"] for each in found):
-            pairs = sorted(combinations(range(len(changes)), 2), key=lambda pair: pair[::-1])
-            tried = (
-                self._with(*(changes[each] for each in pair), length=self.length) for pair in pairs
-            )
+            tried = (self._with(*pair, length=self.length) for pair in combinations(changes, 2))
             found += next((each for each in tried if each and each[0]["enough"]), [])
         return found or [_remedy(changes[-1:])]
 

@@ -68,9 +68,10 @@ def test_where_no_change_is_enough_the_cheapest_two_are_that_are(log: Path) -> N
     assert not any(each["enough"] or each["others"] for each in singles)
     assert (pair["name"], *(each["name"] for each in pair["others"])) == ("fp8", "gpus")
     assert pair["enough"] == 131_072
-    # Half of the weights on each of two GPUs, at 64 KiB a token.
-    tokens = 2 * (14.96 / 2 - 1.5) * GIB / 65_536
-    assert pair["tokens"] == pytest.approx(tokens, rel=0.002)
+    # 8.48 GiB of weights in 8 bits, at 128 KiB a token; half of 16 bits on each GPU, at 64 KiB.
+    found = {each["name"]: each["tokens"] for each in singles}
+    assert found["weights"] == pytest.approx((14.96 - 8.48 - 1.5) * GIB / 131_072, rel=0.002)
+    assert pair["tokens"] == pytest.approx(2 * (14.96 / 2 - 1.5) * GIB / 65_536, rel=0.002)
     for lang in ("en", "zh"):
         lines = log_lines(plan_from_log(str(log))["log"])
         (last,) = [Translator(lang).message(line) for line in lines[-1:]]
