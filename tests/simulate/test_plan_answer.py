@@ -129,6 +129,8 @@ def test_times_limit_the_requests(capsys: pytest.CaptureFixture[str]) -> None:
     )
     at = found["vllm_args"].index("--max-num-seqs")
     assert found["vllm_args"][at + 1] == str(found["capacity"]["most"])
+    slow = answered(capsys, *words, "--slo", "tpot=9s")["plan"]["capacity"]
+    assert all(slow[name] == free["capacity"][name] for name in ("limit", "most"))
     none = answered(capsys, *words, "--slo", "ttft=1ms")["plan"]
     assert (none["capacity"]["limit"], none["capacity"]["most"]) == ("ttft", 0)
     assert none["speed"]["ttft_s"] > 0.001  # of one alone
