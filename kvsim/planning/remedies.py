@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import ceil
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from kvsim.core.limits import Admission
 
@@ -94,7 +94,7 @@ def _search(
     """Return the first value without preemption, drawn nearer to the one before it."""
     before, remedy = start, None
     for value in values:
-        remedy = Remedy(change, value, *attempt(given._replace(**{change: value})))
+        remedy = Remedy(change, value, *attempt(_changed(given, change, value)))
         if not remedy.preemptions:
             break
         before = value
@@ -104,9 +104,13 @@ def _search(
         middle = (before + remedy.value) // 2
         if middle in (before, remedy.value):
             break
-        nearer = Remedy(change, middle, *attempt(given._replace(**{change: middle})))
+        nearer = Remedy(change, middle, *attempt(_changed(given, change, middle)))
         if nearer.preemptions:
             before = middle
         else:
             remedy = nearer
     return remedy
+
+
+def _changed(given: Trial, change: Change, value: Any) -> Trial:
+    return given._replace(**{change: value})
