@@ -92,14 +92,17 @@ def _remedy(
     options = [(axis, value) for axis in _BY_COST for value in AXES[axis][0][1:]]
     pairs = sorted(combinations(range(len(options)), 2), key=lambda pair: pair[::-1])
     for places in [*((place,) for place in range(len(options))), *pairs]:
-        changed, flags = (memory, asked), list[str]()
-        for axis, value in (options[place] for place in places):
+        changed, changes = (memory, asked), dict(options[place] for place in places)
+        for axis, value in changes.items():
             changed = AXES[axis][1](value, *changed)
-            flags.append(f"--{axis} {value}")
         row = _row(model, gpu, *changed)
         if not isinstance(row, UserError) and row["requests"]["low"]:
-            shown = {"requests": row["requests"]["middle"], "length": row["length"]}
-            return {"options": " ".join(flags), **shown}
+            changes |= {"gpus": row["gpus"]} if "gpus" in changes else {}  # of all stages
+            return {
+                "options": " ".join(f"--{axis} {value}" for axis, value in changes.items()),
+                "requests": row["requests"]["middle"],
+                "length": row["length"],
+            }
     return None
 
 

@@ -303,6 +303,7 @@ def test_what_has_no_answer_is_refused(
         (("llama-3.3-70b", "--gpu", "rtx-4090", "--context", "8192"), "--gpus 8"),
         (("llama-3.3-70b", "--gpu", "rtx-4090", "--context", "131072"), "--kv-dtype fp8 --gpus 8"),
         (("llama-3.1-405b", "--gpu", "h100", "--context", "8192"), "--weights w4 --gpus 4"),
+        (("llama-3.3-70b", "--gpu", "rtx-4090", "--context", "8192", "-pp", "2"), "--gpus 8"),
         (("llama-3.1-405b", "--gpu", "rtx-4090", "--context", "8192"), None),
     ],
 )
