@@ -21,6 +21,7 @@ OPTIONS = {
     "source": "RUN|FILE", "--from-log": "FILE",
     **{flag: words.MODEL[flag] for flag in (*_MODEL, "--list")},
     **{flag: words.LIMITS[flag] for flag in ("--max-num-seqs", "--max-num-batched-tokens")},
+    "--shared-prefix": "N",
     "--arm": "ARM", "--folds": "N", "--out": "FILE",
 }  # fmt: skip
 
@@ -51,6 +52,7 @@ def calibrate(arguments: list[str], t: Translator) -> int:
             options.from_log,
             whole("--max-num-seqs", options.max_num_seqs),
             whole("--max-num-batched-tokens", options.max_num_batched_tokens),
+            whole("--shared-prefix", options.shared_prefix, least=0) or 0,
         ),
     )
     from experiment.report.console.calibration import show_calibration

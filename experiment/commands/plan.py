@@ -16,10 +16,9 @@ from experiment.commands.values import choice, number, size, whole
 from experiment.files.bounded_reading import check_replaceable, is_replaceable
 from experiment.files.os_errors import writing
 from experiment.record.log import write_atomic
-from experiment.simulate.alternatives import AXES, choose, compare
+from experiment.simulate.alternatives import AXES, choose, compare, plan_or_remedy
 from experiment.simulate.fit import Question
 from experiment.simulate.names import check_given, gpu_of, model_of
-from experiment.simulate.plan import plan as make_plan
 from experiment.simulate.plan import with_requests
 from experiment.simulate.setup import Memory
 from experiment.simulate.start_log import plan_from_log
@@ -37,8 +36,9 @@ OPTIONS = {
     "--price": "USD|GPU=USD,...", "--compare": ",".join(AXES),
     "--skip-bad-rows": None, "--max-num-batched-tokens": "N", "--max-num-seqs": "N",
     "--max-loras": "N", "--max-lora-rank": "N", "--enforce-eager": None,
-    "--no-async-scheduling": None, "--no-enable-prefix-caching": None, "--details": None,
-    "--check": None, "--vllm-python": "PATH", "--json": None, "--out": "FILE",
+    "--language-model-only": None, "--no-async-scheduling": None,
+    "--no-enable-prefix-caching": None, "--details": None, "--check": None,
+    "--vllm-python": "PATH", "--json": None, "--out": "FILE",
 }  # fmt: skip
 
 
@@ -100,7 +100,7 @@ def plan(arguments: list[str], t: Translator) -> int:
             options.from_log, options.model, gpu, memory, requests=requests, **asked
         )
     else:
-        data = make_plan(options.model, gpu, requests, memory, **asked)
+        data = plan_or_remedy(options.model, gpu, requests, memory, **asked)
     code = _check(data, options, memory, t) if options.check else ExitCode.OK
     if options.json:
         print(_json(data), end="")

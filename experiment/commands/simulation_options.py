@@ -219,6 +219,7 @@ def server_of(options: argparse.Namespace) -> ServerOptions:
         max_num_batched_tokens=whole("--max-num-batched-tokens", options.max_num_batched_tokens),
         max_num_seqs=whole("--max-num-seqs", options.max_num_seqs),
         enforce_eager=getattr(options, "enforce_eager", False),
+        language_model_only=getattr(options, "language_model_only", False),
         pipeline_parallel=_parallel(options, "pipeline") or 1,
         data_parallel=_parallel(options, "data") or 1,
         expert_parallel=getattr(options, "enable_expert_parallel", False),

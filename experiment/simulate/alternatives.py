@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 from experiment import __version__
 from experiment.events.wall_clock import wall_clock
 from experiment.simulate.fit import Question, fit
-from experiment.simulate.plan import SCHEMA_VERSION
+from experiment.simulate.plan import SCHEMA_VERSION, plan, with_requests
 from experiment.simulate.setup import Memory
+from experiment.simulate.trace import TraceOptions
 from experiment.text.errors import UserError, user_error
 from kvsim.sizing.gpus import GPUS, GPUFacts
 
@@ -22,6 +24,10 @@ AXES: Mapping[str, tuple[Sequence[Any], Changed]] = {
     "block-size": ((16, 32, 64, 128), lambda v, m, q: (m, replace(q, block_size=v))),
     "gpus": ((1, 2, 4, 8), lambda v, m, q: (_on_ranks(m, v), q)),
 }
+
+# Axes whose values may be enough, and errors for which they are.
+_BY_COST = ("kv-dtype", "weights", "gpus")
+_NO_MEMORY = [f"error.plan.{code}" for code in ("no_room", "no_block", "no_memory")]
 
 
 def compare(
@@ -49,6 +55,55 @@ def compare(
     if all(row["reason"] for rows in found.values() for row in rows):
         raise failed[0]
     return _head(model, asked) | {"compared": found}
+
+
+def plan_or_remedy(
+    model: str,
+    gpu: str | GPUFacts,
+    requests: Sequence[tuple[int, int]] | TraceOptions | None,
+    memory: Memory,
+    **asked: Any,
+) -> dict[str, Any]:
+    """Plan; arguments as of :func:`experiment.simulate.plan.plan`.
+
+    Raises:
+        UserError: as of a plan; where memory is not enough, with the cheapest option that helps.
+    """
+    try:
+        return plan(model, gpu, requests, memory, **asked)
+    except UserError as error:
+        if error.text.key not in _NO_MEMORY:
+            raise
+        question, _ = with_requests(Question(None, **asked), requests, model, memory)
+        remedy = _remedy(model, gpu, memory, question)
+        if remedy is None:
+            raise
+        raise user_error("error.plan.enough", why=error.text.model_dump(), **remedy) from error
+
+
+def _remedy(
+    model: str, gpu: str | GPUFacts, memory: Memory, asked: Question
+) -> dict[str, Any] | None:
+    """The cheapest option with which a request surely fits, or else the cheapest two; and how many.
+
+    Returns:
+        ``options``; ``requests`` of ``length`` tokens; None: no two options are enough.
+    """
+    options = [(axis, value) for axis in _BY_COST for value in AXES[axis][0][1:]]
+    pairs = sorted(combinations(range(len(options)), 2), key=lambda pair: pair[::-1])
+    for places in [*((place,) for place in range(len(options))), *pairs]:
+        changed, changes = (memory, asked), dict(options[place] for place in places)
+        for axis, value in changes.items():
+            changed = AXES[axis][1](value, *changed)
+        row = _row(model, gpu, *changed)
+        if not isinstance(row, UserError) and row["requests"]["low"]:
+            changes |= {"gpus": row["gpus"]} if "gpus" in changes else {}  # of all stages
+            return {
+                "options": " ".join(f"--{axis} {value}" for axis, value in changes.items()),
+                "requests": row["requests"]["middle"],
+                "length": row["length"],
+            }
+    return None
 
 
 def choose(

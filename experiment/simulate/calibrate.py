@@ -27,11 +27,6 @@ from kvsim.sim.config import SimConfig
 _BLOCK_SIZE = 16
 
 
-def is_run(path: Path) -> bool:
-    """Whether it is the directory of one of our runs."""
-    return (path / EVENTS_FILE).exists()
-
-
 def requests_file(path: Path) -> Path:
     """The JSONL file of a recorded run's requests.
 
@@ -87,11 +82,13 @@ class Server:
 
     Attributes:
         log: its start-up log, which has the size of its KV cache.
+        shared_prefix: tokens that all prompts begin with, which its prefix cache keeps.
     """
 
     log: str | None = None
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
+    shared_prefix: int = 0
 
     def given(self) -> list[str]:
         """Options that were given."""
@@ -99,16 +96,23 @@ class Server:
             "--from-log": self.log,
             "--max-num-seqs": self.max_num_seqs,
             "--max-num-batched-tokens": self.max_num_batched_tokens,
+            "--shared-prefix": self.shared_prefix or None,
         }
         return [flag for flag, value in flags.items() if value is not None]
 
-    def replay(self, records: Sequence[RequestRecord]) -> SimConfig:
-        """The pool and the limits; without a log the pool holds all requests.
+    def replay(self, records: Sequence[RequestRecord]) -> tuple[list[RequestRecord], SimConfig]:
+        """The requests with their cached tokens, and the pool and limits.
+
+        Without a log the pool holds all requests.
 
         Raises:
-            UserError: no log of vLLM, or none with the size of a KV cache.
+            UserError: no log of vLLM, none with the size of a KV cache, or a shared prefix that is
+                not below the shortest prompt.
         """
         log = read_log(self.log) if self.log else None
+        shortest = min(each.prompt_tokens for each in records)
+        if self.shared_prefix >= shortest:
+            raise user_error("error.plan.prefix", prefix=self.shared_prefix, prompt=shortest)
         block = (log and log.block_size) or _BLOCK_SIZE
         longest = max(each.prompt_tokens + each.output_tokens for each in records)
         if log is None:
@@ -118,8 +122,9 @@ class Server:
         else:
             raise user_error("error.plan.no_log", path=self.log, engine="")
         limits = Limits()
-        return SimConfig(
-            "paged",
+        shared = self.shared_prefix // block * block
+        config = SimConfig(
+            "paged+prefix" if shared or (log and log.prefix_caching) else "paged",
             blocks * block,
             1,
             longest,
@@ -129,6 +134,7 @@ class Server:
             or (log and log.max_num_batched_tokens)
             or limits.max_num_batched_tokens,
         )
+        return [each._replace(cached_tokens=shared) for each in records], config
 
 
 def calibrate(
@@ -159,7 +165,7 @@ def calibrate(
         named = model_of(str(model))
         memory.caches(named)
         ideal = memory.roofline(named, gpu_of(str(gpu)))
-    if not is_run(source):
+    if not (source / EVENTS_FILE).exists():
         if arm is not None:
             raise user_error("error.sim.run_only", path=str(source))
         return _of_requests(source, folds, server, ideal)
@@ -197,12 +203,13 @@ def _of_requests(path: Path, folds: int, server: Server, ideal: Roofline | None)
         records, rejected = read_request_records(path)
     if len(records) < folds:
         raise _too_few(path, len(records), folds)
-    config = server.replay(records)
+    records, config = server.replay(records)
+    log = read_log(server.log) if server.log else None
     limit = config.max_num_batched_tokens
     least = least_costs(ideal, limit) if ideal else LinearLatency()
     try:
         with translate_errors():
-            fitted = fit_replay(records, config, least, folds, by_batch=True)
+            fitted = fit_replay(records, config, least, folds)
     except PoolTooSmallError as error:
         raise user_error("error.sim.replay_pool", path=str(path), **error.params) from error
     return {
@@ -217,6 +224,8 @@ def _of_requests(path: Path, folds: int, server: Server, ideal: Roofline | None)
             "block_size": config.block_size,
             "max_num_seqs": config.max_num_seqs,
             "max_num_batched_tokens": limit,
+            "shared_prefix": server.shared_prefix,
+            "prefix_hits": log.prefix_hits if log else None,
         },
         "latency": latency_to_json(fitted.costs),
         "least": asdict(least),

@@ -12,10 +12,9 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from experiment.simulate.names import gpu_of, model_of
+from experiment.simulate.names import gpu_of, model_of, refused
 from experiment.simulate.setup import Memory, Setup, make_setup
 from experiment.text.errors import user_error
-from experiment.text.messages import message
 from experiment.workload.kvsim_errors import translate_errors
 from kvsim.planning.capacity import capacities, longest, mean_blocks
 from kvsim.planning.plan import PlanError, PlanQuestion
@@ -257,8 +256,7 @@ def _layers(question: PlanQuestion) -> tuple[list[LayerCache], Layout]:
         with translate_errors():
             return question.layers()
     except LayoutError as error:
-        why = message(f"geometry.{error.code}").model_dump()
-        raise user_error("error.sim.model_refused", model=question.model.name, why=why) from error
+        raise refused(question.model.name, error.code) from error
 
 
 def _longest(setup: Setup, question: PlanQuestion) -> int:

@@ -24,7 +24,7 @@ from kvsim.latency.roofline import (
     StepWork,
 )
 
-_KINDS: dict[str, Callable[..., LinearLatency | Roofline]] = {
+_KINDS: dict[str, Callable[..., Latency]] = {
     "BatchLatency": BatchLatency,
     "LinearLatency": LinearLatency,
     "Roofline": Roofline,
@@ -50,7 +50,6 @@ SCHEMA_VERSION = 1
 
 def latency_to_json(latency: Latency) -> dict[str, Any]:
     """Kind and coefficients."""
-    assert isinstance(latency, LinearLatency | Roofline)
     return {"kind": type(latency).__name__, **asdict(latency)}
 
 
@@ -87,7 +86,7 @@ def read_latency(path: Path) -> Latency:
     return latency
 
 
-def _check(latency: LinearLatency | Roofline) -> None:
+def _check(latency: Latency) -> None:
     """Check that every field is a number in its range, and that a step takes time.
 
     Raises:

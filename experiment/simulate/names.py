@@ -12,7 +12,6 @@ from experiment.text import format_bytes
 from experiment.text.errors import UserError, unknown, user_error
 from experiment.text.messages import Message, message
 from kvsim.sim.config import SIM_POLICIES, PolicyName
-from kvsim.sizing.fields import UnsupportedGeometryError
 from kvsim.sizing.gpus import GPUS, GPUFacts, UnknownGPUError, find_gpu
 from kvsim.sizing.layout import token_bytes
 from kvsim.sizing.models import MODELS, REFUSED, ModelFacts, UnknownModelError, find_model
@@ -119,8 +118,7 @@ def format_of(name: str | None) -> str | None:
 def unknown_model(error: UnknownModelError) -> UserError:
     """No model of that name, or one whose cache is of another kind."""
     if error.reason is not None:
-        why = message(f"geometry.{error.reason}").model_dump()
-        return user_error("error.sim.model_refused", model=error.name, why=why)
+        return refused(error.name, error.reason)
     return unknown("model", error.name, (), near=error.close, see="--list models")
 
 
@@ -134,9 +132,9 @@ def unknown_trace(name: str) -> UserError:
     return unknown("trace", name, PRESETS, see="--list presets")
 
 
-def geometry_error(model: str, error: UnsupportedGeometryError) -> UserError:
+def refused(model: str, reason: str) -> UserError:
     """A model whose cache the formulas do not describe."""
-    why = message(f"geometry.{error.reason}").model_dump()
+    why = message(f"geometry.{reason}").model_dump()
     return user_error("error.sim.model_refused", model=model, why=why)
 
 

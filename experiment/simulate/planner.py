@@ -8,7 +8,6 @@ The page chooses one and moves its sliders, see :mod:`experiment.simulate.what_i
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from experiment.simulate.fit import Question, fit
@@ -41,7 +40,7 @@ def planner() -> dict[str, Any]:
         ``kv_dtype``, values; ``context``, positions by model; ``layouts``, the distinct ones;
         ``plans`` by model, GPU and place in ``counts``: see :func:`_plan`.
     """
-    layouts = _Layouts()
+    layouts: dict[str, int] = {}  # numbers of distinct ones
     plans: dict[str, dict[str, list[dict[str, Any]]]] = {}
     shared: dict[str, Any] = {"context": {}, "hub": {}}
     for model in MODELS:
@@ -54,28 +53,13 @@ def planner() -> dict[str, Any]:
         "counts": COUNTS,
         "start": START,
         **shared,
-        "layouts": layouts.listed,
+        "layouts": [json.loads(layout) for layout in layouts],
         "plans": plans,
     }
 
 
-class _Layouts:
-    """Distinct layouts, by number."""
-
-    def __init__(self) -> None:
-        self.listed: list[Mapping[str, Any]] = []
-        self._numbers: dict[str, int] = {}
-
-    def number(self, layout: Mapping[str, Any]) -> int:
-        key = json.dumps(layout)
-        if key not in self._numbers:
-            self._numbers[key] = len(self.listed)
-            self.listed.append(layout)
-        return self._numbers[key]
-
-
 def _plan(
-    model: str, gpu: str, count: int, layouts: _Layouts, shared: dict[str, Any]
+    model: str, gpu: str, count: int, layouts: dict[str, int], shared: dict[str, Any]
 ) -> dict[str, Any]:
     """One combination.
 
@@ -107,8 +91,9 @@ def _plan(
         "max_num_seqs": capacity["max_num_seqs"],
         "layouts": {
             size: [
-                [layouts.number({k: v for k, v in layout.items() if k != "blocks"}),
-                 *layout["blocks"].values()]
+                [layouts.setdefault(
+                    json.dumps({k: v for k, v in layout.items() if k != "blocks"}), len(layouts)
+                 ), *layout["blocks"].values()]
                 for layout in by_dtype.values()
             ]
             for size, by_dtype in found["layouts"].items()

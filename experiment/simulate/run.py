@@ -11,8 +11,7 @@ prefixes      the trace's blocks through caches of other sizes, without a clock
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -300,23 +299,39 @@ def _note_range(q: Question, found: Found) -> None:
 
 
 def _block_sizes(q: Question, found: Found, watcher: Watcher) -> None:
-    for size in q.block_sizes:
-        for policy in q.paged:
-            what = message("progress.sim.block_size", policy=policy, size=size)
-            setup = replace(q.setup, block_size=size)
-            point = _point(*_one(q, setup, policy, (what, watcher)))
-            found.block_sizes.append({"policy": policy, "block_size": size, **point})
+    setups = {size: replace(q.setup, block_size=size) for size in q.block_sizes}
+    _sweep(q, found.block_sizes, "block_size", (q.paged, setups), watcher)
     if q.block_sizes and not q.paged:
         found.notes.append(message("sim.note.no_blocks"))
 
 
 def _budgets(q: Question, found: Found, watcher: Watcher) -> None:
-    for budget in q.budgets:
-        for policy in q.policies:
-            what = message("progress.sim.budget", policy=policy, budget=budget)
-            setup = q.setup.with_budget(budget)
+    setups = {budget: q.setup.with_budget(budget) for budget in q.budgets}
+    _sweep(q, found.budgets, "budget_bytes", (q.policies, setups), watcher)
+
+
+def _samples(q: Question, found: Found, watcher: Watcher) -> None:
+    """Simulate samples with the first paged policy; all paged policies share alike."""
+    setups = {count: replace(q.setup, samples=count, beams=1) for count in q.samples}
+    _sweep(q, found.samples, "samples", (q.paged[:1], setups), watcher)
+    if q.samples and not q.paged:
+        found.notes.append(message("sim.note.no_samples"))
+
+
+def _sweep(
+    q: Question,
+    points: list[dict[str, Any]],
+    name: str,
+    grid: tuple[Sequence[PolicyName], Mapping[int, Setup]],
+    watcher: Watcher,
+) -> None:
+    """Add a point for each policy and setup, with its value under ``name``."""
+    policies, setups = grid
+    for value, setup in setups.items():
+        for policy in policies:
+            what = message(f"progress.sim.{name}", policy=policy, value=value)
             point = _point(*_one(q, setup, policy, (what, watcher)))
-            found.budgets.append({"policy": policy, "budget_bytes": budget, **point})
+            points.append({"policy": policy, name: value, **point})
 
 
 def _preemption(q: Question, found: Found, watcher: Watcher) -> None:
@@ -392,18 +407,6 @@ def _attempt(q: Question, policy: PolicyName, given: Trial, trial: Trial) -> Out
     return Outcome(result.preemptions.total, result.span_s, result.first_token_s.p50)
 
 
-def _samples(q: Question, found: Found, watcher: Watcher) -> None:
-    """Simulate samples with the first paged policy; all paged policies share alike."""
-    if q.samples and not q.paged:
-        found.notes.append(message("sim.note.no_samples"))
-        return
-    for count in q.samples:
-        what = message("progress.sim.samples", policy=q.paged[0], n=count)
-        setup = replace(q.setup, samples=count, beams=1)
-        point = _point(*_one(q, setup, q.paged[0], (what, watcher)))
-        found.samples.append({"policy": q.paged[0], "samples": count, **point})
-
-
 def _one(
     q: Question, setup: Setup, policy: PolicyName, shown: tuple[Message, Watcher]
 ) -> tuple[SimResult | None, Message | None]:
@@ -438,8 +441,9 @@ def _prefixes(q: Question, found: Found, watcher: Watcher) -> None:
     for capacity in q.capacities or _capacities(references, pool):
         for eviction in EVICTIONS:
             what = message("progress.sim.prefixes", blocks=capacity)
-            with _whole(watcher.begin(what, _replay_weight(q), requests=False), q):
-                replay = replay_prefixes(references, eviction, capacity)
+            tick = watcher.begin(what, _replay_weight(q), requests=False)
+            replay = replay_prefixes(references, eviction, capacity)
+            tick(_replay_weight(q))
             points.append(
                 {
                     "eviction": eviction,
@@ -462,12 +466,6 @@ def _prefixes(q: Question, found: Found, watcher: Watcher) -> None:
         "pool_blocks": pool,
         "points": points,
     }
-
-
-@contextmanager
-def _whole(tick: Tick, q: Question) -> Iterator[None]:
-    yield
-    tick(_replay_weight(q))
 
 
 def _capacities(references: References, pool: int) -> list[int]:

@@ -11,7 +11,7 @@ from typing import Any
 from experiment import __version__
 from experiment.events.wall_clock import wall_clock
 from experiment.simulate.latency_file import read_latency
-from experiment.simulate.names import geometry_error
+from experiment.simulate.names import refused
 from experiment.simulate.trace import Loaded, holds_texts
 from experiment.text.errors import user_error
 from experiment.workload.kvsim_errors import translate_errors
@@ -187,10 +187,6 @@ class Memory:
     dtype: str | None = None
     kv_dtype: str | None = None
 
-    def dtype_of(self, model: ModelFacts) -> str:
-        """Dtype of the weights."""
-        return self.dtype or model.serving_dtype
-
     def kv_dtype_of(self, model: ModelFacts) -> str:
         """Dtype of K and V."""
         if self.kv_dtype is not None and self.kv_dtype.startswith("fp8"):
@@ -209,7 +205,7 @@ class Memory:
             caches = model.caches(kv_dtype, self.gpus // stages, block_size, dtype=self.dtype)
             return tuple(largest_stage(caches, pipeline_stages(model.config, stages)))
         except UnsupportedGeometryError as error:
-            raise geometry_error(model.name, error) from error
+            raise refused(model.name, error.reason) from error
 
     def kv(self, model: ModelFacts, gpu: GPUFacts, max_length: int | None = None) -> KVBudget:
         """The KV budget, given or derived.
@@ -285,7 +281,7 @@ def make_setup(
         gpu=gpu,
         gpus=memory.gpus,
         caches=memory.caches(model, block_size),
-        dtype=memory.dtype_of(model),
+        dtype=memory.dtype or model.serving_dtype,
         kv_dtype=memory.kv_dtype_of(model),
         budget=memory.kv(model, gpu, max_length),
         block_size=block_size,
@@ -330,7 +326,7 @@ def head_of(
         **wall_clock(),
         **more,
         "trace": stream.info.to_json() if stream else None,
-        "facts": stream.facts.to_json() if stream else None,
+        "facts": asdict(stream.facts) if stream else None,
         "texts": holds_texts(stream.info) if stream else False,
         "setup": setup.to_json(),
     }

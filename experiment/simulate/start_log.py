@@ -9,8 +9,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from itertools import combinations
+from math import prod
+from typing import Any, NamedTuple
 
 from experiment.files.bounded_reading import expand_path, read_bounded
 from experiment.simulate.fit import Question, fit
@@ -77,10 +80,13 @@ def plan_from_log(
         if log.tokens and log.tokens != tokens and abs(log.tokens / tokens - 1) < _ROUNDED:
             exact = -(-kv * log.tokens // tokens)  # the log rounds its GiB
             data = _planned(name, device, replace(known, budget=exact * ranks), length, asked)
-    failed = _Failed(log, name, device, known, length)
-    remedies = failed.remedies() if log.failure else []
-    more = {"path": path, "remedies": remedies, "ranks": ranks, "rest": _rest(log, device, server)}
-    return data | {"log": asdict(log) | more}
+    remedies = []
+    if log.failure:
+        length = length or model_of(name, known.weights).max_positions  # vLLM's default
+        weights = _weights(log, name, known)
+        remedies = _Failed(log, name, device, known, weights, length).remedies()
+    found = {"path": path, "length": length, "remedies": remedies, "ranks": ranks}
+    return data | {"log": asdict(log) | found | {"rest": _rest(log, device, server)}}
 
 
 def _rest(log: StartLog, device: GPUFacts | str, server: ServerOptions) -> int | None:
@@ -152,47 +158,71 @@ def _starts(name: str, gpu: str | GPUFacts, memory: Memory, length: int) -> bool
     return bool(found["middle"]["starts"])
 
 
+class _Change(NamedTuple):
+    """An option to change; ``value``: as the user writes it.
+
+    Attributes:
+        options: fields of :class:`Memory`.
+        freed: bytes on one GPU for the cache; None: unknown.
+        weights: share of the weights that is left on one GPU.
+    """
+
+    name: str
+    value: float | None = None
+    options: Mapping[str, Any] = {}
+    freed: int | None = 0
+    weights: float = 1.0
+
+
 @dataclass(frozen=True, slots=True)
 class _Failed:
-    """A start that failed, and what is known of it; ``length``: the maximum length, if known."""
+    """A start that failed: ``weights``, bytes on one GPU; ``length``: the maximum, if known."""
 
     log: StartLog
     name: str
     gpu: str | GPUFacts
     memory: Memory
+    weights: int
     length: int | None
 
     def remedies(self) -> list[dict[str, Any]]:
-        """What to change, the cheapest first: an option, and tokens of the cache if known."""
-        log, failure = self.log, self.log.failure
-        model = model_of(self.name, self.memory.weights)
-        found: list[dict[str, Any]] = []
-        if failure == "too_long":
-            found.append(self._with("max_length", 0))
-        if failure == "little_free":
-            return [_remedy("others")]
-        used = log.utilisation
-        if log.total and used and used < 0.97 and failure in ("too_long", "no_memory"):
+        """What to change, the cheapest first: an option, and tokens of the cache if known.
+
+        Where no option alone is enough for the maximum length, the cheapest two that are come last.
+        """
+        if self.log.failure == "little_free":
+            return [_remedy([_Change("others")])]
+        changes, found = self._changes(), list[dict[str, Any]]()
+        if self.log.failure == "too_long":
+            found += self._with(_Change("max_length"), length=None)
+        for change in changes:
+            found += self._with(change, length=self.length)
+        if not any(each["enough"] for each in found):
+            tried = (self._with(*pair, length=self.length) for pair in combinations(changes, 2))
+            found += next((each for each in tried if each and each[0]["enough"]), [])
+        return found or [_remedy(changes[-1:])]
+
+    def _changes(self) -> list[_Change]:
+        """What can be changed at the same maximum length, the cheapest first."""
+        log, failure, found = self.log, self.log.failure, list[_Change]()
+        model, used = model_of(self.name, self.memory.weights), self.log.utilisation
+        no_cache = failure in ("too_long", "no_memory")
+        if log.total and used and used < 0.97 and no_cache:
             more = min(0.97, round(used + 0.05, 2))
-            grown = round((more - used) * log.total)
-            found.append(self._with("utilisation", grown) | {"value": more})
+            found.append(_Change("utilisation", more, freed=round((more - used) * log.total)))
         if failure == "oom_capture":
-            found.append(_remedy("eager"))
+            found.append(_Change("eager", freed=None))
         if failure in ("oom_profile", "oom_capture") and used:
-            found.append(_remedy("less", round(max(0.1, used - 0.05), 2)))
-        saved = self._saved(model)
-        found.append(self._with("sequences", saved) if saved else _remedy("sequences"))
-        if failure == "too_long":
-            memory = replace(self.memory, kv_dtype="fp8")
-            found.append(self._with("fp8", 0, memory))
-        weights = _weights(log, self.name, self.memory)
+            found.append(_Change("less", round(max(0.1, used - 0.05), 2), freed=None))
+        found.append(_Change("sequences", freed=self._saved(model) or None))
+        if no_cache:
+            found.append(_Change("fp8", options={"kv_dtype": "fp8"}))
         if model.weights is None:
-            less = weights - _of_rank(model.quantised("fp8"), self.memory)
-            found.append(self._with("weights", less, replace(self.memory, weights="fp8")))
-        twice = replace(self.memory, gpus=2 * self.memory.gpus)
-        tensor = twice.gpus // self.memory.server.pipeline_parallel
-        found.append(self._with("gpus", weights // 2, twice) | {"value": tensor})
-        return found
+            left = _of_rank(model.quantised("fp8"), self.memory) / self.weights
+            found.append(_Change("weights", options={"weights": "fp8"}, weights=left))
+        gpus = 2 * self.memory.gpus
+        tensor = gpus // self.memory.server.pipeline_parallel
+        return [*found, _Change("gpus", tensor, {"gpus": gpus}, weights=0.5)]
 
     def _saved(self, model: ModelFacts) -> int:
         """Bytes that smaller steps free on a GPU of known size."""
@@ -201,34 +231,42 @@ class _Failed:
         device = gpu_of(self.gpu) if isinstance(self.gpu, str) else self.gpu
         server = self.memory.server
         fewer = replace(server, max_num_seqs=_FEW_SEQS, max_num_batched_tokens=_FEW_TOKENS)
-        length = self.length or model.max_positions or _FEW_TOKENS
+        length = self.length or _FEW_TOKENS
         now, then = (
             rank_overhead(model, device, each, length, self.memory.gpus).activations.middle
             for each in (server, fewer)
         )
         return max(0, now - then)
 
-    def _with(self, name: str, more: int, memory: Memory | None = None) -> dict[str, Any]:
-        """A change that leaves ``more`` bytes on a GPU, with the tokens of the cache."""
-        memory = memory or self.memory
-        length = None if name == "max_length" else self.length
-        kv = self.log.kv + more if self.log.kv is not None else 0
-        if kv <= 0:
-            return _remedy(name)
+    def _with(self, *changes: _Change, length: int | None) -> list[dict[str, Any]]:
+        """The start after changes, with the tokens of the cache; nothing: there is still none.
+
+        Args:
+            length: the maximum length; None: the longest that fits.
+        """
+        freed = [each.freed for each in changes]
+        if self.log.kv is None or None in freed:
+            return [_remedy(changes)]
+        left = prod(each.weights for each in changes)
+        kv = self.log.kv + sum(filter(None, freed)) + int(self.weights * (1 - left))
+        options = {name: value for each in changes for name, value in each.options.items()}
+        memory = replace(self.memory, **options)
         budget = replace(memory, budget=kv * memory.gpus)
         try:
             starts = length is not None and _starts(self.name, self.gpu, budget, length)
-            found = fit(
-                self.name, self.gpu, budget, Question(max_length=length if starts else None)
-            )
+            asked = Question(max_length=length if starts else None)
+            found = fit(self.name, self.gpu, budget, asked)
         except UserError:  # not even a block, or heads that cannot be divided
-            return _remedy(name)
+            return []
+        if changes[0].name == "max_length":
+            changes = (changes[0]._replace(value=found.max_length),)
         tokens = found.capacity()["middle"]["tokens"]
-        return _remedy(name, found.max_length, tokens, self.length if starts else None)
+        return [_remedy(changes, tokens, length if starts else None)]
 
 
 def _remedy(
-    name: str, value: float | None = None, tokens: int | None = None, enough: int | None = None
+    changes: Sequence[_Change], tokens: int | None = None, enough: int | None = None
 ) -> dict[str, Any]:
-    """A change; ``enough``: the maximum length, where vLLM then starts with it."""
-    return {"name": name, "value": value, "tokens": tokens, "enough": enough}
+    """Changes; ``enough``: the maximum length, where vLLM then starts with it."""
+    first, *others = ({"name": each.name, "value": each.value} for each in changes)
+    return {**first, "tokens": tokens, "enough": enough, "others": others}

@@ -84,10 +84,6 @@ class TraceFacts:
     samples: int
     hash_ids: int
 
-    def to_json(self) -> dict[str, int]:
-        """Plain numbers."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
 
 class Loaded:
     """A stream that was read once, kept in memory if it fits."""

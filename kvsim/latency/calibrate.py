@@ -104,14 +104,6 @@ def fold_blocks(count: int, folds: int) -> list[slice]:
     return [slice(a, b) for a, b in pairwise(edges)]
 
 
-def features(works: Sequence[StepWork]) -> Floats:
-    """Return the factors of the costs of :class:`LinearLatency` in order; shape [steps, 5]."""
-    rows = [
-        (1, w.prefill_tokens, w.decode_tokens, w.kv_read_tokens, w.attention_pairs) for w in works
-    ]
-    return np.array(rows, np.float64).reshape(-1, 5)
-
-
 def bounded_fit(columns: Floats, target: Floats, least: Floats | float = 0.0) -> Floats:
     """Return coefficients of at least ``least`` that minimise squared errors."""
     bounds = np.broadcast_to(least, columns.shape[1:])
@@ -123,22 +115,13 @@ def relative_fit(columns: Floats, seconds: Floats, least: Floats | float = 0.0) 
     return bounded_fit(columns / seconds[:, None], np.ones(len(seconds)), least)
 
 
-def cross_validated(
-    columns: Floats, seconds: Floats, folds: int, fit: Callable[[Floats, Floats], Floats]
-) -> Floats:
-    """Predict every record by a linear fit without its block."""
+def constant_error(seconds: Floats, folds: int) -> FitError:
+    """Return the cross-validation error of the best constant, in relative squared errors."""
     predicted = np.empty(len(seconds))
     for block in fold_blocks(len(seconds), folds):
-        training = np.ones(len(seconds), bool)
-        training[block] = False
-        predicted[block] = columns[block] @ fit(columns[training], seconds[training])
-    return predicted
-
-
-def constant_error(seconds: Floats, folds: int) -> FitError:
-    """Return the cross-validation error of the best constant."""
-    ones = np.ones((len(seconds), 1))
-    return fit_error(cross_validated(ones, seconds, folds, relative_fit), seconds)
+        inverse = 1 / np.delete(seconds, block)
+        predicted[block] = inverse.sum() / (inverse**2).sum()
+    return fit_error(predicted, seconds)
 
 
 def calibrate_linear(records: Sequence[StepRecord], folds: int = 5) -> Calibration[LinearLatency]:
@@ -153,8 +136,10 @@ def calibrate_linear(records: Sequence[StepRecord], folds: int = 5) -> Calibrati
     """
 
     def fit(part: Sequence[StepRecord]) -> LinearLatency:
-        columns, seconds = features([r.work for r in part]), _seconds(part)
-        return LinearLatency(*(float(each) for each in relative_fit(columns, seconds)))
+        # The factors of the costs in order; shape [steps, 5].
+        works = np.array([record.work for record in part], np.float64)
+        columns = np.insert(works, 0, 1.0, 1)
+        return LinearLatency(*map(float, relative_fit(columns, _seconds(part))))
 
     return _calibrate(records, folds, fit)
 

@@ -82,20 +82,6 @@ class StepClock(Protocol):
         """
 
 
-class _OpaqueClock:
-    """Clock of an arbitrary latency model: no closed form, one step at a time."""
-
-    def __init__(self, latency: Latency) -> None:
-        self._latency = latency
-
-    def step(self, work: StepWork) -> int:
-        return attoseconds(self._latency.seconds(work))
-
-    def decode_run(self, decodes: int, context: int, steps: int) -> DecodeRun:  # noqa: ARG002
-        read = context + decodes
-        return DecodeRun(1, self.step(StepWork(0, decodes, read, read)), 0)
-
-
 class _LinearClock:
     def __init__(self, latency: LinearLatency) -> None:
         self._fixed = attoseconds(latency.fixed_s)
@@ -106,7 +92,7 @@ class _LinearClock:
         self._pair = attoseconds(latency.per_pair_s)
 
     def step(self, work: StepWork) -> int:
-        prefill, decodes, read, pairs = work.prefill_tokens, work.decode_tokens, *_attention(work)
+        prefill, decodes, read, pairs = work
         if not prefill and not decodes:
             return 0
         linear = self._fixed + self._prefill * prefill + self._decode * decodes
@@ -166,14 +152,8 @@ class _RooflineClock:
         return attoseconds(self._weights + self._experts * (1 - self._left_out**tokens))
 
 
-def _attention(work: StepWork) -> tuple[int, int]:
-    return work.kv_read_tokens, work.attention_pairs
-
-
 def step_clock(latency: Latency) -> StepClock:
     """Return the clock of a latency model."""
     if isinstance(latency, Roofline):
         return _RooflineClock(latency)
-    if isinstance(latency, LinearLatency):
-        return _LinearClock(latency)
-    return _OpaqueClock(latency)
+    return _LinearClock(latency)

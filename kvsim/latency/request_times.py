@@ -27,6 +27,7 @@ class RequestRecord(NamedTuple):
 
     Attributes:
         gaps_s: between its tokens, where they were recorded.
+        cached_tokens: of the prompt, from the prefix cache: they are not computed.
     """
 
     prompt_tokens: int
@@ -35,6 +36,12 @@ class RequestRecord(NamedTuple):
     first_s: float
     last_s: float
     gaps_s: Sequence[float] = ()
+    cached_tokens: int = 0
+
+    @property
+    def computed_tokens(self) -> int:
+        """Prompt tokens that are computed."""
+        return self.prompt_tokens - self.cached_tokens
 
 
 def read_request_records(path: Path) -> tuple[list[RequestRecord], tuple[Rejection, ...]]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -59,13 +59,6 @@ class StepWork(NamedTuple):
             read += start + count
             pairs += count * start + count * (count + 1) // 2
         return cls(prefill, decode, read, pairs)
-
-
-class Latency(Protocol):
-    """A latency model."""
-
-    def seconds(self, work: StepWork) -> float:
-        """Return the duration of a step; 0 without tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +208,9 @@ class Roofline:
         memory, compute = self.memory_s(work), self.compute_s(work)
         both = max(memory, compute) if self.overlap == "max" else memory + compute
         return self.fixed_s + both
+
+
+Latency = LinearLatency | Roofline
 
 
 def roofline(

@@ -40,23 +40,20 @@ def has_token_times(records: Sequence[RequestRecord]) -> bool:
     return known > 0 and known >= _KNOWN * sum(each.output_tokens - 1 for each in records)
 
 
-def fit_tokens(
-    records: Sequence[RequestRecord], least: Floats, *, by_batch: bool = False
-) -> BatchLatency:
-    """Fit the costs of a step except that of a pair.
+def fit_tokens(records: Sequence[RequestRecord], least: Floats) -> BatchLatency:
+    """Fit the costs of a step except that of a pair, and the seconds of each batch.
 
     Without the times of tokens those of a request are taken to be even, and a preemption is part of
-    the steps: then the result is but a first guess.
+    the steps: then the result is but a first guess, without batches.
 
     Args:
         least: bounds of the costs.
-        by_batch: fit the seconds of each batch, if the times of tokens are known.
     """
     timed = has_token_times(records)
     columns, seconds = (_per_burst if timed else _per_request)(records)
     if not len(seconds):
         return BatchLatency(*least.tolist())
-    if timed and by_batch and columns[:, 0].any():
+    if timed and columns[:, 0].any():
         return _with_batches(columns, seconds, least)
     return BatchLatency(*_robust_fit(columns, seconds, least[:4]).tolist())
 
@@ -104,7 +101,8 @@ def _per_request(records: Sequence[RequestRecord]) -> tuple[Floats, Floats]:
         return np.asarray(np.interp(last, edges, sums) - np.interp(first, edges, sums))
 
     starts = np.argsort(table[:, 3])
-    sums = np.concatenate([[0.0], np.cumsum(table[starts, 0])])
+    computed = np.array([each.computed_tokens for each in records], np.float64)
+    sums = np.concatenate([[0.0], np.cumsum(computed[starts])])
     low, high = (np.searchsorted(table[starts, 3], each, "right") for each in (first, last))
     read = while_decoding(steps * (prompt + steps / 2))
     return np.stack([steps, sums[high] - sums[low], while_decoding(steps), read], -1), seconds
@@ -119,8 +117,10 @@ def _per_burst(records: Sequence[RequestRecord]) -> tuple[Floats, Floats]:
         r.prompt_tokens + np.arange(len(each)) for r, each in zip(records, after, strict=True)
     ]
     context = np.concatenate(written).astype(np.float64)
-    is_first = np.zeros(len(times), bool)
-    is_first[np.cumsum([0, *map(len, after)])[:-1]] = True
+    is_first, prompts = np.zeros(len(times), bool), np.zeros(len(times))
+    firsts = np.cumsum([0, *map(len, after)])[:-1]
+    is_first[firsts] = True
+    prompts[firsts] = [each.computed_tokens for each in records]
     # The burst of tokens in which each token arrives.
     order = np.argsort(times, kind="stable")
     ordered = times[order]
@@ -139,7 +139,7 @@ def _per_burst(records: Sequence[RequestRecord]) -> tuple[Floats, Floats]:
     change = np.bincount(burst[np.flatnonzero(going_on) - 1] + 1, minlength=len(ends) + 1)
     change -= np.bincount(burst[going_on] + 1, minlength=len(ends) + 1)
     running = np.cumsum(change)[: len(ends)]
-    computed = per_burst(np.where(is_first, context, 0.0))
+    computed = per_burst(prompts)
     read = per_burst(np.where(is_first, 0.0, context))
     steps = decodes / np.maximum(running, 1)
     columns = np.stack([steps, computed, decodes, read], -1)[1:]

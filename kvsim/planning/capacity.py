@@ -9,6 +9,7 @@ Blocks of a shared prefix count once.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -95,11 +96,8 @@ def longest(
         service: of a maximum length.
         most: the model's positions.
     """
-    low, high = 0, most
-    while low < high:
-        middle = (low + high + 1) // 2
-        if layout.capacity(kv // gpus, service(middle)).starts:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+
+    def is_too_long(length: int) -> bool:
+        return not layout.capacity(kv // gpus, service(length)).starts
+
+    return bisect_left(range(1, most + 1), True, key=is_too_long)

@@ -397,32 +397,34 @@ def vllm_arguments(q: PlanQuestion, max_length: int) -> tuple[str, ...]:
     """Return the arguments of ``vllm serve`` for the plan; empty for an unsupported block size."""
     if q.block_size is None or q.block_size % GPU_BLOCK_MULTIPLE:
         return ()
-    args = ["--model", q.model.hub, "--max-model-len", str(max_length)]
-    args += ["--block-size", str(q.block_size)]
-    if q.options.max_num_seqs is not None:
-        args += ["--max-num-seqs", str(q.options.max_num_seqs)]
-    stages, engines = q.options.pipeline_parallel, q.options.data_parallel
-    parallel = {"tensor": q.gpus // stages, "pipeline": stages, "data": engines}
-    for name, size in parallel.items():
-        args += [f"--{name}-parallel-size", str(size)] if size > 1 else []
-    if q.options.max_loras:
-        rank = str(q.options.max_lora_rank)
-        args += ["--enable-lora", "--max-loras", str(q.options.max_loras), "--max-lora-rank", rank]
-    if q.options.expert_parallel:
-        args.append("--enable-expert-parallel")
-    if q.kv_dtype == "float8":
-        args += ["--kv-cache-dtype", "fp8"]
-    if q.options.max_num_batched_tokens is not None:
-        args += ["--max-num-batched-tokens", str(q.options.max_num_batched_tokens)]
-    if q.options.enforce_eager:
-        args.append("--enforce-eager")
-    if not q.async_scheduling:
-        args.append("--no-async-scheduling")
-    if not q.prefix_caching:
-        args.append("--no-enable-prefix-caching")
-    if q.budget is None or q.budget.utilisation is not None:
-        utilisation = q.options.utilisation() if q.budget is None else q.budget.utilisation
-        args += ["--gpu-memory-utilization", f"{utilisation:g}"]
-    else:
-        args += ["--kv-cache-memory-bytes", str(q.budget.kv // q.gpus)]
-    return tuple(args)
+    options, budget = q.options, q.budget
+    utilisation = options.utilisation() if budget is None else budget.utilisation
+    stages, engines = options.pipeline_parallel, options.data_parallel
+    # True: a flag without a value; None or False: left out.
+    words: dict[str, str | int | bool | None] = {
+        "model": q.model.hub,
+        "max-model-len": max_length,
+        "block-size": q.block_size,
+        "max-num-seqs": options.max_num_seqs,
+        "tensor-parallel-size": q.gpus > stages and q.gpus // stages,
+        "pipeline-parallel-size": stages > 1 and stages,
+        "data-parallel-size": engines > 1 and engines,
+        "enable-lora": options.max_loras > 0,
+        "max-loras": options.max_loras or None,
+        "max-lora-rank": options.max_lora_rank if options.max_loras else None,
+        "enable-expert-parallel": options.expert_parallel,
+        "kv-cache-dtype": "fp8" if q.kv_dtype == "float8" else None,
+        "max-num-batched-tokens": options.max_num_batched_tokens,
+        "enforce-eager": options.enforce_eager,
+        "no-async-scheduling": not q.async_scheduling,
+        "no-enable-prefix-caching": not q.prefix_caching,
+        "language-model-only": options.language_model_only,
+        "gpu-memory-utilization": None if utilisation is None else f"{utilisation:g}",
+        "kv-cache-memory-bytes": budget.kv // q.gpus if budget and utilisation is None else None,
+    }
+    given = {f"--{name}": value for name, value in words.items() if value not in (None, False)}
+    return tuple(
+        word
+        for flag, value in given.items()
+        for word in ((flag,) if value is True else (flag, str(value)))
+    )

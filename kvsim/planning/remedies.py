@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import ceil
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from kvsim.core.limits import Admission
 
@@ -112,9 +112,5 @@ def _search(
     return remedy
 
 
-def _changed(given: Trial, change: Change, value: int) -> Trial:
-    if change == "blocks":
-        return given._replace(blocks=value)
-    if change == "max_num_seqs":
-        return given._replace(max_num_seqs=value)
-    return given._replace(watermark_blocks=value)
+def _changed(given: Trial, change: Change, value: Any) -> Trial:
+    return given._replace(**{change: value})

@@ -100,22 +100,19 @@ def fit_replay(
     config: SimConfig,
     least: LinearLatency = LinearLatency(),  # noqa: B008
     folds: int = 5,
-    *,
-    by_batch: bool = False,
 ) -> ReplayFit:
     """Fit the costs of a step so that the replay takes as long as the recorded run.
 
     Args:
-        records: of all requests of the run.
+        records: of all requests of the run. What is cached of their prompts is one prefix of all.
         config: the run's pool and limits; its latency is replaced.
         least: bounds of the costs.
-        by_batch: fit the seconds of each batch, if the times of tokens are known.
 
     Raises:
         ValueError: too few records.
         PoolTooSmallError, kvsim.sim.config.SimulationError: the run cannot be replayed.
     """
-    known = fit_tokens(records, _values(least), by_batch=by_batch)
+    known = fit_tokens(records, _values(least))
     run = _Run(records, config, known.batches)
     blocks = fold_blocks(len(records), folds)
     scale = run.scale()
@@ -176,6 +173,9 @@ class _Run:
         self.config = replace(config, series_points=2)
         self.records = ordered = sorted(records, key=lambda record: record.queued_s)
         self._lengths = [(each.prompt_tokens, each.output_tokens) for each in ordered]
+        self._computed = [each.computed_tokens for each in ordered]
+        shared = max(each.cached_tokens for each in ordered) // config.block_size
+        self._prefix = (tuple(range(shared)), config.block_size)
         queued, first, last = np.array([each[2:5] for each in ordered]).T
         self._arrivals = np.rint((queued - queued[0]) * NANOSECONDS).astype(np.int64)
         # Seconds to the first and to the last token; shape [2, requests].
@@ -186,14 +186,15 @@ class _Run:
 
     def __iter__(self) -> Iterator[TraceRequest]:
         for row, lengths in enumerate(self._lengths):
-            yield TraceRequest(row, int(self._arrivals[row]), *lengths)
+            yield TraceRequest(row, int(self._arrivals[row]), *lengths, *self._prefix)
 
     def scale(self) -> Floats:
         """Return for each cost the value that explains the time of decoding, or the first token."""
         prompts, outputs = np.array(self._lengths, np.float64).T
         contexts = (prompts + outputs / 2) * outputs
         decoding = float((self.seconds[1] - self.seconds[0]).sum()) or self.span
-        work = (outputs.sum(), prompts.sum(), outputs.sum(), contexts.sum(), contexts.sum())
+        computed = sum(self._computed)
+        work = (outputs.sum(), computed, outputs.sum(), contexts.sum(), contexts.sum())
         return np.append(decoding / np.array(work), self.seconds[0].mean())
 
     def host_s(self, costs: LinearLatency) -> float:
@@ -202,7 +203,7 @@ class _Run:
         The clock of a client starts before the engine has a request. With few on their own: of the
         fastest request, since others wait, too.
         """
-        steps = [costs.seconds(StepWork(prompt)) for prompt, _ in self._lengths]
+        steps = [costs.seconds(StepWork(computed)) for computed in self._computed]
         beyond = self.seconds[0] - steps
         queued, first, last = np.array([each[2:5] for each in self.records]).T
         alone = np.append(-np.inf, np.maximum.accumulate(last)[:-1]) < queued

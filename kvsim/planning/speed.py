@@ -10,6 +10,7 @@ either. Requests a second follow from Little's law.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf
@@ -155,12 +156,9 @@ def most_within(
     at: Callable[[float], Speed | None], most: int, ttft_s: float = inf, tpot_s: float = inf
 ) -> int:
     """Return the most requests at once, up to ``most``, with which both times are met; 0: none."""
-    low, high = 0, most
-    while low < high:
-        middle = (low + high + 1) // 2
-        found = at(middle)
-        if found is not None and found.ttft_s <= ttft_s and found.tpot_s <= tpot_s:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+
+    def is_late(running: int) -> bool:
+        found = at(running)
+        return found is None or found.ttft_s > ttft_s or found.tpot_s > tpot_s
+
+    return bisect_left(range(1, most + 1), True, key=is_late)

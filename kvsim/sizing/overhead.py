@@ -87,6 +87,7 @@ class ServerOptions:
         pipeline_parallel: stages of the model. ``data_parallel``: engines, which share experts.
         expert_parallel: whole experts on a rank, rather than a part of each: as many bytes.
         max_loras: LoRA adapters in a step, each with a place of its own for ``max_lora_rank``.
+        language_model_only: without encoders of images and sound.
     """
 
     version: Version = TESTED
@@ -98,6 +99,7 @@ class ServerOptions:
     expert_parallel: bool = False
     max_loras: int = 0
     max_lora_rank: int = 16
+    language_model_only: bool = False
 
     def utilisation(self) -> float:
         """The default of ``--gpu-memory-utilization``."""
@@ -184,9 +186,21 @@ def rank_overhead(
             model, options.max_lora_rank, tensor_parallel, options.pipeline_parallel
         )
         buffers = buffers.plus(Range(*(int(adapters * part) for part in _ADAPTERS)))
-    if model.text.get("model_type") in _MULTIMODAL or "vision_config" in model.config:
-        buffers, activations = buffers.plus(_ENCODER), activations.plus(_ENCODER_RUN)
+    has_encoder = model.text.get("model_type") in _MULTIMODAL or "vision_config" in model.config
+    if has_encoder and not options.language_model_only:
+        cache = encoder_cache(model, options.batched_tokens(gpu, max_length))
+        run = Range(*(max(cache, size) for size in _ENCODER_RUN))
+        buffers, activations = buffers.plus(_ENCODER), activations.plus(run)
     return Overhead(Range.exact(weights), buffers, activations, non_torch, graphs)
+
+
+def encoder_cache(model: ModelFacts, max_num_batched_tokens: int) -> int:
+    """Bytes of the embeddings that vLLM keeps of images, at least.
+
+    More for a single item of more tokens: ``compute_mm_encoder_budget`` in
+    ``vllm/v1/core/encoder_cache_manager.py``.
+    """
+    return max_num_batched_tokens * _hidden(model.text) * _BITS16
 
 
 def rank_weights(

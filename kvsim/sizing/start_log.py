@@ -77,6 +77,8 @@ _MODEL = (
     r"vllm serve (\S{1,200})",
 )
 _CONCURRENCY = (r"tokens per request: ([\d.]+)x",)
+_CACHING = r"enable_prefix_caching['\"]?[=:] ?True"
+_HITS = r"Prefix cache hit rate: (?:GPU: )?(\d+\.\d+)%"
 # The first that is found; a graph is captured after the cache is there.
 _FAILURES = (
     ("no_memory", r"No available memory for the cache blocks"),
@@ -105,6 +107,7 @@ class StartLog:
         tokens, concurrency, blocks: of the cache, as printed.
         block_size, max_num_seqs, max_num_batched_tokens: where they are set, or printed.
         longest: the maximum length with which vLLM says that it would start.
+        prefix_caching: whether it is on. ``prefix_hits``: the last share of tokens found, printed.
         failure: ``no_memory``, ``too_long``, ``little_free``, ``oom_profile``, ``oom_capture``.
     """
 
@@ -127,6 +130,8 @@ class StartLog:
     max_num_seqs: int | None
     max_num_batched_tokens: int | None
     longest: int | None
+    prefix_caching: bool
+    prefix_hits: float | None
     failure: str | None
 
 
@@ -144,11 +149,14 @@ def read_start_log(text: str) -> StartLog:
     if failure is None and not any((sizes["kv"], wholes["tokens"], wholes["blocks"])):
         raise NotALogError(next((name for name in _OTHERS if name.lower() in text.lower()), None))
     version = _first(text, _VERSION)
+    hits = re.findall(_HITS, text)[-1:]
     return StartLog(
         version=_pair(version) if version else None,
         model=_first(text, _MODEL),
         utilisation=_number(_first(text, _UTILISATION)),
         concurrency=_number(_first(text, _CONCURRENCY)),
+        prefix_caching=re.search(_CACHING, text) is not None,
+        prefix_hits=float(hits[0]) / 100 if hits else None,
         failure=failure,
         **sizes,
         **wholes,

@@ -71,15 +71,12 @@ class Served:
     def fit(self, result: Path) -> ReplayFit:
         """Calibrate on a result."""
         records, _ = read_request_records(result)
-        return fit_replay(
-            records, Server(str(self.log), SEQS, TOKENS).replay(records), by_batch=True
-        )
+        return fit_replay(*Server(str(self.log), SEQS, TOKENS).replay(records))
 
     def error(self, result: Path, fitted: ReplayFit) -> ReplayError:
         """Replay another result under fitted costs."""
         records, _ = read_request_records(result)
-        config = Server(str(self.log), SEQS, TOKENS).replay(records)
-        return replay_error(records, config, fitted.costs)
+        return replay_error(*Server(str(self.log), SEQS, TOKENS).replay(records), fitted.costs)
 
 
 def gpt2(path: Path) -> Path:

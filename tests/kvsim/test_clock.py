@@ -65,12 +65,3 @@ def test_a_run_is_cut_at_the_first_step_that_reaches_a_moment(
     cut = run.until(span)
     assert cut.steps == steps or cut.duration >= span
     assert cut.steps == 1 or cut.duration_of(cut.steps - 1) < span
-
-
-def test_an_unknown_latency_is_stepped() -> None:
-    class Constant:
-        def seconds(self, work: StepWork) -> float:
-            return 0.5 if work.tokens else 0.0
-
-    clock = step_clock(Constant())
-    assert clock.decode_run(3, 10, 40) == DecodeRun(1, ATTOSECONDS // 2, 0)

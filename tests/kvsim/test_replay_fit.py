@@ -33,16 +33,26 @@ def largest(error: ReplayError) -> float:
     return max(abs(error.span), abs(error.first_token), abs(error.latency))
 
 
+PREFIX = 192
+
+
 class Stream:
-    """Requests at random times; ``rate`` a second."""
+    """Requests at random times; ``rate`` a second. ``prefix``: tokens that they share, of 32."""
 
     info = TraceInfo("made", "generated", "declared", "s", "format", None, "none")
 
-    def __init__(self, rate: float, count: int, seed: int) -> None:
+    def __init__(self, rate: float, count: int, seed: int, prefix: int = 0) -> None:
         draw = np.random.default_rng(seed)
         arrivals = np.cumsum(draw.exponential(1e9 / rate, count)).astype(np.int64)
         self.rows = [
-            TraceRequest(row, int(at - arrivals[0]), int(prompt), int(output))
+            TraceRequest(
+                row,
+                int(at - arrivals[0]),
+                prefix + int(prompt),
+                int(output),
+                tuple(range(prefix // 32)),
+                32,
+            )
             for row, (at, prompt, output) in enumerate(
                 zip(
                     arrivals,
@@ -68,9 +78,11 @@ class Recorded(Stream):
         ]
 
 
-def simulated(rate: float, seed: int, config: SimConfig = POOL) -> tuple[list[RequestRecord], int]:
+def simulated(
+    rate: float, seed: int, config: SimConfig = POOL, prefix: int = 0
+) -> tuple[list[RequestRecord], int]:
     """Records of a simulated run, and its preemptions."""
-    stream = Stream(rate, 150, seed)
+    stream = Stream(rate, 150, seed, prefix)
     found = simulate(stream, config)
     records = [
         RequestRecord(row.prompt_tokens, row.output_tokens, row.arrival_s, first, last)
@@ -93,6 +105,18 @@ def test_a_crowded_run_is_replayed_as_it_was_and_stalls_are_no_step_time() -> No
     step = StepWork(0, 8, 2000, 2000)
     assert endless.costs.seconds(step) != pytest.approx(COSTS.seconds(step), rel=0.3)
     assert found.costs.seconds(step) == pytest.approx(COSTS.seconds(step), rel=0.1)
+
+
+def test_a_shared_prefix_is_not_computed_again() -> None:
+    engine = replace(POOL, policy="paged+prefix", latency=replace(COSTS, request_s=0.0))
+    records, preemptions = simulated(4.0, 1, engine, PREFIX)
+    assert preemptions > 20
+    cached = [each._replace(cached_tokens=PREFIX) for each in records]
+    found = fit_replay(cached, engine)
+    assert largest(found.replay) < 2
+    assert found.preemptions == pytest.approx(preemptions, rel=0.3)
+    all_computed = fit_replay(records, replace(engine, policy="paged"))
+    assert largest(all_computed.replay) > 10
 
 
 def test_costs_are_not_below_their_bounds() -> None:
@@ -149,7 +173,7 @@ def served(
 def test_the_times_of_tokens_show_the_costs_of_steps_though_some_were_preempted(
     jitter: float,
 ) -> None:
-    found = fit_tokens(served(2.0, 3, jitter), np.zeros(6), by_batch=True)
+    found = fit_tokens(served(2.0, 3, jitter), np.zeros(6))
     assert found.per_prefill_token_s == pytest.approx(COSTS.per_prefill_token_s, rel=0.05)
     for batch in range(1, 6):
         step = StepWork(0, batch, 300 * batch, 300 * batch)
@@ -260,21 +284,43 @@ def test_a_real_run_of_vllm_on_a_gpu_is_replayed_as_it_was() -> None:
 
 
 def recorded(rate: str) -> list[RequestRecord]:
+    """Requests at a rate, without prefix caching; see :func:`served_by_vllm`.
+
+    vLLM preempted 66 times at 6 requests a second, 56 times at 8, twice at 2.
+    """
+    return served_by_vllm(f"rate-{rate}")
+
+
+def served_by_vllm(name: str) -> list[RequestRecord]:
     """Requests of ``vllm bench serve`` as vLLM 0.32 served them on a CPU.
 
-    A Llama of 45 million random parameters; 81 blocks of 32, the null block among them. Times are
-    rounded to 0.1 ms. vLLM preempted 66 times at 6 requests a second, 56 times at 8, twice at 2.
+    45 million random parameters, a Llama at given rates and a GPT-2 otherwise; 81 blocks of 32,
+    the null block among them. Times are rounded to 0.1 ms.
     """
-    records, refused = read_request_records(SERVED / f"rate-{rate}.json.gz")
+    records, refused = read_request_records(SERVED / f"{name}.json.gz")
     assert not refused
     return records
 
 
 @pytest.mark.parametrize(("rate", "preemptions"), [("1.2", 0), ("2", 2), ("6", 66), ("8", 56)])
 def test_a_real_run_of_vllm_is_replayed_within_2_percent(rate: str, preemptions: int) -> None:
-    found = fit_replay(recorded(rate), POOL, by_batch=True)
+    found = fit_replay(recorded(rate), POOL)
     assert largest(found.replay) < 2
     assert found.preemptions == pytest.approx(preemptions, rel=0.2, abs=1)
+
+
+def test_a_real_run_with_a_shared_prefix_is_replayed_within_2_percent() -> None:
+    """Prompts of 192 equal tokens and 100 others; on the same server, prompts of 300 others."""
+    records = served_by_vllm("shared-prefix-192")
+    cached = [each._replace(cached_tokens=192) for each in records]
+    found = fit_replay(cached, replace(POOL, policy="paged+prefix"))
+    assert largest(found.replay) < 2
+    assert largest(fit_replay(records, POOL).replay) > 10  # if all tokens were computed
+    alone = fit_replay(served_by_vllm("no-prefix"), replace(POOL, policy="paged+prefix"))
+    assert largest(alone.replay) < 2
+    assert found.costs.per_prefill_token_s == pytest.approx(
+        alone.costs.per_prefill_token_s, rel=0.15
+    )
 
 
 @pytest.mark.parametrize(
@@ -284,7 +330,7 @@ def test_a_real_run_of_vllm_is_replayed_within_2_percent(rate: str, preemptions:
 def test_a_real_run_at_another_rate_is_predicted_within_5_percent(
     fitted: str, held_out: str
 ) -> None:
-    costs = fit_replay(recorded(fitted), POOL, by_batch=True).costs
+    costs = fit_replay(recorded(fitted), POOL).costs
     assert largest(replay_error(recorded(held_out), POOL, costs)) < 5
 
 
@@ -302,7 +348,7 @@ def test_a_real_run_at_another_rate_is_predicted_within_5_percent(
 def test_a_rate_far_outside_of_the_fitted_batches_is_named(
     fitted: str, asked: str, far: bool
 ) -> None:
-    costs = fit_replay(recorded(fitted), POOL, by_batch=True).costs
+    costs = fit_replay(recorded(fitted), POOL).costs
     records = recorded(asked)
     running = simulate(Recorded(records), replace(POOL, latency=costs)).running.busy_mean
     assert running is not None
@@ -318,7 +364,7 @@ def test_each_batch_has_its_own_time_though_they_form_no_line() -> None:
     """Milliseconds that were measured: two requests take longer than five."""
     at = tuple((float(batch), ms / 1e3 - 5e-3) for batch, ms in STEPS.items())
     costs = BatchLatency(5e-3, 2e-4, per_kv_token_s=4e-7, request_s=0.02, batches=at)
-    found = fit_tokens(served(1.5, 3, 0.0, costs), np.zeros(6), by_batch=True)
+    found = fit_tokens(served(1.5, 3, 0.0, costs), np.zeros(6))
     low, high = (int(found.batches[end][0]) for end in (0, -1))
     assert (low, high >= 5) == (1, True)
     for batch in range(low, high + 1):
@@ -330,7 +376,7 @@ def test_each_batch_has_its_own_time_though_they_form_no_line() -> None:
 def test_no_batch_is_faster_than_the_bounds(prompt_s: float) -> None:
     least = LinearLatency(0.01, prompt_s, 0.0, 5e-7)
     bounds = np.array([0.01, prompt_s, 0.0, 5e-7, 0.0, 0.0])
-    found = fit_tokens(served(2.0, 3, 0.0), bounds, by_batch=True)
+    found = fit_tokens(served(2.0, 3, 0.0), bounds)
     assert found.fixed_s >= least.fixed_s  # a replay's fit moves it down to its bound
     for batch in range(40):
         step = StepWork(1, batch, 100 * batch, 0)

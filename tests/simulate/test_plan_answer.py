@@ -129,6 +129,8 @@ def test_times_limit_the_requests(capsys: pytest.CaptureFixture[str]) -> None:
     )
     at = found["vllm_args"].index("--max-num-seqs")
     assert found["vllm_args"][at + 1] == str(found["capacity"]["most"])
+    slow = answered(capsys, *words, "--slo", "tpot=9s")["plan"]["capacity"]
+    assert all(slow[name] == free["capacity"][name] for name in ("limit", "most"))
     none = answered(capsys, *words, "--slo", "ttft=1ms")["plan"]
     assert (none["capacity"]["limit"], none["capacity"]["most"]) == ("ttft", 0)
     assert none["speed"]["ttft_s"] > 0.001  # of one alone
@@ -292,6 +294,33 @@ def test_what_has_no_answer_is_refused(
 ) -> None:
     assert main(["plan", "--model", MODEL, "--gpu", "h100", *words]) == ExitCode.USAGE
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (("qwen3-32b", "--gpu", "h100", "--max-length", "40960"), "--kv-dtype fp8"),
+        (("llama-3.3-70b", "--gpu", "rtx-4090", "--context", "8192"), "--gpus 8"),
+        (("llama-3.3-70b", "--gpu", "rtx-4090", "--context", "131072"), "--kv-dtype fp8 --gpus 8"),
+        (("llama-3.1-405b", "--gpu", "h100", "--context", "8192"), "--weights w4 --gpus 4"),
+        (("llama-3.3-70b", "--gpu", "rtx-4090", "--context", "8192", "-pp", "2"), "--gpus 8"),
+        (("llama-3.1-405b", "--gpu", "rtx-4090", "--context", "8192"), None),
+    ],
+)
+def test_where_memory_is_not_enough_the_cheapest_change_is_named(
+    words: tuple[str, ...], remedy: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["plan", "--model", *words, "--lang", "en"]
+    assert main(command) == ExitCode.USAGE
+    error = capsys.readouterr().err
+    assert ("enough" in error) == (remedy is not None)
+    if remedy is None:
+        return
+    assert f" {remedy} " in error
+    assert main([*command, *remedy.split(), "--json"]) == ExitCode.OK
+    found = json.loads(capsys.readouterr().out)["plan"]["capacity"]
+    assert found["low"]["requests"] > 0
+    assert f"{found['middle']['requests']:,} × {found['length']:,}" in error
 
 
 def test_users_beyond_the_sequences_do_not_fit() -> None:

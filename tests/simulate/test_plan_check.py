@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from experiment.simulate.plan import plan
 from experiment.simulate.setup import Memory
 from experiment.text.errors import ExitCode
 from kvsim.sizing.layout import LayerCache, Layout, lay_out
+from kvsim.sizing.models import find_model
+from kvsim.sizing.overhead import encoder_cache
 
 GIB = 1 << 30
 LLAMA = ("--model", "llama-3.1-8b", "--gpu", "rtx-4090", "--context", "4096")
@@ -121,6 +124,41 @@ def test_what_vllm_cannot_build_is_said_in_a_line(checked: Checked, tmp_path: Pa
     assert (code, check["verdict"]) == (ExitCode.INCOMPLETE, "unknown")
     assert check["reason"]["key"] == "plan.check.not_built"
     assert len(lines) <= 15
+
+
+def test_the_cache_of_an_encoder_has_vllms_budget(real_vllm: str) -> None:
+    script = """if True:
+        from types import SimpleNamespace
+        from vllm.v1.core.encoder_cache_manager import compute_mm_encoder_budget
+        size = 8192
+        config = SimpleNamespace(
+            disable_chunked_mm_input=False, max_num_batched_tokens=size,
+            max_num_encoder_input_tokens=size, encoder_cache_size=size,
+        )
+        print([min(compute_mm_encoder_budget(config, {"image": item})) for item in (256, 16_384)])
+    """
+    found = subprocess.run(
+        [real_vllm, "-c", script], check=True, capture_output=True, text=True, timeout=120
+    )
+    budget, of_large_items = json.loads(found.stdout.splitlines()[-1])
+    model = find_model("gemma-3-27b")  # 256 tokens an image
+    assert encoder_cache(model, 8192) == budget * 5376 * 2 < of_large_items * 5376 * 2
+
+
+def test_without_encoders_more_is_left_and_vllm_is_told(tmp_path: Path) -> None:
+    found = {}
+    for flags in ((), ("--language-model-only",)):
+        out = tmp_path / "plan.json"
+        words = ("--model", "gemma-3-27b", "--gpu", "h100", "--context", "8192", *flags)
+        assert main(["plan", *words, "--out", str(out)]) == ExitCode.OK
+        found[flags] = json.loads(out.read_text(encoding="utf-8"))["plan"]
+    (whole, text) = found.values()
+    assert whole["budget"]["kv"] < text["budget"]["kv"]
+    assert whole["budget"]["low"] < text["budget"]["low"]
+    assert "--language-model-only" in text["vllm_args"]
+    # What is sure of the encoder is its cache.
+    least = [each["budget"]["parts"]["activations"][0] for each in found.values()]
+    assert least[0] - least[1] == encoder_cache(find_model("gemma-3-27b"), 8192)
 
 
 def test_without_vllm_the_answer_says_what_to_do(

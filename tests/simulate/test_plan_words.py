@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from event_makers import whole_run
+from event_makers import PAGED, arm_events, head, whole_run
 
 from experiment.commands.main import main
 from experiment.record.log import EventLog
 from experiment.simulate.calibrate import step_records
 from experiment.simulate.latency_file import read_latency
 from experiment.text.errors import ExitCode, UserError
+from kvsim.accounting.ledger import PoolShape
+from kvsim.core.blocks import BlockPool
 from kvsim.core.request import final_tokens
+from kvsim.core.scheduler import Request, Scheduler, SchedulerConfig
 from kvsim.latency.request_times import read_request_records
 from kvsim.latency.roofline import BatchLatency, LinearLatency, StepWork
 from kvsim.planning.plan import PlanQuestion, kv_budget, make_plan
@@ -184,6 +187,24 @@ def test_a_benchmark_is_calibrated_with_the_server_s_log_and_replayed(
     assert cell["result"]["preemptions"]["total"] == found["replay"]["preemptions"] > 10
 
 
+def test_a_common_prefix_is_given_where_the_log_has_hits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, out = tmp_path / "vllm.log", tmp_path / "latency.json"
+    hits = "Prefix cache hit rate: {}%, ".format
+    log.write_text(SERVER_LOG + f"enable_prefix_caching=True\n{hits(1.0)}\n{hits(35.0)}\n", "utf-8")
+    words = ["calibrate", str(SERVED / "shared-prefix-192.json.gz"), "--from-log", str(log)]
+    found = {}
+    for prefix in ("0", "192"):
+        assert main([*words, "--shared-prefix", prefix, "--out", str(out)]) == ExitCode.OK
+        said = " ".join("".join(capsys.readouterr()).split())
+        assert ("--shared-prefix" in said) == ("35.0 %" in said) == (prefix == "0")
+        found[prefix] = json.loads(out.read_text(encoding="utf-8"))
+    assert all(abs(found["192"]["replay"][name]) < 2 for name in ("span", "first_token", "latency"))
+    assert found["0"]["replay"]["latency"] < -10
+    assert main([*words, "--shared-prefix", "250"]) == ExitCode.USAGE  # above the shortest prompt
+
+
 def test_rates_far_from_the_calibrated_ones_are_named(tmp_path: Path) -> None:
     log, latency, out = (tmp_path / name for name in ("vllm.log", "latency.json", "out"))
     log.write_text(SERVER_LOG, encoding="utf-8")
@@ -262,6 +283,24 @@ def test_a_latency_that_no_machine_has_is_refused(
     for words in (("plan", *WORDS), simulated):
         assert main([*words, "--latency", str(path), "--lang", "en"]) == ExitCode.USAGE
         assert "is not a latency model" in capsys.readouterr().err
+
+
+def test_what_the_prefix_cache_of_a_run_had_is_no_cost_of_its_steps(tmp_path: Path) -> None:
+    scheduler = Scheduler(BlockPool(8, 2), SchedulerConfig(prefix_caching=True))
+    plans = []
+    for request, prompt in enumerate((3, 5)):  # the first two tokens are the same
+        keys = ["same", *((request, place) for place in range(1, 8))]
+        scheduler.add(Request(request, prompt, 3, lambda n, keys=keys: keys[:n]))
+        plans.append(scheduler.schedule())
+        scheduler.complete(plans[-1])
+    with EventLog(tmp_path) as log:
+        for event in (*head(), *arm_events(PAGED, PoolShape(8, 2, 4), plans, {})):
+            log.write(event)
+    _, records = step_records(tmp_path, None)
+    # Slots read are those found, too.
+    assert [record.work for record in records] == [
+        StepWork(3, 0, 3, 6), StepWork(3, 1, 5 + 4, 3 + 4 + 5 + 4),
+    ]  # fmt: skip
 
 
 def test_steps_of_our_own_log_are_told_apart(

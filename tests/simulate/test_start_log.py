@@ -9,8 +9,10 @@ import pytest
 from start_logs import OLD, STARTED, TOO_LONG
 
 from experiment.commands.main import main
+from experiment.report.facts.plan import log_lines
 from experiment.simulate.setup import Memory
 from experiment.simulate.start_log import plan_from_log
+from experiment.text import Translator
 from experiment.text.errors import ExitCode
 from kvsim.sizing.start_log import NotALogError, read_start_log
 
@@ -54,6 +56,27 @@ def test_a_length_that_does_not_fit_is_shortened_as_vllm_says(
         out = capsys.readouterr().out
         assert "--max-model-len 37664" in out
         assert len(out.splitlines()) <= 15
+
+
+def test_where_no_change_is_enough_the_cheapest_two_are_that_are(log: Path) -> None:
+    """-1.50 GiB are left beside 14.96 GiB of weights; a request of 131,072 tokens needs 16 GiB."""
+    log.write_text(
+        TOO_LONG.partition("INFO Available")[0] + "INFO Available KV cache memory: -1.50 GiB\n"
+        "ValueError: No available memory for the cache blocks.\n", "utf-8",
+    )  # fmt: skip
+    *singles, pair = plan_from_log(str(log))["log"]["remedies"]
+    assert not any(each["enough"] or each["others"] for each in singles)
+    assert (pair["name"], *(each["name"] for each in pair["others"])) == ("fp8", "gpus")
+    assert pair["enough"] == 131_072
+    # 8.48 GiB of weights in 8 bits, at 128 KiB a token; half of 16 bits on each GPU, at 64 KiB.
+    found = {each["name"]: each["tokens"] for each in singles}
+    assert found["weights"] == pytest.approx((14.96 - 8.48 - 1.5) * GIB / 131_072, rel=0.002)
+    assert pair["tokens"] == pytest.approx(2 * (14.96 / 2 - 1.5) * GIB / 65_536, rel=0.002)
+    for lang in ("en", "zh"):
+        lines = log_lines(plan_from_log(str(log))["log"])
+        (last,) = [Translator(lang).message(line) for line in lines[-1:]]
+        assert "--kv-cache-dtype fp8" in last
+        assert "--tensor-parallel-size 2" in last
 
 
 def test_the_lines_of_older_versions_are_read() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiment.report.console.simulation import SimulationConsole
+from experiment.text.messages import message
 from experiment.workload.kvsim_errors import rejected_message
 from kvsim.latency.roofline import BatchLatency
 
@@ -27,6 +28,8 @@ def show_calibration(data: Data, lang: str, ascii_only: bool) -> None:
             out.warn(rejected_message(each))
         pool = data["pool"]
         out.paragraph(t("calibrate.pool" if pool["blocks"] else "calibrate.pool_unlimited", **pool))
+        if pool["prefix_hits"] and not pool["shared_prefix"]:
+            out.warn(message("calibrate.prefix_hits", share=pool["prefix_hits"]))
     out.line(t("calibrate.sha256", sha256=data["sha256"]), "dim")
     _coefficients(out, data)
     if batches := data["latency"].get("batches"):

@@ -128,7 +128,10 @@ def rows_answer(data: Data) -> list[Message]:
     else:
         row = next(row for rows in data["compared"].values() for row in rows if not row["reason"])
         shape = {"model": model, "length": row["length"]}
-        lines = [message("plan.compare.title", **shape, gpu=row["gpu"])]
+        gpu = row["gpu"] if "gpus" in data["compared"] else f"{row['gpus']} × {row['gpu']}"
+        lines = [message("plan.compare.title", **shape, gpu=gpu)]
+        if "block-size" in data["compared"]:
+            lines.append(message("plan.compare.block_size"))
     rows = data.get("choices") or _compared(data)
     if any(row.get("limit", "memory") != "memory" for row in rows):
         lines.append(message("plan.compare.limited"))
@@ -207,7 +210,7 @@ def log_lines(log: Data) -> list[Message]:
     if parts:
         lines.append(message("plan.log.where", parts=listed(parts)))
     if log["failure"]:
-        why = message(f"plan.log.failed_{log['failure']}")
+        why = message(f"plan.log.failed_{log['failure']}", length=log["length"])
         lines.append(message("plan.log.failed", why=why.model_dump()))
         lines += [
             message("plan.log.remedy", place=place, text=_remedy(remedy).model_dump())
@@ -219,7 +222,12 @@ def log_lines(log: Data) -> list[Message]:
 
 
 def _remedy(remedy: Data) -> Message:
-    text = message(f"plan.log.do_{remedy['name']}", value=remedy["value"])
+    text, *others = (
+        message(f"plan.log.do_{each['name']}", value=each["value"])
+        for each in (remedy, *remedy["others"])
+    )
+    for other in others:
+        text = message("plan.log.both", first=text.model_dump(), second=other.model_dump())
     if remedy["tokens"] is None:
         return text
     shown = {"text": text.model_dump(), "tokens": remedy["tokens"]}
