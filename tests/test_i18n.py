@@ -41,6 +41,9 @@ SAME = {
     "reconcile.off",
     "reconcile.colon",
     "trace_reason.other",
+    "metric.stat.percentile",
+    "bench.fact.versions",
+    "gpucheck.machine.torch",
 }
 
 

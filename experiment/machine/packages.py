@@ -20,7 +20,7 @@ if os.name == "nt" and _IN_CLONE:  # no make; runs need Linux or macOS
 _MESSAGES = {
     "python": (
         "Python 3.11 or newer is needed, this is {0}. Then run: {1}",
-        "需要 Python 3.11 或更新版本，当前为 {0}。之后请运行：{1}",
+        "需要 Python 3.11 及以上，当前为 {0}。之后请运行：{1}",
     ),
     "packages": ("Not installed yet: {0}. Run: {1}", "尚未安装：{0}。请运行：{1}"),
 }
