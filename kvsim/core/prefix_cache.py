@@ -31,11 +31,6 @@ class PrefixCache:
         self.stats = PrefixStats()
         self.found_late = 0
 
-    def reset(self) -> tuple[int, ...] | None:
-        """Drop all content and return its blocks; None, doing nothing, while any has an owner."""
-        cached = self.pool.cached
-        return cached if self.pool.reset_cache() else None
-
     def find(self, request: Request) -> Sequence[int]:
         """Return the blocks of the longest cached prefix, leaving at least one token to compute."""
         if not self.enabled or request.keys is None:

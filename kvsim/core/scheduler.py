@@ -163,8 +163,8 @@ class Scheduler:
 
         Returns False and does nothing while a request has blocks. Counters are kept.
         """
-        cached = self._cache.reset()
-        if cached is None:
+        cached = self.pool.cached
+        if not self.pool.reset_cache():
             return False
         if cached:
             self._pending.append(BlockOp(OpKind.EVICT, None, cached))

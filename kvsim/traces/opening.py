@@ -17,9 +17,6 @@ from typing import IO, Any
 from kvsim.traces.types import TraceError
 
 _CHUNK = 1 << 16
-# Traces compress about tenfold; a ratio of more than 200 is an attack or not a trace.
-MAX_UNPACKED = 64 << 20
-_MAX_RATIO = 200
 _GZIP = b"\x1f\x8b"
 
 
@@ -58,32 +55,12 @@ class Hashed(io.RawIOBase):
         return self._digest.hexdigest()
 
 
-class _Decompressed(io.RawIOBase):
-    """Content of a gzip file, with a limit on the compression ratio."""
-
-    def __init__(self, packed: IO[bytes], hashed: Hashed, path: Path) -> None:
-        self._stream = gzip.GzipFile(fileobj=packed)
-        self._hashed, self._path = hashed, path
-        self._passed = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        size = self._stream.readinto(buffer)
-        self._passed += size
-        if self._passed > MAX_UNPACKED + _MAX_RATIO * self._hashed.passed:
-            raise TraceError("unpacks", file=str(self._path), times=_MAX_RATIO)
-        return size
-
-
 @contextmanager
 def open_trace(path: Path) -> Iterator[tuple[Hashed, io.BufferedReader[Any]]]:
     """Open a file for hashing, and decompress it if it is gzipped.
 
     Raises:
-        TraceError: ``unreadable``: not a regular file, not readable, or damaged gzip; while
-            reading ``unpacks``: an implausible compression ratio.
+        TraceError: ``unreadable``: not a regular file, not readable, or damaged gzip.
     """
     try:
         kind = path.stat().st_mode
@@ -92,10 +69,9 @@ def open_trace(path: Path) -> Iterator[tuple[Hashed, io.BufferedReader[Any]]]:
         with path.open("rb") as file:
             hashed = Hashed(file)
             buffered = io.BufferedReader(hashed, _CHUNK)
-            packed = buffered.peek(2)[:2] == _GZIP
-            if packed:
-                decompressed = _Decompressed(buffered, hashed, path)
-                yield hashed, io.BufferedReader(decompressed, _CHUNK)
+            if buffered.peek(2)[:2] == _GZIP:
+                unpacked: Any = gzip.GzipFile(fileobj=buffered)
+                yield hashed, io.BufferedReader(unpacked, _CHUNK)
             else:
                 yield hashed, buffered
     except (OSError, EOFError, zlib.error) as error:

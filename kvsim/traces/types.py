@@ -27,7 +27,7 @@ ERROR_CODES = (
     "bad_block_size", "bad_row", "block_size_needed", "clock_too_long", "content_after_list",
     "empty", "json_lines_needed", "near_format", "no_block_size_fits", "no_clock", "no_details",
     "no_such_format", "no_such_unit", "not_json", "not_utf8", "nothing_accepted", "other_format",
-    "row_endless", "tokens_needed", "too_many", "unit_needed", "unknown_format", "unpacks",
+    "row_endless", "tokens_needed", "too_many", "unit_needed", "unknown_format",
     "unreadable",
 )  # fmt: skip
 REASONS = (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from trace_files import AZURE, Write, hashed, jsonl, lengths, read, words, writer
 
-from kvsim.traces import Head, ReadOptions, TraceError, TraceFile, opening, rows
+from kvsim.traces import Head, ReadOptions, TraceError, TraceFile, rows
 from kvsim.traces.rows import load_json
 
 
@@ -170,17 +170,6 @@ def test_a_trace_of_more_requests_than_may_be_held_is_refused(write: Write) -> N
         TraceFile(path, options).check_rows()
     TraceFile(write(AZURE + (ROW + "\n") * 19), options).check_rows()
     assert len(list(Head(TraceFile(path, ReadOptions(most=19)), 19))) == 19
-
-
-def test_what_unpacks_to_hundreds_of_times_its_size_is_no_trace(
-    write: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    packed = write(gzip.compress((AZURE + ROW * 100_000).encode()))
-    assert len(read(packed)[0]) == 100_000
-    monkeypatch.setattr(opening, "MAX_UNPACKED", 1 << 20)
-    with pytest.raises(TraceError) as caught:
-        read(packed)
-    assert (caught.value.code, caught.value.params["times"]) == ("unpacks", 200)
 
 
 @pytest.mark.parametrize("text", ['{"a": 1e9999999999999999999}', '{"a": NaN}', "{"])

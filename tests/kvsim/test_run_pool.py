@@ -129,11 +129,6 @@ class BothPools(RuleBasedStateMachine):
         slow, fast = (pool.release(request) for pool in (self.slow, self.fast))
         assert [list(blocks) for blocks in slow] == [list(blocks) for blocks in fast]
 
-    @precondition(lambda self: not self.keys)
-    @rule()
-    def reset(self) -> None:
-        assert self.slow.reset_cache() == self.fast.reset_cache()
-
     @invariant()
     def are_alike(self) -> None:
         slow, fast = self.slow, self.fast

@@ -127,16 +127,6 @@ def test_a_needed_axis_is_missed_by_name(axis: str) -> None:
     assert (error.value.code, error.value.params["axes"]) == ("missing_axes", axis)
 
 
-def test_what_cannot_be_simulated_is_a_result() -> None:
-    (cell,) = grid(policy="paged", block_size=16, budget_bytes=1000)
-    data = json.loads(run_cell(cell))
-    assert data["error"]["code"] == "pool_too_small"
-    (row,) = cells_summary([run_cell(cell)])
-    assert row["error"] == "pool_too_small"
-    assert row["trace_sha256"] is None
-    assert row["finished"] is None
-
-
 def test_without_a_maximum_length_it_is_the_longest_request_s() -> None:
     """Slabs of the model's 131,072 positions would not fit the pool at all."""
     cells = grid(policy=["slabs", "max"], model="llama-3.1-8b", gpu="rtx-4090", block_size=16)
@@ -150,26 +140,25 @@ def test_without_a_maximum_length_it_is_the_longest_request_s() -> None:
     assert json.loads(run_cell(told))["result"]["config"]["max_length"] == 2048
 
 
-def test_of_a_policy_that_cannot_preempt_no_preemptions_are_said() -> None:
-    contiguous, *paged = cells_summary([run_cell(cell) for cell in grid()])
-    assert contiguous["policy"] == "max"
-    of_blocks = ("preemptions", "recomputed_tokens", "swapped_bytes")
-    assert [contiguous[name] for name in of_blocks] == [None] * 3
-    assert all(row[name] is not None for row in paged for name in of_blocks)
-
-
-def test_a_row_says_which_trace_it_is_of(tmp_path: Path) -> None:
+def test_a_summary_has_a_row_for_each_cell(tmp_path: Path) -> None:
     file = tmp_path / "azure.csv"
     file.write_text(
         "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,10,5\n", encoding="utf-8"
     )
     (of_file,) = expand({k: v for k, v in GRID.items() if k not in ("requests", "seed")}
                         | {"policy": "paged", "block_size": 16, "trace": str(file)})  # fmt: skip
-    drawn = grid(policy="paged", block_size=16)[0]
-    rows = cells_summary([run_cell(of_file), run_cell(drawn)])
-    assert rows[0]["trace_sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
-    assert len(rows[1]["trace_sha256"]) == 64
-    assert rows[1]["seed"] == 7
+    contiguous, paged, _ = grid()
+    (tiny,) = grid(policy="paged", block_size=16, budget_bytes=1000)
+    rows = cells_summary([run_cell(cell) for cell in (contiguous, paged, of_file, tiny)])
+    # A policy that cannot preempt has no number of preemptions.
+    of_blocks = ("preemptions", "recomputed_tokens", "swapped_bytes")
+    unknown = [[row[name] is None for name in of_blocks] for row in rows[:2]]
+    assert unknown == [[True] * 3, [False] * 3]
+    assert (len(rows[0]["trace_sha256"]), rows[0]["seed"]) == (64, 7)
+    assert rows[2]["trace_sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    # What cannot be simulated is a result.
+    found = [rows[3][name] for name in ("error", "trace_sha256", "finished")]
+    assert found == ["pool_too_small", None, None]
 
 
 def test_a_rate_may_be_a_multiple_of_the_trace_s_own(tmp_path: Path) -> None:

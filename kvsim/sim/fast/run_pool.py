@@ -17,8 +17,8 @@ The eviction queue holds segments; a segment loses its last blocks first. Blocks
 are found by stems (see :mod:`kvsim.traces.hash_keys`): a hash block of 512 tokens is one stem, not
 32 blocks of 16. With unchained keys, a run is not found from its middle.
 
-There are no forks here, so no shared block is written. Otherwise it equals
-:class:`kvsim.core.blocks.BlockPool`, block for block; a property test compares them.
+There are no forks here, so no shared block is written, and the cache is never reset. Otherwise it
+equals :class:`kvsim.core.blocks.BlockPool`, block for block; a property test compares them.
 """
 
 from __future__ import annotations
@@ -240,16 +240,6 @@ class RunPool(BlockPool):
     def count_cached(self, hits: Sequence[int]) -> int:
         """See :class:`BlockPool`."""
         return sum(max(0, found - run.owned) for run, found in runs_of(hits))
-
-    def reset_cache(self) -> bool:
-        """See :class:`BlockPool`."""
-        if self._tables:
-            return False
-        self._push_free(block_array(reversed(self.cached)))
-        self._stems.clear()
-        self._queue.clear()
-        self._cached = 0
-        return True
 
     # -- release ---------------------------------------------------------------------------
 
