@@ -100,7 +100,8 @@ def test_claims_of_a_real_capacity_run(capacity: Ran, tmp_path: Path) -> None:
     t = Translator("en")
     assert all(t(f"claims.{claim.name}") in shown for claim in CLAIMS)
     assert t("claims.part.swing_paged", value="0.0 %") in shown
-    assert "11 claims: 3 shown, 2 not shown, 6 not judged." in shown
+    counts = {"n": 11, "shown": 3, "not_shown": 2, "untested": 6}
+    assert t("claims.counted", **counts) in shown
 
 
 def cut(run_directory: Path, out: Path, kind: str) -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from made_up import Figures, cell, findings, notes, why
 
@@ -11,7 +13,7 @@ from experiment.experiments.labels import figure_label
 from experiment.experiments.registry import find_experiment
 from experiment.files.shipped import CONFIGS
 from experiment.report.facts.bilingual import Bilingual
-from experiment.report.page.experiment import _chart, experiment_context
+from experiment.report.page.experiment import _chart, experiment_charts
 from experiment.text import Translator
 
 
@@ -60,10 +62,10 @@ def test_what_an_arena_has_is_not_drawn_as_the_paged_arm_s() -> None:
     figures = ["first_fit_refused_steps", "first_fit_running_mean", "running_mean"]
     seen: Figures = {name: 2 + place for place, name in enumerate(figures)}
     result = result_of("holes", figures, cell(0, {"requests": 24}, paged=seen))
-    charts = experiment_context(Bilingual("en"), result)["experiment_charts"]
+    charts = experiment_charts(Bilingual("en"), result).values()
     t = Translator("en")
     arena, paged = t("experiments.arena.first_fit"), t("arm_name.paged")
-    names = [[str(name) for _, _, name in chart.lines] for chart in charts]
+    names = [re.findall(r"<li>.*?</li>", chart) for chart in charts]
     assert [[arena in each for each in one] for one in names] == [[True], [True], [False, True]]
     assert paged in names[2][0]
     means = _chart(result, result.figures[2])

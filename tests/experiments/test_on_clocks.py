@@ -32,7 +32,7 @@ from experiment.measure.cells import _spared
 from experiment.model.tokenizer import gpt2_tokenizer
 from experiment.report.facts import experiment as words
 from experiment.report.facts.bilingual import Bilingual
-from experiment.report.page.experiment import _chart, experiment_context
+from experiment.report.page.experiment import _chart, experiment_charts
 from experiment.text.messages import message
 
 # They run where they count something else than before; elsewhere it is said why not.
@@ -215,7 +215,7 @@ def test_by_the_wall_clock_nobody_is_served_before_it_arrives(serving: Ran) -> N
 
 def test_a_curve_is_drawn_over_the_rates_of_one_clock(serving: Ran) -> None:
     """Cells of the other clock have no latency: they would be gaps between the points."""
-    charts = experiment_context(Bilingual("en"), serving.result)["experiment_charts"]
+    charts = experiment_charts(Bilingual("en"), serving.result)
     infos = {info.figure: info for info in serving.result.figures}
     assert len(charts) == len(serving.result.charts)
     drawn = _chart(serving.result, infos["latency_s"])
