@@ -115,7 +115,7 @@ def exactly_asked_for() -> dict[str, set[str]]:
         "sim.eviction.": {*EVICTIONS, "bound"},
         "sim.preemption.": set(PREEMPTIONS),
         "sim.sweep.": texts | {"own"},
-        "sim.group.": {*GROUPS} | {f"{name}_about" for name in GROUPS},
+        "sim.group.": {*GROUPS, "brief"} | {f"{name}_about" for name in GROUPS},
     }
 
 

@@ -11,9 +11,15 @@ from axe_check import WAYS, needs_axe, violations
 from chart_checks import charts_of, untold
 from data_keys import assert_keys_lead, body_of, keyed_nodes
 from in_process import Ran, run, tiny_config
+from pages import Opened, until
 
+from experiment.analysis.experiment_results import (
+    Verdict,
+)
 from experiment.analysis.finding_text import answer
 from experiment.events import Stage, StageEntered
+from experiment.report.facts import experiment as words
+from experiment.report.facts.data_key import KeyedText
 from experiment.report.facts.series import all_series
 from experiment.report.page.page import report_html
 from experiment.report.render import _summary
@@ -45,31 +51,50 @@ def test_every_key_of_an_experiment_is_a_path_to_a_value_of_run_json(ran: Ran) -
         assert f"experiment-{figure.replace('_', '-')}-wide" in drawn
 
 
-def test_the_sections_keep_their_order_and_the_verdict_holds_the_finding_and_its_chart(
+def test_the_page_opens_with_the_answer_its_chart_and_the_findings_and_folds_the_rest(
     ran: Ran,
 ) -> None:
     body = body_of(report_html(ran.shown, ran.results, "en"))
     named = [node.get("aria-labelledby") for node in body.iter("section")]
     assert named == [
-        "verdict", "experiment", "player", "compare", "time", "requests", "checks", "about",
+        "verdict", "more", "player", "compare", "time", "requests", "checks", "about",
     ]  # fmt: skip
-    contents = [a.get("href") for a in next(body.iter("nav")).iter("a")]
-    assert contents == [f"#{name}" for name in named[1:]]
-    said = "".join(next(body.iter("h1")).itertext()).replace("\u00a0", " ")
-    assert Translator("en").message(answer(ran.results.experiment.findings[0])) in said
-    verdict, told, *_ = body.iter("section")
-    drawn = [[chart.get("id") for chart in charts_of(one)] for one in (verdict, told)]
-    names = [f"experiment-{figure.replace('_', '-')}" for figure in ran.results.experiment.charts]
+    verdict, more, *_ = body.iter("section")
+    said = "".join(verdict.itertext()).replace("\u00a0", " ")
+    for finding in ran.result.findings:
+        assert Translator("en").message(answer(finding)) in said
+    names = [f"experiment-{figure.replace('_', '-')}" for figure in ran.result.charts]
     both = [f"{name}-{width}" for name in names for width in ("wide", "narrow")]
-    assert drawn[0] == both[:2]
-    assert drawn[1][: len(both) - 2] == both[2:]
+    assert [chart.get("id") for chart in charts_of(verdict)] == both[:2]
+    assert not list(verdict.iter("details"))
+    folded = {id(node) for fold in more.iter("details") for node in fold.iter()}
+    assert {id(chart) for chart in charts_of(more)} | {id(t) for t in more.iter("table")} <= folded
+    drawn = [chart.get("id") for chart in charts_of(more)]
+    assert set(both[2:]) <= set(drawn)
     every = [node.get("id") for node in body.iter() if node.get("id")]
     assert len(every) == len(set(every))
-    ids = {node.get("id") for node in told.iter()}
-    links = {a.get("href")[1:] for a in verdict.iter("a")}
-    assert {f"finding-{one.id}" for one in ran.results.experiment.findings} < links <= ids
     # What a single run is asked is not asked of one repeat of one cell.
     assert Translator("en")("report.claims.title") not in "".join(body.itertext())
+
+
+@pytest.mark.parametrize(
+    ("verdict", "kind", "estimate", "path"),
+    [
+        ("shown", "ratio", 3.65, "estimate"), ("shown", "ratio", 1.01, "verdict"),
+        ("not_shown", "ratio", 3.65, "verdict"), ("untested", "ratio", None, "verdict"),
+    ],
+)  # fmt: skip
+def test_only_a_supported_finding_puts_its_factor_into_the_headline(
+    ran: Ran, verdict: Verdict, kind: Any, estimate: float | None, path: str
+) -> None:
+    first = ran.result.findings[0].model_copy(
+        update={"verdict": verdict, "kind": kind, "estimate": estimate}
+    )
+    result = ran.result.model_copy(update={"findings": [first]})
+    headline = words.headline(Translator("en"), result)
+    assert isinstance(headline, KeyedText)
+    assert headline.key == f"results.experiment.findings.0.{path}"
+    assert ("3.65" in headline) == (path == "estimate")
 
 
 def test_the_panels_show_the_repeat_without_the_readings_of_its_warm_up(ran: Ran) -> None:
@@ -80,6 +105,21 @@ def test_the_panels_show_the_repeat_without_the_readings_of_its_warm_up(ran: Ran
         assert any(stage.arm == one.arm and stage.t_ns < begun for stage in done)
         assert one.marks == ()
         assert (one.edges[0], one.end) == (0, pytest.approx((ended - begun) / 1e9))
+
+
+def test_the_player_of_the_cell_is_drawn_when_its_fold_is_opened(
+    browser: Any, ran: Ran, tmp_path: Path
+) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(report_html(ran.shown, ran.results, "en"), encoding="utf-8")
+    one = Opened(browser, file, viewport={"width": 1280, "height": 900})
+    canvas = one.page.locator(".side canvas").first
+    assert not canvas.is_visible()
+    one.page.click("#player")
+    until(one.page, "document.querySelector('.side canvas').width > 300")
+    assert canvas.is_visible()
+    assert one.complaints == []
+    one.context.close()
 
 
 @needs_axe

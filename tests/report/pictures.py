@@ -12,7 +12,7 @@ from pages import CHROMIUM, FLAGS
 from playwright.sync_api import Browser, sync_playwright
 
 SIZE = {"width": 1060, "height": 900}
-MARGIN = 16
+MARGIN = 4
 LANGUAGES = ("en", "zh")
 
 
@@ -30,9 +30,9 @@ def shoot(browser: Browser, report: Path, file: Path, lang: str) -> None:
     """One picture, in the light theme and as wide as a README is shown."""
     page = browser.new_page(viewport=SIZE, reduced_motion="reduce")
     page.goto(f"{report.resolve().as_uri()}?lang={lang}&theme=light")
-    conditions = page.locator("main .conditions").bounding_box()
-    assert conditions is not None
-    height = min(conditions["y"] - MARGIN, SIZE["height"])
+    after = page.locator("main :is(.conditions, #figures-0) >> visible=true").first.bounding_box()
+    assert after is not None
+    height = min(after["y"] - MARGIN, SIZE["height"])
     page.screenshot(path=file, clip={"x": 0, "y": 0, "width": SIZE["width"], "height": height})
     page.close()
 

@@ -20,7 +20,7 @@ from experiment.config.arms import ARMS, in_order
 from experiment.report.facts.arm_series import SERIES, arm_series
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.experiment import ARENAS
-from experiment.report.page.experiment import experiment_context
+from experiment.report.page.experiment import experiment_charts
 
 CSS = (resources.files("experiment.report") / "templates/report.css").read_text("utf-8")
 # Of graphics beside what they lie on, as WCAG 2.2 (1.4.11) asks.
@@ -91,14 +91,22 @@ def _result(*arms: str) -> ExperimentResult:
 
 def _legend(*arms: str) -> dict[str, int]:
     """Name and number of every line, in the order of the legend."""
-    (chart,) = experiment_context(Bilingual("en"), _result(*arms))["experiment_charts"]
-    names = [
-        "".join(ElementTree.fromstring(f"<p>{name}</p>").find("*[@lang='en']").itertext())  # type: ignore[union-attr]
-        for _, _, name in chart.lines
-    ]
-    drawn = re.findall(r'class="series (?:over )?s(\d)"', str(chart.picture))
-    assert {int(number) for number in drawn} == {number for number, _, _ in chart.lines}
-    return dict(zip(names, (number for number, _, _ in chart.lines), strict=True))
+    (chart,) = experiment_charts(Bilingual("en"), _result(*arms)).values()
+    figure = ElementTree.fromstring(chart)
+    number = re.compile(r"series (?:over )?s(\d)")
+    legend = {
+        "".join(item.find("bdi/*[@lang='en']").itertext()):  # type: ignore[union-attr]
+            int(number.findall(" ".join(node.get("class") or "" for node in item.iter()))[0])
+        for item in figure.iter("li")
+    }  # fmt: skip
+    drawn = {
+        int(found)
+        for chart in figure.findall("svg")
+        for node in chart.iter()
+        for found in number.findall(node.get("class") or "")
+    }
+    assert drawn == set(legend.values())
+    return legend
 
 
 def test_in_whatever_order_arms_ran_they_are_drawn_and_written_alike() -> None:

@@ -17,7 +17,7 @@ from experiment.experiments.registry import EXPERIMENTS
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.values import percent, written
 from experiment.report.html.lines import LineChart, line_chart, line_swatch
-from experiment.report.page.experiment import experiment_context
+from experiment.report.page.experiment import experiment_charts
 from experiment.text import LANGUAGES, Translator
 from experiment.text.messages import message
 
@@ -137,9 +137,9 @@ LOST = """svg => {
 
 
 def page_of(name: str, size: str) -> str:
-    charts = experiment_context(Bilingual("en"), full_experiment(name, size))["experiment_charts"]
+    charts = experiment_charts(Bilingual("en"), full_experiment(name, size))
     assert charts
-    drawn = "".join(f"<figure>{chart.picture}</figure>" for chart in charts)
+    drawn = "".join(charts.values())
     return f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>{name}</title>
     <meta name="viewport" content="width=device-width"><style>{CSS}</style>
     <main><section>{drawn}</section></main></html>"""

@@ -18,7 +18,7 @@ from guide_pages import ROOT
 from pages import Opened
 
 from experiment.report.facts.plan import answer, serve_command
-from experiment.report.site.build import build
+from experiment.report.site.build import SAMPLE, build
 from experiment.report.site.markdown import page_of
 from experiment.simulate.plan import plan
 from experiment.simulate.planner import COUNTS, GPUS, MODELS, planner
@@ -72,6 +72,14 @@ def test_every_link_leads_to_a_file_and_an_element(site: Path) -> None:
     assert {path.stem for path in ROOT.glob("docs/*.md") if not path.stem.endswith(".zh")} <= {
         page.stem for page in ids
     }
+
+
+def test_every_report_leads_back_to_the_site(site: Path) -> None:
+    reports = [site / SAMPLE, *(site / "reports").rglob("*.html")]
+    assert len(reports) > 2
+    for page in reports:
+        links = (node.get("href") for node in nodes(page) if node.tag == "a")
+        assert site / "index.html" in {(page.parent / link).resolve() for link in links if link}
 
 
 def test_pages_are_valid(site: Path) -> None:

@@ -29,7 +29,7 @@ def test_it_is_valid_and_holds_every_figure_in_both_languages(drawn: Path) -> No
         t = Translator(lang)
         for group in GROUPS.values():
             for figure in visible_figures(group, cells):
-                assert f'<span lang="{lang}">{t.message(figure.about.label)}</span>' in page
+                assert t.message(figure.about.label) in page
                 for cell in cells:
                     assert written(cell.value(figure), figure.about.unit) in page
 

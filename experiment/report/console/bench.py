@@ -12,7 +12,8 @@ from experiment.report.console.display import ActiveDisplay
 from experiment.report.console.lines import Console
 from experiment.report.console.wrap import wrap
 from experiment.report.facts.bench import facts
-from experiment.report.facts.bench_tables import Cells, all_tables
+from experiment.report.facts.bench_tables import all_tables
+from experiment.report.facts.page_text import Cells
 from experiment.report.facts.texts import arm_name
 from experiment.text.messages import Message
 

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import itemgetter
 from pathlib import Path
 
 from rich.text import Text
 
-from experiment.analysis.experiment_results import Unit
 from experiment.compare.gate import GateResult, tally
-from experiment.compare.results import Comparison, Difference, Figure, Row, Side
+from experiment.compare.results import Comparison, Difference, Row
 from experiment.report.console.lines import Console
 from experiment.report.console.table import Table
 from experiment.report.facts.compare import (
     GATE_COLUMNS,
-    change_text,
     counted,
+    difference_cells,
     gate_headline,
     limit_cells,
-    moment,
-    place_words,
+    row_cells,
+    side_text,
     title,
-    verdict,
+    where,
+    why,
 )
-from experiment.report.facts.texts import arm_name, preview
-from experiment.report.facts.values import setting, written
-from experiment.text import DASH
+from experiment.report.facts.texts import preview
 from experiment.text.messages import Message
 
 _STYLES = {"better": "green", "worse": "bold red", "differs": "yellow", "unknown": "yellow",
@@ -49,7 +46,7 @@ class CompareConsole(Console):
         t = self.t
         self.console.print(Text(t.message(counted(comparison)), style="bold"))
         for name, side in (("left", comparison.left), ("right", comparison.right)):
-            self.console.print(t(f"compare.{name}") + " " + self._side(side), soft_wrap=True)
+            self.console.print(t(f"compare.{name}") + " " + side_text(t, side), soft_wrap=True)
         for note in comparison.notes:
             self.note(note)
         self._differences(comparison.differences)
@@ -83,10 +80,6 @@ class CompareConsole(Console):
         text = self.t("compare.baseline_written", path=str(path), n=figures)
         self.console.print(text, soft_wrap=True)
 
-    def _side(self, side: Side) -> str:
-        return self.t(f"compare.side_{side.kind}", name=side.name, when=moment(side),
-                      version=side.version)  # fmt: skip
-
     def _differences(self, differences: Sequence[Difference]) -> None:
         if not differences:
             self.console.print(self.t("compare.no_differences"))
@@ -104,8 +97,8 @@ class CompareConsole(Console):
         self.console.print(table)
 
     def _difference(self, one: Difference) -> list[str]:
-        label = f"{self.t(f'compare.group.{one.group}')} {one.name}"
-        return [label, *(preview(setting(each), _VALUE_WIDTH) for each in (one.left, one.right))]
+        label, *values = difference_cells(self.t, one)
+        return [label, *(preview(each, _VALUE_WIDTH) for each in values)]
 
     def _figures(self, comparison: Comparison) -> None:
         all_rows, differences = comparison.rows, len(comparison.differences)
@@ -126,50 +119,19 @@ class CompareConsole(Console):
     def _table(self, rows: Sequence[Row]) -> None:
         heads = ("figure", "left", "right", "change", "verdict_column")
         table = Table(self.t, *(self.t(f"compare.{head}") for head in heads), right=(1, 2, 3))
-        before: tuple[str, str] | None = None
+        before = None
         for row in rows:
-            where = (row.figure.place, row.figure.arm)
-            name, unit = self.t.message(title(row.figure)), row.figure.unit
+            place, name = where(self.t, row.figure), self.t.message(title(row.figure))
             if not self.details:
-                name = self.t("console.problem", arm=self._where(row.figure), text=name)
-            elif where != before:
-                before = where
-                table.add_row(self._where(row.figure), style="bold")
-            table.add_row(
-                name, _value(row.left, unit),
-                _value(row.right, unit), change_text(row),
-                Text(self.t.message(verdict(row)), _STYLES.get(row.verdict, "dim")),
-            )  # fmt: skip
+                name = self.t("console.problem", arm=place, text=name)
+            elif place != before:
+                before = place
+                table.add_row(place, style="bold")
+            *cells, verdict = row_cells(self.t, row)
+            table.add_row(name, *cells, Text(verdict, _STYLES.get(row.verdict, "dim")))
         self.console.print(table)
-
-    def _where(self, figure: Figure) -> str:
-        arm = arm_name(self.t, figure.arm)
-        if not figure.place:
-            return arm
-        words = place_words(figure)
-        place = words if isinstance(words, str) else self.t.message(words)
-        return f"{place} · {arm}"
 
     def _why(self, rows: Sequence[Row]) -> None:
         """Print each reason once, with its number of figures."""
-        counts: dict[str, int] = {}
-        for row in rows:
-            if row.reason is not None:
-                kind = self.t(f"compare.verdict.{row.verdict}")
-                text = self.t(
-                    "compare.gate.because", verdict=kind, reason=self.t.message(row.reason)
-                )
-                counts[text] = counts.get(text, 0) + 1
-        most = len(counts) if self.details else _MAX_REASONS
-        for text, n in sorted(counts.items(), key=itemgetter(1), reverse=True)[:most]:
-            self.console.print("  " + self.t("compare.why", text=text, n=n))
-
-
-def _value(figure: Figure | None, unit: Unit) -> str:
-    if figure is None:
-        return DASH
-    text = written(figure.value, unit)
-    if figure.span is None or figure.kind == "count":
-        return text
-    low, high = (written(value, unit) for value in figure.span)
-    return f"{text}\n{low} … {high}"
+        for line in why(self.t, rows)[: None if self.details else _MAX_REASONS]:
+            self.console.print("  " + line)

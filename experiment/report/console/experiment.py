@@ -23,9 +23,9 @@ from experiment.report.facts.experiment import (
     groups,
     left_out,
 )
+from experiment.report.facts.page_text import said
 from experiment.report.facts.texts import arm_name
 from experiment.text import DASH
-from experiment.text.messages import Message
 
 
 def show_experiment(
@@ -60,9 +60,8 @@ def _show_table(out: Console, result: ExperimentResult) -> None:
         name = figure_name(result.name, group.info.figure)
         rows.append((Text(t.message(name), style="bold"), ()))
         for label, entries in group.rows:
-            shown = t.message(label) if isinstance(label, Message) else label
             cells = [_entry(out, one) for one in entries]
-            rows.append((Text(shown, justify="right"), cells))
+            rows.append((Text(said(t, label), justify="right"), cells))
     names = [arm_name(t, arm) for arm in result.arms]
     out.figures(t.message(cell_axis(result.cells[0].values)), names, rows)
     out.line(t("experiments.table_note"), "dim")

@@ -20,12 +20,12 @@ from experiment.report.facts.experiment import (
     finding_title,
     groups,
 )
+from experiment.report.facts.page_text import said
 from experiment.report.facts.texts import arm_name
 from experiment.text import DASH
 
 if TYPE_CHECKING:
     from experiment.report.console.reporter import ConsoleReporter
-    from experiment.text.messages import Message
 
 # More columns are hard to read on 80 characters.
 _MOST_COLUMNS, _MOST_ROWS, _MOST_FINDINGS = 4, 8, 5
@@ -50,20 +50,20 @@ def _show_table(out: ConsoleReporter, result: ExperimentResult) -> None:
         return
     if len(result.arms) == 1:
         found = found[:_MOST_COLUMNS]
-        heads = [_figure(out, result, group.info.figure) for group in found]
+        heads = [out.t.message(figure_name(result.name, group.info.figure)) for group in found]
         rows = [
             (cell_label(cell.values), [_only(group, place) for group in found])
             for place, cell in enumerate(result.cells)
         ]
     else:
         group = next((group for group in found if _varies(group)), found[0])
-        out.line(_figure(out, result, group.info.figure), "dim")
+        out.line(out.t.message(figure_name(result.name, group.info.figure)), "dim")
         heads = [arm_name(out.t, arm) for arm in result.arms]
         rows = [(label, list(entries)) for label, entries in group.rows]
     axis = out.t.message(cell_axis(result.cells[0].values))
     table = out.table(axis, *heads, right=range(1, len(heads) + 1))
     for label, entries in rows[:_MOST_ROWS]:
-        table.add_row(_said(out, label), *(_entry(one) for one in entries))
+        table.add_row(said(out.t, label), *(_entry(one) for one in entries))
     out.console.print(table)
     if len(rows) > _MOST_ROWS:
         out.line(out.t("experiments.more_rows", n=len(rows) - _MOST_ROWS), "dim")
@@ -82,14 +82,6 @@ def _only(group: Group, place: int) -> Entry:
 
 def _entry(one: Entry) -> Text:
     return Text(one.main or DASH, style="bold red" if one.wrong else "")
-
-
-def _figure(out: ConsoleReporter, result: ExperimentResult, name: str) -> str:
-    return out.t.message(figure_name(result.name, name))
-
-
-def _said(out: ConsoleReporter, label: str | Message) -> str:
-    return label if isinstance(label, str) else out.t.message(label)
 
 
 def _show_findings(out: ConsoleReporter, result: ExperimentResult) -> None:

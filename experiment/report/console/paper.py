@@ -8,13 +8,12 @@ from experiment.report.console.lines import Console
 from experiment.report.console.table import Table
 from experiment.report.facts.paper import (
     Data,
-    claim_cells,
     counted,
     fitted_lines,
-    place_in_paper,
+    paper_cells,
 )
 
-_STYLES = {"holds": "green", "fails": "bold red", "not_judged": "dim"}
+_STYLES = {"shown": "green", "missed": "bold red", "": "dim", "bold": "bold"}
 
 
 class PaperConsole(Console):
@@ -26,15 +25,10 @@ class PaperConsole(Console):
         seeds = data["seeds"]
         self.console.print(Text(t("paper.title"), style="bold cyan"))
         self.console.print(Text(t("paper.about", n=len(seeds)), style="dim"))
-        names = ("claim", "paper", "ours", "tolerance", "verdict")
-        table = Table(t, *(t(f"paper.column_{name}") for name in names), right=(1, 2, 3))
-        source = None
-        for claim in data["claims"]:
-            if claim["source"] != source:
-                source = claim["source"]
-                table.add_row(place_in_paper(t, claim), style="bold")
-            *cells, verdict = claim_cells(t, claim)
-            table.add_row(*cells, Text(verdict, _STYLES[claim["verdict"]]))
+        cells = paper_cells(t, data)
+        table = Table(t, *cells.header, right=(1, 2, 3))
+        for (*row, last), style in zip(cells.rows, cells.styles, strict=True):
+            table.add_row(*row, Text(last, _STYLES[style]))
         self.console.print(table)
         self.console.print(Text(t("paper.marks"), style="dim"))
         self._lists(data)

@@ -39,7 +39,7 @@ def show_rows(data: Data, lang: str, ascii_only: bool, details: bool = False) ->
     title, *notes = rows_answer(data)
     out.line(out.t.message(title), "bold")
     for table in rows_tables(out.t, data, None if details else _MOST_ROWS):
-        out.figures(table.header[0], table.header[1:], ((row[0], row[1:]) for row in table.rows))
+        out.cells(table)
     for note in notes:
         out.line(out.t.message(note), "dim")
 
@@ -72,10 +72,7 @@ def show_plan(data: Data, lang: str, ascii_only: bool, details: bool = False) ->
     for sentence in sentences(data):
         out.paragraph(out.t.message(sentence))
     for table in plan_tables(out.t, plan):
-        first, *heads = table.header
-        out.figures(first or table.title, heads, ((row[0], row[1:]) for row in table.rows))
-        for note in table.notes:
-            out.line(note, "dim")
+        out.cells(table)
     out.section("section.plan_vllm")
     for sentence in predicted(plan):
         out.paragraph(out.t.message(sentence))

@@ -11,11 +11,9 @@ from experiment.analysis.metrics import Metric
 from experiment.analysis.reconcile import ALLOWED
 from experiment.analysis.results import (
     ArmResult,
-    ChannelFigure,
     Claim,
     Gain,
     Preempting,
-    Reconciliation,
     Results,
     TokenComparison,
 )
@@ -28,11 +26,14 @@ from experiment.report.facts.arm_figures import (
     slots,
     visible_metrics,
 )
+from experiment.report.facts.data_key import Keyed
 from experiment.report.facts.engine import engine_facts, margin_text
+from experiment.report.facts.page_text import said
 from experiment.report.facts.sharing import explanations
 from experiment.report.facts.texts import arm_name
-from experiment.report.facts.watched import WATCHED, WatchedFigure, watched_figure
-from experiment.text import DASH, format_bytes
+from experiment.report.page.memory import channels, parts, sentences, watched
+from experiment.report.page.parts import Row, Shown
+from experiment.text import DASH
 from experiment.text.messages import Message
 from kvsim.core.prefix import PrefixStats
 
@@ -204,100 +205,57 @@ def _show_reason(out: Console, name: str, why: Preempting) -> None:
         out.paragraph(out.t("preemption.remedies"), indent=2)
     for remedy in why.remedies:
         out.paragraph(out.t.message(remedy.text), indent=4)
-    for said in (why.verdict, why.waited):
-        if said is not None:
-            out.paragraph(out.t.message(said), indent=2)
+    for more in filter(None, (why.verdict, why.waited)):
+        out.paragraph(out.t.message(more), indent=2)
 
 
 def _show_reconciliation(out: Console, results: Results) -> None:
-    """Print the KV bytes by each channel, then the parts of the process's memory."""
-    arms = [arm for arm in results.arms if arm.reconciliation is not None]
-    if not arms or out.quiet:
+    """Print the KV bytes by each channel, the parts of the process's memory, and its stability."""
+    found = sentences(results)
+    if not found or out.quiet:
         return
-    checked = [arm.reconciliation for arm in arms if arm.reconciliation is not None]
-    lines: list[_Row] = [_row(out.t("channel.formula"), *(_expected_cell(out, r) for r in checked))]
-    for channel in dict.fromkeys(row.channel for r in checked for row in r.rows):
-        figures = [next((row for row in r.rows if row.channel == channel), None) for r in checked]
-        if any(figure is not None and figure.bytes is not None for figure in figures):
-            cells = (_channel_cell(out, figure) for figure in figures)
-            lines.append(_row(out.t(f"channel.{channel}"), *cells))
-    lines.append((Text(out.t("reconcile.parts"), style="bold"), ()))
-    for part in dict.fromkeys(part.part for r in checked for part in r.parts):
-        sizes = [next((p.bytes for p in r.parts if p.part == part), None) for r in checked]
-        lines.append(_row(out.t(f"reconcile.{part}"), *(format_bytes(size) for size in sizes)))
-    out.figures(out.t("reconcile.title"), _names(out, arms), lines)
+    _show_rows(out, results, "reconcile.title", channels(results))
     out.line(out.t.message(ALLOWED), "dim")
-    silent = [(out.t(f"channel.{row.channel}"), row.reason) for one in checked for row in one.rows
-              if row.bytes is None]  # fmt: skip
-    silent += [(out.t("reconcile.part", part=out.t(f"reconcile.{part.part}")), part.reason)
-               for one in checked for part in one.parts if part.bytes is None]  # fmt: skip
-    _show_reasons(out, silent)
-    for arm, reconciliation in zip(arms, checked, strict=True):
-        style = "green" if reconciliation.agree else "yellow"
-        text = out.t.message(reconciliation.text)
-        out.line(out.t("console.problem", arm=arm_name(out.t, arm.arm), text=text), style)
-    _show_watched(out, arms)
+    _show_rows(out, results, "reconcile.parts", parts(results))
+    for name, text, agrees in found:
+        line = out.t("console.problem", arm=arm_name(out.t, name), text=out.t.message(text))
+        out.line(line, "green" if agrees else "yellow")
+    _show_rows(out, results, "watch.title", watched(results))
 
 
-def _show_watched(out: Console, arms: list[ArmResult]) -> None:
-    """Print variation of memory, load of the machine, and cost of sampling."""
-    lines: list[_Row] = []
-    unknown: list[tuple[str, Message | None]] = []
-    for key in WATCHED:
-        figures = [watched_figure(key, arm) for arm in arms]
-        label = out.t(f"watch.{key}")
-        unknown += [(label, figure.reason) for figure in figures if figure.value is None]
-        if any(figure.value is not None for figure in figures):
-            lines.append(_row(*_watched_row(out, label, figures)))
-    out.figures(out.t("watch.title"), _names(out, arms), lines)
-    _show_reasons(out, unknown)
+def _show_rows(out: Console, results: Results, title: str, rows: Sequence[Row]) -> None:
+    """Print rows that any arm has a figure of, and the reasons of missing figures."""
+    known = [row for row in rows if any(cell.main is not None for cell in row.cells)]
+    out.figures(out.t(title), _names(out, results.arms), [_line(out, row) for row in known])
+    missing = [(row, cell) for row in rows for cell in row.cells if cell.main is None]
+    _show_reasons(out, [(out.t.message(row.label), cell.reason) for row, cell in missing])
 
 
-def _watched_row(out: Console, label: str, figures: list[WatchedFigure]) -> list[str]:
-    """Label and cells; a note common to all cells is at the label."""
-    notes = [out.t.message(figure.note) if figure.note else "" for figure in figures]
-    values = [_watched_value(out, figure) for figure in figures]
-    shared = {note for note, figure in zip(notes, figures, strict=True) if figure.value is not None}
-    if len(shared) == 1:
-        return [_noted(out, label, shared.pop()), *values]
-    return [label, *(_noted(out, value, note) for value, note in zip(values, notes, strict=True))]
+def _line(out: Console, row: Row) -> _Row:
+    """Label and figures; a note below each figure, or at the label if all have the same."""
+    label, figures = out.t.message(row.label), [_plain(out, cell.main) for cell in row.cells]
+    notes = [_plain(out, cell.sub) if cell.main is not None else "" for cell in row.cells]
+    common = {note for note, figure in zip(notes, figures, strict=True) if figure}
+    if len(common) == 1 and common != {""}:
+        label, notes = out.t("console.with_note", text=label, note=common.pop()), [""] * len(notes)
+    pairs = zip(figures, notes, strict=True)
+    return label, [f"{figure}\n({note})" if note else figure or DASH for figure, note in pairs]
 
 
-def _noted(out: Console, text: str, note: str) -> str:
-    return out.t("console.with_note", text=text, note=note) if note and text != DASH else text
-
-
-def _watched_value(out: Console, figure: WatchedFigure) -> str:
-    if figure.value is None:
-        return DASH
-    return out.t(figure.value) if figure.is_key else figure.value
+def _plain(out: Console, text: Shown | None) -> str:
+    words = text.text if isinstance(text, Keyed) else text
+    return "" if words is None else said(out.t, words)
 
 
 def _show_reasons(out: Console, unknown: list[tuple[str, Message | None]]) -> None:
     """Print a line for each reason of missing figures, with their names."""
     names: dict[str, dict[str, None]] = {}
     for name, reason in unknown:
-        text = out.t.message(reason) if reason else out.t("console.not_recorded")
-        names.setdefault(text, {})[name] = None
+        if reason is not None:
+            names.setdefault(out.t.message(reason), {})[name] = None
     for text, listed in names.items():
         joined = out.t("console.listed").join(listed)
         out.line(out.t("console.no_figure", names=joined, reason=text), "dim")
-
-
-def _expected_cell(out: Console, reconciliation: Reconciliation) -> str:
-    size = format_bytes(reconciliation.expected_bytes)
-    return size if reconciliation.reserved else f"{size}\n({out.t('reconcile.at_largest')})"
-
-
-def _channel_cell(out: Console, figure: ChannelFigure | None) -> str:
-    if figure is None or figure.bytes is None:
-        return DASH
-    if figure.difference is None:
-        return format_bytes(figure.bytes)
-    off = f"{figure.difference * 100:+.2f} %"
-    if figure.agrees is None:
-        off = out.t("reconcile.off_not_judged", off=figure.difference)
-    return f"{format_bytes(figure.bytes)}\n({off})"
 
 
 def show_tokens(out: Console, results: Results) -> None:

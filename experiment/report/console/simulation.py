@@ -13,6 +13,7 @@ from experiment.analysis.results import Preempting
 from experiment.report.console.display import showing
 from experiment.report.console.reporter import ConsoleReporter
 from experiment.report.console.results import show_reasons
+from experiment.report.facts.page_text import Cells
 from experiment.report.facts.simulation import (
     Fact,
     limit_facts,
@@ -21,16 +22,14 @@ from experiment.report.facts.simulation import (
     trace_facts,
 )
 from experiment.report.facts.simulation_cells import (
-    Dash,
     PolicyCell,
+    brief_cells,
     cells_of,
-    dashes,
-    visible_figures,
+    figure_cells,
+    headline,
 )
-from experiment.report.facts.simulation_figures import GROUPS, SimulationFigure, rounding_note
-from experiment.report.facts.simulation_headline import headline
-from experiment.report.facts.simulation_sweeps import Sweep, sweeps_of
-from experiment.report.facts.values import written
+from experiment.report.facts.simulation_figures import GROUPS, rounding_note
+from experiment.report.facts.simulation_sweeps import sweep_cells, sweeps_of
 from experiment.text import DASH, Translator
 from experiment.text.messages import Message
 
@@ -38,11 +37,9 @@ Data = Mapping[str, Any]
 Tick = Callable[[int], None]
 # Requests between updates of the progress.
 _EVERY = 64
-# Printed without ``--details``: facts by key, figures by name.
+# Keys of facts that are printed without ``--details``.
 _FACTS = ("rows", "arrivals", "unit_doubt", "edit", "rejected", "ignored", "tokens", "blocks",
           "max_length")  # fmt: skip
-_FIGURES = ("running_mean", "waste_of_allocated_share", "preemptions", "hits_first_share",
-            "first_token_p50_s", "per_output_token_p50_s", "throughput_tokens_per_s")  # fmt: skip
 
 
 class SimulationConsole(ConsoleReporter):
@@ -105,9 +102,11 @@ class SimulationConsole(ConsoleReporter):
             self._show_brief(cells, files)
             return
         for name, figures in GROUPS.items():
-            self._group(name, figures, cells)
-        for sweep in sweeps_of(data):
-            self._sweep(sweep)
+            self.cells(figure_cells(self.t, name, figures, cells))
+        for table in (sweep_cells(self.t, sweep) for sweep in sweeps_of(data)):
+            self.console.print()
+            self.paragraph(table.title, "bold")
+            self.cells(table)
         if note := rounding_note(cell.policy for cell in cells):
             self.line(self.t.message(note), "dim")
         self.speed(data)
@@ -115,17 +114,12 @@ class SimulationConsole(ConsoleReporter):
         for file in files:
             self.path(file)
 
-    def _show_brief(self, cells: Sequence[PolicyCell], files: Sequence[str]) -> None:
+    def _show_brief(self, cells: list[PolicyCell], files: Sequence[str]) -> None:
         """Print a row for each policy, and the path of the page."""
         if self.quiet:
             return
-        every = {each.name: each for group in GROUPS.values() for each in group}
-        figures = visible_figures(tuple(every[name] for name in _FIGURES), list(cells))
-        heads = (self.t.message(each.about.label) for each in figures)
-        table = self.table(self.t("sim.page.policy"), *heads, right=range(1, len(figures) + 1))
-        for cell in cells:
-            table.add_row(cell.policy, *(written(cell.value(f), f.about.unit) for f in figures))
-        self.console.print(table)
+        table = brief_cells(self.t, cells)
+        self.figures(table.header[0], table.header[1:], ((row[0], row[1:]) for row in table.rows))
         if note := rounding_note(cell.policy for cell in cells):
             self.line(self.t.message(note), "dim")
         self.show_report(files)
@@ -141,54 +135,12 @@ class SimulationConsole(ConsoleReporter):
                 self.line(self.t("sim.speed", policy=cell["policy"], time=cell["speed"]["seconds"],
                                  rate=cell["speed"]["requests_per_second"]), "dim")  # fmt: skip
 
-    def _group(
-        self, name: str, figures: tuple[SimulationFigure, ...], cells: list[PolicyCell]
-    ) -> None:
-        shown = visible_figures(figures, cells)
-        rows = [
-            (
-                self.t.message(f.about.label),
-                [written(cell.value(f), f.about.unit) for cell in cells],
-            )
-            for f in shown
-        ]
-        heads = [cell.policy for cell in cells]
-        self.figures(self.t(f"sim.group.{name}"), heads, rows)
-        about = f"sim.group.{name}_about"
-        if self.t.has(about):
-            self.line(self.t(about), "dim")
-        if not self.quiet:
-            for dash in dashes(figures, cells):
-                self._dash(dash, len(shown))
-
-    def _dash(self, dash: Dash, rows: int) -> None:
-        """Print the reason of dashes in a table."""
-        names = self.t("sim.listed").join(self.t.message(each.about.label) for each in dash.figures)
-        if len(dash.figures) >= rows:
-            names = self.t("sim.all_figures")
-        self.line(self.t("sim.dash", policy=", ".join(dash.policies), names=names,
-                         reason=self.t.message(dash.reason)), "dim")  # fmt: skip
-
-    def _sweep(self, sweep: Sweep) -> None:
-        title = self.t(f"sim.sweep.{sweep.name}.title")
-        self.console.print()
-        self.paragraph(title, "bold")
-        labels = [sweep.label(name) for name in sweep.lines]
-        names = [each if isinstance(each, str) else self.t.message(each) for each in labels]
-        rows = [
-            (
-                written(x, sweep.axis_unit) + (" *" if x == sweep.mark else ""),
-                [written(values[index], sweep.unit) for values in sweep.lines.values()],
-            )
-            for index, x in enumerate(sweep.axis)
-        ]
-        self.figures(self.t(f"sim.sweep.{sweep.name}.axis"), names, rows)
-        self.line(self.t(f"sim.sweep.{sweep.name}.about"), "dim")
-        if sweep.mark is not None:
-            self.line(self.t("sim.sweep.own"), "dim")
-        for name, x, error in sweep.errors:
-            at = f"{name}, {written(x, sweep.axis_unit)}"
-            self.line_of(at, error, "yellow")
+    def cells(self, cells: Cells) -> None:
+        """Print a table with its title in place of an empty first head, and its notes."""
+        rows = ((first, others) for first, *others in cells.rows)
+        self.figures(cells.header[0] or cells.title, cells.header[1:], rows)
+        for note in cells.notes:
+            self.line(note, "dim")
 
     @contextmanager
     def progress(self, total: int) -> Iterator[Bar]:

@@ -5,8 +5,7 @@ Their conditions are in :mod:`experiment.report.facts.bench`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from statistics import median
 
 from experiment.analysis.metrics import METRICS
@@ -15,6 +14,7 @@ from experiment.bench.rows import Row
 from experiment.bench.summary import OURS, Line, lines
 from experiment.report.facts.arm_figures import has_blocks
 from experiment.report.facts.bench import mode_words, trials, workload_names
+from experiment.report.facts.page_text import Cells
 from experiment.report.facts.texts import arm_name
 from experiment.report.facts.values import fixed, ranged
 from experiment.text import DASH, Translator, format_bytes
@@ -30,32 +30,6 @@ _MEMORY = (
 _ALIKE = {
     "bench.note_tokens": "equal_requests", "bench.note_first_tokens": "equal_first_tokens"
 }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Cells:
-    """A table.
-
-    The last cell of a row shorter than the header spans the remaining columns.
-
-    Attributes:
-        left: left-aligned columns.
-        styles: of rows on a console.
-        open_rows: rows of a page before the folded ones, whose label is ``more``; ``printed`` is
-            the note on paper.
-        links: addresses of cells on a page, by text.
-    """
-
-    title: str
-    header: list[str]
-    rows: list[list[str]]
-    left: tuple[int, ...] = (0,)
-    styles: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    open_rows: int = 1000
-    more: str = ""
-    printed: str = ""
-    links: Mapping[str, str] = field(default_factory=dict)
 
 
 def all_tables(t: Translator, data: BenchData) -> list[Cells]:

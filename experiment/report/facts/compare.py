@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import get_args
 
@@ -9,10 +10,12 @@ from experiment.analysis.experiment_results import Number, Unit
 from experiment.analysis.finding_text import param
 from experiment.analysis.metrics import METRICS
 from experiment.compare.gate import GateResult, tally
-from experiment.compare.results import Comparison, Figure, Row, Side, Verdict
+from experiment.compare.results import Comparison, Difference, Figure, Row, Side, Verdict
 from experiment.experiments.registry import figure_name
 from experiment.report.facts.experiment import cell_label, cell_name
-from experiment.report.facts.texts import Words, date_text
+from experiment.report.facts.page_text import said
+from experiment.report.facts.texts import Words, arm_name, date_text
+from experiment.report.facts.values import setting, whole, written
 from experiment.text import DASH, Translator
 from experiment.text.messages import Message, message
 
@@ -39,6 +42,54 @@ def verdict(row: Row) -> Message:
     if row.verdict in ("better", "worse") and row.improvement is not None:
         return message(f"compare.verdict.{row.verdict}_by", share=abs(row.improvement))
     return message(f"compare.verdict.{row.verdict}")
+
+
+def where(t: Translator, figure: Figure) -> str:
+    """Cell and arm of a figure."""
+    arm = arm_name(t, figure.arm)
+    return f"{said(t, place_words(figure))} · {arm}" if figure.place else arm
+
+
+def row_cells(t: Translator, row: Row) -> list[str]:
+    """Both values, the change and the verdict."""
+    left, right = (_value(figure, row.figure.unit) for figure in (row.left, row.right))
+    return [left, right, change_text(row), t.message(verdict(row))]
+
+
+def _value(figure: Figure | None, unit: Unit) -> str:
+    """A value, with the range of a time's repeats below."""
+    if figure is None:
+        return DASH
+    text = written(figure.value, unit)
+    if figure.span is None or figure.kind == "count":
+        return text
+    low, high = (written(value, unit) for value in figure.span)
+    return f"{text}\n{low} … {high}"
+
+
+def difference_cells(t: Translator, one: Difference) -> list[str]:
+    """Name of a setting, and its value on both sides."""
+    values = (whole(v) if isinstance(v, float) else v for v in (one.left, one.right))
+    return [f"{t(f'compare.group.{one.group}')} {one.name}", *map(setting, values)]
+
+
+def side_text(t: Translator, side: Side) -> str:
+    """Name, date and version of a side."""
+    key = f"compare.side_{side.kind}"
+    return t(key, name=side.name, when=moment(side), version=side.version)
+
+
+def why(t: Translator, rows: Sequence[Row]) -> list[str]:
+    """Reasons of verdicts with their numbers of figures, the most common first."""
+    counts = Counter(
+        t(
+            "compare.gate.because", verdict=t(f"compare.verdict.{row.verdict}"),
+            reason=t.message(row.reason),
+        )
+        for row in rows
+        if row.reason is not None
+    )  # fmt: skip
+    return [t("compare.why", text=text, n=n) for text, n in counts.most_common()]
 
 
 def counted(comparison: Comparison) -> Message:

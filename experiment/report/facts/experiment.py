@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,19 +13,23 @@ from experiment.analysis.experiment_results import (
     FigureValue,
     Finding,
 )
-from experiment.analysis.finding_text import listed, param
+from experiment.analysis.finding_text import answer, below, listed, param
 from experiment.config.arms import ARMS
 from experiment.experiments.findings import note
 from experiment.experiments.labels import axis_label as axis_label
 from experiment.experiments.labels import value_label as value_label
 from experiment.experiments.registry import figure_name
-from experiment.report.facts.texts import Words
+from experiment.report.facts.data_key import KeyedText
+from experiment.report.facts.page_text import Cells, capital, said
+from experiment.report.facts.texts import Words, arm_name
 from experiment.report.facts.values import written
+from experiment.text import DASH, Translator
 from experiment.text.messages import Message, arm_message, message
 
 Values = Mapping[str, int | float | str]
 # Prefixes of the figures of arenas that run alongside the paged arm.
 ARENAS = ("first_fit", "buddy")
+_LEAST_FACTOR = 1.05
 # Findings of several experiments.
 _SHARED = ("outputs", "paper")
 _CLOCK = message("experiments.reason.clock")
@@ -76,15 +79,77 @@ def finding_title(name: str, finding: Finding) -> Message:
     return finding.title or note("found" if finding.id in _SHARED else name, finding.id)
 
 
-def anchors(findings: Sequence[Finding]) -> list[str]:
-    """Unique anchors in the page; repeated ids have a number appended."""
-    seen: Counter[str] = Counter()
-    names = []
-    for each in findings:
-        seen[each.id] += 1
-        again = seen[each.id]
-        names.append(f"finding-{each.id}" + (f"-{again}" if again > 1 else ""))
-    return names
+def headline(t: Translator, result: ExperimentResult) -> str:
+    """The first finding: its factor if it is supported, its verdict, or what was observed."""
+    if not result.findings:
+        return t("headline.none")
+    first, path = result.findings[0], "results.experiment.findings.0"
+    title = t.message(finding_title(result.name, first))
+    if first.verdict is None:
+        return t.message(answer(first))
+    factor = first.estimate if first.kind == "ratio" and first.verdict == "shown" else None
+    if factor is not None and factor >= _LEAST_FACTOR:
+        text = t("experiments.with_factor", title=title, factor=factor)
+        return KeyedText(text, f"{path}.estimate")
+    text = t("console.problem", arm=title, text=t(f"verdict.{first.verdict}"))
+    return KeyedText(text, f"{path}.verdict")
+
+
+def finding_cells(t: Translator, result: ExperimentResult) -> Cells:
+    """A row per finding: title, what was measured, verdict."""
+    rows = [
+        [
+            t.message(finding_title(result.name, one)),
+            t(f"verdict.{one.verdict}") if one.verdict else t("experiments.observed"),
+            "\n".join(map(t.message, (answer(one), *below(one)))),
+        ]
+        for one in result.findings
+    ]
+    heads = [t(f"experiments.column_{name}") for name in ("finding", "verdict", "measured")]
+    styles = [one.verdict or "" for one in result.findings]
+    return Cells(t("section.seen"), heads, rows, (0, 1, 2), styles, name="findings")
+
+
+def figure_tables(t: Translator, result: ExperimentResult) -> list[Cells]:
+    """A table for each figure with a chart, and one of all others."""
+    found = groups(result)
+    others = [group for group in found if group.info.figure not in result.charts]
+    tables = [_table(t, result, [group]) for group in found if group not in others]
+    return [*tables, *([_table(t, result, others)] if others else [])]
+
+
+def _table(t: Translator, result: ExperimentResult, several: Sequence[Group]) -> Cells:
+    """A row per cell, a column per arm; the names of several figures are headings."""
+    title, name = t("experiments.others"), ""
+    rows, styles = list[list[str]](), list[str]()
+    for group in several:
+        figure, path = group.info.figure, "results.experiment.cells"
+        title_of = t.message(figure_name(result.name, figure))
+        if len(several) > 1 or figure not in result.charts:
+            rows.append([title_of])
+            styles.append("")
+        else:
+            title, name = title_of, chart_name(figure)
+        for cell, (label, entries) in zip(group.cells, group.rows, strict=True):
+            keys = (f"{path}.{cell}.arms[{arm}].figures.{figure}.value" for arm in result.arms)
+            shown = (_entry_text(t, *pair) for pair in zip(entries, keys, strict=True))
+            rows.append([said(t, label), *shown])
+            styles.append("missed" if any(one.wrong for one in entries) else "")
+    axis = capital(t.message(cell_axis(result.cells[0].values)))
+    heads = [axis, *(arm_name(t, arm) for arm in result.arms)]
+    return Cells(title, heads, rows, styles=styles, name=name)
+
+
+def _entry_text(t: Translator, one: Entry, key: str) -> str:
+    """The value, and the line below it."""
+    if one.main is None:
+        return DASH
+    return KeyedText("\n".join([one.main, *([t.message(one.below)] if one.below else [])]), key)
+
+
+def chart_name(figure: str) -> str:
+    """Name of a figure's chart and table."""
+    return f"experiment-{figure.replace('_', '-')}"
 
 
 def arena_of(figure: str) -> str | None:

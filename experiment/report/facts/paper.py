@@ -7,11 +7,14 @@ from typing import Any
 
 from experiment.report.facts.csv_text import csv_text
 from experiment.report.facts.data_key import KeyedText
+from experiment.report.facts.page_text import Cells
 from experiment.report.facts.values import fixed
 from experiment.text import DASH, Translator
 from experiment.text.messages import Message, message
 
 Data = Mapping[str, Any]
+_STYLES = {"holds": "shown", "fails": "missed", "not_judged": ""}
+_COLUMNS = ("claim", "paper", "ours", "tolerance", "verdict")
 _VERDICTS = ("holds", "fails", "not_judged")
 # Format of figures by unit: decimals and suffix.
 _FORMS = {
@@ -40,6 +43,20 @@ def claim_cells(t: Translator, claim: Data) -> list[str]:
         _title(t, claim), _paper(t, claim), _ours(claim), _tolerance(t, claim),
         t(f"paper.verdict_{claim['verdict']}"),
     ]  # fmt: skip
+
+
+def paper_cells(t: Translator, data: Data) -> Cells:
+    """All claims below the figures, tables and sections of the paper."""
+    rows, styles, source = list[list[str]](), list[str](), None
+    for claim in data["claims"]:
+        if claim["source"] != source:
+            source = claim["source"]
+            rows.append([place_in_paper(t, claim)])
+            styles.append("bold")
+        rows.append(claim_cells(t, claim))
+        styles.append(_STYLES[claim["verdict"]])
+    heads = [t(f"paper.column_{name}") for name in _COLUMNS]
+    return Cells(t("paper.each"), heads, rows, left=(0, 4), styles=styles)
 
 
 def place_in_paper(t: Translator, claim: Data) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from experiment.analysis.finding_text import listed
 from experiment.analysis.metrics import METRICS
-from experiment.report.facts.bench_tables import Cells
+from experiment.report.facts.page_text import Cells
 from experiment.report.facts.plan_basis import check_lines, rests_on
 from experiment.report.facts.simulation_figures import rounding_note
 from experiment.report.facts.values import written
@@ -339,7 +339,7 @@ def _memory(t: Translator, plan: Data) -> Cells:
         for index, tokens in enumerate(memory["tokens"])
     ]
     heads = [t("plan.memory.tokens"), *(t(f"plan.memory.{way}") for way in WAYS)]
-    return Cells(t("plan.memory.table"), heads, rows, notes=[t("plan.memory.about")])
+    return Cells(t("plan.memory.table"), heads, rows, notes=[t("plan.memory.about")], name="memory")
 
 
 def _block_sizes(t: Translator, plan: Data) -> Cells:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from experiment.report.facts.page_text import said
+from experiment.text import Translator
 from experiment.text.messages import Message, message
 from experiment.workload.kvsim_errors import rejected_message
 from kvsim.latency.roofline import IDEAL
@@ -20,6 +22,12 @@ def _fact(name: str, value: Message | str) -> Fact:
 
 def _message_fact(name: str, /, **params: Any) -> Fact:
     return _fact(name, message(f"sim.fact.{name}_value", **params))
+
+
+def fact_lines(t: Translator, facts: Iterable[Fact]) -> list[str]:
+    """A line per fact."""
+    named = ((t.message(name), said(t, value)) for name, value in facts)
+    return [t("console.problem", arm=name, text=text) for name, text in named]
 
 
 def trace_facts(data: Data) -> list[Fact]:

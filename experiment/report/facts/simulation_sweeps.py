@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiment.analysis.experiment_results import Unit
+from experiment.report.facts.page_text import Cells, said
 from experiment.report.facts.simulation_figures import Result, Value, waste_share
+from experiment.report.facts.values import written
+from experiment.text import Translator
 from experiment.text.messages import Message, message
 
 Data = Mapping[str, Any]
@@ -41,6 +44,11 @@ class Sweep:
     mark: int | None = None
     errors: tuple[tuple[str, int, Message], ...] = ()
 
+    @property
+    def chart(self) -> str:
+        """Name of the chart and its table."""
+        return f"sweep-{self.name.replace('_', '-')}"
+
     def label(self, line: str) -> str | Message:
         """Label of a line: a policy's name, or a message."""
         words = _NAMED.get(self.name)
@@ -57,6 +65,25 @@ def sweeps_of(data: Data) -> list[Sweep]:
         _prefixes(data),
     ]
     return [sweep for sweep in candidates if sweep is not None]
+
+
+def sweep_cells(t: Translator, sweep: Sweep) -> Cells:
+    """A row per point, a column per line; the run's own point has a mark."""
+    texts, points = f"sim.sweep.{sweep.name}", [written(x, sweep.axis_unit) for x in sweep.axis]
+    rows = [
+        [
+            point + (" *" if x == sweep.mark else ""),
+            *(written(values[n], sweep.unit) for values in sweep.lines.values()),
+        ]
+        for n, (x, point) in enumerate(zip(sweep.axis, points, strict=True))
+    ]
+    notes = [t(f"{texts}.about"), *([t("sim.sweep.own")] if sweep.mark is not None else [])]
+    notes += [
+        t("console.problem", arm=f"{line}, {written(x, sweep.axis_unit)}", text=t.message(error))
+        for line, x, error in sweep.errors
+    ]
+    heads = [t(f"{texts}.axis"), *(said(t, sweep.label(line)) for line in sweep.lines)]
+    return Cells(t(f"{texts}.title"), heads, rows, notes=notes, name=sweep.chart)
 
 
 def _running(result: Result) -> Value:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from experiment.compare.gate import GateResult
-from experiment.report.facts.bench_tables import Cells
 from experiment.report.facts.compare import GATE_COLUMNS, gate_headline, limit_cells
+from experiment.report.facts.page_text import Cells, PageText
 from experiment.report.files.markup import items, plain, summarise_job, table, within
-from experiment.report.pages.tables import PageText
 from experiment.text import Translator
 
 
@@ -25,7 +24,7 @@ def tables_markdown(text: PageText) -> str:
     """Headline, facts, each table and the lists, in the language of what is text; under 50 kB."""
     parts = [
         f"## {plain(text.kicker)}\n\n**{plain(text.headline)}**",
-        items(text.facts),
+        items([*text.lines, *text.alarms, *text.facts, *text.notes]),
         *map(cells_markdown, text.tables),
         *(f"**{plain(name)}**\n\n{items(lines)}" for name, lines in text.lists.items()),
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -12,13 +12,12 @@ from experiment.replay.step_rows import StepRow
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.data_key import Keyed
 from experiment.report.facts.series import Series
+from experiment.report.html.axes import grid, x_axis
 from experiment.report.html.svg import (
     Scale,
     binary_ticks,
-    decimal_ticks,
     drawing,
     fill,
-    line,
     path,
     rect,
     tag,
@@ -52,9 +51,16 @@ def both_widths(draw: Callable[[Width], Markup]) -> Markup:
     return draw(WIDE) + draw(NARROW)
 
 
-def slots(value: float) -> str:
-    """Format a number of slots."""
-    return f"{value:,.0f}"
+def slot_grid(
+    b: Bilingual, scales: tuple[Scale, Scale], ticks: Sequence[int], slot_bytes: float, width: Width
+) -> list[Markup]:
+    """Grid with slots on the left, and their bytes on the right of a wide chart."""
+    x, y = scales
+    parts = grid(b, x, y, ((tick, f"{tick:,}") for tick in ticks))
+    for tick in () if width.narrow else ticks:
+        size = format_bytes(tick * slot_bytes) if tick else "0"
+        parts.append(text(b, x.end + 8, y(tick) + 4, size, class_="t small soft num tick"))
+    return parts
 
 
 def time_chart(
@@ -116,7 +122,8 @@ def _time_chart(
     bottom = y - _GAP + 18
     # Without readings, time begins with the first step, as in the timeline of requests.
     marked = any(one.marks for one in series)
-    parts += _time_axis(b, x, bottom, "steps" if by_step else "time" if marked else "life")
+    axis = "steps" if by_step else "time" if marked else "life"
+    parts += x_axis(b, x, bottom, message(f"chart.{axis}.axis"))
     unit = "steps" if by_step else "time"
     return drawing(
         b, f"over-{unit}-{width.name}", (width.pixels, bottom + 44),
@@ -130,12 +137,7 @@ def _panel(
 ) -> list[Markup]:
     x, y = scales
     parts: list[Markup] = []
-    for tick in binary_ticks(y.top, 2):
-        parts.append(line(x.start, y(tick), x.end, y(tick), class_="grid"))
-        parts.append(text(b, x.start - 8, y(tick) + 4, slots(tick), class_="t small end num tick"))
-        if not width.narrow:
-            size = format_bytes(tick * one.slot_bytes) if tick else "0"
-            parts.append(text(b, x.end + 8, y(tick) + 4, size, class_="t small soft num tick"))
+    parts += slot_grid(b, scales, binary_ticks(y.top, 2), one.slot_bytes, width)
     live = _steps(one, lambda row: row.live)
     allocated = _steps(one, lambda row: row.allocated)
     reserved = _steps(one, lambda row: row.reserved)
@@ -186,17 +188,6 @@ def _shade(spans: Spans, scales: tuple[Scale, Scale]) -> Markup:
 def _trace(points: Points, scales: tuple[Scale, Scale], style: str) -> Markup:
     x, y = scales
     return path([(x(px), y(py)) for px, py in points], class_=style)
-
-
-def _time_axis(b: Bilingual, x: Scale, y: float, axis: str) -> Iterable[Markup]:
-    yield line(x.start, y, x.end, y, class_="axis")
-    ticks = decimal_ticks(x.top, 5)
-    for tick in ticks:
-        yield line(x(tick), y, x(tick), y + 4, class_="axis")
-        shown = f"{tick:,.0f}" if axis == "steps" else f"{tick:g}"
-        yield text(b, x(tick), y + 17, shown, class_="t small middle num tick")
-    unit: Message = message(f"chart.{axis}.axis")
-    yield text(b, (x.start + x.end) / 2, y + 36, unit, class_="t small soft middle")
 
 
 Bar = tuple[Message, float | None, str | Message | Keyed]

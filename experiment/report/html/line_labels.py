@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
-from typing import Protocol
 
 from markupsafe import Markup
 
@@ -23,22 +22,6 @@ _BETWEEN = 10  # pixels between two labels
 _ROW = 17
 
 
-class Labelled(Protocol):
-    """Properties of a chart that determine its labels; see :mod:`experiment.report.html.lines`."""
-
-    @property
-    def points(self) -> Sequence[Label]:
-        """Names of the settings on the axis."""
-
-    @property
-    def mark(self) -> int | None:
-        """Index of the highlighted point."""
-
-    @property
-    def joined(self) -> bool:
-        """Whether points are numbers, with values between neighbours."""
-
-
 def text_pixels(text: str) -> float:
     """Maximum width of a small text, in pixels."""
     wide = sum(unicodedata.east_asian_width(sign) in "WF" for sign in text)
@@ -46,26 +29,34 @@ def text_pixels(text: str) -> float:
 
 
 def point_labels(
-    b: Bilingual, chart: Labelled, places: Sequence[float], pixels: float
+    b: Bilingual,
+    points: Sequence[Label],
+    places: Sequence[float],
+    pixels: float,
+    joined: bool,
+    mark: int | None,
 ) -> tuple[list[Markup], float]:
     """Labels of the points at ``places``, and the y coordinate below them.
 
-    ``pixels``: width of the drawing.
+    Args:
+        pixels: width of the drawing.
+        joined: whether points are numbers, with values between neighbours.
+        mark: index of the highlighted point.
     """
-    widths = [_pixels(b, point) for point in chart.points]
+    widths = [_pixels(b, point) for point in points]
     step = places[1] - places[0] if len(places) > 1 else pixels
     columns = -(-(max(widths) + _BETWEEN) // step)  # of the widest label
-    if chart.joined:
-        return _thinned(b, chart, (places, widths, pixels), int(columns)), HEIGHT + 35
+    own = list(zip(points, places, widths, strict=True))
+    if joined:
+        return _thinned(b, own, pixels, int(columns), mark), HEIGHT + 35
     if columns <= 2:
         rows = int(columns)
-        own = zip(chart.points, places, widths, strict=True)
         parts = [
             _level(b, point, _within(x, size, pixels), index % rows, False)
             for index, (point, x, size) in enumerate(own)
         ]
         return parts, HEIGHT + 18 + rows * _ROW
-    parts = [_upright(b, *pair) for pair in zip(chart.points, places, strict=True)]
+    parts = [_upright(b, *pair) for pair in zip(points, places, strict=True)]
     return parts, HEIGHT + 26 + max(widths)
 
 
@@ -79,18 +70,17 @@ def _pixels(b: Bilingual, point: Label) -> float:
 
 def _thinned(
     b: Bilingual,
-    chart: Labelled,
-    room: tuple[Sequence[float], Sequence[float], float],
+    own: Sequence[tuple[Label, float, float]],
+    pixels: float,
     every: int,
+    mark: int | None,
 ) -> list[Markup]:
     """Every ``every``-th label, and the marked one without labels that overlap it."""
-    places, widths, pixels = room
     parts = []
-    for index, (point, x, size) in enumerate(zip(chart.points, places, widths, strict=True)):
-        own = index == chart.mark
-        near = chart.mark is not None and abs(index - chart.mark) < every
-        if own or (index % every == 0 and not near):
-            parts.append(_level(b, point, _within(x, size, pixels), 0, own))
+    for index, (point, x, size) in enumerate(own):
+        near = mark is not None and abs(index - mark) < every
+        if index == mark or (index % every == 0 and not near):
+            parts.append(_level(b, point, _within(x, size, pixels), 0, index == mark))
     return parts
 
 

@@ -11,6 +11,7 @@ from experiment.analysis.experiment_results import Unit
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.simulation_figures import Value
 from experiment.report.facts.values import written
+from experiment.report.html.axes import grid
 from experiment.report.html.charts import NARROW, WIDE, Width
 from experiment.report.html.line_labels import HEIGHT, point_labels, text_pixels
 from experiment.report.html.svg import (
@@ -98,7 +99,7 @@ def _chart(b: Bilingual, chart: LineChart, width: Width) -> Markup:
     left = max(least, 10 + max(text_pixels(_tick(tick, chart)) for tick in _ticks(y, chart.unit)))
     places = _places(len(chart.points), left + 14, width.pixels - right - 14, chart.joined)
     parts = _frame(b, chart, y, (left, width.pixels - right))
-    labels, below = point_labels(b, chart, places, width.pixels)
+    labels, below = point_labels(b, chart.points, places, width.pixels, chart.joined, chart.mark)
     parts += _axis(b, chart, places, below) + labels
     for index in sorted(range(len(chart.lines)), key=lambda place: place == chart.top):
         values = chart.lines[index]
@@ -146,14 +147,9 @@ def _offset(chart: LineChart, index: int, places: Sequence[float]) -> float:
 
 
 def _frame(b: Bilingual, chart: LineChart, y: Scale, span: tuple[float, float]) -> list[Markup]:
-    parts = []
-    for tick in _ticks(y, chart.unit):
-        parts.append(line(span[0], y(tick), span[1], y(tick), class_="grid"))
-        parts.append(
-            text(b, span[0] - 8, y(tick) + 4, _tick(tick, chart), class_="t small end num tick")
-        )
-    parts.append(line(span[0], y(0), span[1], y(0), class_="axis"))
-    return parts
+    ticks = ((tick, _tick(tick, chart)) for tick in _ticks(y, chart.unit))
+    parts = grid(b, Scale(1, *span), y, ticks)
+    return [*parts, line(span[0], y(0), span[1], y(0), class_="axis")]
 
 
 def _ticks(y: Scale, unit: Unit) -> list[float]:

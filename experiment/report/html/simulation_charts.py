@@ -10,7 +10,8 @@ from markupsafe import Markup
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.simulation_figures import ALLOCATED, OTHER, Result, policy_of
 from experiment.report.facts.values import written
-from experiment.report.html.charts import Width, both_widths, slots
+from experiment.report.html.axes import grid, x_axis
+from experiment.report.html.charts import Width, slot_grid
 from experiment.report.html.svg import (
     Scale,
     binary_ticks,
@@ -22,8 +23,7 @@ from experiment.report.html.svg import (
     rect,
     text,
 )
-from experiment.text import format_bytes
-from experiment.text.messages import Message, message
+from experiment.text.messages import message
 from kvsim.contiguous.reservation import POLICIES
 
 # Order of the stack from the bottom: live, wasted, cached, free.
@@ -32,6 +32,7 @@ PARTS = (
     "live", "written_later", "never_written", "unwritten", "padding", "finished", "rounding",
     *OTHER,
 )  # fmt: skip
+_SECONDS = message("sim.chart.seconds")
 _PANEL, _GAP = 96, 44
 # Narrower pieces would be invisible.
 _MAX_COLUMNS = 260
@@ -47,12 +48,8 @@ def states_of(results: Sequence[Result]) -> list[str]:
     ]
 
 
-def ledger_chart(b: Bilingual, results: Sequence[Result]) -> Markup:
+def ledger_chart(b: Bilingual, results: Sequence[Result], width: Width) -> Markup:
     """Slots by state over time, with a panel per policy and shared axes."""
-    return both_widths(lambda width: _ledger(b, results, width))
-
-
-def _ledger(b: Bilingual, results: Sequence[Result], width: Width) -> Markup:
     left, right = (50, 4) if width.narrow else (64, 84)
     x = Scale(max(each["span_s"] for each in results) or 1, left, width.pixels - right)
     top = max(each["pool_slots"] for each in results)
@@ -66,7 +63,7 @@ def _ledger(b: Bilingual, results: Sequence[Result], width: Width) -> Markup:
         parts += _panel(b, each, (x, scale), width)
         y += _PANEL + _GAP
     bottom = y - _GAP + 16
-    parts += time_axis(b, x, bottom)
+    parts += x_axis(b, x, bottom, _SECONDS)
     return drawing(
         b, f"ledger-{width.name}", (width.pixels, bottom + 44), message("sim.chart.ledger.title"),
         message("sim.chart.ledger.desc"), parts, table="ledger-data", class_=f"chart {width.name}",
@@ -86,12 +83,7 @@ def _panel(b: Bilingual, one: Result, scales: tuple[Scale, Scale], width: Width)
         if any(levels[name]):
             parts.append(_band(edges, below, above, (x, y), name))
         below = above
-    for tick in binary_ticks(y.top, 3):
-        parts.append(line(x.start, y(tick), x.end, y(tick), class_="grid"))
-        parts.append(text(b, x.start - 8, y(tick) + 4, slots(tick), class_="t small end num tick"))
-        if not width.narrow:
-            size = format_bytes(tick * slot_bytes) if tick else "0"
-            parts.append(text(b, x.end + 8, y(tick) + 4, size, class_="t small soft num tick"))
+    parts += slot_grid(b, (x, y), binary_ticks(y.top, 3), slot_bytes, width)
     pool = [(x(0), y(one["pool_slots"])), (x(edges[-1]), y(one["pool_slots"]))]
     parts.append(path(pool, class_="trace reserved"))
     return parts
@@ -141,11 +133,6 @@ def stairs(edges: Sequence[float], values: Sequence[float]) -> list[tuple[float,
     return [point for (start, end), value in steps for point in ((start, value), (end, value))]
 
 
-def means_chart(b: Bilingual, results: Sequence[Result]) -> Markup:
-    """A bar per policy: means over time, divided as in Fig. 2 of the PagedAttention paper."""
-    return both_widths(lambda width: _means(b, results, width))
-
-
 def parts_of(result: Result) -> dict[str, float]:
     """Shares of the pool; reservations are divided into used later and never used."""
     shares = {name: use["mean_percent"] / 100 for name, use in result["states"].items()}
@@ -155,7 +142,8 @@ def parts_of(result: Result) -> dict[str, float]:
     return {name: shares[name] for name in PARTS if shares.get(name)}
 
 
-def _means(b: Bilingual, results: Sequence[Result], width: Width) -> Markup:
+def means_chart(b: Bilingual, results: Sequence[Result], width: Width) -> Markup:
+    """A bar per policy: means over time, divided as in Fig. 2 of the PagedAttention paper."""
     left = 8 if width.narrow else 110
     scale = Scale(1, left, width.pixels - 12)
     parts: list[Markup] = []
@@ -176,7 +164,7 @@ def _means(b: Bilingual, results: Sequence[Result], width: Width) -> Markup:
     parts.append(line(scale.start, y, scale.end, y, class_="axis"))
     return drawing(
         b, f"means-{width.name}", (width.pixels, y + 26), message("sim.chart.means.title"),
-        message("sim.chart.means.desc"), parts, table="means-data", class_=f"chart {width.name}",
+        message("sim.chart.means.desc"), parts, table="states-data", class_=f"chart {width.name}",
     )  # fmt: skip
 
 
@@ -193,11 +181,6 @@ def _bar(b: Bilingual, result: Result, y: float, scale: Scale) -> list[Markup]:
     return parts
 
 
-def load_chart(b: Bilingual, results: Sequence[Result]) -> Markup:
-    """Running and waiting requests and preemptions over time, with a row per policy."""
-    return both_widths(lambda width: _load(b, results, width))
-
-
 _KINDS = {"running": "running", "waiting": "waiting", "preempted": "preemptions"}
 
 
@@ -209,7 +192,8 @@ def preempted(results: Sequence[Result]) -> bool:
 _ROW = 58
 
 
-def _load(b: Bilingual, results: Sequence[Result], width: Width) -> Markup:
+def load_chart(b: Bilingual, results: Sequence[Result], width: Width) -> Markup:
+    """Running and waiting requests and preemptions over time, with a row per policy."""
     span = max(each["span_s"] for each in results) or 1
     parts: list[Markup] = []
     left, gap = (8, 40) if width.narrow else (110, 62)
@@ -226,7 +210,7 @@ def _load(b: Bilingual, results: Sequence[Result], width: Width) -> Markup:
         for each in results:
             parts += _row(b, each, kind, (x, Scale(top, y + 22 + _ROW, y + 22)), width, index)
             y += _ROW + 28
-        parts += time_axis(b, x, y + 2, 3)
+        parts += x_axis(b, x, y + 2, _SECONDS, 3)
         bottom = y + 54
     return drawing(
         b, f"load-{width.name}", (width.pixels, bottom), message("sim.chart.load.title"),
@@ -266,8 +250,7 @@ def _row(
         parts.append(text(b, 0, y(0) - 22, policy_of(one), class_="t strong"))
     # Three ticks: with two, there may be none between 0 and the top.
     tick = decimal_ticks(y.top, 3)[-1]
-    parts.append(text(b, x.start - 6, y(tick) + 4, f"{tick:,g}", class_="t small end num tick"))
-    parts.append(line(x.start, y(tick), x.end, y(tick), class_="grid"))
+    parts += grid(b, x, y, [(tick, f"{tick:,g}")], 6)
     if kind == "preempted":
         edges, values = _lost(one)
     else:
@@ -279,15 +262,3 @@ def _row(
 
 
 _PAINT = {"running": "live", "waiting": "wasted", "preempted": "finished"}
-
-
-def time_axis(b: Bilingual, x: Scale, y: float, most: int = 5) -> list[Markup]:
-    """Time axis in seconds since the first arrival."""
-    parts = [line(x.start, y, x.end, y, class_="axis")]
-    for tick in decimal_ticks(x.top, most):
-        parts.append(line(x(tick), y, x(tick), y + 4, class_="axis"))
-        parts.append(text(b, x(tick), y + 17, f"{tick:,g}", class_="t small middle num tick"))
-    unit: Message = message("sim.chart.seconds")
-    middle = (x.start + x.end) / 2
-    parts.append(text(b, middle, y + 36, unit, class_="t small soft middle"))
-    return parts

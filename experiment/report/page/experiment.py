@@ -1,69 +1,66 @@
-"""The section of an experiment in the page: findings, charts, and the table of all figures."""
+"""The parts of an experiment in its page: findings, charts, and the table of all figures."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
 from markupsafe import Markup
 
 from experiment.analysis.experiment_results import (
-    CellArm,
     CellResult,
     ExperimentResult,
     FigureInfo,
     Number,
 )
-from experiment.analysis.finding_text import answer, below, param
+from experiment.analysis.finding_text import answer, param
 from experiment.experiments.findings import note
 from experiment.experiments.registry import figure_name
 from experiment.report.facts import experiment as words
 from experiment.report.facts.arm_series import arm_series
 from experiment.report.facts.bilingual import Bilingual
-from experiment.report.html.lines import LineChart, line_chart
-from experiment.text.messages import Message, message
+from experiment.report.facts.data_key import KeyedText
+from experiment.report.facts.page_text import PageText, keyed_notes
+from experiment.report.html.figure import figure
+from experiment.report.html.lines import LineChart, line_chart, line_swatch
+from experiment.text import Translator
+from experiment.text.messages import Message, arm_message, message
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """A chart over the cells.
-
-    ``lines``: (number, whether it hides others, name) of each; ``repeats``: whether it shows the
-    spread of repeats.
-    """
-
-    title: Message
-    picture: Markup
-    lines: list[tuple[int, bool, Markup]]
-    repeats: bool
-
-
-def experiment_context(b: Bilingual, result: ExperimentResult | None) -> dict[str, Any]:
-    """Variables of the template; without content for an ordinary run."""
-    if result is None:
-        return {"experiment": None}
-    groups = words.groups(result)
-    infos = {group.info.figure: group.info for group in groups}
+def experiment_text(t: Translator, result: ExperimentResult, began: str) -> PageText:
+    """Question and answer; findings; a table per figure. ``began``: date and time of the run."""
     exact, predicted = result.exact_counts
-    return {
-        "experiment": result,
-        "experiment_about": note(result.name, "about"),
-        "experiment_varied": words.varied([cell.values for cell in result.cells]),
-        "experiment_titles": [words.finding_title(result.name, one) for one in result.findings],
-        "experiment_texts": [(answer(one), below(one)) for one in result.findings],
-        "experiment_anchors": words.anchors(result.findings),
-        "experiment_axis": words.cell_axis(result.cells[0].values) if result.cells else None,
-        "experiment_groups": groups,
-        "experiment_charts": [
-            _drawn(b, result, infos[name]) for name in result.charts if name in infos
+    gaps = [*words.ended(result), *words.left_out(result), *words.gaps(result)]
+    counts = t("experiments.foretold", exact=exact, of=predicted)
+    return PageText(
+        kicker=t.message(note(result.name, "question")),
+        when=began,
+        headline=words.headline(t, result),
+        lines=[
+            KeyedText(t.message(answer(one)), "results.headline")
+            for one in result.findings[:1]
+            if one.verdict
         ],
-        "experiment_gaps": [*words.ended(result), *words.left_out(result), *words.gaps(result)],
-        "experiment_exact": exact,
-        "experiment_predicted": predicted,
-        "experiment_focus": focus_message(result),
-        "figure_label": partial(figure_name, result.name),
+        alarms=keyed_notes(t, result.problems, "results.experiment.problems"),
+        notes=keyed_notes(t, result.notes, "results.experiment.notes"),
+        facts=[
+            t.message(note(result.name, "about")),
+            *map(t.message, words.varied([cell.values for cell in result.cells])),
+            t("experiments.table_note"),
+            *([counts] if predicted else []),
+        ],
+        tables=[words.finding_cells(t, result), *words.figure_tables(t, result)],
+        lists={t("experiments.gaps"): [*map(t.message, gaps)]} if gaps else {},
+    )
+
+
+def experiment_charts(b: Bilingual, result: ExperimentResult) -> dict[str, Markup]:
+    """Charts by the names of their tables; the first one is above the findings."""
+    infos = {group.info.figure: group.info for group in words.groups(result)}
+    drawn = [name for name in result.charts if name in infos]
+    names = ["findings", *map(words.chart_name, drawn[1:])]
+    return {
+        name: _drawn(b, result, infos[chart]) for name, chart in zip(names, drawn, strict=False)
     }
 
 
@@ -107,18 +104,18 @@ def _lines(result: ExperimentResult, info: FigureInfo) -> list[_Line]:
     return lines
 
 
-def _drawn(b: Bilingual, result: ExperimentResult, info: FigureInfo) -> Drawn:
+def _drawn(b: Bilingual, result: ExperimentResult, info: FigureInfo) -> Markup:
     chart, lines = _chart(result, info), _lines(result, info)
-    names = [
+    legend = [
         (
-            chart.series[at],
-            at == chart.top,
-            b.message(words.arena_name(one.arena)) if one.arena else b.arm(one.arm),
+            line_swatch(chart.series[at], at == chart.top),
+            words.arena_name(one.arena) if one.arena else arm_message(one.arm),
         )
         for at, one in enumerate(lines)
         if any(value is not None for value in chart.lines[at])
     ]
-    return Drawn(chart.title, line_chart(b, chart), names, info.kind == "time")
+    spread = [message("experiments.chart_note")] if info.kind == "time" else []
+    return figure(b, chart.title, line_chart(b, chart), legend, spread)
 
 
 def _chart(result: ExperimentResult, info: FigureInfo) -> LineChart:
@@ -127,7 +124,8 @@ def _chart(result: ExperimentResult, info: FigureInfo) -> LineChart:
     Axes with the same value in all of these cells are omitted: a wall-clock time is drawn over the
     rates, without the cells on the clock of steps.
     """
-    cells = [cell for cell in result.cells if any(_has(arm, info) for arm in cell.arms)]
+    shown = {cell for group in words.groups(result) if group.info == info for cell in group.cells}
+    cells = [cell for place, cell in enumerate(result.cells) if place in shown]
     values = _varying_values(cells)
     title, axis = figure_name(result.name, info.figure), words.cell_axis(values[0])
     about = message("experiments.chart_desc", figure=title.model_dump(), axis=axis.model_dump())
@@ -147,8 +145,8 @@ def _chart(result: ExperimentResult, info: FigureInfo) -> LineChart:
             ]
         )
     return LineChart(
-        name=f"experiment-{info.figure.replace('_', '-')}",
-        table=f"figure-{info.figure}",
+        name=words.chart_name(info.figure),
+        table=f"{words.chart_name(info.figure)}-data",
         title=title,
         about=about,
         axis=axis,
@@ -166,11 +164,6 @@ def _on_top(result: ExperimentResult, lines: Sequence[Sequence[Number | None]]) 
     """Index of the paged arm's line, which often hides another; None if there is no other."""
     drawn = sum(any(value is not None for value in line) for line in lines)
     return result.arms.index("paged") if "paged" in result.arms and drawn > 1 else None
-
-
-def _has(arm: CellArm, info: FigureInfo) -> bool:
-    value = arm.figures.get(info.figure)
-    return value is not None and value.value is not None
 
 
 def _varying_values(cells: list[CellResult]) -> list[words.Values]:

@@ -18,8 +18,9 @@ from experiment.analysis.results import ArmResult, RequestResult, Results
 from experiment.report.facts.arm_series import arm_series
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.values import seconds
+from experiment.report.html.axes import grid, x_axis
 from experiment.report.html.charts import Width, both_widths
-from experiment.report.html.svg import Scale, decimal_ticks, drawing, line, path, tag, text
+from experiment.report.html.svg import Scale, drawing, path, tag
 from experiment.report.page.parts import Cell, Row, why_unknown
 from experiment.text.messages import Message, arm_message, message
 
@@ -99,15 +100,9 @@ def _draw(
         max((seconds[-1] for seconds in times if seconds), default=1.0), left, width.pixels - 8
     )
     y = Scale(1, 10 + _HEIGHT, 10)
-    parts: list[Markup] = []
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        parts.append(line(left, y(share), x.end, y(share), class_="grid"))
-        label = f"{share * 100:.0f}\u00a0%"
-        parts.append(text(b, left - 8, y(share) + 4, label, class_="t small end num tick"))
-    style = "t small middle num tick"
-    parts += [text(b, x(at), y(0) + 18, f"{at:g}", class_=style) for at in decimal_ticks(x.top, 5)]
-    axis = message(f"chart.{name}.axis")
-    parts.append(text(b, (left + x.end) / 2, y(0) + 38, axis, class_="t small soft middle"))
+    shares = (0.0, 0.25, 0.5, 0.75, 1.0)
+    parts = grid(b, x, y, ((share, f"{share * 100:.0f}\u00a0%") for share in shares))
+    parts += x_axis(b, x, y(0), message(f"chart.{name}.axis"))
     parts += [
         path(_stairs(seconds, x, y), class_=_style(numbers[arm.arm]))
         for arm, seconds in zip(arms, times, strict=True)

@@ -8,8 +8,9 @@ from markupsafe import Markup
 
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.lifelines import Lifeline, Lifelines
+from experiment.report.html.axes import x_axis
 from experiment.report.html.charts import Width, both_widths
-from experiment.report.html.svg import Scale, decimal_ticks, drawing, fill, line, rect, text
+from experiment.report.html.svg import Scale, drawing, fill, rect, text
 from experiment.text.messages import arm_message, message
 
 MAX_LINES = 40
@@ -44,7 +45,7 @@ def _chart(b: Bilingual, arms: Sequence[Lifelines], width: Width) -> Markup:
             parts.append(text(b, left, y + 14, note, class_="t small soft"))
             y += 16
         y += 26
-    parts += _axis(b, x, y - 22)
+    parts += x_axis(b, x, y - 22, message("chart.life.axis"))
     return drawing(
         b, f"life-{width.name}", (width.pixels, y + 22), message("chart.life.title"),
         message("chart.life.desc"), parts, table="life-data", class_=f"chart {width.name}",
@@ -61,12 +62,3 @@ def _row(life: Lifeline, x: Scale, y: float, height: int) -> list[Markup]:
         for span in life.spans
         if span.phase != "queued" or x(span.end) - x(span.start) >= 1
     ]  # fmt: skip
-
-
-def _axis(b: Bilingual, x: Scale, y: float) -> list[Markup]:
-    parts = [line(x.start, y, x.end, y, class_="axis")]
-    for tick in decimal_ticks(x.top, 5):
-        parts.append(line(x(tick), y, x(tick), y + 4, class_="axis"))
-        parts.append(text(b, x(tick), y + 17, f"{tick:g}", class_="t small middle num tick"))
-    middle, unit = (x.start + x.end) / 2, message("chart.life.axis")
-    return [*parts, text(b, middle, y + 36, unit, class_="t small soft middle")]

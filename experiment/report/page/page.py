@@ -6,41 +6,36 @@ anything. Prompts and generated text are untrusted, and are always escaped.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib import resources
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
 
+from experiment.analysis.experiment_results import ExperimentResult
 from experiment.analysis.reconcile import ALLOWED
 from experiment.analysis.resolved_config import resolved_config
 from experiment.analysis.results import Results
 from experiment.events import ModelPrepared, WorkloadReady
 from experiment.events.sampling import FIRST_BEAM_ID
-from experiment.record.log import Record
+from experiment.record.log import RUN_FILE, Record
 from experiment.replay.step_rows import StepRow
-from experiment.report.facts import experiment as words
 from experiment.report.facts import values
 from experiment.report.facts.arm_figures import GAINS, has_blocks
-from experiment.report.facts.bilingual import Bilingual, unbroken
+from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.engine import engine_facts, margin_text
 from experiment.report.facts.lifelines import PHASES, lifelines
 from experiment.report.facts.series import Series, all_series, picture
 from experiment.report.facts.sharing import explanations
-from experiment.report.facts.texts import Words, date_text
+from experiment.report.facts.texts import date_text
+from experiment.report.html.answer import answer_context
 from experiment.report.html.charts import small_bars, thinned, time_chart
 from experiment.report.html.embed import safe_json
-from experiment.report.html.lines import line_swatch
-from experiment.report.html.svg import fill, patterns, swatch
+from experiment.report.html.svg import patterns
+from experiment.report.html.templates import column_heads, page_assets, templates
 from experiment.report.page import memory as html_memory
 from experiment.report.page import parts as parts
 from experiment.report.page.environment import environment_rows
-from experiment.report.page.experiment import experiment_context
+from experiment.report.page.experiment import experiment_charts, experiment_text, focus_message
 from experiment.report.page.latency import curve_swatch, curves, latency_rows
 from experiment.report.page.life_chart import life_chart
 from experiment.report.page.mapping import mapping_figure
@@ -52,7 +47,6 @@ from experiment.report.page.slotmap import MapOf, map_of, slot_map, states_of
 from experiment.report.page.what_if import what_if
 from experiment.report.player.stage import MAX_BYTES as MAX_FILMS
 from experiment.report.player.stage import stage
-from experiment.text import format_bytes, readable
 from experiment.text.messages import Message, arm_message, message
 from kvsim.accounting.ledger import SlotState
 from kvsim.accounting.slots import ALLOCATED_STATES, OTHER_STATES
@@ -71,22 +65,20 @@ class Section:
 
 
 def sections(results: Results, has_what_if: bool) -> list[Section]:
-    """Sections of a run's page after the verdict; findings take the place of claims."""
-    without = {"experiment" if results.experiment is None else "claims"}
+    """Sections of a run's page after the verdict; an experiment has findings instead of claims."""
+    without = {"claims"} if results.experiment else set[str]()
     without |= set() if has_what_if else {"run_what_if"}
-    return [_section(name) for name in ("experiment", *_SECTIONS) if name not in without]
+    return [_section(name) for name in _SECTIONS if name not in without]
 
 
 def _section(name: str) -> Section:
     keys = {
         "player": "player.title",
-        "experiment": "experiments.nav",
         "run_what_if": "what_if.title",
     }
     return Section(name, message(keys.get(name, f"report.{name}.title")))
 
 
-_NOTHING = Markup("")
 # Maximum size of a page. If larger, embedded data are reduced, with a note.
 _MAX_PAGE = 1_480_000
 _MAX_TRIES = 6
@@ -110,7 +102,9 @@ def report_html(
     """
     b = Bilingual(lang)
     series = all_series(record) if series is None else series
-    template = _environment(b).get_template("report.html.j2")
+    template = _environment(b).get_template(
+        "experiment.html.j2" if results.experiment else "report.html.j2"
+    )
     context = _context(b, record, results, series)
     rooms = MAX_FILMS, MAX_DATA
     for _ in range(_MAX_TRIES):
@@ -137,7 +131,6 @@ def _context(
     b: Bilingual, record: Record, results: Results, series: list[Series]
 ) -> dict[str, Any]:
     """Variables of the template, without embedded data."""
-    cells = results.experiment.cells if results.experiment else []
     what = what_if(b, record, results)
     return {
         "lang": b.lang,
@@ -154,7 +147,6 @@ def _context(
             styles=("player.css", "what_if.css"),
             stacked=column_heads(
                 b,
-                first=words.cell_name(cells[0].values) if cells else None,
                 arm=[arm_message(arm.arm) for arm in results.arms],
                 gain=[*GAINS.values()],
             ),
@@ -164,7 +156,20 @@ def _context(
         **_first_screen(record, results),
         **_pictures(b, record, results, series),
         **_tables(record, results, series),
-        **experiment_context(b, results.experiment),
+        **_experiment(b, record, results.experiment),
+    }
+
+
+def _experiment(b: Bilingual, record: Record, result: ExperimentResult | None) -> dict[str, Any]:
+    """Variables of ``experiment.html.j2``."""
+    if result is None:
+        return {"experiment": None}
+    charts = experiment_charts(b, result)
+    return {
+        **answer_context(b, lambda t: experiment_text(t, result, _began(record)), charts),
+        "experiment": result,
+        "focus": focus_message(result),
+        "file": RUN_FILE,
     }
 
 
@@ -172,7 +177,10 @@ def _environment(b: Bilingual) -> jinja2.Environment:
     """Templates with filters for the figures of a run."""
     env = templates(b)
     env.globals.update(
+        arm_message=arm_message,
+        engine_facts=engine_facts,
         has_blocks=has_blocks,
+        margin_text=margin_text,
         one_reason=parts.one_reason,
         readings_summary=parts.readings_summary,
         hidden_stages=parts.hidden_stages,
@@ -181,105 +189,13 @@ def _environment(b: Bilingual) -> jinja2.Environment:
     return env
 
 
-def templates(b: Bilingual) -> jinja2.Environment:
-    """Templates of this package, with escaping of all values including control characters."""
-    env = jinja2.Environment(
-        loader=jinja2.PackageLoader("experiment.report", "templates"),
-        autoescape=True,
-        finalize=_readable,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    env.globals.update(engine_facts=engine_facts, margin_text=margin_text, arm_message=arm_message)
-    env.globals.update(line_swatch=line_swatch, at=b.at)
-    env.globals.update(t=b, arm=b.arm, has=b.has, swatch=swatch, paint=fill)
-    env.filters.update(
-        words=b.words,
-        unbroken=unbroken,
-        size=format_bytes,
-        percent=values.percent,
-        count=values.count,
-        decimal=values.decimal,
-        rate=values.rate,
-        seconds=values.seconds,
-    )
-    return env
-
-
-def _readable(value: Any) -> Any:
-    if isinstance(value, Markup):
-        return Markup(readable(value))  # noqa: S704 - was escaped before
-    return readable(value) if isinstance(value, str) else value
-
-
-def page_assets(
-    *scripts: str, styles: tuple[str, ...] = (), stacked: Markup = _NOTHING
-) -> dict[str, Markup]:
-    """Common style and scripts, those of this page, and the content security policy.
-
-    The policy allows only these, by digest, and no fetching. ``stacked`` are the rules of
-    :func:`column_heads`.
-    """
-    style = Markup("\n").join([*(_asset(name) for name in ("report.css", *styles)), stacked])
-    script = Markup("\n").join(_asset(name) for name in ("report.js", *scripts))
-    early = _asset("early.js")
-    policy = (
-        f"default-src 'none'; style-src {_digest(style)}; "
-        f"script-src {_digest(early)} {_digest(script)}; base-uri 'none'; form-action 'none'"
-    )
-    return {
-        "style": style,
-        "script": script,
-        "early_script": early,
-        "content_policy": Markup(policy),  # noqa: S704 - digests of files of ours
-    }
-
-
-def column_heads(b: Bilingual, first: Words | None = None, **heads: Sequence[Words]) -> Markup:
-    """CSS rules that show a column's head before its cells, which are stacked on narrow screens.
-
-    ``heads`` are the heads after the first column of tables with the class ``by-<name>``; ``first``
-    is the first head of tables with the class ``by-cell``.
-    """
-    places = [('.by-cell th[scope="row"]', first, " ")] if first is not None else []
-    places += [
-        (f".by-{name} td:nth-child({place}):not(.nobody)", head, "")
-        for name, columns in heads.items()
-        for place, head in enumerate(columns, 2)
-    ]
-    rules = [
-        f'html[lang="{lang}"] {where}::before{{content:"{_css_text(_plain(b, lang, head))}{end}"}}'
-        for where, head, end in places
-        for lang in b.order
-    ]
-    return Markup("@media screen and (max-width:44rem){\n%s\n}") % Markup("\n".join(rules))  # noqa: S704 - texts are escaped
-
-
-def _plain(b: Bilingual, lang: str, head: Words) -> str:
-    return head if isinstance(head, str) else b.plain(lang, head)
-
-
-def _css_text(text: str) -> str:
-    """Escape a text for a CSS string: all but letters, digits and spaces."""
-    return re.sub(r"[^\w ]", lambda sign: f"\\{ord(sign[0]):x} ", text)
-
-
-def _digest(text: str) -> str:
-    """Source expression of a content security policy for the content of an element."""
-    digest = hashlib.sha256(text.encode()).digest()
-    return f"'sha256-{base64.b64encode(digest).decode()}'"
-
-
-def _asset(name: str) -> Markup:
-    """A style sheet or script of this package."""
-    path = resources.files("experiment.report").joinpath("templates", name)
-    return Markup(path.read_text(encoding="utf-8"))  # noqa: S704 - a file of ours
+def _began(record: Record) -> str:
+    return date_text(record.started.wall_ns, record.started.utc_offset_s)
 
 
 def _first_screen(record: Record, results: Results) -> dict[str, Any]:
     return {
-        "began": date_text(record.started.wall_ns, record.started.utc_offset_s),
+        "began": _began(record),
         "hero": hero(results),
         "subject": parts.subject(record, results),
         "arms_with_problems": [arm for arm in results.arms if arm.problems],
@@ -310,7 +226,6 @@ def _pictures(
         "simulator": simulator,
         "check_rows": check_rows,
         "simulator_lines": LINES,
-        "line_swatch": line_swatch,
         "lives_hidden": any(len(one.lines) > most for one in lives),
         "lives_unable": any(not has_blocks(one.arm) for one in lives),
         "lives_shown": [replace(one, lines=one.lines[:most]) for one in lives],

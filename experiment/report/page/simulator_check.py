@@ -6,9 +6,10 @@ from markupsafe import Markup
 
 from experiment.analysis.results import ArmResult, SimulatorCheck
 from experiment.report.facts.bilingual import Bilingual
+from experiment.report.html.axes import grid, x_axis
 from experiment.report.html.charts import Width, both_widths
 from experiment.report.html.simulation_charts import stairs
-from experiment.report.html.svg import Scale, binary_ticks, decimal_ticks, drawing, line, path, text
+from experiment.report.html.svg import Scale, binary_ticks, drawing, path
 from experiment.text.messages import arm_message, message
 
 _HEIGHT = 180
@@ -37,31 +38,17 @@ def _chart(b: Bilingual, arm: str, check: SimulatorCheck, width: Width) -> Marku
     steps = [step for step, _, _ in check.curve]
     x = Scale(steps[-1] + 1, left, width.pixels - right)
     y = Scale(check.usable_blocks or 1, _HEIGHT, 12)
-    parts: list[Markup] = []
-    for tick in binary_ticks(y.top, 4):
-        parts.append(line(x.start, y(tick), x.end, y(tick), class_="grid"))
-        parts.append(text(b, x.start - 8, y(tick) + 4, f"{tick:,}", class_="t small end num tick"))
+    parts = grid(b, x, y, ((tick, f"{tick:,}") for tick in binary_ticks(y.top, 4)))
     edges = [float(edge) for edge in (*steps, steps[-1] + 1)]
     for index in range(len(LINES)):
         corners = stairs(edges, [float(row[index + 1]) for row in check.curve])
         # The second line is dashed, so that an equal first line is visible.
         style = f"series s{index}" + (" over" if index else "")
         parts.append(path([(x(px), y(py)) for px, py in corners], class_=style))
-    parts += _axis(b, x)
+    parts += x_axis(b, x, _HEIGHT, message("simulator.chart.steps"))
     return drawing(
         b, f"simulator-{arm}-{width.name}", (width.pixels, _HEIGHT + 48),
         message("simulator.chart.title", arm=arm_message(arm).model_dump()),
         message("simulator.chart.desc"), parts, table=f"simulator-{arm}-data",
         class_=f"chart {width.name}",
     )  # fmt: skip
-
-
-def _axis(b: Bilingual, x: Scale) -> list[Markup]:
-    parts = [line(x.start, _HEIGHT, x.end, _HEIGHT, class_="axis")]
-    for tick in decimal_ticks(x.top, 5):
-        parts.append(line(x(tick), _HEIGHT, x(tick), _HEIGHT + 4, class_="axis"))
-        parts.append(text(b, x(tick), _HEIGHT + 18, f"{tick:,g}", class_="t small middle num tick"))
-    middle = (x.start + x.end) / 2
-    label = message("simulator.chart.steps")
-    parts.append(text(b, middle, _HEIGHT + 38, label, class_="t small soft middle"))
-    return parts

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 from experiment.bench.data import FILE, BenchData
+from experiment.bench.summary import lines
 from experiment.report import Reports
 from experiment.report.facts.bench import basis, conditions
 from experiment.report.facts.bench_tables import all_tables
-from experiment.report.pages.tables import PageText, tables_html
+from experiment.report.facts.page_text import PageText
+from experiment.report.html.answer import answer_html
 from experiment.text import Translator
 from experiment.text.messages import Message, message
 
@@ -20,7 +24,7 @@ def bench_reports(data: BenchData, lang: str) -> Reports:
 
 def bench_html(data: BenchData, lang: str) -> str:
     """Render the page of a benchmark."""
-    return tables_html(lambda t: _page_text(t, data), lang, FILE, data.model_dump(mode="json"))
+    return answer_html(lambda t: _page_text(t, data), lang, FILE, data.model_dump(mode="json"))
 
 
 def counted(data: BenchData) -> Message:
@@ -31,10 +35,20 @@ def counted(data: BenchData) -> Message:
     )  # fmt: skip
 
 
+def _headline(data: BenchData) -> Message:
+    """How many times as fast as slabs the paged engine is, or the number of rounds."""
+    for line in lines(data.rows):
+        if line.arm == "slabs" and line.factors:
+            factor = median(line.factors)
+            return message("bench.headline", workload=line.workload, factor=factor)
+    return counted(data)
+
+
 def _page_text(t: Translator, data: BenchData) -> PageText:
     return PageText(
         kicker=t("bench.title"),
-        headline=t.message(counted(data)),
+        headline=t.message(_headline(data)),
+        lines=[t.message(counted(data))],
         facts=basis(t, data),
         tables=all_tables(t, data),
         lists={t("bench.conditions"): conditions(t, data)},

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import quote
 
+from experiment.analysis.experiment_results import Verdict
 from experiment.experiments.claims import Judged, Part
 from experiment.report import Reports
-from experiment.report.facts.bench_tables import Cells
 from experiment.report.facts.data_key import KeyedText
+from experiment.report.facts.page_text import Cells, PageText
 from experiment.report.facts.values import whole
-from experiment.report.pages.tables import PageText, tables_html
+from experiment.report.html.answer import answer_html
 from experiment.text import DASH, Translator
 from experiment.text.messages import Message, message
 
@@ -51,14 +52,13 @@ def claims_html(
         runs: sibling directories of runs with a report.
         data: claims.json.
     """
-    return tables_html(lambda t: claims_text(t, judged, notes, runs), lang, "claims.json", data)
+    return answer_html(lambda t: claims_text(t, judged, notes, runs), lang, "claims.json", data)
 
 
-def counted(verdicts: Sequence[str]) -> Message:
+def counted(verdicts: Iterable[str]) -> Message:
     """Number of claims by verdict."""
-    counts = Counter(verdicts)
-    names = ("shown", "not_shown", "untested")
-    return message("claims.counted", n=len(verdicts), **{name: counts[name] for name in names})
+    counts = dict.fromkeys(get_args(Verdict), 0) | Counter(verdicts)
+    return message("claims.counted", n=sum(counts.values()), **counts)
 
 
 def _figure(t: Translator, one: Judged) -> str:
@@ -100,7 +100,7 @@ def claims_text(
     reports = {name: f"{quote(run)}/report.html" for name, run in runs.items()}
     return PageText(
         kicker=t("claims.title"),
-        headline=t.message(counted([one.verdict for one in judged])),
+        headline=t.message(counted(one.verdict for one in judged)),
         facts=[t("claims.note"), *map(t.message, notes)],
         tables=[replace(claim_cells(t, judged), links=reports)],
     )

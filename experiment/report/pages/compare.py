@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
-from experiment.compare.results import Comparison, Figure, Row, Side
+from experiment.compare.results import Comparison, Row
 from experiment.report import Reports
-from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.compare import (
-    change_text,
     counted,
-    moment,
-    place_words,
+    difference_cells,
+    row_cells,
+    side_text,
     title,
-    verdict,
+    where,
+    why,
 )
 from experiment.report.facts.csv_text import csv_text
-from experiment.report.facts.texts import Words
-from experiment.report.facts.values import setting, whole, written
-from experiment.report.html.embed import packed, safe_json
-from experiment.report.page.page import column_heads, page_assets, templates
-from experiment.text.messages import Message, message
+from experiment.report.facts.data_key import KeyedText
+from experiment.report.facts.page_text import Cells, PageText, capital, keyed_notes
+from experiment.report.html.answer import answer_html
+from experiment.report.html.embed import packed
+from experiment.text import DASH, Translator
 
 PAGE, DATA, TABLE = "compare.html", "compare.json", "compare.csv"
 _COLUMNS = (
@@ -33,23 +32,12 @@ _COLUMNS = (
 
 
 _NOT_HERE = "compare.reason.not_here"
-_HEADS = ("left", "right", "change", "verdict_column")
+_HEADS = ("figure", "left", "right", "change", "verdict_column")
+_URGENCY = {"worse": 0, "better": 1, "differs": 2}
+_STYLES = {"worse": "missed", "better": "shown"}
+_READING = ("change", "direction", "spread", "counts", "machine")
 
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """Rows of an arm, in a cell of an experiment.
-
-    ``same`` are rows without change, ``apart`` incomparable ones, including those of an arm or cell
-    of only one run.
-    """
-
-    number: int
-    place: Words
-    arm: str
-    rows: list[Row]
-    same: list[Row]
-    apart: list[Row]
+Numbered = tuple[int, Row]
 
 
 def compare_reports(comparison: Comparison, lang: str) -> Reports:
@@ -69,66 +57,76 @@ def compare_html(comparison: Comparison, table: str, lang: str) -> str:
     Args:
         table: text of ``compare.csv``, for downloading.
     """
-    b = Bilingual(lang)
-    env = templates(b)
-    env.globals.update(
-        title=title,
-        change=change_text,
-        verdict=verdict,
-        span=_span,
-        moment=moment,
-        value=lambda figure, unit: written(figure.value, unit),
-        setting=lambda value: setting(whole(value) if isinstance(value, float) else value),
+    data = comparison.model_dump(mode="json")
+    return answer_html(
+        lambda t: _page_text(t, comparison), lang, DATA, data, {TABLE: packed(table)}
     )
-    context: dict[str, Any] = {
-        "lang": lang,
-        **page_assets(
-            stacked=column_heads(
-                b,
-                side=[message(f"compare.{name}") for name in _HEADS],
-                pair=[message("compare.left"), message("compare.right")],
-            )
-        ),
-        "patterns": "",
-        "began": moment(comparison.right),
-        "data": safe_json(
-            {
-                "name": DATA,
-                **comparison.model_dump(mode="json"),
-                "tables": {TABLE: packed(table)},
-            }
-        ),
-        "sides": [("left", comparison.left), ("right", comparison.right)],
-        "comparison": comparison,
-        "groups": _groups(comparison.rows),
-        "places": {row.id: place for place, row in enumerate(comparison.rows)},
-        "headline": counted(comparison),
-        "reasons": _reasons(comparison.rows),
-        "sections": ["differences", "figures", "reading", "about"],
-        "kinds": _sides_kind(comparison.left),
-    }
-    page: str = env.get_template("compare.html.j2").render(context)
-    return page
+
+
+def _page_text(t: Translator, comparison: Comparison) -> PageText:
+    kept: dict[str, list[Numbered]] = {"open": [], "same": [], "apart": []}
+    for one in enumerate(comparison.rows):
+        kept[_kept(one[1])].append(one)
+    sides = {"left": comparison.left, "right": comparison.right}
+    changed = sorted(kept["open"], key=lambda one: _URGENCY.get(one[1].verdict, 3))
+    same, apart = kept["same"], kept["apart"]
+    tables = [_figures(t, t("compare.page.figures"), changed)]
+    if comparison.differences:
+        tables.append(_differences(t, comparison))
+    if same:
+        tables.append(_figures(t, t("compare.same_figures", n=len(same)), same))
+    if apart:
+        tables.append(_figures(t, t("compare.apart_figures", n=len(apart)), apart))
+    return PageText(
+        kicker=t("compare.title"),
+        headline=t.message(counted(comparison)),
+        lines=why(t, comparison.rows),
+        notes=keyed_notes(t, comparison.notes, "notes"),
+        facts=[
+            *(f"{t(f'compare.{name}')}: {side_text(t, side)}" for name, side in sides.items()),
+            t(f"compare.lead_{comparison.left.kind}"),
+            *([] if comparison.differences else [t("compare.no_differences")]),
+        ],
+        tables=tables,
+        lists={t("compare.page.reading"): [t(f"compare.reading.{name}") for name in _READING]},
+    )
+
+
+def _figures(t: Translator, title: str, rows: Sequence[Numbered]) -> Cells:
+    return Cells(
+        title,
+        [capital(t(f"compare.{name}")) for name in _HEADS],
+        [_row(t, place, row) for place, row in rows],
+        left=(0, 4),
+        styles=[_STYLES.get(row.verdict, "") for _, row in rows],
+    )
+
+
+def _row(t: Translator, place: int, row: Row) -> list[str]:
+    left, right, *others = row_cells(t, row)
+    figures = (("left", left, row.left), ("right", right, row.right))
+    values = [
+        text if figure is None or figure.value is None
+        else KeyedText(text, f"rows.{place}.{side}.value")
+        for side, text, figure in figures
+    ]  # fmt: skip
+    return [f"{t.message(title(row.figure))}\n{where(t, row.figure)}", *values, *others]
+
+
+def _differences(t: Translator, comparison: Comparison) -> Cells:
+    rows = []
+    for place, one in enumerate(comparison.differences):
+        label, *values = difference_cells(t, one)
+        sides = zip(("left", "right"), values, strict=True)
+        keyed = (KeyedText(text, f"differences.{place}.{side}") for side, text in sides)
+        rows.append([label, *(DASH if text == DASH else text for text in keyed)])
+    heads = [capital(t(f"compare.{name}")) for name in ("difference", "left", "right")]
+    return Cells(t("compare.page.differences"), heads, rows, left=(0, 1, 2))
 
 
 def compare_csv(comparison: Comparison) -> str:
     """A row for each figure; empty if unknown."""
     return csv_text(_COLUMNS, map(_cells, comparison.rows))
-
-
-def _groups(rows: Sequence[Row]) -> list[_Group]:
-    by_arm: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        by_arm.setdefault((row.figure.place, row.figure.arm), []).append(row)
-    groups = [
-        _Group(
-            number, place_words(mine[0].figure), arm,
-            *([row for row in mine if _kept(row) == each] for each in ("open", "same", "apart")),
-        )
-        for number, ((_, arm), mine) in enumerate(by_arm.items())
-    ]  # fmt: skip
-    # Groups with visible rows first.
-    return sorted(groups, key=lambda group: (not group.rows, not group.same))
 
 
 def _cells(row: Row) -> list[Any]:
@@ -148,33 +146,3 @@ def _kept(row: Row) -> Literal["open", "same", "apart"]:
         return "same"
     absent = row.reason is not None and row.reason.key == _NOT_HERE
     return "apart" if absent or row.verdict == "not_comparable" else "open"
-
-
-def _reasons(rows: Sequence[Row]) -> list[Message]:
-    """Each reason once, with verdict and number of figures."""
-    reasons: dict[str, tuple[Row, int]] = {}
-    for row in rows:
-        if row.reason is not None:
-            key = row.verdict + row.reason.model_dump_json()
-            reasons[key] = (row, reasons[key][1] + 1 if key in reasons else 1)
-    return [
-        message(
-            "compare.why_told",
-            text=message(f"compare.verdict.{row.verdict}").model_dump(),
-            n=n,
-            reason=row.reason.model_dump() if row.reason else None,
-        )
-        for row, n in reasons.values()
-    ]
-
-
-def _sides_kind(left: Side) -> Message:
-    return message(f"compare.lead_{left.kind}")
-
-
-def _span(figure: Figure | None) -> str | None:
-    """Range of the repeats of a time."""
-    if figure is None or figure.span is None or figure.kind == "count":
-        return None
-    low, high = (written(value, figure.unit) for value in figure.span)
-    return f"{low} … {high}"

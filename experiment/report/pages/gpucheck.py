@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from experiment.gpucheck.result import FILE, PAGE, GpuCheck, PartResult, cleaned, result_json
 from experiment.report import Reports
-from experiment.report.facts.bench_tables import Cells
 from experiment.report.facts.data_key import KeyedText
-from experiment.report.pages.tables import PageText, tables_html
+from experiment.report.facts.page_text import Cells, PageText
+from experiment.report.html.answer import answer_html
 from experiment.text import DASH, Translator, format_seconds
 
 _COLUMNS = ("part", "verdict", "seconds")
 _CHECK_COLUMNS = ("check", "verdict")
 _CHECKED = {True: "passed", False: "failed", None: "not_judged"}
-_STYLES = {"fail": "bold red", "skipped": "dim", "pass": ""}
+_STYLES = {"fail": "missed", "skipped": "", "pass": ""}
 
 
 def gpucheck_reports(data: GpuCheck, lang: str) -> Reports:
@@ -22,7 +22,7 @@ def gpucheck_reports(data: GpuCheck, lang: str) -> Reports:
 
 def gpucheck_html(data: GpuCheck, lang: str) -> str:
     """Render the page from the data of ``gpucheck.json``, without private data."""
-    return tables_html(lambda t: gpucheck_text(t, data), lang, FILE, data.model_dump(mode="json"))
+    return answer_html(lambda t: gpucheck_text(t, data), lang, FILE, data.model_dump(mode="json"))
 
 
 def gpucheck_text(t: Translator, data: GpuCheck) -> PageText:
@@ -76,5 +76,5 @@ def _checks(t: Translator, part: PartResult) -> Cells:
         [t(f"gpucheck.column_{name}") for name in _CHECK_COLUMNS],
         rows,
         left=(0, 1),
-        styles=["bold red" if each.passed is False else "" for each in part.checks],
+        styles=["missed" if each.passed is False else "" for each in part.checks],
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -18,7 +19,7 @@ from experiment.files.locks import try_directory_lock
 from experiment.record.log import write_atomic
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.values import excerpt
-from experiment.report.page.page import page_assets, templates
+from experiment.report.html.templates import page_assets, templates
 from experiment.report.pages.index_entries import Entry, entries
 from experiment.text import Translator
 
@@ -65,7 +66,7 @@ def index_html(listed: Sequence[Entry], lang: str) -> str:
     env.globals.update(
         place=_place,
     )
-    env.filters.update(excerpt=_excerpt)
+    env.filters.update(excerpt=partial(excerpt, limit=_MAX_NAME))
     kinds = [kind for kind in _KINDS if any(one.kind == kind for one in listed)]
     page: str = env.get_template("index.html.j2").render(
         lang=lang,
@@ -73,7 +74,6 @@ def index_html(listed: Sequence[Entry], lang: str) -> str:
         entries=listed,
         kinds=kinds if len(kinds) > 1 and len(listed) > _FEW else [],
         data="{}",
-        patterns="",
     )
     return page
 
@@ -81,7 +81,3 @@ def index_html(listed: Sequence[Entry], lang: str) -> str:
 def _place(*parts: str) -> str:
     """Convert a path to a URL; names may contain any bytes."""
     return "/".join(quote(os.fsencode(part), safe="") for part in parts)
-
-
-def _excerpt(name: str) -> str:
-    return excerpt(name, _MAX_NAME)

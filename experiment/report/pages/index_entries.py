@@ -34,7 +34,7 @@ from experiment.record.simulation import SIM_FILE
 from experiment.report.facts import compare as compare_words
 from experiment.report.facts import paper as paper_facts
 from experiment.report.facts.bilingual import Bilingual
-from experiment.report.facts.simulation_headline import headline
+from experiment.report.facts.simulation_cells import headline
 from experiment.report.facts.texts import date_text
 from experiment.report.pages import (
     bench as bench_page,
@@ -226,31 +226,12 @@ def _subject(config: Mapping[str, Any]) -> str:
     return " · ".join(str(part) for part in parts if part and part != _ASKED)
 
 
-def _simulation(name: str, data: Mapping[str, Any]) -> Entry:
-    return Entry(
-        name, "simulation", int(data["wall_ns"]), int(data["utc_offset_s"]), headline(data)
-    )
-
-
-def _sweep(name: str, data: Mapping[str, Any]) -> Entry:
-    return Entry(name, "sweep", 0, 0, sweep_page.counted(data), None, sweep_page.subject(data))
-
-
 def _compare(name: str, data: Mapping[str, Any]) -> Entry:
     comparison = Comparison.model_validate(data)
     return Entry(
         name, "compare", 0, 0, compare_words.counted(comparison), None,
         f"{comparison.left.name} → {comparison.right.name}",
     )  # fmt: skip
-
-
-def _claims(name: str, data: Mapping[str, Any]) -> Entry:
-    verdicts = [str(claim["verdict"]) for claim in data["claims"]]
-    return Entry(name, "claims", 0, 0, claims_page.counted(verdicts))
-
-
-def _paper(name: str, data: Mapping[str, Any]) -> Entry:
-    return Entry(name, "paper", 0, 0, paper_facts.counted(data))
 
 
 def _bench(name: str, data: Mapping[str, Any]) -> Entry:
@@ -274,13 +255,31 @@ def _gpucheck(name: str, data: Mapping[str, Any]) -> Entry:
     )  # fmt: skip
 
 
+def _claims(name: str, data: Mapping[str, Any]) -> Entry:
+    verdicts = (str(claim["verdict"]) for claim in data["claims"])
+    return Entry(name, "claims", 0, 0, claims_page.counted(verdicts))
+
+
 _READERS: Mapping[str, tuple[str, Reader]] = {
     RUN_FILE: (_PAGE, _run),
-    SIM_FILE: (_PAGE, _simulation),
+    SIM_FILE: (
+        _PAGE,
+        lambda name, data: Entry(
+            name, "simulation", int(data["wall_ns"]), int(data["utc_offset_s"]), headline(data)
+        ),
+    ),
     "compare.json": ("compare.html", _compare),
     "claims.json": (claims_page.PAGE, _claims),
-    "paper.json": (paper_page.PAGE, _paper),
+    "paper.json": (
+        paper_page.PAGE,
+        lambda name, data: Entry(name, "paper", 0, 0, paper_facts.counted(data)),
+    ),
     FILE: (bench_page.PAGE, _bench),
     gpucheck.FILE: (gpucheck.PAGE, _gpucheck),
-    sweep_page.FILE: (sweep_page.PAGE, _sweep),
+    sweep_page.FILE: (
+        sweep_page.PAGE,
+        lambda name, data: Entry(
+            name, "sweep", 0, 0, sweep_page.headline(data), None, sweep_page.subject(data)
+        ),
+    ),
 }

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-from itertools import groupby
 
 from experiment.report import Reports
-from experiment.report.facts.bench_tables import Cells
+from experiment.report.facts.page_text import PageText
 from experiment.report.facts.paper import (
     Data,
-    claim_cells,
     counted,
     fitted_lines,
+    paper_cells,
     paper_csv,
-    place_in_paper,
 )
-from experiment.report.pages.tables import PageText, tables_html
+from experiment.report.html.answer import answer_html
 from experiment.text import Translator
 
 PAGE = "paper.html"
-_COLUMNS = ("claim", "paper", "ours", "tolerance", "verdict")
 
 
 def paper_reports(data: Data, lang: str) -> Reports:
@@ -34,32 +31,18 @@ def paper_reports(data: Data, lang: str) -> Reports:
 
 def paper_html(data: Data, lang: str) -> str:
     """Render the page from the data of ``paper.json``."""
-    return tables_html(lambda t: paper_text(t, data), lang, "paper.json", data)
+    return answer_html(lambda t: paper_text(t, data), lang, "paper.json", data)
 
 
 def paper_text(t: Translator, data: Data) -> PageText:
     """Texts of the page in one language."""
-    tables = [
-        Cells(
-            place_in_paper(t, claims[0]),
-            [t(f"paper.column_{name}") for name in _COLUMNS],
-            [claim_cells(t, claim) for claim in claims],
-            left=(0, 4),
-        )
-        for claims in _by_source(data)
-    ]
     return PageText(
         kicker=t("paper.title"),
         headline=t.message(counted(data)),
         facts=[t("paper.about", n=len(data["seeds"])), t("paper.marks")],
-        tables=tables,
+        tables=[paper_cells(t, data)],
         lists={
             t("paper.fitted_title"): fitted_lines(t, data),
             t("paper.unchecked_title"): [t(f"paper.unchecked_{key}") for key in data["unchecked"]],
         },
     )
-
-
-def _by_source(data: Data) -> list[list[Data]]:
-    groups = groupby(data["claims"], lambda claim: claim["source"])
-    return [list(claims) for _, claims in groups]

@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.data_key import Keyed
+from experiment.report.facts.page_text import PageText
 from experiment.report.facts.plan import (
     Data,
     answer,
@@ -18,12 +19,12 @@ from experiment.report.facts.plan import (
     sentences,
     serve_command,
 )
-from experiment.report.facts.plan_basis import check_lines
-from experiment.report.facts.simulation import memory_facts
+from experiment.report.facts.simulation import fact_lines, memory_facts
+from experiment.report.html.answer import answer_html
 from experiment.report.html.embed import safe_json
-from experiment.report.html.lines import LineChart, line_chart
-from experiment.report.page.page import templates
-from experiment.report.pages.tables import PageText, tables_html
+from experiment.report.html.figure import figure
+from experiment.report.html.lines import LineChart, line_chart, line_swatch
+from experiment.report.html.templates import templates
 from experiment.text import LANGUAGES, Translator, catalogue
 from experiment.text.messages import message
 from kvsim.sizing.request_memory import WAYS
@@ -40,7 +41,7 @@ def plan_html(data: Data, lang: str) -> str:
     """Render the page from the data of ``plan --out``."""
     draw = None if _has_failed(data) else partial(_pictures, plan=data["plan"])
     scripts = ("words.js", "sliders.js", "what_if.js")
-    return tables_html(
+    return answer_html(
         lambda t: _page_text(t, data), lang, FILE, data, draw=draw, scripts=scripts,
         styles=("what_if.css",),
     )  # fmt: skip
@@ -54,40 +55,36 @@ def _has_failed(data: Data) -> bool:
 def _page_text(t: Translator, data: Data) -> PageText:
     log = [t.message(each) for each in log_lines(data["log"])] if "log" in data else []
     if _has_failed(data):
-        return PageText(data["log"]["path"], log[0], log[1:], tables=())
+        return PageText(data["log"]["path"], log[0], (), (), lines=log[1:])
     plan = data["plan"]
     title, first, *rest = [t.message(each) for each in answer(data)]
-    checked = check_lines(data["check"]) if data.get("check") else []
-    memory = [
-        f"{t.message(label)}: {value if isinstance(value, str) else t.message(value)}"
-        for label, value in memory_facts(data)
-    ]
+    held, contiguous, *others = [t.message(each) for each in sentences(data)]
     command = " ".join(serve_command(plan))
     # What vLLM prints is part of the answer.
     lists = {
-        t("section.plan"): [t.message(each) for each in sentences(data)],
+        t("section.plan"): [held, *others],
         t("section.plan_vllm"): [t.message(each) for each in predicted(plan)[bool(command) :]],
-        t("section.sim_memory"): memory,
+        t("section.sim_memory"): fact_lines(t, memory_facts(data)),
     }
     return PageText(
         kicker=title,
         headline=first,
-        facts=[*log, *rest, *map(t.message, checked)],
+        lines=[*log, *rest, contiguous],
+        facts=(),
         tables=plan_tables(t, plan)[:: -1 if plan["memory"] else 1],
         lists={heading: lines for heading, lines in lists.items() if lines},
         command=command,
     )
 
 
-def _pictures(b: Bilingual, plan: Data) -> Markup:
-    sliders = _sliders(b, plan["what_if"]) if plan["what_if"] else Markup("")
-    return sliders + (_chart(b, plan) if plan["memory"] else Markup(""))
-
-
-def _sliders(b: Bilingual, what: Data) -> Markup:
-    """Sliders for context, users, block size and KV dtype; without script they are hidden."""
-    text = templates(b).get_template("section_what_if.html.j2").render(what_if_context(what))
-    return Markup(text)  # noqa: S704 - made by a template that escapes
+def _pictures(b: Bilingual, plan: Data) -> dict[str, Markup]:
+    """The sliders, hidden without script, and the chart of a request's memory."""
+    charts = {"memory": _chart(b, plan)} if plan["memory"] else {}
+    if not plan["what_if"]:
+        return charts
+    context = what_if_context(plan["what_if"])
+    sliders = templates(b).get_template("section_what_if.html.j2").render(context)
+    return {"sliders": Markup(sliders), **charts}  # noqa: S704 - made by a template that escapes
 
 
 def what_if_context(what: Data) -> dict[str, Any]:
@@ -112,10 +109,10 @@ def what_if_context(what: Data) -> dict[str, Any]:
 
 def _chart(b: Bilingual, plan: Data) -> Markup:
     """Line chart of a request's memory by length."""
-    memory = plan["memory"]
+    memory, last = plan["memory"], len(WAYS) - 1
     chart = LineChart(
         name="plan-memory",
-        table="tables",
+        table="memory-data",
         title=message("plan.memory.title"),
         about=message("plan.memory.about"),
         axis=message("plan.memory.tokens"),
@@ -125,9 +122,9 @@ def _chart(b: Bilingual, plan: Data) -> Markup:
         ],
         lines=[memory[way] for way in WAYS],
         unit="bytes",
-        top=len(WAYS) - 1,
+        top=last,
     )
-    text = templates(b).get_template("section_plan.html.j2").render(
-        chart=line_chart(b, chart), ways=[message(f"plan.memory.{way}") for way in WAYS]
-    )  # fmt: skip
-    return Markup(text)  # noqa: S704 - made by a template that escapes
+    legend = [
+        (line_swatch(n, n == last), message(f"plan.memory.{way}")) for n, way in enumerate(WAYS)
+    ]
+    return figure(b, chart.title, line_chart(b, chart), legend)

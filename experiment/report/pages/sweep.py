@@ -12,15 +12,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiment import __version__
+from experiment.analysis.finding_text import listed
 from experiment.report import Reports
-from experiment.report.facts.bench_tables import Cells
 from experiment.report.facts.csv_text import csv_text
 from experiment.report.facts.data_key import KeyedText
+from experiment.report.facts.page_text import Cells, PageText, capital
 from experiment.report.facts.values import fixed
+from experiment.report.html.answer import answer_html
 from experiment.report.html.embed import packed
-from experiment.report.pages.sweep_chart import axis_name, setting, sweep_charts
+from experiment.report.pages.sweep_chart import (
+    axis_name,
+    drawn,
+    point_cells,
+    setting,
+    sweep_charts,
+)
 from experiment.report.pages.sweep_lines import sweep_lines
-from experiment.report.pages.tables import PageText, tables_html
 from experiment.simulate.names import policy_message
 from experiment.text import DASH, Translator
 from experiment.text.messages import Message, message
@@ -29,8 +36,6 @@ from experiment.workload.kvsim_errors import cell_message
 TABLE, FILE, PAGE = "summary.csv", "summary.json", "sweep.html"
 # Maximum cells of the page; the table has all.
 MAX_CELLS = 400
-# Visible cells below the charts; the rest is folded.
-_OPEN_ROWS = 24
 _MAX_TABLE = 400_000  # of the packed table
 # Column, decimals and suffix of each measure.
 MEASURES = {
@@ -76,11 +81,8 @@ def _cell(row: Row) -> dict[str, Any]:
 
 def refusal(row: Row) -> Message:
     """Reason why a cell cannot be simulated."""
-    return message("sweep.refused", why=_why(row).model_dump())
-
-
-def _why(row: Row) -> Message:
-    return cell_message(row["error"], row[_PARAMS] or {}, row)
+    why = cell_message(row["error"], row[_PARAMS] or {}, row)
+    return message("sweep.refused", why=why.model_dump())
 
 
 def sweep_csv(rows: Sequence[Row]) -> str:
@@ -110,18 +112,23 @@ def counted(data: Mapping[str, Any]) -> Message:
     return message("sweep.done", cells=cells, refused=refused)
 
 
+def headline(data: Mapping[str, Any]) -> Message:
+    """Live share of the best and the worst cell, or how many were simulated."""
+    ran = [cell for cell in data["cells"] if cell["live_percent"]]
+    if len(ran) < 2 or not data["varied"]:
+        return counted(data)
+    worst, best = (one(ran, key=lambda cell: cell["live_percent"]) for one in (min, max))
+    low, high = (cell["live_percent"] / 100 for cell in (worst, best))
+    settings = {"worst": _settings(data["varied"], worst), "best": _settings(data["varied"], best)}
+    return message("sweep.headline", low=low, high=high, factor=high / low, **settings)
+
+
 def sweep_html(data: Mapping[str, Any], table: str, lang: str) -> str:
     """Render the page from the data of ``summary.json``; ``table`` is for downloading."""
     made = packed(table)
     tables = {TABLE: made} if len(made) <= _MAX_TABLE else {}
-    forms = {name: (digits, unit) for name, (_, digits, unit) in MEASURES.items()}
-    return tables_html(
-        lambda t: _page_text(t, data),
-        lang,
-        FILE,
-        data,
-        tables,
-        lambda b: sweep_charts(b, data, forms),
+    return answer_html(
+        lambda t: _page_text(t, data), lang, FILE, data, tables, lambda b: sweep_charts(b, data)
     )
 
 
@@ -133,16 +140,15 @@ def same(data: Mapping[str, Any]) -> Message:
     shared = [name for name in AXES if name not in data["varied"] and first[name] is not None]
     if not shared:
         return message("sweep.nothing_same")
-    text = _shared(shared[0], first)
-    for name in shared[1:]:
-        one, other = text.model_dump(), _shared(name, first).model_dump()
-        text = message("compare.listed", one=one, other=other)
-    return message("sweep.same", settings=text.model_dump())
+    return message("sweep.same", settings=_settings(shared, first))
 
 
-def _shared(name: str, cell: Row) -> Message:
-    return message(
-        "sweep.setting", axis=axis_name(name).model_dump(), value=setting(name, cell[name])
+def _settings(names: Sequence[str], cell: Row) -> object:
+    """Axes of a cell with their values, as part of a text."""
+    return listed(
+        message("sweep.setting", axis=axis_name(name).model_dump(), value=setting(name, cell[name]))
+        for name in names
+        if cell[name] is not None
     )
 
 
@@ -151,21 +157,21 @@ def _page_text(t: Translator, data: Mapping[str, Any]) -> PageText:
     cells, more = data["cells"], data["count"] - len(data["cells"])
     table = Cells(
         t("sweep.cells"),
-        [_head(t.message(axis_name(name))) for name in axes]
+        [capital(t.message(axis_name(name))) for name in axes]
         + [t(f"sweep.column_{name}") for name in MEASURES],
         [_row(t, axes, row) for row in cells],
         left=tuple(range(len(axes))),
         notes=[t("sweep.more", n=more, path=TABLE)] if more else [],
-        open_rows=_OPEN_ROWS,
-        more=t("sweep.folded", n=len(cells) - _OPEN_ROWS),
-        printed=t("sweep.more", n=data["count"] - _OPEN_ROWS, path=TABLE),
     )
+    forms = {name: (digits, unit) for name, (_, digits, unit) in MEASURES.items()}
+    points = [point_cells(t, data, name, forms[name]) for name in drawn(data)]
     policies = dict.fromkeys(row["policy"] for row in data["cells"])
     return PageText(
         kicker=t("sweep.name"),
-        headline=t.message(counted(data)),
+        headline=t.message(headline(data)),
+        lines=[t.message(counted(data))],
         facts=[t.message(same(data)), t("sweep.reading")],
-        tables=[table],
+        tables=[*points[:1], table, *points[1:]],
         lists={
             t("sweep.policies"): [
                 t("sweep.policy", name=name, text=t.message(policy_message(name)))
@@ -173,10 +179,6 @@ def _page_text(t: Translator, data: Mapping[str, Any]) -> PageText:
             ]
         },
     )
-
-
-def _head(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _row(t: Translator, axes: Sequence[str], row: Row) -> list[str]:

@@ -1,34 +1,34 @@
 """Charts of a sweep's page, from the lines of :mod:`experiment.report.pages.sweep_lines`.
 
-live ┌──────┐ running ┌──────┐      a chart per measure, with a common axis;
-     └──────┘         └──────┘      below, one table of all points
+A chart per measure, with a common axis, above the table of its points.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from markupsafe import Markup
 
 from experiment.analysis.experiment_results import Unit
+from experiment.analysis.finding_text import listed
 from experiment.report.facts.bilingual import Bilingual
-from experiment.report.facts.data_key import Keyed
+from experiment.report.facts.data_key import Keyed, KeyedText
+from experiment.report.facts.page_text import Cells, capital
 from experiment.report.facts.simulation_figures import rounding_note
 from experiment.report.facts.values import fixed
-from experiment.report.html.charts import Width
-from experiment.report.html.lines import LineChart, line_chart
-from experiment.report.page.page import templates
-from experiment.text import DASH, format_bytes
+from experiment.report.html.figure import figure
+from experiment.report.html.lines import LineChart, line_chart, line_swatch
+from experiment.text import DASH, Translator, format_bytes
 from experiment.text.messages import Message, message
 
 _BYTES = "budget_bytes"
 _SEED = "seed"  # a name rather than a number
-# Width of a chart: two are next to each other.
-_HALF = Width("wide", 450)
 _UNITS: Mapping[str, tuple[Unit, float]] = {
     "live": ("share", 0.01), "running": ("mean", 1), "latency": ("seconds", 1), "rate": ("rate", 1),
 }  # fmt: skip
+
+Data = Mapping[str, Any]
 
 
 def axis_name(name: str) -> Message:
@@ -47,64 +47,54 @@ def setting(name: str, value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and name != _SEED else str(value)
 
 
-def sweep_charts(
-    b: Bilingual, data: Mapping[str, Any], forms: Mapping[str, tuple[int, str]]
-) -> Markup:
-    """Section with the charts of ``lines`` in summary.json; empty without lines.
-
-    Args:
-        forms: decimals and suffix of each measure.
-    """
-    lines = data.get("lines")
-    drawn = [name for name in _UNITS if lines and _known(lines, name)]
-    if not lines or not drawn:
-        return Markup("")
-    env = templates(b)
-    text = env.get_template("section_sweep.html.j2").render(
-        across=axis_name(lines["across"]),
-        over=[axis_name(name) for name in lines["over"]],
-        rounding=rounding_note(dict.fromkeys(cell["policy"] for cell in data["cells"])),
-        flat=any(cell[lines["across"]] is None for cell in data["cells"]),
-        labels=[_label(line["settings"]) for line in lines["lines"]],
-        charts=[(name, _chart(b, lines, name)) for name in drawn],
-        tables=[(name, _rows(lines, name, forms[name])) for name in drawn],
-    )
-    return Markup(text)  # noqa: S704 - made by a template that escapes
+def drawn(data: Data) -> list[str]:
+    """Measures with a chart: those that any line has."""
+    lines = data["lines"]["lines"] if data.get("lines") else ()
+    return [name for name in _UNITS if any(any(line["values"][name]) for line in lines)]
 
 
-def _known(lines: Mapping[str, Any], name: str) -> bool:
-    return any(one for line in lines["lines"] for one in line["values"][name])
+def sweep_charts(b: Bilingual, data: Data) -> dict[str, Markup]:
+    """Charts of ``lines`` in summary.json, by measure."""
+    return {name: _figure(b, data, name) for name in drawn(data)}
 
 
-def _label(settings: Mapping[str, Any]) -> str:
-    """Label of a line: its settings."""
-    return " · ".join(setting(name, value) for name, value in settings.items())
-
-
-def _points(lines: Mapping[str, Any]) -> list[Keyed]:
-    """Labels of the axis."""
-    return [
-        Keyed(setting(lines["across"], value), f"lines.points.{place}")
-        for place, value in enumerate(lines["points"])
-    ]
-
-
-def _chart(b: Bilingual, found: Mapping[str, Any], name: str) -> Markup:
+def _figure(b: Bilingual, data: Data, name: str) -> Markup:
+    found = data["lines"]
+    axis = axis_name(found["across"])
+    notes = [rounding_note(dict.fromkeys(cell["policy"] for cell in data["cells"]))]
+    if found["over"]:
+        over = listed(map(axis_name, found["over"]))
+        notes.append(message("sweep.over", axes=over))
+    if any(cell[found["across"]] is None for cell in data["cells"]):
+        notes.append(message("sweep.flat"))
     unit, scale = _UNITS[name]
     lines = [line["values"][name] for line in found["lines"]]
     chart = LineChart(
         name=f"sweep-{name}",
-        table="lines-data",
+        table=f"{name}-data",
         title=message(f"sweep.column_{name}"),
-        about=message("sweep.chart", axis=axis_name(found["across"]).model_dump()),
-        axis=axis_name(found["across"]),
-        points=_points(found),
+        about=message("sweep.chart", axis=axis.model_dump()),
+        axis=axis,
+        points=[Keyed(label, f"lines.points.{n}") for n, label in enumerate(_points(found))],
         lines=[[one["median"] * scale if one else None for one in line] for line in lines],
         unit=unit,
         spans=[[_span(one, scale) for one in line] for line in lines],
         joined=found["numbers"],
     )
-    return line_chart(b, chart, _HALF)
+    labels = [(line_swatch(n), label) for n, label in enumerate(_labels(found))]
+    return figure(b, chart.title, line_chart(b, chart), labels, filter(None, notes))
+
+
+def _points(found: Data) -> list[str]:
+    return [setting(found["across"], value) for value in found["points"]]
+
+
+def _labels(found: Data) -> list[str]:
+    """Labels of lines: their settings."""
+    return [
+        " · ".join(setting(name, value) for name, value in line["settings"].items())
+        for line in found["lines"]
+    ]
 
 
 def _span(one: Mapping[str, float] | None, scale: float) -> tuple[float, float] | None:
@@ -113,22 +103,25 @@ def _span(one: Mapping[str, float] | None, scale: float) -> tuple[float, float] 
     return one["low"] * scale, one["high"] * scale
 
 
-Row = tuple[Keyed, Sequence[tuple[Keyed | None, Message | None]]]
+def point_cells(t: Translator, data: Data, name: str, form: tuple[int, str]) -> Cells:
+    """A row per point: median of each line, with the range of its cells.
+
+    ``form``: decimals and suffix of the measure.
+    """
+    found = data["lines"]
+    values = [(n, line["values"][name]) for n, line in enumerate(found["lines"])]
+    rows = [
+        [label, *(_point(t, line[n], f"{place}.values.{name}.{n}", form) for place, line in values)]
+        for n, label in enumerate(_points(found))
+    ]
+    axis, measure = t.message(axis_name(found["across"])), t(f"sweep.column_{name}")
+    title = t("sweep.by", measure=measure, axis=axis)
+    return Cells(title, [capital(axis), *_labels(found)], rows, name=name)
 
 
-def _rows(found: Mapping[str, Any], name: str, form: tuple[int, str]) -> list[Row]:
-    """A row per point: median of each line, with the range of its cells."""
-    rows: list[Row] = []
-    for place, label in enumerate(_points(found)):
-        cells: list[tuple[Keyed | None, Message | None]] = []
-        for number, line in enumerate(found["lines"]):
-            one = line["values"][name][place]
-            if one is None:
-                cells.append((None, None))
-                continue
-            at = f"lines.lines.{number}.values.{name}.{place}.median"
-            span = {end: fixed(one[end], *form) for end in ("low", "high")}
-            below = message("experiments.span", **span) if one["low"] != one["high"] else None
-            cells.append((Keyed(fixed(one["median"], *form) or DASH, at), below))
-        rows.append((label, cells))
-    return rows
+def _point(t: Translator, one: Mapping[str, float] | None, key: str, form: tuple[int, str]) -> str:
+    if one is None:
+        return DASH
+    low, middle, high = (fixed(one[end], *form) or DASH for end in ("low", "median", "high"))
+    below = "" if one["low"] == one["high"] else "\n" + t("experiments.span", low=low, high=high)
+    return KeyedText(middle + below, f"lines.lines.{key}.median")

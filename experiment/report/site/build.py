@@ -20,11 +20,14 @@ from typing import Any
 from markupsafe import Markup
 
 import experiment
+from experiment.analysis.results import ArmResult
 from experiment.experiments.registry import EXPERIMENTS
 from experiment.record.log import EVENTS_FILE
 from experiment.record.simulation import SIM_FILE
 from experiment.report.facts.bilingual import Bilingual
-from experiment.report.page.page import page_assets, templates
+from experiment.report.html.svg import patterns
+from experiment.report.html.templates import page_assets, templates
+from experiment.report.page.memory_bars import memory_bars
 from experiment.report.pages.index import write_index
 from experiment.report.pages.index_entries import entries
 from experiment.report.render import render, render_simulation
@@ -44,6 +47,8 @@ PAGES = (
     ("docs", "docs/index.html"),
 )
 _FIRST_DOCS = ("tutorial", "reading", "install", "commands", "experiments", "plan")
+_BRAND = '<p class="brand">PagedKV Lab</p>'  # in page.html.j2
+_CACHES = ("contiguous", "paged")
 _DATA = re.compile(r'<script type="application/json" id="run-data">(.*?)</script>', re.DOTALL)
 
 
@@ -68,12 +73,14 @@ def build(out: Path, plans: Mapping[str, Any], runs: Iterable[Path] = ()) -> Non
     site.write("docs/index.html", "site_docs.html.j2", _titles("site.nav.docs"), docs=pages)
     site.copy(SAMPLE)
     site.write("index.html", "site_front.html.j2", dict.fromkeys(LANGUAGES, "PagedKV Lab"),
-               caches=_caches())  # fmt: skip
+               patterns=patterns(), **_caches())  # fmt: skip
     site.write("planner.html", "planner.html.j2", _titles("site.planner"),
                planner.SCRIPTS, planner.STYLES, **planner.planner_context(plans))  # fmt: skip
     site.write("experiments.html", "site_experiments.html.j2", _titles("site.nav.experiments"),
                experiments=[(name, site.pictures(name), reports.get(name)) for name in EXPERIMENTS],
                runs=reports)  # fmt: skip
+    for page in (out / SAMPLE, *(out / "reports").rglob("*.html")):
+        _link_home(page, out)
 
 
 class _Site:
@@ -96,7 +103,7 @@ class _Site:
         assets = page_assets(*scripts, styles=("site.css", *styles))
         policy = assets["content_policy"] + "; img-src 'self'"
         page = templates(b).get_template(template).render(
-            {"lang": b.lang, **assets, "content_policy": policy, "patterns": "", "data": "{}",
+            {"lang": b.lang, **assets, "content_policy": policy, "data": "{}",
              "titles": titles, "pages": PAGES, "here": file, "root": "../" * file.count("/"),
              "each": _each, **context}
         )  # fmt: skip
@@ -178,22 +185,23 @@ def _each(texts: Mapping[str, str]) -> Markup:
     return Markup("").join(spans)
 
 
-def _caches() -> dict[str, dict[str, Any]]:
-    """Allocated and live bytes of the sample's caches at their peaks, on one scale."""
+def _caches() -> dict[str, Any]:
+    """Bars of the sample's caches at their peaks, and the ratio of their allocated memory."""
     (data,) = _DATA.findall((ROOT / SAMPLE).read_text(encoding="utf-8"))
     arms = {arm["arm"]: arm for arm in json.loads(data)["results"]["arms"]}
-    named = {"contiguous": arms["slabs"], "paged": arms["paged"]}
-    whole = max(arm["peak"]["allocated"] for arm in named.values())
-    return {
-        name: {
-            "allocated": arm["peak"]["allocated"] * arm["slot_bytes"],
-            "live": arm["peak"]["live"] * arm["slot_bytes"],
-            "share": round(100 * arm["peak"]["allocated"] / whole, 2),
-            "live_share": round(100 * arm["peak"]["live"] / whole, 2),
-            "factor": whole / arm["peak"]["allocated"],
-        }
-        for name, arm in named.items()
-    }
+    two = [ArmResult.model_validate(arms[name]) for name in ("slabs", "paged")]
+    bars = memory_bars(two, coarse=True)
+    factor = bars[0].bytes.allocated / bars[1].bytes.allocated
+    return {"caches": list(zip(_CACHES, bars, strict=True)), "factor": factor}
+
+
+def _link_home(page: Path, site: Path) -> None:
+    """Let the name at the head of a report lead to the site."""
+    depth = len(page.relative_to(site).parts) - 1
+    head, name, tail = page.read_text(encoding="utf-8").partition(_BRAND)
+    if name:
+        link = f'<p class="brand"><a href="{"../" * depth}index.html">PagedKV Lab</a></p>'
+        _put(page, (head + link + tail).encode())
 
 
 def _add_run(reports: Path, run: Path) -> None:
