@@ -38,7 +38,7 @@ WATCH = """() => {
   pagedkv.player.play(true);
   requestAnimationFrame(see);
 }"""
-END = "pagedkv.player.state.end"
+END = "pagedkv.player.state.stops.at(-1)"
 STEP = """at => new Promise(done => requestAnimationFrame(() => {
   pagedkv.player.go(at);
   requestAnimationFrame(done);

@@ -18,7 +18,6 @@ from experiment.replay.step_rows import StepRow
 from experiment.replay.timeline import timeline
 from experiment.report.facts.series import picture
 from experiment.report.page.slotmap import MapOf, map_of, states_of
-from experiment.report.player import film as film_module
 from experiment.report.player.film import film, pack
 from experiment.report.render import render
 from kvsim.accounting.ledger import Ledger, PoolShape, SlotCounts
@@ -138,20 +137,6 @@ def test_a_film_that_is_too_large_is_thinned(record: Record) -> None:
     data = film_of(record, "paged", most_bytes=whole // 2)
     assert data["every"] > 1
     assert data["steps"] == len(ledger_states(record, "paged"))
-
-
-def test_pictures_are_what_the_changes_come_to(
-    record: Record, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(film_module, "KEY_EVERY", 5)
-    data = film_of(record, "paged")
-    states = played(data)
-    assert len(data["keys"]) == len(data["frames"]) // 5
-    for index, key in data["keys"].items():
-        state = states[int(index)]
-        assert {h[0]: unpack(h[1]) for h in key["h"]} == state["tables"]
-        assert {h[0]: h[2] for h in key["h"]} == state["written"]
-        assert set(unpack(key["k"])) == state["cached"]
 
 
 def test_counts_of_events_are_those_of_the_plans(record: Record) -> None:

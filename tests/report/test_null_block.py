@@ -54,7 +54,7 @@ def test_the_null_block_is_said_to_be_the_engines_own(
 ) -> None:
     one, said = opened(browser, tmp_path, with_null_block()), catalogue(lang)
     one.page.click(f'[data-language="{lang}"]')
-    one.page.evaluate("pagedkv.player.go(1)")
+    one.page.evaluate("pagedkv.player.go(0)")
     one.page.focus(".side canvas")
     told = []
     for _ in range(9):

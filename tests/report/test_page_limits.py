@@ -95,7 +95,7 @@ def test_a_long_run_is_thinned_and_says_so(
     assert every > 1
     said = one.page.inner_text(".side:nth-child(2) .thinned")
     assert f"one frame is {every} of {len(paged)} steps" in said
-    assert one.page.evaluate("pagedkv.player.state.end") <= 40
+    assert one.page.evaluate("pagedkv.player.state.stops.length") <= 40
     one.context.close()
 
 
@@ -105,7 +105,6 @@ def test_nothing_in_the_player_lies_over_anything_else_however_many_requests_the
     many = list(plans(640, 4, 60, children=0, max_num_seqs=60))
     file = write(make_run(tmp_path, many, list(plans(6, 40, 8, children=0)), blocks=640))
     one = Opened(browser, file, viewport={"width": 1300, "height": 900})
-    assert one.page.locator(".chips-more >> visible=true").first.inner_text()
     assert one.page.evaluate(OVERLAPS) == []
     one.context.close()
 

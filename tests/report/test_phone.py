@@ -88,7 +88,7 @@ def test_a_tap_on_a_block_tells_of_it(browser: Any, report: Path) -> None:
         canvas.tap(position={"x": (block + 0.5) * width / (MAX_LENGTH // BLOCK), "y": 5})
         about = page.inner_text(".side:nth-child(2) .about-block")
         assert about.startswith(f"Block {block}: request ")
-    pinned = page.evaluate("pagedkv.player.state.pinned")
+    pinned = page.evaluate("pagedkv.player.state.pinned.request")
     assert f"request {pinned}," in about
     page.locator(".side:nth-child(1) canvas").tap(position={"x": 60, "y": 5})
     assert page.inner_text(".side:nth-child(1) .about-block").startswith("Slab 0: request 0")

@@ -22,13 +22,13 @@ from experiment.replay import frames
 from experiment.replay.arm_events import ArmEvents, split_by_arm
 from experiment.replay.timeline import timeline
 from experiment.report.page.page import report_html
-from experiment.report.player.film import KEY_EVERY
 from experiment.text import Translator
 from kvsim.accounting.ledger import Ledger, PoolShape
 from kvsim.core.step import OpKind, StepPlan
 
 COUNTED = ("reserved", "allocated", "live", "wasted", "padding", "finished", "unwritten", "cached",
            "free", "shared")  # fmt: skip
+LAST = "pagedkv.player.state.stops.at(-1)"
 SHOWN = ("allocated", "live", "unwritten", "padding", "finished", "free", "cached")
 
 
@@ -65,15 +65,15 @@ def assert_counters(seen: dict[str, Any], expected: Any) -> None:
 def test_counters_are_those_of_the_log_at_ten_random_steps(
     opened: Opened, rows: dict[str, dict[int, Any]]
 ) -> None:
-    last = opened.page.evaluate("pagedkv.player.state.end")
-    assert last == 1 + max(max(n for n in steps if steps[n].live) for steps in rows.values())
-    for position in random.Random(9).sample(range(1, last + 1), 10):
-        opened.page.evaluate("at => pagedkv.player.go(at)", position)
+    last = opened.page.evaluate(LAST)
+    assert last == max(max(n for n in steps if steps[n].live) for steps in rows.values())
+    for step in (0, last, *random.Random(9).sample(range(last), 8)):
+        opened.page.evaluate("at => pagedkv.player.go(at)", step)
         both = opened.page.evaluate("pagedkv.player.counters()")
         assert [seen["arm"] for seen in both] == ["slabs", "paged"]
         for seen in both:
-            assert_counters(seen, shown(rows[seen["arm"]], position - 1))
-        assert f"{position} / {last}" in opened.page.inner_text("#player-where")
+            assert_counters(seen, shown(rows[seen["arm"]], step))
+        assert f"step {step} / {last}" in opened.page.inner_text("#player-where")
 
 
 def test_the_numbers_on_the_page_are_those_of_the_log(
@@ -88,7 +88,7 @@ def test_the_numbers_on_the_page_are_those_of_the_log(
         )
         # Only states of this run; what is free comes after what is allocated.
         states = [name for name in SHOWN if any(getattr(row, name) for row in rows[arm].values())]
-        row = rows[arm][29]
+        row = rows[arm][30]
         assert cells == [[name, f"{getattr(row, name):,.0f}"] for name in states]
         wasted = opened.page.inner_text(f".side:nth-child({side}) .wasted")
         assert f"{100 * row.wasted / row.allocated:.1f}" in wasted
@@ -131,12 +131,14 @@ def test_a_thinned_run_shows_both_sides_at_the_same_step(
         "JSON.parse(document.getElementById('player-data').textContent).films.map(f => f.every)"
     )
     assert one.page.evaluate(thinned) == [2, 2]
-    end = one.page.evaluate("pagedkv.player.state.end")
-    assert end == max(shown(steps, 10**9, 2).step for steps in rows.values()) // 2 + 1
-    for position in random.Random(5).sample(range(1, end + 1), 10):
-        one.page.evaluate("at => pagedkv.player.go(at)", position)
+    stops = one.page.evaluate("pagedkv.player.state.stops")
+    last = max(shown(steps, 10**9, 2).step for steps in rows.values())
+    assert stops[0] == 1
+    assert stops[-1] == last
+    for step in random.Random(5).sample(stops, 10):
+        one.page.evaluate("at => pagedkv.player.go(at)", step)
         for seen in one.page.evaluate("pagedkv.player.counters()"):
-            assert_counters(seen, shown(rows[seen["arm"]], 2 * position - 1, 2))
+            assert_counters(seen, shown(rows[seen["arm"]], step, 2))
     one.context.close()
 
 
@@ -152,19 +154,16 @@ def test_stepping_back_comes_to_the_same_state_as_stepping_on(opened: Opened) ->
     assert page.evaluate("pagedkv.player.counters()") == before
 
 
-def test_jumping_back_starts_from_a_whole_picture(
-    opened: Opened, rows: dict[str, dict[int, Any]]
-) -> None:
-    end = opened.page.evaluate("pagedkv.player.state.end")
-    for position in (end, KEY_EVERY + 4, KEY_EVERY, KEY_EVERY - 1, 1):
-        opened.page.evaluate("at => pagedkv.player.go(at)", position)
+def test_going_back_shows_what_was_there(opened: Opened, rows: dict[str, dict[int, Any]]) -> None:
+    for step in (opened.page.evaluate(LAST), 68, 64, 63, 0):
+        opened.page.evaluate("at => pagedkv.player.go(at)", step)
         seen = opened.page.evaluate("pagedkv.player.counters()")[1]
-        assert_counters(seen, shown(rows["paged"], position - 1))
+        assert_counters(seen, shown(rows["paged"], step))
 
 
 def test_it_plays_to_the_end_and_stops(opened: Opened, rows: dict[str, dict[int, Any]]) -> None:
     page = opened.page
-    end = page.evaluate("pagedkv.player.state.end")
+    end = page.evaluate(LAST)
     page.evaluate(f"pagedkv.player.go({end - 8})")
     page.select_option("#player-speed", "1")
     page.click("#player-play")
@@ -191,7 +190,7 @@ def test_keys_step_play_and_walk_over_the_pool(opened: Opened) -> None:
     page.keyboard.press("ArrowRight")
     assert "Block 1" in page.inner_text("#player-block")
     page.keyboard.press("Enter")
-    pinned = page.evaluate("pagedkv.player.state.pinned")
+    pinned = page.evaluate("pagedkv.player.state.pinned.request")
     assert f"equest {pinned}:" in page.inner_text(".side:nth-child(2) .table-head")
     page.keyboard.press("Escape")
     assert page.evaluate("pagedkv.player.state.pinned") is None
@@ -220,7 +219,7 @@ def test_a_block_table_is_that_of_the_log_and_lights_what_it_names(
     """An entry under the pointer lights its block, and a block its entry."""
     page, paged = opened.page, ".side:nth-child(2)"
     page.evaluate("pagedkv.player.go(30)")
-    ledger = held_after(arm_of(busy, "paged"), 29)
+    ledger = held_after(arm_of(busy, "paged"), 30)
     for request in sorted(ledger.owners)[:3]:
         table = ledger.owners[request].table
         page.hover(f".chip:text-is('{request}')")
@@ -257,7 +256,7 @@ def test_a_token_is_found_at_the_slot_that_the_block_pool_says(
 ) -> None:
     page = opened.page
     page.evaluate("pagedkv.player.go(30)")
-    ledger = held_after(arm_of(busy, "paged"), 29)
+    ledger = held_after(arm_of(busy, "paged"), 30)
     request = max(ledger.owners, key=lambda one: ledger.owners[one].written)
     page.click(f".chip:text-is('{request}')")
     slots = [block * BLOCK + i for block in ledger.owners[request].table for i in range(BLOCK)]
@@ -315,7 +314,7 @@ def test_padding_is_no_token_that_a_request_has_written(browser: Any, tmp_path: 
 def test_pointing_at_a_block_shows_whose_it_is(opened: Opened, busy: Record) -> None:
     page = opened.page
     page.evaluate("pagedkv.player.go(30)")
-    ledger = held_after(arm_of(busy, "paged"), 29)
+    ledger = held_after(arm_of(busy, "paged"), 30)
     for block in (0, 7, 9, 10, 21, BLOCKS - 1):
         owners = [r for r, h in ledger.owners.items() if block in h.table]
         move_to(page, block)
@@ -411,18 +410,18 @@ def test_events_have_the_ids_and_the_reasons_of_the_log(opened: Opened, busy: Re
 
 def test_the_list_of_events_names_them(opened: Opened, busy: Record) -> None:
     page, t = opened.page, Translator("en")
-    for position, found in enumerate(told_by([s.plan for s in arm_of(busy, "paged").steps]), 1):
+    for step, found in enumerate(told_by([s.plan for s in arm_of(busy, "paged").steps])):
         single = [
             (request, blocks[0])
             for what, request, blocks, _ in found
             if what == "allocated" and len(blocks) == 1
         ]
-        if position not in (20, 30, 40, 50):
+        if step not in (20, 30, 40, 50):
             continue
-        page.evaluate("at => pagedkv.player.go(at)", position)
+        page.evaluate("at => pagedkv.player.go(at)", step)
         lines = page.locator("#player-history li").all_inner_texts()
-        assert lines[0].startswith(f"Step {position}, ")
-        now = [line for line in lines if line.startswith(f"Step {position}, Paged")]
+        assert lines[0].startswith(f"Step {step}, ")
+        now = [line for line in lines if line.startswith(f"Step {step}, Paged")]
         for request, block in single[: 5 - len(lines) + len(now)]:
             if len(now) < len(lines):  # else there may have been no room
                 assert any(f"block {block} → request {request}." in line for line in now)
@@ -430,34 +429,30 @@ def test_the_list_of_events_names_them(opened: Opened, busy: Record) -> None:
     assert t("player.events") in page.inner_text("#player-stage")
 
 
-def test_the_history_of_a_block_is_that_of_the_log(
-    opened: Opened, busy: Record, rows: dict[str, dict[int, Any]]
-) -> None:
+def test_the_history_of_a_block_is_that_of_the_log(opened: Opened, busy: Record) -> None:
     """At several steps: the four latest of what happened to a block, and the next two."""
     page, t = opened.page, Translator("en")
     told = told_by([step.plan for step in arm_of(busy, "paged").steps])
-    last = 1 + shown(rows["paged"], 10**9).step
     copies = [
-        (at, what[3]) for at, found in enumerate(told, 1) for what in found if what[0] == "copied"
+        (at, what[3]) for at, found in enumerate(told) for what in found if what[0] == "copied"
     ][:3]
-    for position, source in ((10, 38), (37, 26), (60, 11), *copies):
-        page.evaluate("at => pagedkv.player.go(at)", position)
+    for step, source in ((9, 38), (36, 26), (59, 11), *copies):
+        page.evaluate("at => pagedkv.player.go(at)", step)
         for block in (0, 3, source):
             past: list[str] = []
             later: list[str] = []
-            for at, found in enumerate(told, 1):
-                step = min(at, last)  # blocks that are freed at the end are freed after it
+            for at, found in enumerate(told):
                 lines = [
-                    t(f"player.history.{what}", step=step, request=request, old=old or 0)
+                    t(f"player.history.{what}", step=at, request=request, old=old or 0)
                     for what, request, blocks, old in found
                     if block in blocks and not what.startswith(("waits", "cause"))
                 ]
                 lines += [
-                    t("player.history.lent", step=step, block=blocks[0])
+                    t("player.history.lent", step=at, block=blocks[0])
                     for what, _, blocks, old in found
                     if what == "copied" and old == block
                 ]
-                (past if at <= position else later).extend(lines)
+                (past if at <= step else later).extend(lines)
             move_to(page, block)
             about = page.inner_text(".side:nth-child(2) .about-block")
             story = about.replace(t("player.later") + " ", "").split(" · ")
@@ -474,7 +469,7 @@ def test_time_puts_both_sides_at_the_same_second(opened: Opened) -> None:
     page.evaluate("pagedkv.player.go(12)")
     page.click('label[for="player-by-time"]')
     first = page.evaluate("pagedkv.player.counters().map(one => one.step)")
-    assert first == [11, 11]  # in this log every step of both arms takes a second
+    assert first == [12, 12]  # in this log every step of both arms takes a second
     page.click('label[for="player-by-step"]')
     assert page.evaluate("pagedkv.player.state.at") == 12
 
@@ -519,7 +514,7 @@ LIVE = "pagedkv.player.counters().map(one => one.live)"
 @pytest.mark.parametrize(
     "target",
     ["#player-play", "#player-back", "#player-first", "#player-on", "#player-last", ".chip",
-     'label[for="player-by-time"]', ".side:nth-child(2) .strip", ".side:nth-child(1) canvas"],
+     'label[for="player-by-time"]', ".side:nth-child(1) canvas"],
 )  # fmt: skip
 def test_no_first_click_leaves_an_empty_picture(browser: Any, busy: Record, target: str) -> None:
     one = scrolled_to(browser, busy.directory / "report.html")
@@ -561,7 +556,7 @@ def test_it_plays_when_it_is_seen_and_again_from_the_peak_until_somebody_acts(
     page.click("#player-play")
     until(page, "!pagedkv.player.state.playing")
     page.wait_for_timeout(2500)
-    assert page.evaluate("pagedkv.player.state.at === pagedkv.player.state.end")
+    assert page.evaluate("pagedkv.player.state.at === pagedkv.player.state.stops.length - 1")
     assert one.complaints == []
     one.context.close()
 
@@ -618,10 +613,10 @@ def test_the_address_has_the_state_and_opens_it_again(browser: Any, busy: Record
     page.locator(".chip >> nth=1").click()
     request = page.inner_text(".chip >> nth=1")
     page.fill("#player-token", "2")
-    assert page.evaluate("location.hash") == f"#step=7&request={request}&token=2"
+    assert page.evaluate("location.hash") == f"#step=6&request={request}&token=2"
     page.locator(".side:nth-child(1) select").select_option("paged")
     address = page.evaluate("location.hash")
-    assert address == f"#step=7&request={request}&token=2&left=paged"
+    assert address == f"#step=6&request={request}&token=2&left=paged"
     now = "JSON.stringify([pagedkv.player.counters(), pagedkv.player.state.pinned])"
     state = page.evaluate(now)
     said = page.inner_text(".side:nth-child(2) .address")
@@ -641,9 +636,9 @@ def test_the_address_has_the_state_and_opens_it_again(browser: Any, busy: Record
     again.page.wait_for_timeout(200)
     assert again.page.evaluate("pagedkv.player.state.at") == 3
     again.page.click('label[for="player-by-time"]')
-    assert again.page.evaluate("location.hash") == "#time=3"
+    assert again.page.evaluate("location.hash") == "#time=4"
     again.page.reload()
-    assert again.page.evaluate("pagedkv.player.state.clock") == 3
+    assert again.page.evaluate("pagedkv.player.state.clock") == 4
     assert one.complaints == again.complaints == []
     one.context.close()
     again.context.close()
@@ -691,7 +686,7 @@ def test_unwritten_and_free_slots_differ_in_the_dark(browser: Any, busy: Record)
         """() => {
           const node = document.createElement('canvas');
           document.getElementById('player').append(node);
-          const film = { slab: false, engine: 0, blocks: 8, size: 8, frames: [], keys: {} };
+          const film = { slab: false, engine: 0, blocks: 8, size: 8, frames: [] };
           const pool = new pagedkv.Pool(film);
           const canvas = new pagedkv.Canvas(node, pool, () => []);
           canvas.layout({ row: 64, height: 32, rows: 1 }, 512);
@@ -704,7 +699,7 @@ def test_unwritten_and_free_slots_differ_in_the_dark(browser: Any, busy: Record)
           };
           return pagedkv.COLOURS.map((_, request) => {
             const pieces = canvas.pieces(0, 0, 8);
-            canvas.area(pieces, canvas.theme.free);
+            canvas.area(pieces, canvas.theme.sheet);
             const free = light(pieces[0]);
             canvas.area(pieces, canvas.paint(request, 'held'));
             return light(pieces[0]) / free;
@@ -745,8 +740,83 @@ def test_a_request_with_the_focus_may_end(opened: Opened, rows: dict[str, dict[i
     """Its button goes, and so does what was shown because of the focus."""
     opened.page.evaluate("pagedkv.player.go(2)")
     opened.page.focus(".chip >> nth=0")
-    end = opened.page.evaluate("pagedkv.player.state.end")
+    end = opened.page.evaluate(LAST)
     opened.page.evaluate("at => pagedkv.player.go(at)", end)
     assert opened.page.evaluate("pagedkv.player.state.hovered") is None
     held = opened.page.locator(".chip").all_inner_texts()
     assert 1 <= len(held) <= max(shown(steps, end).running for steps in rows.values()) + 1
+
+
+# A pool of `blocks` of `size` slots in rows of `row`: for each slot of each block, whether its
+# middle is found to be the block's, and is drawn; the rows of a block, and its width without the
+# last slot.
+PLACES = """([size, blocks, slab, row, width, height]) => {
+  const film = { slab, size, blocks, engine: 0, elastic: false, frames: [] };
+  const node = document.createElement('canvas');
+  const canvas = new pagedkv.Canvas(node, new pagedkv.Pool(film), () => []);
+  canvas.layout({ row, height, rows: 99 }, width);
+  const covers = ([x, y], pieces) =>
+    pieces.some(([left, top, w, h]) => x >= left && x <= left + w && y >= top && y <= top + h);
+  const found = [];
+  for (let block = 0; block < blocks; block++) for (let slot = 0; slot < size; slot++) {
+    const middle = canvas.middle(block, slot);
+    const whole = canvas.pieces(block, 0, size);
+    found.push([canvas.under(...middle).block === block, covers(middle, whole)]);
+  }
+  const wide = (to) => canvas.pieces(1, 0, to).reduce((sum, [, , w]) => sum + w, 0);
+  return { found, rows: canvas.pieces(1, 0, size).length, whole: wide(size), most: wide(size - 1) };
+}"""
+
+
+@pytest.mark.parametrize(
+    ("pool", "rows"),
+    [((100, 3, True, 40, 400, 20), 3), ((1000, 2, True, 512, 460, 3), 3),
+     ((512, 4, True, 512, 460, 30), 1), ((16, 10, False, 160, 140, 20), 1)],
+)  # fmt: skip
+def test_every_slot_has_its_place_in_its_block(
+    opened: Opened, pool: tuple[int, ...], rows: int
+) -> None:
+    """In a slab over several rows, and in the last slot where slots are as narrow as a gap."""
+    places = opened.page.evaluate(PLACES, list(pool))
+    assert all(all(one) for one in places["found"])
+    assert places["rows"] == rows
+    assert places["most"] < places["whole"]
+
+
+def request_of(page: Any, side: int) -> int:
+    """The request whose table a side shows."""
+    said = re.search(r"equest (\d+)", page.inner_text(f".side:nth-child({side}) .table-head"))
+    assert said is not None
+    return int(said[1])
+
+
+def test_a_token_is_asked_for_of_the_request_whose_table_was_clicked(opened: Opened) -> None:
+    page = opened.page
+    page.keyboard.press("Escape")
+    page.evaluate("Object.assign(pagedkv.player.state, { pinned: null, hovered: null })")
+    for step in range(page.evaluate(LAST)):
+        page.evaluate("at => pagedkv.player.go(at)", step)
+        left, right = request_of(page, 1), request_of(page, 2)
+        if left != right:
+            break
+    assert left != right
+    page.locator(".side:nth-child(1) .table-entries li >> nth=0").click()
+    assert page.evaluate("pagedkv.player.state.pinned.request") == left
+    assert request_of(page, 2) == left
+    page.fill("#player-token", "")
+    page.click(f".chip:text-is('{left}')")
+
+
+def test_another_arm_is_shown_at_the_second_of_before(browser: Any, report: Path) -> None:
+    """Its steps end at other times, so that the seconds at which something changes are others."""
+    one = Opened(browser, report / "report.html")
+    page = one.page
+    page.evaluate("pagedkv.player.go(0)")
+    page.click('label[for="player-by-time"]')
+    page.click("#player-last")
+    for _ in range(4):
+        page.click("#player-back")
+    step = page.evaluate("pagedkv.player.counters()[1].step")
+    page.locator(".side:nth-child(1) select").select_option("paged")
+    assert page.evaluate("pagedkv.player.counters().map(one => one.step)") == [step, step]
+    one.context.close()

@@ -86,8 +86,8 @@ def thinned(series: Sequence[Series]) -> int | None:
     return most if most > _MAX_ROWS else None
 
 
-_PANEL = 48
-_GAP = 34
+_PANEL = 42
+_GAP = 32
 
 
 Spans = list[tuple[float, float]]

@@ -44,10 +44,10 @@ def _chart(b: Bilingual, arms: Sequence[Lifelines], width: Width) -> Markup:
             note = message("chart.life.hidden", n=len(one.lines) - len(shown))
             parts.append(text(b, left, y + 14, note, class_="t small soft"))
             y += 16
-        y += 26
-    parts += x_axis(b, x, y - 22, message("chart.life.axis"))
+        y += 22
+    parts += x_axis(b, x, y - 18, message("chart.life.axis"))
     return drawing(
-        b, f"life-{width.name}", (width.pixels, y + 22), message("chart.life.title"),
+        b, f"life-{width.name}", (width.pixels, y + 26), message("chart.life.title"),
         message("chart.life.desc"), parts, table="life-data", class_=f"chart {width.name}",
     )  # fmt: skip
 

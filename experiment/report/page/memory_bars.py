@@ -122,8 +122,8 @@ def _facts(results: Results) -> list[tuple[Keyed, str | None]]:
     if "kv_dtype" in params:
         smaller = message("report.hero.smaller", **params)
         facts.append((Keyed(smaller, "results.headline.params.kv_fits"), None))
-    verdict = next(one.verdict for one in results.claims if one.id == "throughput")
-    speed = message(f"report.hero.speed_{verdict}")
+    claim = next(one for one in results.claims if one.id == "throughput")
+    speed = message(f"report.hero.speed_{claim.verdict}", **claim.text.params)
     facts.append((Keyed(speed, "results.claims[throughput].verdict"), "claims"))
     if results.equal_reserved:
         flat = message("report.hero.process", budget=params["budget"])

@@ -51,9 +51,7 @@ from experiment.text.messages import Message, arm_message, message
 from kvsim.accounting.ledger import SlotState
 from kvsim.accounting.slots import ALLOCATED_STATES, OTHER_STATES
 
-_SECTIONS = (
-    "player", "run_what_if", "claims", "compare", "time", "requests", "checks", "about",
-)  # fmt: skip
+_SECTIONS = ("player", "run_what_if", "claims", "time", "requests", "checks", "about")
 
 
 @dataclass(frozen=True, slots=True)

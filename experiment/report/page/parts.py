@@ -36,7 +36,6 @@ _PROMPT_CHARACTERS = 90
 _TEXT_CHARACTERS = 120
 _MAX_COMMAND = 20_000
 _STRONG = ("live_share", "fits")
-_OPEN = ("fits", "tokens_per_s", "process_peak")  # bars show the bytes
 
 
 Shown = str | Message | Keyed
@@ -53,12 +52,11 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of a table: label, and a cell per arm; ``open``: outside of a fold."""
+    """A row of a table: label, and a cell per arm."""
 
     label: Message
     cells: list[Cell]
     strong: bool = False
-    open: bool = False
 
 
 def comparison(results: Results) -> list[Row]:
@@ -68,7 +66,6 @@ def comparison(results: Results) -> list[Row]:
             metric.label,
             [_cell(metric, results, arm) for arm in results.arms],
             strong=metric.name in _STRONG,
-            open=metric.name in _OPEN,
         )
         for metric in visible_metrics(results)
     ]

@@ -114,7 +114,7 @@ def what_if(b: Bilingual, record: Record, results: Results) -> WhatIf | None:
         answer=_answer(shape, own, longest),
         rows=_rows([shape.in_blocks(size) for size in (1, own, longest)]),
         chart=drawing(
-            b, "what-if-chart", (760, 240), message("what_if.chart_title"),
+            b, "what-if-chart", (760, 214), message("what_if.chart_title"),
             message("what_if.chart_desc"), [tag("g")], table="what-if-numbers", class_="chart",
         ),
         measured=[arm.arm for arm in points],

@@ -1,8 +1,7 @@
-"""Encode an arm's event log for the player, as key frames and changes between them.
+"""Encode an arm's event log for the player, as changes from frame to frame.
 
-    keys    [k0]                 [k64]                [k128]        complete states
-    frames   f0 f1 f2 … f63 f64   f65 …                              changes, one frame per step
-             └ after step 0                                          (or per several steps)
+    frames   f0 f1 f2 …              one frame per step, or per several steps
+             └ after step 0
 
 A frame has the net changes of one or several steps, so that the state after it is exact. Steps are
 grouped by number, equally in all films of a page, so that both sides show the same step. Written
@@ -25,7 +24,6 @@ from experiment.replay.timeline import replayed
 from kvsim.accounting.ledger import Owner
 from kvsim.core.step import OpKind, StepPlan
 
-KEY_EVERY = 64
 MAX_BYTES = 420_000  # of one arm, unless the page has less space
 _MAX_EVENTS = 24  # of a kind in a frame; others are counted
 _COUNTED = {
@@ -112,7 +110,6 @@ def _encode(frames: Sequence[Frame], origin: int, every: int) -> dict[str, Any]:
     shown: dict[int, _PlayerState] = {}
     cached: set[int] = set()
     drawn: list[dict[str, Any]] = []
-    keys: dict[int, Any] = {}
     for _, group in groupby(frames, key=lambda one: one.plans[-1].step // every):
         plans: list[StepPlan] = []
         for one in group:
@@ -127,9 +124,7 @@ def _encode(frames: Sequence[Frame], origin: int, every: int) -> dict[str, Any]:
             frame["q"] = last.waiting
         cached = set(kept)
         drawn.append(frame)
-        if len(drawn) % KEY_EVERY == 0:
-            keys[len(drawn) - 1] = _picture(shown, cached)
-    return {"frames": drawn, "keys": keys}
+    return {"frames": drawn}
 
 
 def _changes(
@@ -218,15 +213,6 @@ def _events(plans: Sequence[StepPlan]) -> dict[str, Any]:
         for name, value in events.items()
         if value
     }
-
-
-def _picture(shown: dict[int, _PlayerState], cached: set[int]) -> dict[str, Any]:
-    """Complete state: [request, table, written, padding, finished, rate] and cached blocks."""
-    holders = [
-        [request, pack(s.table), s.written, s.padding, int(s.finished), s.rate]
-        for request, s in shown.items()
-    ]
-    return {"h": holders, "k": pack(sorted(cached))}
 
 
 def pack(blocks: Sequence[int]) -> list[int]:

@@ -5,6 +5,7 @@
 //
 // Only blocks that changed are drawn again; a change of size, theme or choice draws everything.
 pagedkv.COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#7a5cc2", "#f0e442"];
+pagedkv.colour = (request) => pagedkv.COLOURS[request % pagedkv.COLOURS.length];
 pagedkv.MARK_MS = 400;
 pagedkv.ROW = { least: 3, good: 8, most: 40 }; // pixels
 
@@ -16,18 +17,26 @@ pagedkv.TILES = [
   (c) => { c.moveTo(0, 4); c.lineTo(8, 4); },
   (c) => { c.moveTo(3, 4); c.arc(4, 4, 1.2, 0, 7); },
 ];
+pagedkv.CROSS = (c) => { c.moveTo(0, 0); c.lineTo(8, 8); c.moveTo(8, 0); c.lineTo(0, 8); };
+pagedkv.DOTS = (c) => { c.rect(1, 1, 1, 1); c.rect(5, 5, 1, 1); };
+
+// What a block shows for a moment, by the sample of the legend: lines in a box of `w` by `h`.
+pagedkv.MARKS = {
+  copied: (c, w, h) => { c.moveTo(w / 2, 1); c.lineTo(w - 1, h / 2); c.lineTo(w / 2, h - 1); c.lineTo(1, h / 2); c.closePath(); },
+  freed: (c, w, h) => { c.moveTo(2, h / 2); c.lineTo(w - 2, h / 2); },
+  evicted: (c, w, h) => { c.moveTo(2, 2); c.lineTo(w - 2, h - 2); c.moveTo(w - 2, 2); c.lineTo(2, h - 2); },
+};
 
 pagedkv.Canvas = class {
-  // `names(block)`: what a block may be labelled with, the longest first.
+  // `names(block, width)`: what a block may be labelled with, the longest first.
   constructor(node, pool, names) {
     this.node = node;
     this.context = node.getContext("2d", { alpha: false });
     this.pool = pool;
     this.names = names;
     this.marks = new Map();
-    this.paints = new Map();
-    this.chosen = null;
-    this.cursor = null;
+    this.chosen = null; // a request
+    this.cursor = null; // a block
   }
 
   // `scale` is that of both sides; a row here has as many whole blocks as fit into it.
@@ -38,96 +47,79 @@ pagedkv.Canvas = class {
     this.unit = width / scale.row;
     this.rowHeight = scale.height;
     this.rowSlots = pagedkv.rowOf(film, scale.row);
-    this.rows = pagedkv.rowsOf(film, scale.row);
-    this.drawn = Math.min(this.rows, scale.rows);
-    this.hidden = this.rows - this.drawn;
+    const rows = pagedkv.rowsOf(film, scale.row);
+    this.drawn = Math.min(rows, scale.rows);
+    this.hidden = rows - this.drawn;
     this.height = this.drawn * this.rowHeight;
     this.gap = this.rowHeight < 5 ? 0 : Math.min(this.rowHeight, this.unit * film.size) < 20 ? 1 : 2;
     this.node.width = Math.round(width * ratio);
     this.node.height = Math.round(this.height * ratio);
     this.node.style.height = this.height + "px";
     this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    this.readTheme();
-    this.pool.all = true;
-  }
-
-  readTheme() {
     const style = getComputedStyle(document.documentElement);
-    const read = (name) => style.getPropertyValue("--" + name).trim();
-    this.theme = {
-      paper: read("paper"), free: read("sheet"), rule: read("rule"), ink: read("ink"),
-      soft: read("soft"), engine: read("engine"), accent: read("accent"),
-      dark: style.colorScheme === "dark",
-    };
-    this.paints.clear();
+    this.theme = { dark: style.colorScheme === "dark" };
+    for (const name of ["paper", "sheet", "ink", "soft", "engine"]) this.theme[name] = style.getPropertyValue("--" + name).trim();
+    this.paints = new Map();
+    this.pool.all = true;
   }
 
   // A colour with its mark, as a pattern. `kind` is live, held or ended, in the request's colour, or
   // padding or cached, in grey.
   paint(request, kind) {
-    const turn = Math.floor(request / pagedkv.COLOURS.length);
     const colour = request % pagedkv.COLOURS.length;
-    const tile = (colour + turn) % pagedkv.TILES.length;
+    const tile = (colour + Math.floor(request / pagedkv.COLOURS.length)) % pagedkv.TILES.length;
     const name = kind === "live" ? `${colour}-${tile}` : `${kind}-${colour}`;
-    if (!this.paints.has(name)) this.paints.set(name, this.tile(colour, tile, kind));
+    if (!this.paints.has(name)) this.paints.set(name, this.tile(pagedkv.COLOURS[colour], tile, kind));
     return this.paints.get(name);
   }
 
   tile(colour, tile, kind) {
+    const { dark, sheet, paper, soft } = this.theme;
+    const { TILES, CROSS, DOTS } = pagedkv;
+    const [ground, opacity, stroke, strength, mark] = {
+      live: [colour, 1, "#fff", 0.5, TILES[tile]],
+      held: [colour, dark ? 0.42 : 0.22, colour, dark ? 0.8 : 0.35, TILES[1]],
+      ended: [colour, 0.3, soft, 0.75, CROSS],
+      padding: [soft, 0.3, soft, 0.75, DOTS],
+      cached: [soft, 0.65, paper, 0.75, TILES[2]],
+    }[kind];
     const image = document.createElement("canvas");
     image.width = image.height = 8;
     const c = image.getContext("2d");
-    c.fillStyle = this.theme.free;
-    c.fillRect(0, 0, 8, 8);
-    c.globalAlpha = { live: 1, held: this.theme.dark ? 0.42 : 0.22, ended: 0.3, padding: 0.3, cached: 0.65 }[kind];
-    c.fillStyle = ["padding", "cached"].includes(kind) ? this.theme.soft : pagedkv.COLOURS[colour];
-    c.fillRect(0, 0, 8, 8);
-    c.globalAlpha = { live: 0.5, held: this.theme.dark ? 0.8 : 0.35 }[kind] || 0.75;
-    c.strokeStyle = { live: "#fff", cached: this.theme.paper }[kind] || this.theme.soft;
+    for (const [paint, alpha] of [[sheet, 1], [ground, opacity]]) {
+      c.globalAlpha = alpha;
+      c.fillStyle = paint;
+      c.fillRect(0, 0, 8, 8);
+    }
+    c.globalAlpha = strength;
+    c.strokeStyle = stroke;
     c.lineWidth = kind === "live" ? 1.6 : 1;
-    c.beginPath();
-    if (kind === "live") pagedkv.TILES[tile](c);
-    if (kind === "held") { c.strokeStyle = pagedkv.COLOURS[colour]; pagedkv.TILES[1](c); }
-    if (kind === "ended") { c.moveTo(0, 0); c.lineTo(8, 8); c.moveTo(8, 0); c.lineTo(0, 8); }
-    if (kind === "cached") pagedkv.TILES[2](c);
-    if (kind === "padding") { c.rect(1, 1, 1, 1); c.rect(5, 5, 1, 1); }
+    mark(c);
     c.stroke();
     return this.context.createPattern(image, "repeat");
   }
 
-  colour(request) {
-    return pagedkv.COLOURS[request % pagedkv.COLOURS.length];
-  }
-
   // Draw what changed; everything where that is asked for.
-  draw(now) {
-    const pool = this.pool;
-    if (pool.film.elastic) {
-      if (pool.all || pool.dirty.size) this.drawGrowing();
-    } else if (pool.all) {
-      this.area([[0, 0, this.width, this.height]], this.theme.paper);
-      for (let block = 0; block < pool.film.blocks; block++) this.drawBlock(block, now);
-    } else {
-      for (const block of pool.dirty) this.drawBlock(block, now);
-    }
+  draw() {
+    const { pool } = this;
+    if (pool.all) this.area([[0, 0, this.width, this.height]], this.theme.paper);
+    if (pool.film.elastic && (pool.all || pool.dirty.size)) this.drawGrowing();
+    else for (const block of pool.all ? pool.owners.keys() : pool.dirty) this.drawBlock(block);
     pool.all = false;
     pool.dirty.clear();
   }
 
   // Marks fade after a moment; without motion they stay until the next step.
   mark(kind, blocks, now) {
-    for (const block of blocks) {
-      this.marks.set(block, { kind, until: now + pagedkv.MARK_MS });
-      this.pool.dirty.add(block);
-    }
+    for (const block of blocks) this.marks.set(block, { kind, until: now + pagedkv.MARK_MS });
+    this.pool.touch(blocks);
   }
 
-  expire(now, all) {
+  expire(now) {
     for (const [block, mark] of this.marks) {
-      if (all || mark.until <= now) {
-        this.marks.delete(block);
-        this.pool.dirty.add(block);
-      }
+      if (mark.until > now) continue;
+      this.marks.delete(block);
+      this.pool.dirty.add(block);
     }
   }
 
@@ -136,44 +128,69 @@ pagedkv.Canvas = class {
     return Math.round(value * this.ratio) / this.ratio;
   }
 
-  // The pieces of rows that a run of a block's slots covers: [x, y, width, height].
-  pieces(block, from, to) {
-    const rows = this.rowSlots;
-    const base = block * this.pool.size;
-    const end = base + this.pool.size;
+  // The part of a row that the slots `from` to `to` of a piece of memory take, which lies from slot
+  // `base` to slot `end` of the pool. All its slots in a row share the room before the gap.
+  span(row, base, end, from, to) {
+    const start = row * this.rowSlots;
+    const first = Math.max(base, start);
+    const last = Math.min(end, start + this.rowSlots);
+    const left = this.px((first - start) * this.unit);
+    const room = this.px((last - start) * this.unit) - left;
+    const wide = room > this.gap ? room - this.gap : room;
+    const at = (slot) => left + (wide * (Math.min(Math.max(slot, first), last) - first)) / (last - first);
+    return [at(base + from), at(base + to)];
+  }
+
+  // Its rectangles: [x, y, width, height], none of them in a hidden row.
+  spans(base, end, from, to) {
     const found = [];
-    for (let slot = base + from; slot < base + to; ) {
-      const row = Math.floor(slot / rows);
-      const next = Math.min(base + to, (row + 1) * rows);
-      const last = Math.min(end, (row + 1) * rows);
-      const x = this.px((slot - row * rows) * this.unit);
-      const right = Math.min(this.px((next - row * rows) * this.unit), this.px((last - row * rows) * this.unit) - this.gap);
-      const below = end > (row + 1) * rows ? 0 : this.gap; // none between the rows of one block
-      if (row < this.drawn && right > x) found.push([x, row * this.rowHeight, right - x, this.rowHeight - below]);
-      slot = next;
+    for (let row = Math.floor((base + from) / this.rowSlots); row * this.rowSlots < base + to && row < this.drawn; row++) {
+      const [x, right] = this.span(row, base, end, from, to).map((at) => this.px(at));
+      const below = end > (row + 1) * this.rowSlots ? 0 : this.gap; // none between the rows of one piece
+      if (right > x) found.push([x, row * this.rowHeight, right - x, this.rowHeight - below]);
     }
     return found;
   }
 
+  pieces(block, from, to) {
+    const base = block * this.pool.size;
+    return this.spans(base, base + this.pool.size, from, to);
+  }
+
+  // The middle of a slot: [x, y], or null in a hidden row.
+  middle(block, slot) {
+    const base = block * this.pool.size;
+    const row = Math.floor((base + slot) / this.rowSlots);
+    const [left, right] = this.span(row, base, base + this.pool.size, slot, slot + 1);
+    return row < this.drawn ? [(left + right) / 2, (row + 0.72) * this.rowHeight] : null;
+  }
+
   drawBlock(block) {
-    const pool = this.pool;
+    const { pool, theme } = this;
     const whole = this.pieces(block, 0, pool.size);
     if (!whole.length) return;
     const owners = pool.owners[block];
-    const owner = owners.length ? owners[0] : null;
-    const faded = this.chosen !== null && !owners.includes(this.chosen);
-    if (owner === null) {
-      const kept = pool.cached.has(block);
-      const engine = block < pool.film.engine;
-      this.area(whole, kept ? this.paint(0, "cached") : engine ? this.theme.engine : this.theme.free);
-    } else {
+    const faded = this.chosen !== null && owners.length > 0 && !owners.includes(this.chosen);
+    if (owners.length) {
       const [padding, filled, alive] = pool.part(block);
-      this.area(whole, this.theme.paper);
-      this.area(whole, this.paint(owner, alive ? "held" : "ended"), faded);
-      if (alive && filled > padding) this.area(this.pieces(block, padding, filled), this.paint(owner, "live"), faded);
-      if (padding) this.area(this.pieces(block, 0, padding), this.paint(owner, "padding"), faded);
+      const fill = (from, to, kind) => this.area(this.pieces(block, from, to), this.paint(owners[0], kind), faded);
+      this.area(whole, theme.paper);
+      fill(0, pool.size, alive ? "held" : "ended");
+      if (alive) fill(padding, filled, "live");
+      fill(0, padding, "padding");
+    } else {
+      this.area(whole, pool.cached.has(block) ? this.paint(0, "cached") : block < pool.film.engine ? theme.engine : theme.sheet);
     }
-    this.overlay(block, whole, owners, faded);
+    const [x, y, width, high] = whole[0];
+    const spot = Math.min(4, width / 2, high / 2);
+    if (owners.length > 1) this.area([[x + width - spot, y + high - spot, spot, spot]], theme.ink);
+    if (owners.includes(this.chosen)) this.outline(whole, theme.ink, 2);
+    if (this.marks.has(block)) this.drawMark(this.marks.get(block).kind, whole);
+    if (this.cursor === block) {
+      this.outline(whole, theme.paper, 5);
+      this.outline(whole, theme.ink, 3);
+    }
+    if (!faded && high >= 14 && width >= 10) this.label(this.names(block, width), whole[0], owners.length ? theme.ink : theme.soft);
   }
 
   area(pieces, paint, faded) {
@@ -181,19 +198,6 @@ pagedkv.Canvas = class {
     if (faded) this.context.globalAlpha = 0.35;
     for (const piece of pieces) this.context.fillRect(...piece);
     this.context.globalAlpha = 1;
-  }
-
-  overlay(block, whole, owners, faded) {
-    const [x, y, width, high] = whole[0];
-    if (owners.length > 1) this.badge(owners.length, x + width, y + high, width);
-    if (this.chosen !== null && owners.includes(this.chosen)) this.outline(whole, this.theme.ink, 2);
-    const mark = this.marks.get(block);
-    if (mark) this.drawMark(mark.kind, whole);
-    if (this.cursor === block) {
-      this.outline(whole, this.theme.paper, 5);
-      this.outline(whole, this.theme.ink, 3);
-    }
-    if ((!faded || !owners.length) && high >= 14 && width >= 10) this.label(this.names(block, width), whole[0], owners.length ? this.theme.ink : this.theme.soft);
   }
 
   // One line around all pieces of a block, inside of them.
@@ -223,92 +227,59 @@ pagedkv.Canvas = class {
     c.lineWidth = 2;
     c.lineJoin = "round";
     c.strokeStyle = this.theme.paper;
+    c.fillStyle = colour;
     const left = x + Math.max(1, Math.min(4, (width - wide(text)) / 2));
     c.strokeText(text, left, y + 2, width - 2);
-    c.fillStyle = colour;
     c.fillText(text, left, y + 2, width - 2);
-  }
-
-  // How many requests own the block, in its last corner; a spot where there is no room for a number.
-  badge(count, right, bottom, width) {
-    const c = this.context;
-    const small = width < 16 || this.rowHeight < 14;
-    const [wide, high] = small ? [Math.min(4, width / 2), Math.min(4, this.rowHeight / 2)] : [16, 11];
-    c.fillStyle = this.theme.ink;
-    c.fillRect(right - wide, bottom - high, wide, high);
-    if (small) return;
-    c.font = "700 9px system-ui, sans-serif";
-    c.textBaseline = "middle";
-    c.textAlign = "center";
-    c.fillStyle = this.theme.paper;
-    c.fillText("×" + count, right - 8, bottom - 5);
   }
 
   drawMark(kind, whole) {
     const c = this.context;
-    if (kind === "allocated") return this.outline(whole, this.theme.ink, 1.5);
-    const [x, y, wide, high] = whole[0];
-    const width = Math.min(wide, high * 1.6);
+    if (kind === "new") return this.outline(whole, this.theme.ink, 1.5);
+    const [x, y, width, high] = whole[0];
     c.strokeStyle = this.theme.ink;
     c.lineWidth = this.rowHeight < 10 ? 1 : 2;
+    c.save();
+    c.translate(x, y);
     c.beginPath();
-    if (kind === "copied") {
-      c.moveTo(x + width / 2, y + 1); c.lineTo(x + width - 1, y + high / 2);
-      c.lineTo(x + width / 2, y + high - 1); c.lineTo(x + 1, y + high / 2); c.closePath();
-    } else if (kind === "freed") {
-      c.moveTo(x + 2, y + high / 2); c.lineTo(x + width - 2, y + high / 2);
-    } else {
-      c.moveTo(x + 2, y + 2); c.lineTo(x + width - 2, y + high - 2);
-      c.moveTo(x + width - 2, y + 2); c.lineTo(x + 2, y + high - 2);
-    }
+    pagedkv.MARKS[kind](c, Math.min(width, high * 1.6), high);
     c.stroke();
+    c.restore();
   }
 
-  // A growing cache has no places: each request is drawn as one piece, one below the other.
+  // Rows of a request in a growing cache, which has no places: one piece each, one below the other.
+  rowsOf(holder) {
+    return Math.max(1, Math.ceil(holder.table.length / this.rowSlots));
+  }
+
   drawGrowing() {
-    this.area([[0, 0, this.width, this.height]], this.theme.paper);
     let row = 0;
+    this.area([[0, 0, this.width, this.height]], this.theme.paper);
     for (const [request, holder] of this.pool.holders) {
-      const put = (from, to, paint) => {
-        for (let slot = from; slot < to; ) {
-          const at = Math.floor(slot / this.rowSlots) * this.rowSlots;
-          const next = Math.min(to, at + this.rowSlots);
-          const x = this.px((slot - at) * this.unit);
-          const y = (row + at / this.rowSlots) * this.rowHeight;
-          this.area([[x, y, this.px((next - at) * this.unit) - x, this.rowHeight - this.gap]], paint);
-          slot = next;
-        }
-      };
-      put(0, holder.table.length, this.paint(request, holder.ended ? "ended" : "held"));
-      if (!holder.ended) put(holder.padding, holder.padding + holder.written, this.paint(request, "live"));
-      put(0, holder.padding, this.paint(request, "padding"));
+      const { table, padding, written, ended } = holder;
+      const base = row * this.rowSlots;
+      const fill = (from, to, kind) => this.area(this.spans(base, base + table.length, from, to), this.paint(request, kind));
+      fill(0, table.length, ended ? "ended" : "held");
+      if (!ended) fill(padding, padding + written, "live");
+      fill(0, padding, "padding");
       if (this.rowHeight >= 13) this.label([String(request)], [2, row * this.rowHeight, 20], this.theme.ink);
-      row += Math.max(1, Math.ceil(holder.table.length / this.rowSlots));
+      row += this.rowsOf(holder);
     }
   }
 
-  // The block under a point of the canvas, or null.
-  blockAt(x, y) {
-    const film = this.pool.film;
+  // What is under a point of the canvas: { request, block }, null where nothing is.
+  under(x, y) {
+    const { film, owners, holders } = this.pool;
     const row = Math.floor(y / this.rowHeight);
     const column = Math.floor(x / this.unit);
-    if (film.elastic || row < 0 || row >= this.drawn || column < 0 || column >= this.rowSlots) return null;
+    if (film.elastic) {
+      let below = 0;
+      const found = [...holders].find(([, holder]) => row < (below += this.rowsOf(holder)));
+      return { request: found ? found[0] : null, block: null };
+    }
     const block = Math.floor((row * this.rowSlots + column) / film.size);
-    return block < film.blocks ? block : null;
-  }
-
-  requestAt(x, y) {
-    if (!this.pool.film.elastic) {
-      const block = this.blockAt(x, y);
-      const owners = block === null ? [] : this.pool.owners[block];
-      return owners.length ? owners[0] : null;
-    }
-    let row = Math.floor(y / this.rowHeight);
-    for (const [request, holder] of this.pool.holders) {
-      row -= Math.max(1, Math.ceil(holder.table.length / this.rowSlots));
-      if (row < 0) return request;
-    }
-    return null;
+    const inside = row >= 0 && row < this.drawn && column >= 0 && column < this.rowSlots && block < film.blocks;
+    return inside ? { request: owners[block][0] ?? null, block } : { request: null, block: null };
   }
 };
 
@@ -326,8 +297,7 @@ pagedkv.rowsOf = function (film, row) {
 // they are too many, a part of one where its blocks would be too narrow. Without slabs a row has so
 // many blocks that they are about as wide as high.
 pagedkv.scale = function (films, width, most) {
-  const sizes = films.filter((film) => !film.slab).map((film) => film.size);
-  const cell = Math.max(0, ...sizes);
+  const cell = Math.max(0, ...films.filter((film) => !film.slab).map((film) => film.size));
   const slab = films.find((film) => film.slab && !film.elastic);
   const whole = (slots) => (cell ? Math.ceil(slots / cell) * cell : slots);
   const rows = (row) => Math.max(...films.map((film) => pagedkv.rowsOf(film, row)));

@@ -1,3 +1,16 @@
+function save(name, blob) {
+  var link = document.createElement("a");
+  var address = URL.createObjectURL(blob);
+  link.href = address;
+  link.download = name;
+  document.body.appendChild(link);
+  link.click();
+  link.remove();
+  setTimeout(function () {
+    URL.revokeObjectURL(address);
+  }, 1000);
+}
+
 (function () {
   "use strict";
   var root = document.documentElement;
@@ -50,19 +63,6 @@
     showTheme();
   });
   if (dark.addEventListener) dark.addEventListener("change", showTheme);
-
-  function save(name, blob) {
-    var link = document.createElement("a");
-    var address = URL.createObjectURL(blob);
-    link.href = address;
-    link.download = name;
-    document.body.appendChild(link);
-    link.click();
-    link.remove();
-    setTimeout(function () {
-      URL.revokeObjectURL(address);
-    }, 1000);
-  }
 
   // A table stands in the page as gzip in base64.
   function unpacked(table) {

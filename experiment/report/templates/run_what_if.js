@@ -82,7 +82,7 @@ pagedkv.inBlocks = function (lengths, block, slotBytes, budget) {
   // Live ÷ allocated over block sizes: now, at the run's own settings, and the slider's position.
   function plot(points, at) {
     const width = svg.parentNode.clientWidth || 760;
-    const [left, right, top, bottom] = [52, width - 14, 24, 186];
+    const [left, right, top, bottom] = [52, width - 14, 24, 160];
     const most = Math.max(1, Math.log2(Math.max(points.at(-1).block, asRun.at(-1).block)));
     const x = (size) => left + ((right - left) * Math.log2(size)) / most;
     const y = (part) => bottom - (bottom - top) * part;
@@ -119,7 +119,7 @@ pagedkv.inBlocks = function (lengths, block, slotBytes, budget) {
     dot(at, 8, "at");
     const late = x(at.block) > right - 60;
     add("text", { x: x(at.block) + (late ? -4 : 10), y: y(at.share) - 12, class: "t strong num halo" + (late ? " end" : "") }, share(at.share));
-    svg.setAttribute("viewBox", `0 0 ${width} 240`);
+    svg.setAttribute("viewBox", `0 0 ${width} 214`);
     svg.lastElementChild.replaceWith(group);
   }
 
