@@ -138,7 +138,7 @@ def test_the_cache_of_an_encoder_has_vllms_budget(real_vllm: str) -> None:
         print([min(compute_mm_encoder_budget(config, {"image": item})) for item in (256, 16_384)])
     """
     found = subprocess.run(
-        [real_vllm, "-c", script], check=True, capture_output=True, text=True, timeout=120
+        [real_vllm, "-c", script], check=True, capture_output=True, encoding="utf-8", timeout=120
     )
     budget, of_large_items = json.loads(found.stdout.splitlines()[-1])
     model = find_model("gemma-3-27b")  # 256 tokens an image
