@@ -56,9 +56,7 @@ def test_the_page_opens_with_the_answer_its_chart_and_the_findings_and_folds_the
 ) -> None:
     body = body_of(report_html(ran.shown, ran.results, "en"))
     named = [node.get("aria-labelledby") for node in body.iter("section")]
-    assert named == [
-        "verdict", "more", "player", "compare", "time", "requests", "checks", "about",
-    ]  # fmt: skip
+    assert named == ["verdict", "more", "player", "time", "requests", "checks", "about"]
     verdict, more, *_ = body.iter("section")
     said = "".join(verdict.itertext()).replace("\u00a0", " ")
     for finding in ran.result.findings:

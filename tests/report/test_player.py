@@ -189,6 +189,7 @@ def test_keys_step_play_and_walk_over_the_pool(opened: Opened) -> None:
     assert "Block 0" in page.inner_text("#player-block")
     page.keyboard.press("ArrowRight")
     assert "Block 1" in page.inner_text("#player-block")
+    page.dispatch_event(".side:nth-child(2) canvas", "pointerleave")
     page.keyboard.press("Enter")
     pinned = page.evaluate("pagedkv.player.state.pinned.request")
     assert f"equest {pinned}:" in page.inner_text(".side:nth-child(2) .table-head")

@@ -14,7 +14,7 @@
   // `stops`: the steps, or by time the seconds, at which something changes; `at`: the last of them that
   // is shown, −1 before the first; `clock`: where between two of them the film is. `hold`: until when
   // the peak is held, of a loop. `pinned` and `hovered`: { request, side, block }.
-  const player = { stops: [], at: -1, clock: 0, playing: false, loop: true, hold: 0, last: 0, pinned: null, hovered: null, token: null };
+  const player = { stops: [], at: -1, clock: 0, playing: false, loop: true, hold: 0, last: 0, pinned: null, hovered: null, walking: false, token: null };
   const stage = { teller, state: player, byTime, hover, follow };
   const sides = [...root.querySelectorAll(".side")].map((node) => new pagedkv.Side(node, stage));
   // The right side, and the only one of a run with one arm.
@@ -215,11 +215,17 @@
     interrupt();
     player.pinned = target;
     player.hovered = null;
+    player.walking = false;
     refresh();
     note();
   }
 
-  function hover(target) {
+  // A list that changes under a resting pointer gives it another target, or none: a block that was
+  // reached by keys stays.
+  function hover(target, event = null, walking = false) {
+    const moved = event && (event.movementX || event.movementY);
+    if (player.walking && !walking && !(target && moved)) return;
+    player.walking = walking;
     const same = (name) => player.hovered?.[name] === target?.[name];
     if (["request", "side", "block"].every(same)) return;
     player.hovered = target;
@@ -257,7 +263,7 @@
     const chip = Object.assign(document.createElement("button"), {
       type: "button", className: "chip", textContent: request, ariaLabel: teller.say("request", { request }),
       onclick: () => choose(player.pinned?.request === request ? null : target),
-      onpointerenter: (event) => event.pointerType === "mouse" && hover(target),
+      onpointerenter: (event) => event.pointerType === "mouse" && hover(target, event),
       onfocus: () => hover(target),
     });
     chip.style.setProperty("--request", pagedkv.colour(request));
@@ -269,17 +275,20 @@
     if (side.film.elastic) return;
     const old = side.pointed;
     const block = Math.max(0, Math.min(side.film.blocks - 1, old === null ? 0 : old + by));
-    hover({ request: side.pool.owners[block][0] ?? null, side, block });
+    hover({ request: side.pool.owners[block][0] ?? null, side, block }, null, true);
     pagedkv.write(find("#player-block"), side.nodes.about.textContent);
   }
 
   for (const side of sides) {
     const node = side.canvasNode;
     const under = (event) => ({ side, ...side.canvas.under(event.offsetX, event.offsetY) });
-    node.addEventListener("pointermove", (event) => event.pointerType === "mouse" && hover(under(event)));
+    node.addEventListener("pointermove", (event) => event.pointerType === "mouse" && hover(under(event), event));
     node.addEventListener("pointerleave", () => hover(null));
     node.addEventListener("click", (event) => choose(under(event)));
-    node.addEventListener("blur", () => hover(null));
+    node.addEventListener("blur", () => {
+      player.walking = false;
+      hover(null);
+    });
     node.addEventListener("keydown", (event) => {
       const columns = Math.max(1, Math.round(side.canvas.rowSlots / side.film.size));
       const by = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns }[event.key];

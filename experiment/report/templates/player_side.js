@@ -9,7 +9,7 @@ pagedkv.SAMPLE_OF = {
 };
 
 pagedkv.Side = class {
-  // `stage` is what both sides share: teller, state, byTime(), hover(target), follow(token, request).
+  // `stage` is what both sides share: teller, state, byTime(), hover(target, event), follow(token, request).
   constructor(node, stage) {
     this.node = node;
     this.stage = stage;
@@ -26,7 +26,7 @@ pagedkv.Side = class {
       notes: one(".thinned"),
     };
     const { entries } = this.nodes;
-    entries.addEventListener("pointermove", (event) => stage.hover({ request: null, side: this, block: this.entryAt(event).block }));
+    entries.addEventListener("pointermove", (event) => stage.hover({ request: null, side: this, block: this.entryAt(event).block }, event));
     entries.addEventListener("pointerleave", () => stage.hover(null));
     entries.addEventListener("scroll", () => this.arrows());
     entries.addEventListener("click", (event) => this.askFor(this.entryAt(event)));
