@@ -61,6 +61,7 @@ def simulate(
         SimulationError: ``nothing_fits``: every request was refused; ``livelock``; ``bad_option``.
         kvsim.traces.TraceError: the stream cannot be read.
         TallyError: the states do not sum to the pool; an internal error.
+        kvsim.core.blocks.PoolError: the records of the pool disagree at the end; likewise.
     """
     began = time.perf_counter()
     requests = iter(stream)
@@ -76,6 +77,8 @@ def simulate(
     run = SimulationRun(config, arrivals, recorder, step_clock(config.latency), jump)
     policy.begin(run)
     _drive(run, policy, ended)
+    if isinstance(policy, Paged | Forked):
+        policy.pool.check_integrity()
     recorder.add_point()
     wall_s = time.perf_counter() - began
     return outcome(run, policy, stream.info.to_json(), wall_s)

@@ -198,6 +198,21 @@ def test_progress_counts_requests_that_have_ended_not_those_that_came(policy: An
     assert 90 < seen[-1] <= 101
 
 
+@pytest.mark.parametrize("beams", [1, 2])
+def test_a_simulation_ends_with_a_look_at_its_pool(
+    monkeypatch: pytest.MonkeyPatch, beams: int
+) -> None:
+    ended: list[bool] = []
+
+    def look(pool: BlockPool) -> None:
+        ended.append(not pool.owners)
+
+    monkeypatch.setattr(BlockPool, "check_integrity", look)
+    requests = tuple(TraceRequest(n, 0, 4, 20) for n in range(5))
+    simulate(Listed(requests), SimConfig("paged", 64, 1, 32, block_size=4, beams=beams))
+    assert ended == [True]
+
+
 def crowded(seed: int) -> tuple[Listed, SimConfig]:
     """Long prompts of one beginning, in chunks: some are preempted before they are computed."""
     draw = random.Random(seed)
