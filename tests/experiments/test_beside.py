@@ -1,4 +1,4 @@
-"""What single experiments measure beside the requests, and in arms beside the paged one."""
+"""What experiments measure in addition to requests, and in arms other than the paged one."""
 
 from __future__ import annotations
 

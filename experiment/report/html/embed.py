@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from markupsafe import Markup
@@ -13,6 +14,7 @@ from markupsafe import Markup
 from experiment.report.facts.csv_text import csv_encoding
 from experiment.text import STEERING
 
+_MAX_TABLE = 400_000  # bytes of a packed table in a page
 # Signs with a meaning in HTML or script, and invisible ones.
 _UNSAFE = re.compile(f"[<>&]|{STEERING.pattern}")
 
@@ -27,3 +29,9 @@ def safe_json(data: Any) -> Markup:
 def packed(text: str) -> str:
     """Compress a table for the script of the page: gzip in base64."""
     return base64.b64encode(gzip.compress(text.encode(csv_encoding()), 6, mtime=0)).decode()
+
+
+def packed_tables(tables: Mapping[str, str]) -> dict[str, str]:
+    """Compress tables, by file name; a table that would be too large for a page is left out."""
+    made = {name: packed(text) for name, text in tables.items()}
+    return {name: table for name, table in made.items() if len(table) <= _MAX_TABLE}

@@ -37,7 +37,7 @@ from experiment.report.facts.values import written
 from experiment.report.html import simulation_charts as charts
 from experiment.report.html.answer import answer_html
 from experiment.report.html.charts import both_widths
-from experiment.report.html.embed import packed
+from experiment.report.html.embed import packed_tables
 from experiment.report.html.figure import figure
 from experiment.report.html.lines import LineChart, line_chart, line_swatch
 from experiment.report.html.svg import patterns, swatch
@@ -46,7 +46,6 @@ from experiment.text import DASH, Translator
 from experiment.text.messages import Message, message
 
 Data = Mapping[str, Any]
-_MAX_TABLE = 400_000  # bytes of a packed table in the page
 _TERMS = (
     "slot", "block", "reserved", "allocated", "live", "wasted", "unwritten",
     "padding", "finished", "rounding", "cached", "hole", "watermark", "free",
@@ -58,11 +57,9 @@ _SUBJECT = ("trace", "lengths", "arrivals", "model", "gpu", "budget", "max_lengt
 def simulation_reports(data: Data, lang: str) -> Reports:
     """Page and tables of a simulation; ``lang`` is the page's initial language."""
     tables = tables_of(data)
-    made = {name: packed(text) for name, text in tables.items()}
     page = answer_html(
         lambda t: _page_text(t, data), lang, SIM_FILE, _without_series(data),
-        {name: table for name, table in made.items() if len(table) <= _MAX_TABLE},
-        lambda b: _charts(b, data), command=data["command"],
+        packed_tables(tables), lambda b: _charts(b, data), command=data["command"],
     )  # fmt: skip
     return {"report.html": page, **tables}
 

@@ -19,7 +19,7 @@ from experiment.report.facts.data_key import KeyedText
 from experiment.report.facts.page_text import Cells, PageText, capital
 from experiment.report.facts.values import fixed
 from experiment.report.html.answer import answer_html
-from experiment.report.html.embed import packed
+from experiment.report.html.embed import packed_tables
 from experiment.report.pages.sweep_chart import (
     axis_name,
     drawn,
@@ -36,7 +36,6 @@ from experiment.workload.kvsim_errors import cell_message
 TABLE, FILE, PAGE = "summary.csv", "summary.json", "sweep.html"
 # Maximum cells of the page; the table has all.
 MAX_CELLS = 400
-_MAX_TABLE = 400_000  # of the packed table
 # Column, decimals and suffix of each measure.
 MEASURES = {
     "live": ("live_percent", 1, " %"),
@@ -63,12 +62,13 @@ def sweep_reports(rows: Sequence[Row], lang: str) -> Reports:
 
 def sweep_data(rows: Sequence[Row]) -> dict[str, Any]:
     """Data of summary.json: number of cells, the first cells, and lines of all cells."""
+    axes = varied(rows)
     return {
         "version": __version__,
         "count": len(rows),
         "refused": sum(row["error"] is not None for row in rows),
-        "varied": varied(rows),
-        "lines": sweep_lines(rows, varied(rows)),
+        "varied": axes,
+        "lines": sweep_lines(rows, axes),
         "cells": [_cell(row) for row in rows[:MAX_CELLS]],
     }
 
@@ -125,8 +125,7 @@ def headline(data: Mapping[str, Any]) -> Message:
 
 def sweep_html(data: Mapping[str, Any], table: str, lang: str) -> str:
     """Render the page from the data of ``summary.json``; ``table`` is for downloading."""
-    made = packed(table)
-    tables = {TABLE: made} if len(made) <= _MAX_TABLE else {}
+    tables = packed_tables({TABLE: table})
     return answer_html(
         lambda t: _page_text(t, data), lang, FILE, data, tables, lambda b: sweep_charts(b, data)
     )
