@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kvsim.core.blocks import BlockPool, blocks_needed
-from kvsim.core.prefix_cache import PrefixCache
+from kvsim.core.prefix import PrefixCache
 from kvsim.core.request import Request
 from kvsim.core.step import BlockOp, Chunk, OpKind, PreemptionCause
 
@@ -90,29 +90,17 @@ def missing_blocks(pool: BlockPool, chunks: Iterable[Chunk]) -> int:
 
 def take_blocks(pool: BlockPool, chunk: Chunk, draft: Draft) -> None:
     """Allocate the blocks that ``chunk`` writes; enough must be free."""
-    logical = chunk.start // pool.block_size
-    table = pool.table(chunk.request)
+    request, logical = chunk.request, chunk.start // pool.block_size
+    table = pool.table(request)
     if logical < len(table) and pool.other_owners(table[logical]):
-        old, new = pool.copy_on_write(chunk.request, logical)
+        old, new = pool.copy_on_write(request, logical)
         _log_evicted(pool, draft)
-        draft.ops.append(BlockOp(OpKind.COPY, chunk.request, (new,), (old,)))
+        draft.ops.append(BlockOp(OpKind.COPY, request, (new,), (old,)))
     missing = blocks_needed(chunk.start + chunk.count, pool.block_size) - len(table)
-    if missing > 0:
-        append_blocks(pool, chunk.request, missing, draft)
-
-
-def new_blocks(pool: BlockPool, chunk: Chunk) -> int:
-    """Count the blocks that ``chunk`` needs beyond the table of its request."""
-    end = -(-(chunk.start + chunk.count) // pool.block_size)
-    return end - len(pool.table(chunk.request))
-
-
-def append_blocks(pool: BlockPool, request: int, count: int, draft: Draft) -> None:
-    """Append new blocks to the table of ``request``; enough must be free."""
-    if draft.list_ops:
-        draft.ops.append(BlockOp(OpKind.ALLOCATE, request, allocate(pool, request, count, draft)))
-    else:
-        pool.extend(request, count)
+    if missing > 0 and draft.list_ops:
+        draft.ops.append(BlockOp(OpKind.ALLOCATE, request, allocate(pool, request, missing, draft)))
+    elif missing > 0:
+        pool.extend(request, missing)
 
 
 def allocate(pool: BlockPool, request: int, count: int, draft: Draft) -> tuple[int, ...]:

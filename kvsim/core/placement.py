@@ -14,17 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kvsim.core.blocks import BlockPool, blocks_needed
-from kvsim.core.draft import (
-    Draft,
-    append_blocks,
-    missing_blocks,
-    new_blocks,
-    next_chunk,
-    take_blocks,
-)
+from kvsim.core.draft import Draft, missing_blocks, take_blocks
 from kvsim.core.group import SequenceGroup
 from kvsim.core.preemption import Preemption
-from kvsim.core.prefix_cache import PrefixCache
+from kvsim.core.prefix import PrefixCache
 from kvsim.core.request import Request
 from kvsim.core.step import BlockOp, Chunk, OpKind, Wait, WaitReason
 
@@ -55,13 +48,17 @@ class Placement:
         Args:
             make_room: preempts until chunks fit; returns False if their group was preempted.
         """
+        prefills = False
         if len(group.members) == 1:
-            return self._advance_alone(group, draft, make_room)
-        if not group.is_caught_up:
+            prefills = group.members[0].is_prefill_chunk
+            if draft.defer_prefills and prefills:
+                return True
+        elif not group.is_caught_up:
             return self._catch_up(group, draft, make_room)
         chunks = group.chunks(draft.budget, draft.allowance)
         if not make_room(group, chunks, draft):
             return False
+        draft.prefills |= prefills
         for member, chunk in zip(group.members, chunks, strict=False):
             self._take(member, chunk, draft)
         return True
@@ -114,29 +111,6 @@ class Placement:
             if not make_room(group, (chunk,), draft):
                 return False
             self._take(member, chunk, draft)
-        return True
-
-    def _advance_alone(self, group: SequenceGroup, draft: Draft, make_room: MakeRoom) -> bool:
-        request, pool = group.members[0], self.pool
-        prefills = request.is_prefill_chunk
-        if draft.defer_prefills and prefills:
-            return True
-        chunk = next_chunk(request, draft.allowance)
-        if pool.extra_references:
-            if not make_room(group, (chunk,), draft):
-                return False
-            draft.prefills |= prefills
-            self._take(request, chunk, draft)
-            return True
-        # Nothing is shared, so nothing is copied.
-        missing = new_blocks(pool, chunk)
-        if missing > 0:
-            if missing > pool.num_free and not make_room(group, (chunk,), draft):
-                return False
-            append_blocks(pool, chunk.request, missing, draft)
-        draft.prefills |= prefills
-        draft.add_chunk(chunk)
-        self.cache.publish(request, chunk.start + chunk.count, draft.step)
         return True
 
     def _rejoin(self, member: Request, group: SequenceGroup, draft: Draft) -> None:

@@ -1,4 +1,4 @@
-"""Step durations, least squares without negative costs, and errors on what was not fitted."""
+"""Step durations, the clock, least squares without negative costs, and errors of fits."""
 
 from __future__ import annotations
 
@@ -11,19 +11,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvsim.latency.calibrate import (
+    Floats,
     StepRecord,
     calibrate_linear,
     calibrate_roofline,
     constant_error,
     fit_error,
     fold_blocks,
+    nnls,
 )
-from kvsim.latency.nnls import Floats, nnls
+from kvsim.latency.clock import ATTOSECONDS, DecodeRun, StepClock
 from kvsim.latency.roofline import (
     ASSUMED,
     IDEAL,
+    BatchLatency,
     Efficiencies,
+    Latency,
     LinearLatency,
+    Roofline,
     StepWork,
     least_costs,
     roofline,
@@ -158,14 +163,6 @@ def test_a_roofline_fit_finds_form_and_efficiencies(overlap: str) -> None:
     assert found.held_out.mean_percent < 1.2
 
 
-def test_noise_is_told_as_error_and_not_learnt() -> None:
-    random = np.random.default_rng(3)
-    records = [StepRecord(work, float(random.uniform(1, 2))) for work in works(4, 60)]
-    found = calibrate_linear(records)
-    assert found.held_out.mean_percent > 15
-    assert found.held_out.mean_percent >= found.fit.mean_percent
-
-
 def test_a_held_out_block_is_predicted_without_itself() -> None:
     error = constant_error(np.array([1.0] * 8 + [9.0] * 2), 5)
     # 1 s for the last block; for the others the least squares of 6 times 1 s and twice 9 s.
@@ -230,8 +227,59 @@ def test_the_least_costs_are_those_of_reading_and_of_the_largest_prompt_step() -
     assert full == pytest.approx(2 * 6_738_415_616 * 2048 / 312e12)
 
 
-def test_the_ideal_roofline_is_below_a_fitted_one() -> None:
-    ideal = roofline(find_model("opt-13b"), find_gpu("a100-40gb"), efficiencies=IDEAL)
-    slower = replace(ideal, efficiencies=ASSUMED, fixed_s=1e-3)
-    for work in works(6, 20):
-        assert ideal.seconds(work) < slower.seconds(work)
+COSTS = st.floats(0, 1e-6)
+
+
+@st.composite
+def latencies(draw: st.DrawFn) -> Latency:
+    if draw(st.booleans()):
+        batches = draw(st.dictionaries(st.integers(1, 40), COSTS, max_size=4))
+        costs = (draw(COSTS) for _ in range(5))
+        return BatchLatency(*costs, batches=tuple(sorted(batches.items())))
+    return Roofline(
+        weight_bytes=draw(st.floats(0, 1e4)),
+        kv_token_bytes=draw(st.floats(1, 100)),
+        token_flops=draw(st.floats(1, 1e5)),
+        pair_flops=draw(st.floats(1, 1e5)),
+        bandwidth=1e10,
+        flops=1e12,
+        expert_bytes=draw(st.sampled_from([0.0, 5e3])),
+        expert_share=0.25,
+        fixed_s=draw(COSTS),
+        overlap=draw(st.sampled_from(["max", "max", "sum"])),
+    )
+
+
+@given(latencies(), st.integers(1, 9), st.integers(1, 200), st.integers(1, 40))
+def test_a_run_of_decodes_is_its_steps(
+    latency: Latency, decodes: int, context: int, steps: int
+) -> None:
+    clock = StepClock(latency)
+    run = clock.decode_run(decodes, context, steps)
+    assert 1 <= run.steps <= steps
+    durations = [
+        clock.step(StepWork(0, decodes, read, read))
+        for read in (context + decodes * (i + 1) for i in range(run.steps))
+    ]
+    assert durations == [run.first + i * run.slope for i in range(run.steps)]
+    assert run.duration == sum(durations)
+    assert run.moment == sum(i * each for i, each in enumerate(durations))
+
+
+@given(latencies(), st.integers(0, 500), st.integers(0, 60), st.integers(0, 5000))
+def test_the_clock_is_the_latency(
+    latency: Latency, prefill: int, decodes: int, context: int
+) -> None:
+    work = StepWork(prefill, decodes, context + decodes, 3 * context)
+    measured = StepClock(latency).step(work) / ATTOSECONDS
+    assert measured == pytest.approx(latency.seconds(work), rel=1e-8, abs=1e-14)
+
+
+@given(st.integers(1, 30), st.integers(1, 50), st.integers(0, 9), st.integers(1, 3000))
+def test_a_run_is_cut_at_the_first_step_that_reaches_a_moment(
+    steps: int, first: int, slope: int, span: int
+) -> None:
+    run = DecodeRun(steps, first, slope)
+    cut = run.until(span)
+    assert cut.steps == steps or cut.duration >= span
+    assert cut.steps == 1 or cut.duration_of(cut.steps - 1) < span

@@ -149,11 +149,6 @@ def test_bytes_per_token_by_hand(name: str, kib: float) -> None:
     assert find_model(name).token_bytes() == kib * 1024
 
 
-def test_windows_are_those_of_the_configs() -> None:
-    assert windows(dict(find_model("gemma-2-9b").config)) == [4096] * 21
-    assert windows(dict(find_model("mistral-7b-v0.3").config)) == []
-
-
 @pytest.mark.parametrize(
     ("config", "layers", "sliding"),
     [

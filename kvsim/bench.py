@@ -102,7 +102,7 @@ def _measured_row(
 
 
 def _timed(command: list[str]) -> tuple[float, str]:
-    root = str(Path(__file__).resolve().parents[2])
+    root = str(Path(__file__).resolve().parents[1])
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": root}
     began = time.perf_counter()
     done = subprocess.run(  # noqa: S603 - our own command
@@ -203,3 +203,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--curve", action="store_true", help="10 thousand to 1 million, paged")
     parser.add_argument("--one", choices=["nothing", *TRACES], help=argparse.SUPPRESS)
     return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
