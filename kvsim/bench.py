@@ -23,6 +23,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +48,7 @@ def configuration(policy: Any) -> SimConfig:
         policy, MODEL, GPU, GPUS, max_length=_MAX_LENGTH, max_num_batched_tokens=8192
     )
     watermark = config.shape.blocks // 100 if config.paged else 0
-    return catalogue_config(
-        policy, MODEL, GPU, GPUS, max_length=_MAX_LENGTH, max_num_batched_tokens=8192,
-        watermark_blocks=watermark,
-    )  # fmt: skip
+    return replace(config, watermark_blocks=watermark)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kvsim.core.blocks import BlockPool, blocks_needed
-from kvsim.core.draft import Draft, missing_blocks, take_blocks
+from kvsim.core.draft import Draft, missing_blocks, new_blocks, next_chunk, take_blocks
 from kvsim.core.group import SequenceGroup
 from kvsim.core.preemption import Preemption
 from kvsim.core.prefix import PrefixCache
@@ -48,19 +48,32 @@ class Placement:
         Args:
             make_room: preempts until chunks fit; returns False if their group was preempted.
         """
-        prefills = False
         if len(group.members) == 1:
-            prefills = group.members[0].is_prefill_chunk
-            if draft.defer_prefills and prefills:
-                return True
-        elif not group.is_caught_up:
+            return self._advance_alone(group, draft, make_room)
+        if not group.is_caught_up:
             return self._catch_up(group, draft, make_room)
         chunks = group.chunks(draft.budget, draft.allowance)
         if not make_room(group, chunks, draft):
             return False
-        draft.prefills |= prefills
         for member, chunk in zip(group.members, chunks, strict=False):
-            self._take(member, chunk, draft)
+            take_blocks(self.pool, chunk, draft)
+            self._plan(member, chunk, draft)
+        return True
+
+    def _advance_alone(self, group: SequenceGroup, draft: Draft, make_room: MakeRoom) -> bool:
+        request, pool = group.members[0], self.pool
+        prefills = request.is_prefill_chunk
+        if draft.defer_prefills and prefills:
+            return True
+        chunk = next_chunk(request, draft.allowance)
+        # Nothing is copied where nothing is shared, and most chunks need no new block.
+        if pool.extra_references or new_blocks(pool, chunk) > 0:
+            if not make_room(group, (chunk,), draft):
+                return False
+            take_blocks(pool, chunk, draft)
+        draft.prefills |= prefills
+        draft.add_chunk(chunk)
+        self.cache.publish(request, chunk.start + chunk.count, draft.step)
         return True
 
     def _start(self, group: SequenceGroup, draft: Draft, reserve: int) -> Wait | None:
@@ -110,7 +123,8 @@ class Placement:
             chunk = Chunk(member.id, member.computed, count, samples=False)
             if not make_room(group, (chunk,), draft):
                 return False
-            self._take(member, chunk, draft)
+            take_blocks(self.pool, chunk, draft)
+            self._plan(member, chunk, draft)
         return True
 
     def _rejoin(self, member: Request, group: SequenceGroup, draft: Draft) -> None:
@@ -131,9 +145,8 @@ class Placement:
                 draft.ops.append(BlockOp(OpKind.SHARE, request.id, tuple(blocks), tokens=tokens))
         request.computed, request.published = tokens, len(blocks)
 
-    def _take(self, request: Request, chunk: Chunk, draft: Draft) -> None:
-        """Plan ``chunk`` and allocate its blocks; enough must be free."""
-        take_blocks(self.pool, chunk, draft)
+    def _plan(self, request: Request, chunk: Chunk, draft: Draft) -> None:
+        """Plan ``chunk``, whose blocks are allocated."""
         draft.add_chunk(chunk)
         self.cache.publish(request, chunk.start + chunk.count, draft.step)
 

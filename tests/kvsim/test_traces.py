@@ -32,6 +32,18 @@ def write(tmp_path: Path) -> Write:
 TOKENS = {"input_toks": 5, "output_toks": 2}
 # Text, requests (arrival in ns, prompt, output), facts of the trace, and fields of its requests.
 PUBLISHED: dict[str, tuple[str, list[tuple[int, int, int]], dict[str, Any], dict[str, Any]]] = {
+    "a plain table": (
+        "arrival,prompt_tokens,output_tokens\n0,5,2\n1.25,7,3\n",
+        [(0, 5, 2), (1_250_000_000, 7, 3)],
+        {"format": "plain", "unit": "s"},
+        {},
+    ),
+    "a plain table without times": (
+        "output_tokens,prompt_tokens\n2,5\n",
+        [(0, 5, 2)],
+        {"format": "plain-lengths", "has_clock": False},
+        {},
+    ),
     "azure 2023": (
         AZURE + "2023-11-16 18:17:03.9799600,4808,10\n2023-11-16 18:17:04.0319600,3180,8",
         [(0, 4808, 10), (52_000_000, 3180, 8)],

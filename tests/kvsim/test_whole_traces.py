@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 from collections.abc import Callable
@@ -174,17 +173,6 @@ def test_a_list_is_read_as_the_json_module_reads_it(
     for row, value in zip(found, expected, strict=True):
         if isinstance(value, dict):
             assert json.loads(json.dumps(row, default=float)) == value
-
-
-def test_a_plain_table_needs_no_names_but_those_of_its_columns(write: Write) -> None:
-    table = "arrival,prompt_tokens,output_tokens\n0,5,2\n1.25,7,3\n"
-    requests, trace = read(write(table))
-    expected = [(float(a), int(b), int(c)) for a, b, c in list(csv.reader(io.StringIO(table)))[1:]]
-    assert [(r.arrival_s, r.prompt_tokens, r.output_tokens) for r in requests] == expected
-    assert (trace.info.format, trace.info.unit) == ("plain", "s")
-    assert read(write(table.replace("1.25", "1250")), unit="ms")[0][1].arrival_s == 1.25
-    bare = read(write("output_tokens,prompt_tokens\n2,5\n"))
-    assert (bare[0][0].prompt_tokens, bare[1].info.has_clock) == (5, False)
 
 
 @pytest.mark.parametrize(
