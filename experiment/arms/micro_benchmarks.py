@@ -8,10 +8,11 @@ from typing import Any
 import torch
 
 from experiment.arms.base import ArmRun
-from experiment.engine.arena import Allocator, Arena, ArenaRequest, Buddy, FirstFit, run_arena
+from experiment.engine.arena import Arena, ArenaRequest, run_arena
 from experiment.engine.attention.lookup import layouts, queries, time_lookup
 from experiment.events import HolesSeen, LookupTimed
 from kvsim.core.request import final_tokens
+from kvsim.sim.arena import FITS, Fit, Pieces
 
 
 def run_micro_benchmarks(run: ArmRun, model: torch.nn.Module, kernel: str) -> None:
@@ -23,7 +24,7 @@ def run_micro_benchmarks(run: ArmRun, model: torch.nn.Module, kernel: str) -> No
         if name == "lookup" and (timed := _lookup(run, model, kernel)):
             run.emit(timed)
         elif name == "holes":
-            for each in ("first_fit", "buddy"):
+            for each in FITS:
                 run.emit(_holes(run, each))
 
 
@@ -44,17 +45,18 @@ def _lookup(run: ArmRun, model: torch.nn.Module, kernel: str) -> LookupTimed | N
     )
 
 
-def _holes(run: ArmRun, name: str) -> HolesSeen:
+def _holes(run: ArmRun, name: Fit) -> HolesSeen:
     task = run.task
     slot_bytes = task.geometry.bytes_per_token
     slots = task.workload.budget_bytes // slot_bytes
-    allocator: Allocator = Buddy(slots) if name == "buddy" else FirstFit(slots)
     requests = [
         ArenaRequest(len(one.token_ids), one.max_new_tokens, one.arrival)
         for one in task.workload.requests
     ]
     max_running = task.config.engine.max_num_seqs
-    found = run_arena(requests, Arena(slots, slot_bytes, run.device), allocator, max_running)
+    found = run_arena(
+        requests, Arena(slots, slot_bytes, run.device), Pieces(slots, name), max_running
+    )
     return HolesSeen.model_validate(
         {"arm": task.arm, "allocator": name, "slots": slots, "slot_bytes": slot_bytes}
         | asdict(found)

@@ -6,21 +6,19 @@
 
 No model runs; a step gives each request one token. Free slots are counted from the arena's bytes,
 which a request writes when it starts and clears when it ends. A request reserves its final length:
-exactly (first fit), or rounded up to a power of two by :mod:`kvsim.contiguous.buddy`, as the
-PagedAttention paper's oracle does.
+exactly (first fit), or rounded up to a power of two as the PagedAttention paper's oracle does; both
+by :class:`kvsim.sim.arena.Pieces`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 
-from kvsim.contiguous.buddy import BuddyAllocator
 from kvsim.core.request import final_tokens
-from kvsim.sim.arena import ArenaCounts
+from kvsim.sim.arena import ArenaCounts, Pieces
 
 FREE, TAKEN = 0, 1
 
@@ -32,56 +30,6 @@ class ArenaRequest:
     prompt: int
     new: int
     arrival: float = 0
-
-
-class Allocator(Protocol):
-    """Allocates spans of the arena."""
-
-    def allocate(self, slots: int) -> tuple[int, int] | None:
-        """Allocate a span; return (first slot, slots), or None if no hole is large enough."""
-
-    def free(self, start: int) -> None:
-        """Free the span that begins at ``start``."""
-
-
-class FirstFit:
-    """First fit; adjacent holes are merged."""
-
-    def __init__(self, slots: int) -> None:
-        self._slots = slots
-        self._held: dict[int, int] = {}
-
-    def allocate(self, slots: int) -> tuple[int, int] | None:
-        """See :class:`Allocator`."""
-        at = 0
-        for start in (*sorted(self._held), self._slots):
-            if start - at >= slots:
-                self._held[at] = slots
-                return at, slots
-            at = start + self._held.get(start, 0)
-        return None
-
-    def free(self, start: int) -> None:
-        """See :class:`Allocator`."""
-        del self._held[start]
-
-
-class Buddy:
-    """Buddy allocator with pieces of a power of two."""
-
-    def __init__(self, slots: int) -> None:
-        self._buddy = BuddyAllocator(slots)
-
-    def allocate(self, slots: int) -> tuple[int, int] | None:
-        """See :class:`Allocator`."""
-        if not self._buddy.fits(slots):
-            return None
-        piece = self._buddy.allocate(slots)
-        return piece.start, piece.size
-
-    def free(self, start: int) -> None:
-        """See :class:`Allocator`."""
-        self._buddy.free(start)
 
 
 class Arena:
@@ -112,7 +60,7 @@ class Arena:
 
 
 def run_arena(
-    requests: Sequence[ArenaRequest], arena: Arena, allocator: Allocator, max_running: int
+    requests: Sequence[ArenaRequest], arena: Arena, pieces: Pieces, max_running: int
 ) -> ArenaCounts:
     """Serve the requests in order, at most ``max_running`` concurrently.
 
@@ -127,7 +75,7 @@ def run_arena(
     while waiting or running:
         if not running:
             clock = max(clock, waiting[0].arrival)
-        blocked = _admit(waiting, running, arena, allocator, max_running, clock)
+        blocked = _admit(waiting, running, arena, pieces, max_running, clock)
         if not running:
             raise ValueError("a request is longer than the arena")
         if blocked is not None:
@@ -141,7 +89,7 @@ def run_arena(
             running[start] = slots, left - 1
             if left == 1:
                 del running[start]
-                allocator.free(start)
+                pieces.free((start, slots))
                 arena.write(start, slots, FREE)
         steps, clock = steps + 1, clock + 1
     step, free_then, largest_then, needed = refusal or (None, None, None, None)
@@ -152,7 +100,7 @@ def _admit(
     waiting: list[ArenaRequest],
     running: dict[int, tuple[int, int]],
     arena: Arena,
-    allocator: Allocator,
+    pieces: Pieces,
     max_running: int,
     clock: float,
 ) -> int | None:
@@ -160,7 +108,7 @@ def _admit(
     while waiting and waiting[0].arrival <= clock and len(running) < max_running:
         one = waiting[0]
         needed = final_tokens(one.prompt, one.new)
-        span = allocator.allocate(needed)
+        span = pieces.allocate(needed)
         if span is None:
             return needed
         start, slots = span

@@ -35,7 +35,7 @@ from experiment.files.bounded_reading import expand_path
 from experiment.text.messages import Message, message
 from experiment.workload.kvsim_errors import translate_errors
 from experiment.workload.requests import check_size, choose_prompts
-from kvsim.traces import ReadOptions, TraceFile
+from kvsim.traces import Head, TraceFile
 
 _NAME = "serving"
 _ARMS = (
@@ -164,7 +164,7 @@ def _of_trace(path: Path, count: int, config: Config) -> _Load:
     """
     check_size(count, 0)
     with translate_errors():
-        read = list(TraceFile(path, ReadOptions(limit=count + 1)))
+        read = list(Head(TraceFile(path), count + 1))
     requests, longest = read[:count], config.cache.max_length // 2
     sizes = [(one.prompt_tokens, one.output_tokens) for one in requests]
     lengths = [[min(prompt, longest), min(output, longest)] for prompt, output in sizes]

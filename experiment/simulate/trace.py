@@ -29,10 +29,10 @@ from kvsim.traces import (
     TraceInfo,
     TraceRequest,
     WithArrivals,
+    at_rate,
     from_preset,
 )
 from kvsim.traces.formats import FORMATS
-from kvsim.traces.types import NANOSECONDS
 
 # Traces with more requests (or hash ids) are read again for every policy.
 _KEPT = 2_000_000
@@ -142,10 +142,7 @@ def _file(options: TraceOptions) -> RequestStream:
     for flag, given in (("--requests", options.requests), ("--cv", options.cv)):
         if given is not None:
             raise user_error("error.sim.preset_only", flag=flag)
-    trace = TraceFile(path, options.read)
-    if not options.head:
-        trace.check_rows()
-    return trace
+    return TraceFile(path, options.read)
 
 
 def _generated(options: TraceOptions) -> RequestStream:
@@ -174,30 +171,17 @@ def _generated(options: TraceOptions) -> RequestStream:
 
 
 def _at_rate(stream: RequestStream, options: TraceOptions) -> RequestStream:
-    if options.rate is None and options.factor is None:
-        return stream
-    count = sum(1 for _ in stream)
-    info = stream.info
-    if not info.has_clock:
-        if options.rate is None:
-            raise user_error("error.sim.no_rate_to_scale", value=f"{options.factor:g}x")
-        return _drawn(stream, count, options.rate, options)
-    factor = options.factor
-    if factor is None:
-        assert options.rate is not None
-        if not info.span_ns or count < 2:
-            raise user_error("error.sim.no_rate_to_scale", value=f"{options.rate:g}")
-        factor = options.rate * info.span_ns / NANOSECONDS / (count - 1)
-    return ScaleRate(stream, factor)
-
-
-def _drawn(stream: RequestStream, count: int, rate: float, options: TraceOptions) -> RequestStream:
-    """Add Poisson arrivals to a trace without arrival times."""
-    import numpy as np
-
-    random = np.random.Generator(np.random.PCG64(options.seed))
-    times = ArrivalProcess(rate).sample(count, random).tolist()
-    return WithArrivals(stream, times, process="poisson", rate=rate, seed=options.seed)
+    """Scale its times, or sample Poisson arrivals for a trace without arrival times."""
+    rate, factor, seed = options.rate, options.factor, options.seed
+    if rate is not None:
+        about: dict[str, float | str] = {"process": "poisson", "rate": rate, "seed": seed}
+        found = at_rate(stream, rate, 1.0, seed, about)
+        if isinstance(found, WithArrivals) and stream.info.has_clock:
+            raise user_error("error.sim.no_rate_to_scale", value=f"{rate:g}")
+        return found
+    if factor is not None and not stream.info.has_clock:
+        raise user_error("error.sim.no_rate_to_scale", value=f"{factor:g}x")
+    return stream if factor is None else ScaleRate(stream, factor)
 
 
 def read_options(values: dict[str, Any]) -> ReadOptions:

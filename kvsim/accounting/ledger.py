@@ -144,8 +144,7 @@ class Ledger:
             self._append(request, owner, block)
 
     def _copy(self, op: BlockOp) -> None:
-        request = self._request_of(op)
-        owner = self._owner_of(request)
+        request, owner = self._held(op)
         same = len(op.blocks) == len(op.sources)
         self._require(same, f"request {request} gets not as many blocks as it copies")
         for old, new in zip(op.sources, op.blocks, strict=True):
@@ -157,8 +156,7 @@ class Ledger:
             self._replace(request, owner, old, new)
 
     def _merge(self, op: BlockOp) -> None:
-        request = self._request_of(op)
-        owner = self._owner_of(request)
+        request, owner = self._held(op)
         same = len(op.blocks) == len(op.sources)
         self._require(same, f"request {request} gets not as many blocks as it gives up")
         for old, new in zip(op.sources, op.blocks, strict=True):
@@ -181,8 +179,7 @@ class Ledger:
             self._uncache(block)
 
     def _free(self, op: BlockOp) -> None:
-        request = self._request_of(op)
-        owner = self._owner_of(request)
+        request, owner = self._held(op)
         self._require(owner.table == list(op.blocks), f"request {request} frees other blocks")
         size = self.shape.block_size
         kept = frozenset(op.cached)
@@ -197,10 +194,10 @@ class Ledger:
         del self.owners[request]
 
     def _swap_out(self, op: BlockOp) -> None:
-        owner = self._owner_of(self._request_of(op))
+        request, owner = self._held(op)
         self._free(op)
         owner.table = []
-        self.swapped[self._request_of(op)] = owner
+        self.swapped[request] = owner
 
     def _swap_in(self, op: BlockOp) -> None:
         request = self._request_of(op)
@@ -348,6 +345,11 @@ class Ledger:
         if op.request is None:
             raise ReplayError(f"{op.kind} names no request")
         return op.request
+
+    def _held(self, op: BlockOp) -> tuple[int, Owner]:
+        """Return the request of ``op`` and what it holds."""
+        request = self._request_of(op)
+        return request, self._owner_of(request)
 
     @staticmethod
     def _require(condition: bool, message: str) -> None:

@@ -40,6 +40,19 @@ class _RowPlanner:
         """Return the positions written by each unfinished request, without padding."""
         return {request: row.written for request, row in self._rows.items() if not row.ended}
 
+    def release(
+        self, finished: Sequence[tuple[int, FinishReason]] = (), waiting: int = 0
+    ) -> StepPlan:
+        """End the remaining rows and free all blocks."""
+        self._end(finished)
+        owners = self._pool.owners
+        # Last slab first: the pool allocates the block freed last first, so the next batch starts
+        # at the first slab.
+        freed = reversed(owners) if self._pool.block_size > 1 else owners
+        ops = [BlockOp(OpKind.FREE, r, self._pool.free(r)) for r in freed]
+        self._rows = {}
+        return self._plan(ops, [], waiting)
+
     def _end(self, finished: Sequence[tuple[int, FinishReason]]) -> None:
         for request, reason in finished:
             self._rows[request].ended = True
@@ -93,18 +106,6 @@ class StaticBatchPlanner(_RowPlanner):
             row.written += 1
         return self._plan([], chunks, waiting)
 
-    def release(
-        self, finished: Sequence[tuple[int, FinishReason]] = (), waiting: int = 0
-    ) -> StepPlan:
-        """End the remaining rows and free every slab."""
-        self._end(finished)
-        # Last slab first: the pool allocates the block freed last first, so the next batch starts
-        # at the first slab.
-        owners = reversed(self._pool.owners)
-        ops = [BlockOp(OpKind.FREE, r, self._pool.free(r)) for r in owners]
-        self._rows = {}
-        return self._plan(ops, [], waiting)
-
 
 class GrowingPlanner(_RowPlanner):
     """Plans one prompt at a time in a cache that grows by what each step writes.
@@ -137,15 +138,6 @@ class GrowingPlanner(_RowPlanner):
         """
         self._end(finished)
         return self._grow(1, waiting)
-
-    def release(
-        self, finished: Sequence[tuple[int, FinishReason]] = (), waiting: int = 0
-    ) -> StepPlan:
-        """End the remaining rows and return their memory to the device."""
-        self._end(finished)
-        ops = [BlockOp(OpKind.FREE, r, self._pool.free(r)) for r in self._pool.owners]
-        self._rows = {}
-        return self._plan(ops, [], waiting)
 
     def _grow(self, count: int, waiting: int) -> StepPlan:
         if any(row.written + count > self._max_length for row in self._rows.values()):

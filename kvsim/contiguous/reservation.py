@@ -17,8 +17,7 @@ A request of p prompt and n new tokens holds p + n - 1 slots at its end: ``oracl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from kvsim.contiguous.buddy import BuddyAllocator, BuddyPiece, round_up
 from kvsim.core.request import final_tokens
@@ -51,8 +50,7 @@ def reserved_slots(
     return final
 
 
-@dataclass(frozen=True, slots=True)
-class ReservationCounts:
+class ReservationCounts(NamedTuple):
     """Slots of the pool in each state at one moment; they sum to the pool.
 
     Attributes:
@@ -71,30 +69,11 @@ class ReservationCounts:
     hole: int
     free: int
 
-    @property
-    def total(self) -> int:
-        """All slots of the pool."""
-        return (
-            self.live
-            + self.written_later
-            + self.never_written
-            + self.rounding
-            + self.hole
-            + self.free
-        )
-
-
-@dataclass(slots=True)
-class _Reservation:
-    piece: BuddyPiece
-    final: int
-    written: int = 0
-
 
 class ReservationPool:
     """A pool of slots from which requests reserve, and the sums of slot states.
 
-    Admission and release cost as much as the buddy allocator, writing and counting O(1).
+    Admission and release cost as much as the buddy allocator, counting O(1).
 
     Args:
         capacity: slots of the pool.
@@ -106,8 +85,8 @@ class ReservationPool:
         self.policy = policy
         self.max_length = max_length
         self.buddy = BuddyAllocator(capacity)
-        self._reservations: dict[int, _Reservation] = {}
-        self._live = self._final = self._requested = self._allocated = 0
+        self._reservations: dict[int, tuple[BuddyPiece, int]] = {}  # and final slots
+        self._final = self._requested = self._allocated = 0
 
     def __len__(self) -> int:
         return len(self._reservations)
@@ -142,25 +121,11 @@ class ReservationPool:
             raise ReservationError(f"request {request} holds a piece already")
         piece = self.buddy.allocate(self.requested_slots(prompt_tokens, new_tokens))
         final = final_tokens(prompt_tokens, new_tokens)
-        self._reservations[request] = _Reservation(piece, final)
+        self._reservations[request] = piece, final
         self._final += final
         self._requested += piece.requested
         self._allocated += piece.size
         return piece
-
-    def write(self, request: int, tokens: int) -> None:
-        """Write ``tokens`` more slots of ``request``.
-
-        Raises:
-            ReservationError: it has no piece, or would write beyond its end.
-        """
-        own = self._reservation(request)
-        if tokens < 0 or own.written + tokens > own.final:
-            raise ReservationError(
-                f"request {request} of {own.final} slots writes {tokens} after {own.written}"
-            )
-        own.written += tokens
-        self._live += tokens
 
     def release(self, request: int) -> BuddyPiece:
         """End a request, early or not, and free its piece.
@@ -168,33 +133,27 @@ class ReservationPool:
         Raises:
             ReservationError: it has no piece.
         """
-        reservation = self._reservation(request)
-        del self._reservations[request]
-        self._live -= reservation.written
-        self._final -= reservation.final
-        self._requested -= reservation.piece.requested
-        self._allocated -= reservation.piece.size
-        return self.buddy.free(reservation.piece.start)
+        if request not in self._reservations:
+            raise ReservationError(f"request {request} holds nothing")
+        piece, final = self._reservations.pop(request)
+        self._final -= final
+        self._requested -= piece.requested
+        self._allocated -= piece.size
+        return self.buddy.free(piece.start)
 
-    def counts(self, next_slots: int | None = None, ahead: int = 0) -> ReservationCounts:
+    def counts(self, live: int, next_slots: int | None = None) -> ReservationCounts:
         """Count the slots in each state.
 
         Args:
+            live: slots that running requests have written.
             next_slots: slots that the next waiting request reserves; None: no holes.
-            ahead: slots written by all requests together and not yet passed to :meth:`write`.
         """
         holes = self.buddy.holes(next_slots) if next_slots else 0
         return ReservationCounts(
-            live=self._live + ahead,
-            written_later=self._final - self._live - ahead,
+            live=live,
+            written_later=self._final - live,
             never_written=self._requested - self._final,
             rounding=self._allocated - self._requested,
             hole=holes,
             free=self.buddy.free_slots - holes,
         )
-
-    def _reservation(self, request: int) -> _Reservation:
-        reservation = self._reservations.get(request)
-        if reservation is None:
-            raise ReservationError(f"request {request} holds nothing")
-        return reservation

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kvsim.core.blocks import BlockPool, blocks_needed
-from kvsim.core.prefix_cache import PrefixCache
+from kvsim.core.blocks import BlockPool
+from kvsim.core.prefix import PrefixCache
 from kvsim.core.request import Request
 from kvsim.core.step import BlockOp, Chunk, OpKind, PreemptionCause
 
@@ -70,11 +70,7 @@ def missing_blocks(pool: BlockPool, chunks: Iterable[Chunk]) -> int:
     """
     if not pool.extra_references:
         # Nothing is shared, so nothing is copied.
-        size = pool.block_size
-        return sum(
-            max(-(-(chunk.start + chunk.count) // size) - len(pool.table(chunk.request)), 0)
-            for chunk in chunks
-        )
+        return sum(max(new_blocks(pool, chunk), 0) for chunk in chunks)
     missing = 0
     writers: Counter[int] = Counter()
     for chunk in chunks:
@@ -82,23 +78,9 @@ def missing_blocks(pool: BlockPool, chunks: Iterable[Chunk]) -> int:
         logical = chunk.start // pool.block_size
         if logical < len(table):
             writers[table[logical]] += 1
-        end = blocks_needed(chunk.start + chunk.count, pool.block_size)
-        missing += max(end - len(table), 0)
+        missing += max(new_blocks(pool, chunk), 0)
     copies = (min(count, pool.other_owners(block)) for block, count in writers.items())
     return missing + sum(copies)
-
-
-def take_blocks(pool: BlockPool, chunk: Chunk, draft: Draft) -> None:
-    """Allocate the blocks that ``chunk`` writes; enough must be free."""
-    logical = chunk.start // pool.block_size
-    table = pool.table(chunk.request)
-    if logical < len(table) and pool.other_owners(table[logical]):
-        old, new = pool.copy_on_write(chunk.request, logical)
-        _log_evicted(pool, draft)
-        draft.ops.append(BlockOp(OpKind.COPY, chunk.request, (new,), (old,)))
-    missing = blocks_needed(chunk.start + chunk.count, pool.block_size) - len(table)
-    if missing > 0:
-        append_blocks(pool, chunk.request, missing, draft)
 
 
 def new_blocks(pool: BlockPool, chunk: Chunk) -> int:
@@ -107,12 +89,19 @@ def new_blocks(pool: BlockPool, chunk: Chunk) -> int:
     return end - len(pool.table(chunk.request))
 
 
-def append_blocks(pool: BlockPool, request: int, count: int, draft: Draft) -> None:
-    """Append new blocks to the table of ``request``; enough must be free."""
-    if draft.list_ops:
-        draft.ops.append(BlockOp(OpKind.ALLOCATE, request, allocate(pool, request, count, draft)))
-    else:
-        pool.extend(request, count)
+def take_blocks(pool: BlockPool, chunk: Chunk, draft: Draft) -> None:
+    """Allocate the blocks that ``chunk`` writes; enough must be free."""
+    request, logical = chunk.request, chunk.start // pool.block_size
+    table = pool.table(request)
+    if logical < len(table) and pool.other_owners(table[logical]):
+        old, new = pool.copy_on_write(request, logical)
+        _log_evicted(pool, draft)
+        draft.ops.append(BlockOp(OpKind.COPY, request, (new,), (old,)))
+    missing = new_blocks(pool, chunk)
+    if missing > 0 and draft.list_ops:
+        draft.ops.append(BlockOp(OpKind.ALLOCATE, request, allocate(pool, request, missing, draft)))
+    elif missing > 0:
+        pool.extend(request, missing)
 
 
 def allocate(pool: BlockPool, request: int, count: int, draft: Draft) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from kvsim.core.blocks import BlockPool, blocks_needed
 from kvsim.core.draft import next_chunk
 from kvsim.core.limits import SchedulingPolicy
-from kvsim.core.request import Request
+from kvsim.core.request import Request, final_tokens
 from kvsim.core.step import Chunk
 
 
@@ -92,10 +92,11 @@ class SequenceGroup:
             self.origins[member.id] = best
 
 
-def most_blocks(request: Request, width: int, block_size: int) -> int:
+def most_blocks(prompt_tokens: int, new_tokens: int, width: int, block_size: int) -> int:
     """Return the blocks of ``width`` beams at their end if they diverge at the first token."""
-    shared = request.prompt_tokens // block_size
-    return shared + width * (blocks_needed(request.final, block_size) - shared)
+    final = blocks_needed(final_tokens(prompt_tokens, new_tokens), block_size)
+    shared = prompt_tokens // block_size
+    return shared + width * (final - shared)
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:

@@ -129,7 +129,7 @@ class ScheduleTrace:
                 for block in table
                 if block not in held
                 and block not in taken
-                and (block in shared or self._stays(block))
+                and (block in shared or (self.keeps is not None and self.keeps(block)))
             )
             self._cached.update(kept)
             ops.append(BlockOp(OpKind.FREE, request, table, cached=kept))
@@ -181,9 +181,6 @@ class ScheduleTrace:
         lost = tuple(block for block in decision.evicted if block in self._cached)
         self._cached.difference_update(lost)
         return [BlockOp(OpKind.EVICT, None, lost)] if lost else []
-
-    def _stays(self, block: int) -> bool:
-        return self.keeps is not None and self.keeps(block)
 
     def _grow(self, request: int, table: tuple[int, ...], computed: int) -> list[BlockOp]:
         before = self._tables.get(request)

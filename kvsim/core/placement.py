@@ -14,17 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kvsim.core.blocks import BlockPool, blocks_needed
-from kvsim.core.draft import (
-    Draft,
-    append_blocks,
-    missing_blocks,
-    new_blocks,
-    next_chunk,
-    take_blocks,
-)
+from kvsim.core.draft import Draft, missing_blocks, new_blocks, next_chunk, take_blocks
 from kvsim.core.group import SequenceGroup
 from kvsim.core.preemption import Preemption
-from kvsim.core.prefix_cache import PrefixCache
+from kvsim.core.prefix import PrefixCache
 from kvsim.core.request import Request
 from kvsim.core.step import BlockOp, Chunk, OpKind, Wait, WaitReason
 
@@ -63,7 +56,24 @@ class Placement:
         if not make_room(group, chunks, draft):
             return False
         for member, chunk in zip(group.members, chunks, strict=False):
-            self._take(member, chunk, draft)
+            take_blocks(self.pool, chunk, draft)
+            self._plan(member, chunk, draft)
+        return True
+
+    def _advance_alone(self, group: SequenceGroup, draft: Draft, make_room: MakeRoom) -> bool:
+        request, pool = group.members[0], self.pool
+        prefills = request.is_prefill_chunk
+        if draft.defer_prefills and prefills:
+            return True
+        chunk = next_chunk(request, draft.allowance)
+        # Nothing is copied where nothing is shared, and most chunks need no new block.
+        if pool.extra_references or new_blocks(pool, chunk) > 0:
+            if not make_room(group, (chunk,), draft):
+                return False
+            take_blocks(pool, chunk, draft)
+        draft.prefills |= prefills
+        draft.add_chunk(chunk)
+        self.cache.publish(request, chunk.start + chunk.count, draft.step)
         return True
 
     def _start(self, group: SequenceGroup, draft: Draft, reserve: int) -> Wait | None:
@@ -113,30 +123,8 @@ class Placement:
             chunk = Chunk(member.id, member.computed, count, samples=False)
             if not make_room(group, (chunk,), draft):
                 return False
-            self._take(member, chunk, draft)
-        return True
-
-    def _advance_alone(self, group: SequenceGroup, draft: Draft, make_room: MakeRoom) -> bool:
-        request, pool = group.members[0], self.pool
-        prefills = request.is_prefill_chunk
-        if draft.defer_prefills and prefills:
-            return True
-        chunk = next_chunk(request, draft.allowance)
-        if pool.extra_references:
-            if not make_room(group, (chunk,), draft):
-                return False
-            draft.prefills |= prefills
-            self._take(request, chunk, draft)
-            return True
-        # Nothing is shared, so nothing is copied.
-        missing = new_blocks(pool, chunk)
-        if missing > 0:
-            if missing > pool.num_free and not make_room(group, (chunk,), draft):
-                return False
-            append_blocks(pool, chunk.request, missing, draft)
-        draft.prefills |= prefills
-        draft.add_chunk(chunk)
-        self.cache.publish(request, chunk.start + chunk.count, draft.step)
+            take_blocks(self.pool, chunk, draft)
+            self._plan(member, chunk, draft)
         return True
 
     def _rejoin(self, member: Request, group: SequenceGroup, draft: Draft) -> None:
@@ -157,9 +145,8 @@ class Placement:
                 draft.ops.append(BlockOp(OpKind.SHARE, request.id, tuple(blocks), tokens=tokens))
         request.computed, request.published = tokens, len(blocks)
 
-    def _take(self, request: Request, chunk: Chunk, draft: Draft) -> None:
-        """Plan ``chunk`` and allocate its blocks; enough must be free."""
-        take_blocks(self.pool, chunk, draft)
+    def _plan(self, request: Request, chunk: Chunk, draft: Draft) -> None:
+        """Plan ``chunk``, whose blocks are allocated."""
         draft.add_chunk(chunk)
         self.cache.publish(request, chunk.start + chunk.count, draft.step)
 

@@ -18,7 +18,7 @@ from kvsim.core.blocks import BlockPool
 from kvsim.core.draft import Draft, allocate, release_blocks
 from kvsim.core.group import SequenceGroup
 from kvsim.core.limits import SchedulerConfig
-from kvsim.core.prefix_cache import PrefixCache
+from kvsim.core.prefix import PrefixCache
 from kvsim.core.request import Request
 from kvsim.core.step import BlockOp, OpKind, PreemptionCause
 

@@ -1,10 +1,15 @@
-"""Keys of full blocks, chained over the prefix, and counters of prefix hits.
+"""Prefix cache: keys of full blocks, their lookup and publication, and counters of hits.
 
     tokens   [ block 0 ........ ][ block 1 ........ ][ block 2 (partial) ]
     key      k0 = H(salt, b0)     k1 = H(k0, b1)      none: it is not full
 
 Equal keys mean equal tokens up to the end of the block, so the block can be shared. A salt
 partitions the cache.
+
+    request 0   [ b0: k0 ][ b1: k1 ][ b2: partial ]  publishes k0 -> b0, k1 -> b1 when full
+    request 1   same prefix: lookup(k0, k1, k2')     finds b0, b1; computes from block 2 on
+
+The request provides the keys, the pool holds the blocks.
 """
 
 from __future__ import annotations
@@ -13,6 +18,9 @@ import hashlib
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from kvsim.core.blocks import BlockPool
+from kvsim.core.request import Request
 
 _DIGEST_BYTES = 16
 
@@ -78,3 +86,74 @@ class PrefixStats:
     def hit_share(self) -> float | None:
         """Hits / queried tokens, both at first admission; None if nothing was queried."""
         return (self.hit_cross + self.hit_batch) / self.queried if self.queried else None
+
+
+class PrefixCache:
+    """Publishes full blocks and finds them for other requests.
+
+    Args:
+        enabled: if False, nothing is published or found.
+
+    Attributes:
+        found_late: hit tokens after a preemption that the request itself had never computed.
+    """
+
+    def __init__(self, pool: BlockPool, enabled: bool) -> None:
+        self.pool = pool
+        self.enabled = enabled
+        self.stats = PrefixStats()
+        self.found_late = 0
+
+    def find(self, request: Request) -> Sequence[int]:
+        """Return the blocks of the longest cached prefix, leaving at least one token to compute."""
+        if not self.enabled or request.keys is None:
+            return []
+        return self.pool.lookup(request.keys((request.known - 1) // self.pool.block_size))
+
+    def find_written(self, request: Request, step: int) -> Sequence[int]:
+        """Return the prefix written before ``step``.
+
+        A running request that publishes in this step may still be preempted in it.
+        """
+        return self.pool.written_before(self.find(request), step)
+
+    def publish(self, request: Request, written: int, step: int) -> None:
+        """Publish the blocks that this step fills.
+
+        They may be found in the same step, because each layer writes the K and V of all requests
+        before attention reads any.
+        """
+        if not self.enabled or request.keys is None:
+            return
+        full = written // self.pool.block_size
+        if full <= request.published:
+            return
+        self.pool.publish(request.id, request.published, request.keys(full), step)
+        request.published = full
+
+    def retract_unwritten(self, request: Request) -> None:
+        """Unpublish the blocks of ``request`` that will not be written now."""
+        written = request.computed // self.pool.block_size
+        if written < request.published:
+            self.pool.retract(request.id, written)
+
+    def count(self, request: Request, hits: Sequence[int], step: int) -> None:
+        """Count the hits of ``request`` at its admission."""
+        if not self.enabled or request.keys is None:
+            return
+        size, stats = self.pool.block_size, self.stats
+        readmitted = request.preemptions > 0
+        if readmitted:
+            stats.requeried += request.known
+            self.found_late += max(0, len(hits) * size - request.reached)
+        else:
+            stats.queried += request.known
+        for publisher, published, blocks in self.pool.origins(hits):
+            if readmitted and publisher == request.id:
+                stats.hit_own += blocks * size
+            elif readmitted:
+                stats.hit_again += blocks * size
+            elif published == step:
+                stats.hit_batch += blocks * size
+            else:
+                stats.hit_cross += blocks * size

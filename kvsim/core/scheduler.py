@@ -24,8 +24,7 @@ from kvsim.core.group import SequenceGroup, enqueue, most_blocks, victim
 from kvsim.core.limits import RequestRefusedError, SchedulerConfig
 from kvsim.core.placement import Placement
 from kvsim.core.preemption import Preemption
-from kvsim.core.prefix import PrefixStats
-from kvsim.core.prefix_cache import PrefixCache
+from kvsim.core.prefix import PrefixCache, PrefixStats
 from kvsim.core.request import Request
 from kvsim.core.step import (
     BlockOp,
@@ -320,7 +319,7 @@ class Scheduler:
 
     def _refuse_if_too_large(self, request: Request) -> None:
         size, config, beams = self.pool.block_size, self.config, request.beams
-        needed = most_blocks(request, beams, size)
+        needed = most_blocks(request.prompt_tokens, request.max_new_tokens, beams, size)
         if needed > self.pool.num_blocks:
             raise RequestRefusedError(request.id, needed, self.pool.num_blocks)
         if beams > config.active_seqs:

@@ -158,22 +158,16 @@ def plan_to_json(plan: StepPlan) -> dict[str, Any]:
 
     Lists instead of objects keep long logs small.
     """
-    data: dict[str, Any] = {"step": plan.step}
-    if plan.finished:
-        data["finished"] = [[f.request, f.reason.value] for f in plan.finished]
-    if plan.preempted:
-        data["preempted"] = list(plan.preempted)
-    if plan.ops:
-        data["ops"] = [_op_to_list(op) for op in plan.ops]
-    if plan.chunks:
-        data["chunks"] = [_chunk_to_list(chunk) for chunk in plan.chunks]
-    if plan.waiting:
-        data["waiting"] = plan.waiting
-    if plan.causes:
-        data["causes"] = [list(cause) for cause in plan.causes]
-    if plan.wait:
-        data["wait"] = list(plan.wait)
-    return data
+    parts = {
+        "finished": [[f.request, f.reason.value] for f in plan.finished],
+        "preempted": list(plan.preempted),
+        "ops": [_op_to_list(op) for op in plan.ops],
+        "chunks": [_chunk_to_list(chunk) for chunk in plan.chunks],
+        "waiting": plan.waiting,
+        "causes": [list(cause) for cause in plan.causes],
+        "wait": list(plan.wait or ()),
+    }
+    return {"step": plan.step} | {name: part for name, part in parts.items() if part}
 
 
 def plan_from_json(data: Mapping[str, Any]) -> StepPlan:

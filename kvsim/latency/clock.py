@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from functools import cache
 from math import sqrt
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from kvsim.latency.roofline import Latency, LinearLatency, Roofline, StepWork
+from kvsim.latency.roofline import Latency, Roofline, StepWork
 
 ATTOSECONDS = 10**18
 PER_NANOSECOND = 10**9
@@ -66,11 +66,43 @@ class DecodeRun(NamedTuple):
         return DecodeRun(low, first, slope)
 
 
-class StepClock(Protocol):
-    """Durations in attoseconds."""
+class StepClock:
+    """Durations in attoseconds under a latency model.
+
+    ``memory`` of a step are its weights (or what its batch costs), tokens and slots read,
+    ``compute`` its arithmetic; a roofline may overlap the two.
+    """
+
+    def __init__(self, latency: Latency) -> None:
+        self._fixed = attoseconds(latency.fixed_s)
+        self._is_roofline = isinstance(latency, Roofline)
+        self._overlaps = isinstance(latency, Roofline) and latency.overlap == "max"
+        if isinstance(latency, Roofline):
+            share, left_out = latency.efficiencies, 1 - latency.expert_share
+            bandwidth = latency.bandwidth * share.weights
+            weights, experts = latency.weight_bytes / bandwidth, latency.expert_bytes / bandwidth
+            self._batch = cache(lambda n: attoseconds(weights + experts * (1 - left_out**n)))
+            self._kv = attoseconds(latency.kv_token_bytes / (latency.bandwidth * share.cache))
+            self._prefill = self._decode = self._kv
+            self._token = attoseconds(latency.token_flops / (latency.flops * share.products))
+            self._pair = attoseconds(latency.pair_flops / (latency.flops * share.attention))
+        else:
+            self._batch = cache(lambda n: attoseconds(latency.batch_s(n)))
+            self._kv = attoseconds(latency.per_kv_token_s)
+            self._prefill = attoseconds(latency.per_prefill_token_s)
+            self._decode = attoseconds(latency.per_decode_token_s)
+            self._token, self._pair = 0, attoseconds(latency.per_pair_s)
 
     def step(self, work: StepWork) -> int:
         """Return the duration of one step; 0 without tokens."""
+        prefill, decodes, read, pairs = work
+        tokens = prefill + decodes
+        if not tokens:
+            return 0
+        memory = self._batch(tokens if self._is_roofline else decodes)
+        memory += self._prefill * prefill + self._decode * decodes + self._kv * read
+        compute = self._token * tokens + self._pair * pairs
+        return self._fixed + (max(memory, compute) if self._overlaps else memory + compute)
 
     def decode_run(self, decodes: int, context: int, steps: int) -> DecodeRun:
         """Return a prefix of ``steps`` steps with linear durations, at least one step.
@@ -80,80 +112,16 @@ class StepClock(Protocol):
             context: positions written before the first step, over all requests.
             steps: at least 1.
         """
-
-
-class _LinearClock:
-    def __init__(self, latency: LinearLatency) -> None:
-        self._fixed = attoseconds(latency.fixed_s)
-        self._batch = cache(lambda decodes: attoseconds(latency.batch_s(decodes)))
-        self._prefill = attoseconds(latency.per_prefill_token_s)
-        self._decode = attoseconds(latency.per_decode_token_s)
-        self._kv = attoseconds(latency.per_kv_token_s)
-        self._pair = attoseconds(latency.per_pair_s)
-
-    def step(self, work: StepWork) -> int:
-        prefill, decodes, read, pairs = work
-        if not prefill and not decodes:
-            return 0
-        linear = self._fixed + self._prefill * prefill + self._decode * decodes
-        return linear + self._batch(decodes) + self._kv * read + self._pair * pairs
-
-    def decode_run(self, decodes: int, context: int, steps: int) -> DecodeRun:
-        per_slot = self._kv + self._pair
-        first = self._fixed + self._decode * decodes + self._batch(decodes)
-        first += per_slot * (context + decodes)
-        return DecodeRun(steps, first, per_slot * decodes)
-
-
-class _RooflineClock:
-    def __init__(self, latency: Roofline) -> None:
-        share = latency.efficiencies
-        weights, cache = latency.bandwidth * share.weights, latency.bandwidth * share.cache
-        self._fixed = attoseconds(latency.fixed_s)
-        self._weights = latency.weight_bytes / weights
-        self._experts = latency.expert_bytes / weights
-        self._left_out = 1 - latency.expert_share
-        self._dense = attoseconds(self._weights)
-        self._kv = attoseconds(latency.kv_token_bytes / cache)
-        self._token = attoseconds(latency.token_flops / (latency.flops * share.products))
-        self._pair = attoseconds(latency.pair_flops / (latency.flops * share.attention))
-        self._max = latency.overlap == "max"
-
-    def step(self, work: StepWork) -> int:
-        tokens = work.prefill_tokens + work.decode_tokens
-        if not tokens:
-            return 0
-        memory = self._read_weights(tokens) + self._kv * (work.kv_read_tokens + tokens)
-        compute = self._token * tokens + self._pair * work.attention_pairs
-        if not self._max:
-            return self._fixed + memory + compute
-        return self._fixed + (memory if memory > compute else compute)
-
-    def decode_run(self, decodes: int, context: int, steps: int) -> DecodeRun:
         read = context + decodes
-        memory = self._read_weights(decodes) + self._kv * (read + decodes)
+        memory = self._batch(decodes) + self._decode * decodes + self._kv * read
         compute = self._token * decodes + self._pair * read
-        faster, slower = self._kv * decodes, self._pair * decodes
-        if not self._max:
-            return DecodeRun(steps, self._fixed + memory + compute, faster + slower)
-        if memory >= compute:
-            line, slope, other, its = memory, faster, compute, slower
-        else:
-            line, slope, other, its = compute, slower, memory, faster
+        line, slope, other, its = memory, self._kv * decodes, compute, self._pair * decodes
+        if not self._overlaps:
+            return DecodeRun(steps, self._fixed + line + other, slope + its)
+        if line < other:
+            line, slope, other, its = other, its, line, slope
         last = steps - 1
         if line + last * slope < other + last * its:
             # The other term becomes larger after this many steps.
             steps = (line - other) // (its - slope) + 1
         return DecodeRun(steps, self._fixed + line, slope)
-
-    def _read_weights(self, tokens: int) -> int:
-        if not self._experts:
-            return self._dense
-        return attoseconds(self._weights + self._experts * (1 - self._left_out**tokens))
-
-
-def step_clock(latency: Latency) -> StepClock:
-    """Return the clock of a latency model."""
-    if isinstance(latency, Roofline):
-        return _RooflineClock(latency)
-    return _LinearClock(latency)

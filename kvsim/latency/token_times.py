@@ -16,8 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kvsim.latency.calibrate import bounded_fit
-from kvsim.latency.nnls import Floats
+from kvsim.latency.calibrate import Floats, bounded_fit
 from kvsim.latency.request_times import RequestRecord
 from kvsim.latency.roofline import BatchLatency
 

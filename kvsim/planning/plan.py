@@ -15,7 +15,7 @@ slots do not apply.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -239,31 +239,30 @@ def make_plan(question: PlanQuestion) -> Plan:
     if not lengths:
         raise PlanError("too_long", max_length=max_length)
     caches, layout = q.layers()
-    pool = _Pool(budget.kv, q.gpus, caches, layout, q.block_size, max_length)
-    grouped = len(layout.groups) > 1 or _differ(caches, max_length)
-    fit = _in_groups(pool, lengths) if grouped else _in_slots(pool, lengths)
     printed = layout.capacity(budget.kv // q.gpus, q.service(max_length))
-    return Plan(
+    plan = Plan(
         model=q.model.name,
         gpu=q.gpu.name,
         gpus=q.gpus,
         budget=budget,
         caches=caches,
         layout=layout,
-        bytes_per_token=pool.token_bytes,
-        fixed_bytes=fit.fixed_bytes,
+        bytes_per_token=token_bytes(caches) * q.gpus,
+        fixed_bytes=0,
         block_size=q.block_size,
-        blocks=fit.blocks,
+        blocks=0,
         max_length=max_length,
         requests=len(lengths),
         too_long=len(q.lengths) - len(lengths),
-        left_out=0 if grouped else max(0, len(lengths) - _MAX_SATURATING),
-        policies=fit.policies,
-        block_sizes=() if grouped else [paged_demand(lengths, size) for size in BLOCK_SIZES],
+        left_out=0,
+        policies={},
+        block_sizes=(),
         vllm_args=vllm_arguments(q, max_length),
         printed=None if q.block_size % GPU_BLOCK_MULTIPLE else printed,
-        memory=fit.memory,
+        memory={},
     )
+    is_grouped = len(layout.groups) > 1 or _differ(caches, max_length)
+    return _in_groups(plan, lengths) if is_grouped else _in_slots(plan, lengths)
 
 
 def _differ(caches: Sequence[LayerCache], max_length: int) -> bool:
@@ -273,51 +272,28 @@ def _differ(caches: Sequence[LayerCache], max_length: int) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Pool:
-    """Memory for a model's layers; ``budget`` of all GPUs, ``caches`` and ``layout`` of each."""
-
-    budget: int
-    gpus: int
-    caches: Sequence[LayerCache]
-    layout: Layout
-    block_size: int
-    max_length: int
-
-    @property
-    def token_bytes(self) -> int:
-        """Bytes of a token on all GPUs, as if every layer kept it."""
-        return token_bytes(self.caches) * self.gpus
-
-
-@dataclass(frozen=True, slots=True)
-class _Fit:
-    """What fits; fields as of :class:`Plan`."""
-
-    blocks: int
-    policies: Mapping[str, PolicyPlan]
-    fixed_bytes: int = 0
-    memory: Mapping[str, Sequence[int]] = field(default_factory=dict)
-
-
-def _in_slots(pool: _Pool, lengths: list[tuple[int, int]]) -> _Fit:
-    """Plan for layers that all keep every token: any slot can hold any token."""
-    slot_bytes, max_length, size = pool.token_bytes, pool.max_length, pool.block_size
-    slots = pool.budget // slot_bytes
-    blocks = _blocks(slots, size, max_length)
+def _in_slots(plan: Plan, lengths: list[tuple[int, int]]) -> Plan:
+    """Complete a plan for layers that all keep every token: any slot can hold any token."""
+    slot_bytes, max_length, size = plan.bytes_per_token, plan.max_length, plan.block_size
+    slots = plan.budget.kv // slot_bytes
+    blocks = slots // size
+    if blocks * size < max_length:
+        raise PlanError("no_block", slots=blocks * size, max_length=max_length)
     policies = {
         "paged": _blocked(lengths, slots, size, slot_bytes),
         "slabs": _blocked(lengths, slots, max_length, slot_bytes),
     }
     for policy in POLICIES:
         policies[policy] = _reserved(policy, lengths, slots, max_length, slot_bytes)
-    return _Fit(blocks, policies)
+    demands = [paged_demand(lengths, size) for size in BLOCK_SIZES]
+    left_out = max(0, len(lengths) - _MAX_SATURATING)
+    return replace(plan, blocks=blocks, policies=policies, block_sizes=demands, left_out=left_out)
 
 
-def _in_groups(pool: _Pool, lengths: list[tuple[int, int]]) -> _Fit:
-    """Plan for layers of different kinds: vLLM's groups, and ``StaticCache``."""
-    caches, layout, gpus = pool.caches, pool.layout, pool.gpus
-    memory, max_length = pool.budget // gpus, pool.max_length
+def _in_groups(plan: Plan, lengths: list[tuple[int, int]]) -> Plan:
+    """Complete a plan for layers of different kinds: vLLM's groups, and ``StaticCache``."""
+    caches, layout, gpus = plan.caches, plan.layout, plan.gpus
+    memory, max_length = plan.budget.kv // gpus, plan.max_length
     longest_request = max(map(sum, lengths))
     if longest_request > _MAX_TOKENS:  # a value for each of its lengths
         raise PlanError("positions", max_length=longest_request, positions=_MAX_TOKENS)
@@ -328,18 +304,19 @@ def _in_groups(pool: _Pool, lengths: list[tuple[int, int]]) -> _Fit:
     longest = layout.request_blocks(decoding)
     if blocks < longest:
         needed = longest * layout.block_bytes * gpus
-        raise PlanError("no_memory", max_length=max_length, budget=pool.budget, needed=needed)
+        raise PlanError("no_memory", max_length=max_length, budget=plan.budget.kv, needed=needed)
     final = [layout.request_blocks(decoding, final_tokens(*pair)) for pair in lengths]
     mean = mean_blocks(layout, lengths)
     live = mean_over_steps(lengths, live_bytes(caches, tokens))
     at = np.unique(np.append(2 ** np.arange(8, 31), max_length))
     at = at[at <= max_length]
-    against = request_memory(caches, layout, at, pool.block_size)
+    against = request_memory(caches, layout, at, plan.block_size)
     row = int(against["static"][-1])
     running, rows = blocks / mean, memory // row
-    return _Fit(
-        blocks,
-        {
+    return replace(
+        plan,
+        blocks=blocks,
+        policies={
             "paged": PolicyPlan(
                 running,
                 fitting_requests(final, blocks),
@@ -348,19 +325,12 @@ def _in_groups(pool: _Pool, lengths: list[tuple[int, int]]) -> _Fit:
             ),
             "slabs": PolicyPlan(rows, rows, row * gpus, rows * live / memory),
         },
-        fixed_bytes=layout.request_cost(decoding).fixed_bytes * gpus,
+        fixed_bytes=layout.fixed_bytes(decoding) * gpus,
         memory={
             "tokens": at.tolist(),
             **{way: (values * gpus).tolist() for way, values in against.items()},
         },
     )
-
-
-def _blocks(slots: int, block_size: int, max_length: int) -> int:
-    blocks = slots // block_size
-    if blocks * block_size < max_length:
-        raise PlanError("no_block", slots=blocks * block_size, max_length=max_length)
-    return blocks
 
 
 def _blocked(lengths: list[tuple[int, int]], slots: int, size: int, slot_bytes: int) -> PolicyPlan:

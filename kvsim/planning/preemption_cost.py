@@ -40,4 +40,4 @@ def swap_cost(result: SimResult, config: SimConfig) -> float | None:
     if not found.total:
         return None
     blocks = found.swapped_out_blocks + found.swapped_in_blocks
-    return transfer_time(config, config.shape, blocks) / ATTOSECONDS / found.total
+    return transfer_time(config, blocks) / ATTOSECONDS / found.total

@@ -20,8 +20,14 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from kvsim.coded_error import CodedError
-from kvsim.latency.calibrate import FitError, bounded_fit, constant_error, fit_error, fold_blocks
-from kvsim.latency.nnls import Floats
+from kvsim.latency.calibrate import (
+    FitError,
+    Floats,
+    bounded_fit,
+    constant_error,
+    fit_error,
+    fold_blocks,
+)
 from kvsim.latency.request_times import RequestRecord
 from kvsim.latency.roofline import BatchLatency, LinearLatency, StepWork
 from kvsim.latency.token_times import fit_tokens, has_token_times
@@ -41,6 +47,10 @@ _WEIGHT = 10.0
 _PRIOR = 3.0
 # Requests whose median counts.
 _ENOUGH = 5
+
+
+# Changes per share: of the deviations, and of the seconds of each request.
+Slopes = tuple[Floats, Floats]
 
 
 class PoolTooSmallError(CodedError):
@@ -121,10 +131,10 @@ def fit_replay(
     if has_token_times(records):
         start[-1] = bounds[-1] = run.host_s(known) / scale[-1]
         run.prior = start
-    now = run.replay(np.maximum(bounds, start), scale)
+    now = _Replay(run, np.maximum(bounds, start), scale)
     slopes, damping = now.slopes(), 0.1
     for _ in range(_ROUNDS):
-        trial = run.replay(now.improved(slopes, bounds, damping), scale)
+        trial = _Replay(run, now.improved(slopes, bounds, damping), scale)
         if trial.loss < now.loss:
             now, damping = trial, damping / 4
             slopes = now.slopes()
@@ -141,19 +151,6 @@ def fit_replay(
         for fit, out, truly in zip(now.seconds, held_out, run.seconds, strict=True)
     )
     return ReplayFit(now.costs, now.error, first_token, latency, now.preemptions)
-
-
-def replay_error(
-    records: Sequence[RequestRecord], config: SimConfig, costs: LinearLatency
-) -> ReplayError:
-    """Compare a replay under given costs with a recorded run.
-
-    Raises:
-        PoolTooSmallError, kvsim.sim.config.SimulationError: the run cannot be replayed.
-    """
-    values = _values(costs)
-    batches = costs.batches if isinstance(costs, BatchLatency) else ()
-    return _Run(records, config, batches).replay(values, np.ones(len(values))).error
 
 
 def _values(costs: LinearLatency) -> Floats:
@@ -211,10 +208,6 @@ class _Run:
         host = np.median(beyond[alone]) if alone.sum() >= _ENOUGH else beyond.min()
         return max(0.0, float(host))
 
-    def replay(self, shares: Floats, scale: Floats) -> _Replay:
-        """Replay the arrivals under ``shares`` of ``scale``."""
-        return _Replay(self, shares, scale)
-
 
 class _Replay:
     """One replay, and how far it is from the recorded run."""
@@ -251,25 +244,25 @@ class _Replay:
         parts = (off.ravel() / np.sqrt(off.shape[1]), np.multiply(_WEIGHT, of_all), kept)
         return np.concatenate(parts)
 
-    def slopes(self) -> _Slopes:
+    def slopes(self) -> Slopes:
         """Return how deviations and seconds change with each share."""
         # The host's time, which is last, is no cost of a step and stays.
         steps = _CHANGE * np.diag([1.0] * (len(self._shares) - 1) + [0.0])
-        others = [self._run.replay(self._shares + step, self._scale) for step in steps]
-        return _Slopes(
+        others = [_Replay(self._run, self._shares + step, self._scale) for step in steps]
+        return (
             np.stack([each._off - self._off for each in others], -1) / _CHANGE,
             np.stack([each.seconds - self.seconds for each in others], -1) / _CHANGE,
         )
 
     def improved(
-        self, slopes: _Slopes, bounds: Floats, damping: float, left_out: slice | None = None
+        self, slopes: Slopes, bounds: Floats, damping: float, left_out: slice | None = None
     ) -> Floats:
         """Return the shares of a damped least-squares step.
 
         Args:
             left_out: requests that are not fitted to, nor are the means and the span then.
         """
-        columns, target = slopes.deviations, slopes.deviations @ self._shares - self._off
+        columns, target = slopes[0], slopes[0] @ self._shares - self._off
         if left_out is not None:
             used = np.ones(len(target), bool)
             requests = used[: self.seconds.size].reshape(self.seconds.shape)
@@ -281,14 +274,6 @@ class _Replay:
             np.concatenate([columns, stay]), np.concatenate([target, stay @ self._shares]), bounds
         )
 
-    def predicted(self, slopes: _Slopes, shares: Floats) -> Floats:
+    def predicted(self, slopes: Slopes, shares: Floats) -> Floats:
         """Return the seconds under other shares, to first order; shape [2, requests]."""
-        return np.asarray(self.seconds + slopes.seconds @ (shares - self._shares))
-
-
-@dataclass(frozen=True, slots=True)
-class _Slopes:
-    """Changes per share: of the deviations, and of the seconds of each request."""
-
-    deviations: Floats
-    seconds: Floats
+        return np.asarray(self.seconds + slopes[1] @ (shares - self._shares))

@@ -61,46 +61,31 @@ def saturate(
         NeverSaturatedError: too few requests to fill the pool.
     """
     pool = ReservationPool(slots, policy, max_length)
-    # (step at which it ends, request)
-    ends: list[tuple[int, int]] = []
-    sums = [0.0] * 7
-    now = 0
+    # (step at which it ends, request, its final slots)
+    ends: list[tuple[int, int, int]] = []
+    sums = np.zeros(7)
+    now = live = 0
     for request, (prompt, new) in enumerate(lengths):
         while not pool.fits(prompt, new):
-            step = ends[0][0] - now
-            _integrate(sums, pool, pool.requested_slots(prompt, new), step)
-            for end, running in ends:
-                # The slot of a last token is never written.
-                pool.write(running, step - (end == now + step))
+            step, count = ends[0][0] - now, len(pool)
+            counts = pool.counts(live, pool.requested_slots(prompt, new))
+            grown = count * (step - 1) / 2
+            states = (count, live + grown, counts.written_later - grown, *counts[2:])
+            sums += np.array(states) * step
+            live += count * step
             now += step
             # Release all that end now before admitting.
             while ends and ends[0][0] == now:
-                pool.release(heapq.heappop(ends)[1])
+                _, ended, final = heapq.heappop(ends)
+                pool.release(ended)
+                live -= final + 1  # the slot of a last token is never written
         pool.admit(request, prompt, new)
-        pool.write(request, prompt)
-        heapq.heappush(ends, (now + new, request))
+        live += prompt
+        heapq.heappush(ends, (now + new, request, final_tokens(prompt, new)))
     if not now:
         raise NeverSaturatedError(f"{len(pool)} requests never fill {slots} slots")
-    count, live, later, never, rounding, hole, free = (total / now for total in sums)
-    return SaturatedPool(count, live, later, never, rounding, hole, free, now)
-
-
-def _integrate(sums: list[float], pool: ReservationPool, waiting: int, steps: int) -> None:
-    if not steps:
-        return
-    counts = pool.counts(waiting)
-    grown = len(pool) * (steps - 1) / 2
-    states = (
-        len(pool),
-        counts.live + grown,
-        counts.written_later - grown,
-        counts.never_written,
-        counts.rounding,
-        counts.hole,
-        counts.free,
-    )
-    for index, state in enumerate(states):
-        sums[index] += state * steps
+    running, in_use, later, never, rounding, hole, free = (sums / now).tolist()
+    return SaturatedPool(running, in_use, later, never, rounding, hole, free, now)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ class ArenaCounts:
     running_peak: int
 
 
-class _Arena:
+class Pieces:
     """Allocated pieces of ``slots``, and allocation by one of two rules."""
 
     def __init__(self, slots: int, fit: Fit) -> None:
@@ -69,17 +69,16 @@ class _Arena:
     def allocate(self, slots: int) -> tuple[int, int] | None:
         """Allocate a piece of at least ``slots`` slots; None if no hole is large enough."""
         if self._buddy is None:
-            fitting = (start for start, size in self.holes if size >= slots)
-            start, size = next(fitting, None), slots
+            start = next((start for start, size in self.holes if size >= slots), None)
         elif self._buddy.fits(slots):
-            found = self._buddy.allocate(slots)
-            start, size = found.start, found.size
+            piece = self._buddy.allocate(slots)
+            start, slots = piece.start, piece.size
         else:
-            start, size = None, slots
+            start = None
         if start is None:
             return None
-        bisect.insort(self._pieces, (start, size))
-        return start, size
+        bisect.insort(self._pieces, (start, slots))
+        return start, slots
 
     def free(self, piece: tuple[int, int]) -> None:
         """Free a piece."""
@@ -102,7 +101,7 @@ def replay_arena(
     Raises:
         SimulationError: ``nothing_fits``: a request exceeds the empty arena.
     """
-    pending, arena = deque(requests), _Arena(slots, fit)
+    pending, arena = deque(requests), Pieces(slots, fit)
     ends: list[tuple[int, tuple[int, int]]] = []
     refused: list[tuple[int, int, int, int]] = []  # step, free, largest hole, asked for
     step = peak = 0

@@ -10,14 +10,12 @@ Sums are integers (slots or requests x attoseconds), so they do not depend on th
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import mul
 
+from kvsim.latency.clock import DecodeRun
 from kvsim.sim.fast.decode_only import StepInterval
 
-# Steps that are added up in one batch.
-_BATCH = 1024
 # Counts with more bits are rounded down to this many leading bits.
 _EXACT_BITS = 10
 
@@ -42,15 +40,12 @@ class TimeHistogram:
         self.total = 0
         self.most = 0
 
-    def add(self, counts: Sequence[int], durations: Sequence[int]) -> None:
-        """Add each count with its duration."""
-        most = max(counts)
-        self.most = max(self.most, most)
-        self.total += sum(map(mul, counts, durations))
-        times = self.times
-        rounded: Iterable[int] = map(_leading_bits, counts) if most >> _EXACT_BITS else counts
-        for count, duration in zip(rounded, durations, strict=True):
-            times[count] += duration
+    def add(self, count: int, duration: int) -> None:
+        """Add a count with its duration."""
+        self.most = max(self.most, count)
+        self.total += count * duration
+        low = max(0, count.bit_length() - _EXACT_BITS)
+        self.times[count >> low << low] += duration
 
     def quantile(self, share: float) -> int | None:
         """Return the smallest count not exceeded for ``share`` of the time; None without any."""
@@ -63,11 +58,6 @@ class TimeHistogram:
             if passed >= share * whole:
                 break
         return count
-
-
-def _leading_bits(count: int) -> int:
-    low = max(0, count.bit_length() - _EXACT_BITS)
-    return count >> low << low
 
 
 class Recorder:
@@ -93,27 +83,17 @@ class Recorder:
         self.next_point_at = 0
         self._max_points = max(2, points)
         self._width = 1
-        # Not in the sums yet: levels with durations, and intervals with known integrals; running
-        # and waiting requests with durations.
-        self._levels: list[Sequence[int]] = []
-        self._durations: list[int] = []
-        self._intervals: list[StepInterval] = []
-        self._running: list[int] = []
-        self._waiting: list[int] = []
-        self._all_durations: list[int] = []
 
     def idle(self, until: int, levels: Sequence[int]) -> None:
         """Record idle time until ``until``."""
-        self._record(levels, 0, 0, until - self.now)
+        self._record(_step(levels, until - self.now), 0, 0)
 
     def step(self, levels: Sequence[int], running: int, waiting: int, duration: int) -> None:
         """Record one step; ``levels`` hold for its duration.
 
         A plan without chunks takes no time and is not counted as a step.
         """
-        self.steps += duration > 0
-        self.busy += duration
-        self._record(levels, running, waiting, duration)
+        self.add_interval(_step(levels, duration), running, waiting)
 
     def run(
         self,
@@ -121,30 +101,24 @@ class Recorder:
         slopes: Sequence[int],
         running: int,
         waiting: int,
-        steps: int,
-        duration: int,
-        moment: int,
+        line: DecodeRun,
     ) -> None:
-        """Record steps between which level ``i`` grows by ``slopes[i]``; see ``DecodeRun``."""
-        self.steps += steps
-        self.busy += duration
-        for index, slope in enumerate(slopes):
-            self.sums[index] += slope * moment
-            last = levels[index] + slope * (steps - 1)
-            self._update_extremes(index, last, last)
-        self._record(levels, running, waiting, duration)
+        """Record steps between which level ``i`` grows by ``slopes[i]``."""
+        slopes = [*slopes, *[0] * (len(levels) - len(slopes))]
+        last = [a + slope * (line.steps - 1) for a, slope in zip(levels, slopes, strict=True)]
+        duration, moment = line.duration, line.moment
+        sums = [a * duration + slope * moment for a, slope in zip(levels, slopes, strict=True)]
+        highs, lows = list(map(max, levels, last)), list(map(min, levels, last))
+        self.add_interval(StepInterval(line.steps, duration, sums, highs, lows), running, waiting)
 
     def add_interval(self, interval: StepInterval, running: int, waiting: int) -> None:
         """Record steps whose integrals are known."""
-        duration = interval.duration
         self.steps += interval.steps
-        self.busy += duration
-        self._intervals.append(interval)
-        self._pass(running, waiting, duration)
+        self.busy += interval.duration
+        self._record(interval, running, waiting)
 
     def add_point(self) -> None:
         """Add a point to the series; if there are too many, remove every second one."""
-        self.add_up()
         sums = (*self.sums, self.running.total, self.waiting.total)
         self.points.append(SeriesPoint(self.now, sums, self.preempted))
         if len(self.points) > self._max_points:
@@ -152,43 +126,24 @@ class Recorder:
             self._width = max(2 * self._width, self.now // self._max_points)
         self.next_point_at = self.now + self._width
 
-    def add_up(self) -> None:
-        """Update the sums to the current time."""
-        durations, spans = self._durations, self._all_durations
-        if not spans:
-            return
-        for index, values in enumerate(zip(*self._levels, strict=True)):
-            self.sums[index] += sum(map(mul, values, durations))
-            self._update_extremes(index, max(values), min(values))
-        if self._intervals:
-            _, _, sums, highs, lows, _ = zip(*self._intervals, strict=True)
-            columns = (zip(*each, strict=True) for each in (sums, highs, lows))
-            for index, (totals, upper, lower) in enumerate(zip(*columns, strict=True)):
-                self.sums[index] += sum(totals)
-                self._update_extremes(index, max(upper), min(lower))
-        self.running.add(self._running, spans)
-        self.waiting.add(self._waiting, spans)
-        pending = (self._intervals, self._levels, durations, self._running, self._waiting, spans)
-        for each in pending:
-            each.clear()
-
-    def _update_extremes(self, index: int, high: int, low: int) -> None:
-        before = self.lows[index]
-        self.peaks[index] = max(self.peaks[index], high)
-        self.lows[index] = low if before is None else min(before, low)
-
-    def _record(self, levels: Sequence[int], running: int, waiting: int, duration: int) -> None:
-        self._levels.append(levels)
-        self._durations.append(duration)
-        self._pass(running, waiting, duration)
-
-    def _pass(self, running: int, waiting: int, duration: int) -> None:
-        """Advance the time; sum up where a batch is complete or a point is due."""
+    def _record(self, interval: StepInterval, running: int, waiting: int) -> None:
+        """Integrate and advance the time; add a point where one is due."""
+        _, duration, sums, highs, lows = interval
+        for index, (total, high, low) in enumerate(zip(sums, highs, lows, strict=True)):
+            self.sums[index] += total
+            if high > self.peaks[index]:
+                self.peaks[index] = high
+            before = self.lows[index]
+            if before is None or low < before:
+                self.lows[index] = low
+        self.running.add(running, duration)
+        self.waiting.add(waiting, duration)
         self.now += duration
-        self._running.append(running)
-        self._waiting.append(waiting)
-        self._all_durations.append(duration)
         if self.now >= self.next_point_at:
             self.add_point()
-        elif len(self._all_durations) >= _BATCH:
-            self.add_up()
+
+
+def _step(levels: Sequence[int], duration: int) -> StepInterval:
+    return StepInterval(
+        int(duration > 0), duration, [level * duration for level in levels], levels, levels
+    )

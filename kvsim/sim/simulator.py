@@ -17,13 +17,12 @@ from collections.abc import Callable
 from itertools import chain
 
 from kvsim.contiguous.reservation import POLICIES
-from kvsim.latency.clock import attoseconds, step_clock
+from kvsim.latency.clock import StepClock, attoseconds
 from kvsim.latency.roofline import LinearLatency
 from kvsim.sim.arrivals import ArrivalQueue
 from kvsim.sim.config import SIM_POLICIES, PolicyName, SimConfig, SimulationError, catalogue_config
 from kvsim.sim.fast.cohort import forms_cohort
-from kvsim.sim.metrics import SimResult
-from kvsim.sim.outcome import outcome
+from kvsim.sim.metrics import SimResult, outcome
 from kvsim.sim.policies.base import Policy, SimulationRun
 from kvsim.sim.policies.batch import Growing, Static
 from kvsim.sim.policies.forked import Forked
@@ -74,7 +73,7 @@ def simulate(
         chain(ahead, requests), policy.check, keep_ids, config.samples, attoseconds(delay)
     )
     recorder = Recorder(policy.names, config.series_points)
-    run = SimulationRun(config, arrivals, recorder, step_clock(config.latency), jump)
+    run = SimulationRun(config, arrivals, recorder, StepClock(config.latency), jump)
     policy.begin(run)
     _drive(run, policy, ended)
     if isinstance(policy, Paged | Forked):

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import Literal
 
 from kvsim.coded_error import CodedError
@@ -161,16 +160,13 @@ class Layout:
         """Return the blocks of a request of ``length`` tokens, by default the maximum length."""
         return sum(group.blocks(service, length) for group in self.groups)
 
-    def request_cost(self, service: Service) -> RequestCost:
-        """Return what a long request takes: a fixed part, and a part for each token."""
-        fixed, per_token = 0, Fraction()
-        for group in self.groups:
-            if any(cache.kind in _WHOLE for cache in group.cache):
-                per_token += Fraction(self.block_bytes, group.cache[0].block_size)
-            else:
-                fixed += self.block_bytes * group.blocks(service, _UNLIMITED)
-        kept = [c.span + service.in_flight for g in self.groups for c in g.cache if c.span]
-        return RequestCost(fixed, per_token, max(kept, default=0))
+    def fixed_bytes(self, service: Service) -> int:
+        """Return the bytes of a long request in groups that keep no more for further tokens."""
+        return self.block_bytes * sum(
+            group.blocks(service, _UNLIMITED)
+            for group in self.groups
+            if not any(cache.kind in _WHOLE for cache in group.cache)
+        )
 
     def capacity(self, memory_bytes: int, service: Service) -> VllmCapacity:
         """Return what vLLM prints for ``memory_bytes`` of KV cache on each rank."""
@@ -187,23 +183,6 @@ class Layout:
             )
             for group in self.groups
         )
-
-
-@dataclass(frozen=True, slots=True)
-class RequestCost:
-    """Bytes of a request in two parts: ``fixed_bytes + token_bytes x tokens``.
-
-    Exact for whole blocks of at least ``least_tokens`` tokens: from there on windows and chunks,
-    with what is in flight, do not grow. Shorter requests take less.
-    """
-
-    fixed_bytes: int
-    token_bytes: Fraction
-    least_tokens: int
-
-    def at(self, tokens: int) -> Fraction:
-        """Return the bytes of a request of ``tokens`` tokens."""
-        return self.fixed_bytes + self.token_bytes * tokens
 
 
 def lay_out(layers: Sequence[LayerCache], stages: Sequence[Sequence[int]] = ()) -> Layout:

@@ -8,18 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from kvsim.sim.config import SimConfig, SimulationError, catalogue_config
 from kvsim.sim.simulator import simulate
 from kvsim.sizing.geometry import UnsupportedGeometryError
 from kvsim.sizing.models import find_model
 from kvsim.sweep.grid import SETTINGS, SweepCell, canonical, code_digest, rate_factor, trace_hashes
 from kvsim.traces.distributions import ArrivalProcess
-from kvsim.traces.edit import Head, ScaleRate, WithArrivals
+from kvsim.traces.edit import Head, ScaleRate, at_rate
 from kvsim.traces.generate import SyntheticTrace, from_preset
 from kvsim.traces.load import TraceFile
-from kvsim.traces.types import NANOSECONDS, RequestStream, TraceError
+from kvsim.traces.types import RequestStream, TraceError
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,43 +93,22 @@ def _config(cell: SweepCell, stream: RequestStream) -> SimConfig:
 def _stream(cell: SweepCell, path: Path | None) -> RequestStream:
     settings = cell.settings
     rate, seed = settings.get("rate"), settings.get("seed", 0)
-    factor = rate_factor(rate)
-    arrivals = ArrivalProcess(None if factor else rate, settings.get("cv", 1.0))
+    factor, cv = rate_factor(rate), settings.get("cv", 1.0)
     if cell.trace_sha256 is None:
         # Limit the lengths, so that cells with one maximum length serve the same requests.
         length = settings.get("max_length") or find_model(settings["model"]).max_positions
         return SyntheticTrace(
             from_preset(
-                settings["trace"], settings["requests"], arrivals, seed=seed, max_length=length
+                settings["trace"], settings["requests"], ArrivalProcess(rate, cv), seed=seed,
+                max_length=length,
             )
-        )
+        )  # fmt: skip
     stream: RequestStream = TraceFile(path or Path(settings["trace"]))
     if "requests" in settings:
         stream = Head(stream, settings["requests"])
-    if factor is not None:
-        return _scaled(stream, settings["rate"], factor)
-    return stream if rate is None else _at_rate(stream, arrivals, rate, seed)
-
-
-def _scaled(stream: RequestStream, rate: str, factor: float) -> RequestStream:
-    """Return the trace with its own times, ``factor`` times as fast.
-
-    Raises:
-        SimulationError: ``bad_option``: the trace has no clock.
-    """
-    if not stream.info.has_clock:
+    if factor is not None and not stream.info.has_clock:
         raise SimulationError("bad_option", option="rate", value=rate)
-    return ScaleRate(stream, factor)
-
-
-def _at_rate(
-    stream: RequestStream, arrivals: ArrivalProcess, rate: float, seed: int
-) -> RequestStream:
-    """Return the trace at ``rate``: its own times scaled, or sampled ones if it has none."""
-    count = sum(1 for _ in stream)
-    span = stream.info.span_ns
-    if stream.info.has_clock and span and count > 1:
-        return ScaleRate(stream, rate * span / NANOSECONDS / (count - 1))
-    random = np.random.Generator(np.random.PCG64(seed))
-    sampled = arrivals.sample(count, random)
-    return WithArrivals(stream, sampled.tolist(), rate=rate, cv=arrivals.cv, seed=seed)
+    if factor is not None:
+        return ScaleRate(stream, factor)
+    about = {"rate": rate, "cv": cv, "seed": seed}
+    return stream if rate is None else at_rate(stream, rate, cv, seed, about)

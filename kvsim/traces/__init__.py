@@ -4,7 +4,7 @@
 """
 
 from kvsim.traces.distributions import ArrivalProcess, LengthDistribution
-from kvsim.traces.edit import Head, ScaleRate, Tile, WithArrivals
+from kvsim.traces.edit import Head, ScaleRate, Tile, WithArrivals, at_rate
 from kvsim.traces.generate import PRESETS, Recipe, SyntheticTrace, from_preset
 from kvsim.traces.load import ReadOptions, TraceFile
 from kvsim.traces.types import (
@@ -34,5 +34,6 @@ __all__ = [
     "TraceInfo",
     "TraceRequest",
     "WithArrivals",
+    "at_rate",
     "from_preset",
 ]

@@ -8,12 +8,16 @@ Every edit is recorded in the info of the edited stream.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 
+import numpy as np
+
+from kvsim.traces.distributions import ArrivalProcess
 from kvsim.traces.types import (
     LONGEST_NS,
+    NANOSECONDS,
     Edit,
     RequestStream,
     TraceError,
@@ -145,3 +149,20 @@ class WithArrivals(_EditedStream):
     def _requests(self) -> Iterator[TraceRequest]:
         for request, arrival in zip(self.source, self.arrivals, strict=True):
             yield request._replace(arrival_ns=arrival)
+
+
+def at_rate(
+    stream: RequestStream, rate: float, cv: float, seed: int, about: Mapping[str, float | str]
+) -> RequestStream:
+    """Return the trace at ``rate`` requests a second: its own times scaled, or sampled ones.
+
+    Args:
+        about: parameters of the edit, where times are sampled.
+    """
+    count = sum(1 for _ in stream)
+    span = stream.info.span_ns
+    if stream.info.has_clock and span and count > 1:
+        return ScaleRate(stream, rate * span / NANOSECONDS / (count - 1))
+    random = np.random.Generator(np.random.PCG64(seed))
+    times = ArrivalProcess(rate, cv).sample(count, random)
+    return WithArrivals(stream, times.tolist(), **about)

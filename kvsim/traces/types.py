@@ -133,8 +133,8 @@ class TraceInfo:
         block_size: tokens in a block of ``hash_ids``; None without them.
         rows: data rows read, rejected ones included, without header and blank lines.
         accepted: requests yielded.
-        unread_rows: rows after the limit, and one that was used in part; after an error, the rest
-            of a list counts as one. With ``rows`` they are all of the file.
+        unread_rows: rows after the last one asked for; after an error, the rest of a list counts
+            as one. With ``rows`` they are all of the file.
         unit_doubt: why the unit is implausible: times in ms, us or ns have fractions
             (``fractions``), more than 250 requests per second (``fast``), or fewer than one per
             100 seconds (``slow``).

@@ -22,7 +22,7 @@ from unittest.mock import patch
 from workloads import Step, Workload
 
 from experiment.vllm_setup import VERSION
-from kvsim.core.prefix_cache import PrefixCache
+from kvsim.core.prefix import PrefixCache
 
 PARTS = ("scheduled", "blocks in use", "preempted", "finished")
 ROOT = Path(__file__).parents[2]

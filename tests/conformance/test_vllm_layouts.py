@@ -11,6 +11,7 @@ import pytest
 from layouts_campaign import kinds_of
 from oracle import Oracle
 
+from kvsim.core.blocks import blocks_needed
 from kvsim.sizing.layers import pipeline_stages
 from kvsim.sizing.layout import LayerCache, LayoutError, Service, lay_out
 from kvsim.sizing.models import MODELS
@@ -191,9 +192,13 @@ def test_two_parts_are_what_a_long_request_takes() -> None:
             layout = lay_out([_cache(layer, asked["block_size"]) for layer in asked["layers"]])
         except LayoutError:
             continue
-        cost = layout.request_cost(service)
-        sizes = [cache.block_size for group in layout.groups for cache in group.cache]
+        caches = [group.cache[0] for group in layout.groups]
+        multiple = lcm(*(cache.block_size for cache in caches))
+        kept = [cache.span + service.in_flight for cache in caches if cache.span]
         for blocks in (1, 7, 1000):
-            tokens = -(-cost.least_tokens // lcm(*sizes)) * lcm(*sizes) + blocks * lcm(*sizes)
+            tokens = (blocks_needed(max(kept, default=0), multiple) + blocks) * multiple
             taken = layout.request_blocks(service, tokens) * layout.block_bytes
-            assert cost.at(tokens) == taken, seed
+            growing = [
+                tokens // each.block_size for each in caches if each.kind in ("full", "latent")
+            ]
+            assert layout.fixed_bytes(service) + sum(growing) * layout.block_bytes == taken, seed

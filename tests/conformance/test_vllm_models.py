@@ -53,29 +53,19 @@ def answers(vllm: Oracle, asked: dict[str, Any]) -> tuple[Any, Any]:
     return next(our_answers(asked)), plain(theirs["limits"][0]) if built else None
 
 
+LONG = {"length": 32_768, "caching": False, "async": False}
+
+
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_model_of_each_kind_is_laid_out_alike(vllm: Oracle, name: str) -> None:
-    for limits in ({}, {"kv": "fp8", "block_size": 64}):
-        asked = ask(PUBLISHED[name], **limits)
-        mine, theirs = answers(vllm, asked)
-        assert mine == theirs
-        assert "refused" not in mine
-
-
-def test_long_lengths_without_prefix_caching_and_asynchronous_scheduling(vllm: Oracle) -> None:
-    for name in ("gpt-oss-20b", "qwen3-next-80b-a3b"):
-        asked = ask(PUBLISHED[name], length=32_768, caching=False, **{"async": False})
-        mine, theirs = answers(vllm, asked)
-        assert mine == theirs, name
-
-
-@pytest.mark.parametrize("name", SAMPLE)
-def test_a_rank_keeps_its_share(vllm: Oracle, name: str) -> None:
-    """Its heads, at least one; latent vectors whole; its channels of a state."""
-    # Its experts, of the size that its class takes by default, cannot be shared by four.
-    asked = ask(PUBLISHED[name], ranks=2 if name == "deepseek-v2-lite" else 4)
-    mine, theirs = answers(vllm, asked)
-    assert mine == theirs
+    """A rank keeps its heads, at least one; latent vectors whole; its channels of a state."""
+    # Experts of the size that this class takes by default cannot be shared by four.
+    ranks = 2 if name == "deepseek-v2-lite" else 4
+    long = [LONG] if name in ("gpt-oss-20b", "qwen3-next-80b-a3b") else []
+    for limits in ({}, {"kv": "fp8", "block_size": 64}, {"ranks": ranks}, *long):
+        mine, theirs = answers(vllm, ask(PUBLISHED[name], **limits))
+        assert mine == theirs, limits
+        assert "refused" not in mine or limits.keys() & {"ranks", "length"}
 
 
 def test_heads_that_cannot_be_shared_are_refused(vllm: Oracle) -> None:

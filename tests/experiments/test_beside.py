@@ -13,7 +13,7 @@ from made_up import Figures, beside, cell, findings, sides, why
 
 from experiment.analysis.experiment_results import CellResult
 from experiment.config.reading import load_config
-from experiment.engine.arena import Arena, ArenaRequest, Buddy, FirstFit, run_arena
+from experiment.engine.arena import Arena, ArenaRequest, run_arena
 from experiment.engine.attention.kernels import KERNELS
 from experiment.engine.attention.lookup import layouts, queries
 from experiment.experiments.base import planned_cells
@@ -21,7 +21,7 @@ from experiment.experiments.registry import EXPERIMENTS
 from experiment.files.shipped import CONFIGS
 from experiment.text.messages import message
 from kvsim.latency.roofline import LinearLatency
-from kvsim.sim.arena import FITS, Fit, replay_arena
+from kvsim.sim.arena import FITS, Fit, Pieces, replay_arena
 from kvsim.sim.config import SimConfig, SimulationError
 from kvsim.sim.simulator import simulate
 from kvsim.sizing.geometry import KVGeometry
@@ -34,7 +34,7 @@ SLOT = 1024
 def test_a_request_waits_for_a_hole_though_enough_is_free() -> None:
     # 4 + 4 + 4 slots fill the arena; the first and the last end, and 6 in a row are nowhere.
     requests = [ArenaRequest(4, 1), ArenaRequest(2, 3), ArenaRequest(4, 1), ArenaRequest(6, 1)]
-    holes = run_arena(requests, Arena(12, 8, CPU), FirstFit(12), max_running=8)
+    holes = run_arena(requests, Arena(12, 8, CPU), Pieces(12, "first_fit"), max_running=8)
     assert (holes.first_step, holes.free, holes.largest, holes.needed) == (1, 8, 4, 6)
     assert holes.refused_steps == 2
     assert (holes.steps, holes.running_peak) == (4, 3)
@@ -118,11 +118,10 @@ REQUESTS = st.lists(
 def test_arithmetic_foretells_what_is_counted_from_the_bytes_of_an_arena(
     fit: Fit, drawn: list[tuple[int, int, int]], slots: int, max_running: int
 ) -> None:
-    """Bytes of a device, and ends by a calendar: nothing is shared but the buddy allocator."""
+    """Bytes of a device, and ends by a calendar: nothing is shared but the allocator."""
     lengths = [ArenaRequest(*one) for one in sorted(drawn, key=lambda one: one[2])]
-    allocator = Buddy(slots) if fit == "buddy" else FirstFit(slots)
     try:
-        seen = run_arena(lengths, Arena(slots, 4, CPU), allocator, max_running)
+        seen = run_arena(lengths, Arena(slots, 4, CPU), Pieces(slots, fit), max_running)
     except ValueError:  # one is longer than any hole that there could be
         with pytest.raises(SimulationError):
             replay_arena(_Stream(lengths), slots, max_running, fit)

@@ -37,10 +37,10 @@ from experiment.text import LANGUAGES, Translator
 from experiment.text.errors import ExitCode, UserError
 from experiment.workload.kvsim_errors import translate_errors
 from experiment.workload.requests import check_prompts, choose_prompts, read_prompts
-from kvsim.latency.clock import step_clock
+from kvsim.latency.clock import StepClock
 from kvsim.latency.roofline import StepWork
 from kvsim.planning.speed import Traffic, speed
-from kvsim.traces import ReadOptions, TraceFile
+from kvsim.traces import Head, ReadOptions, TraceFile
 from kvsim.traces.parse import UNITS
 
 Run = Callable[[bytes, Path], None]
@@ -182,12 +182,12 @@ def _baseline(data: bytes, place: Path) -> None:
 def _trace(data: bytes, place: Path) -> None:
     path = _file(place, data)
     options = [ReadOptions(policy="skip", count_tokens=len, output_tokens=3, turns="all")]
-    options += [ReadOptions(unit=unit, count_tokens=len, limit=_MOST_ROWS) for unit in UNITS]
+    options += [ReadOptions(unit=unit, count_tokens=len) for unit in UNITS]
     refusals = []
     for each in options:
         try:
             with translate_errors():
-                read = TraceFile(path, each)
+                read = Head(TraceFile(path, each), _MOST_ROWS)
                 rows = list(read)
                 assert read.info.accepted == len(rows)
                 assert all(row.prompt_tokens > 0 and row.output_tokens > 0 for row in rows)
@@ -256,7 +256,7 @@ def _gpucheck(data: bytes, place: Path) -> None:
 
 def _latency(data: bytes, place: Path) -> None:
     latency = read_latency(_file(place, data))
-    clock = step_clock(latency)
+    clock = StepClock(latency)
     for tokens in (1, 300, 1 << 40):  # as plan and simulate price it
         found = speed(latency, Traffic.of([(tokens, tokens)]), 3.0)
         assert found is not None

@@ -59,19 +59,18 @@ def watched(stream: Listed, config: SimConfig, patch: pytest.MonkeyPatch) -> Wat
     seen: list[Seen] = []
 
     class Log(Recorder):
-        def step(self, levels: Any, running: int, waiting: int, duration: int) -> None:
+        def see(self, levels: Any, running: int, waiting: int, duration: int) -> None:
             named = dict(zip(self.names, levels, strict=True))
             seen.append(Seen(self.now, named, running, waiting, duration))
+
+        def step(self, levels: Any, running: int, waiting: int, duration: int) -> None:
+            self.see(levels, running, waiting, duration)
             super().step(levels, running, waiting, duration)
 
-        def run(
-            self, levels: Any, slopes: Any, running: int, waiting: int,
-            steps: int, duration: int, moment: int,
-        ) -> None:  # fmt: skip
-            assert (steps, moment) == (1, 0)
-            named = dict(zip(self.names, levels, strict=True))
-            seen.append(Seen(self.now, named, running, waiting, duration))
-            super().run(levels, slopes, running, waiting, steps, duration, moment)
+        def run(self, levels: Any, slopes: Any, running: int, waiting: int, line: Any) -> None:
+            assert line.steps == 1
+            self.see(levels, running, waiting, line.duration)
+            super().run(levels, slopes, running, waiting, line)
 
     with patch.context() as change:
         change.setattr("kvsim.sim.simulator.Recorder", Log)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from scheduling import chunks, ends, freed, make_scheduler, step
+from scheduling import chunks, freed, make_scheduler, step
 
 from kvsim.accounting.ledger import Ledger, PoolShape
 from kvsim.core.blocks import BlockPool
@@ -11,8 +11,7 @@ from kvsim.core.draft import Draft
 from kvsim.core.group import SequenceGroup
 from kvsim.core.placement import Placement
 from kvsim.core.preemption import Preemption
-from kvsim.core.prefix import KeyChain
-from kvsim.core.prefix_cache import PrefixCache
+from kvsim.core.prefix import KeyChain, PrefixCache
 from kvsim.core.request import Request
 from kvsim.core.scheduler import RequestRefusedError, Scheduler, SchedulerConfig
 from kvsim.core.step import BlockOp, Finish, FinishReason, OpKind, StepPlan
@@ -63,15 +62,6 @@ def test_a_beam_that_ends_is_freed_before_its_sibling_is_forked(reason: FinishRe
     assert scheduler.running == (10, 12)
 
 
-def test_a_beam_that_is_aborted_takes_the_others_with_it() -> None:
-    scheduler = make_scheduler(20, 4)
-    forked(scheduler, beams=3)
-    assert scheduler.abort(11)
-    assert not scheduler.abort(0)
-    assert ends([step(scheduler)]) == dict.fromkeys((0, 10, 11), FinishReason.ABORTED)
-    assert scheduler.pool.num_free == 20
-
-
 def test_beams_wait_for_a_step_that_has_room_for_all_of_them() -> None:
     scheduler = make_scheduler(40, 4, max_num_batched_tokens=8)
     scheduler.add(Request(1, 1, 4))
@@ -86,17 +76,6 @@ def test_beams_wait_for_a_step_that_has_room_for_all_of_them() -> None:
         (10, 1),
         (3, 4),
     ]
-    small = make_scheduler(40, 4, max_num_batched_tokens=2)
-    small.add(Request(1, 1, 5))
-    step(small)
-    small.add(Request(0, 1, 4, beams=2))
-    plan = small.schedule()
-    assert chunks(plan) == [(1, 1, 1, True), (0, 0, 1, True)]
-    small.complete(plan, (), {0: [Request(10, 1, 4)]})
-    # One token is left beside request 1: too little for two beams, until it ends.
-    for _ in range(3):
-        assert {c[0] for c in chunks(step(small))} == {1}
-    assert {c[0] for c in chunks(step(small))} == {0, 10}
 
 
 def crowd(preemption: str, host_blocks: int = 0) -> tuple[Scheduler, list[StepPlan]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kvsim.bench.speed import TRACES, main
+from kvsim.bench import TRACES, main
 
 FOLDER = Path(__file__).parents[3] / "shared" / "traces"
 

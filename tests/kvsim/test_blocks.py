@@ -1,6 +1,6 @@
 """The block pool: what it hands out, what it takes back, and what it refuses.
 
-Any sequence of operations is compared with a plain model in test_pool_machine.py.
+Any sequence of operations is compared with a plain model.
 """
 
 from __future__ import annotations
@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from sweeps import TIMES
 
-from kvsim.core.blocks import BlockPool, Location, OutOfBlocksError, PoolError, blocks_needed
+from kvsim.core.blocks import BlockPool, OutOfBlocksError, PoolError, blocks_needed
 
 
 @given(tokens=st.integers(0, 500), size=st.integers(1, 40))
@@ -24,16 +26,6 @@ def test_blocks_needed_is_the_fewest_that_hold_the_tokens(tokens: int, size: int
 def test_a_pool_without_blocks_or_slots_is_refused(blocks: int, size: int) -> None:
     with pytest.raises(ValueError, match="pool needs blocks"):
         BlockPool(blocks, size)
-
-
-def test_allocation_hands_out_free_blocks_in_queue_order_and_appends_to_the_table() -> None:
-    pool = BlockPool(6, 4)
-    assert pool.allocate(7, 2) == (0, 1)
-    assert pool.allocate(8, 1) == (2,)
-    assert pool.allocate(7, 1) == (3,)
-    assert list(pool.table(7)) == [0, 1, 3]
-    assert (pool.num_free, set(pool.owners)) == (2, {7, 8})
-    assert list(pool.table(9)) == []
 
 
 def test_freed_blocks_are_the_first_to_be_used_again_in_their_order() -> None:
@@ -51,6 +43,7 @@ def test_freed_blocks_are_the_first_to_be_used_again_in_their_order() -> None:
         (lambda pool: pool.allocate(2, 100), OutOfBlocksError),
         (lambda pool: pool.allocate(1, -1), PoolError),
         (lambda pool: pool.free(2), PoolError),
+        (lambda pool: pool.publish(1, 0, "abc"), PoolError),
         (lambda pool: pool.locate(2, 0), PoolError),
         (lambda pool: pool.locate(1, -1), PoolError),
         (lambda pool: pool.locate(1, 8), PoolError),
@@ -66,16 +59,6 @@ def test_what_fails_changes_nothing(
     pool.check_integrity()
     assert (pool.owners, list(pool.table(1)), pool.num_free) == ((1,), [0, 1], 2)
     assert pool.allocate(1, 2) == (2, 3)
-
-
-def test_locate_names_logical_block_physical_block_and_offset() -> None:
-    pool = BlockPool(6, 4)
-    pool.allocate(1, 1)
-    pool.allocate(2, 2)
-    pool.allocate(1, 2)
-    assert pool.locate(1, 3) == Location(0, 0, 3)
-    assert pool.locate(1, 4) == Location(1, 3, 0)
-    assert pool.locate(1, 11) == Location(2, 4, 3)
 
 
 DAMAGE: dict[str, Callable[[BlockPool], object]] = {
@@ -126,3 +109,153 @@ def test_the_example_of_the_article() -> None:
 
     assert [read(0, position) for position in range(25)] == list(range(25))
     assert [read(1, position) for position in range(12)] == list(range(32, 44))
+
+
+BLOCKS = 7
+REQUESTS = st.integers(0, 4)
+
+
+class PoolMachine(RuleBasedStateMachine):
+    """Allocates, shares, copies, publishes, frees; ``tables`` and ``content`` are the model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = BlockPool(BLOCKS, 4)
+        self.tables: dict[int, list[int]] = {}
+        # Block -> the key it was published under, in the order of publication.
+        self.content: dict[int, int] = {}
+        self.next_key = 0
+
+    def owners(self, block: int) -> list[int]:
+        return [request for request, table in self.tables.items() if block in table]
+
+    @rule(request=REQUESTS, count=st.integers(0, BLOCKS + 2))
+    def allocate(self, request: int, count: int) -> None:
+        free = self.pool.num_free
+        if count > free:
+            with pytest.raises(OutOfBlocksError):
+                self.pool.allocate(request, count)
+            assert self.pool.num_free == free
+            return
+        blocks = self.pool.allocate(request, count)
+        assert len(blocks) == count
+        assert not any(self.owners(block) for block in blocks)
+        evicted = self.pool.drain_evicted()
+        assert set(evicted) == {block for block in blocks if block in self.content}
+        for block in evicted:
+            del self.content[block]
+        if blocks:
+            self.tables.setdefault(request, []).extend(blocks)
+
+    @rule(request=REQUESTS, other=REQUESTS, data=st.data())
+    def share(self, request: int, other: int, data: st.DataObject) -> None:
+        table = self.tables.get(other, [])
+        count = data.draw(st.integers(0, len(table)))
+        blocks = table[:count]
+        if set(blocks) & set(self.tables.get(request, [])):
+            with pytest.raises(PoolError, match="already"):
+                self.pool.share(request, blocks, (other,))
+            return
+        if set(blocks) - set(self.content):
+            with pytest.raises(PoolError, match="nothing to share"):
+                self.pool.share(request, blocks)
+        self.pool.share(request, blocks, (other,))
+        if blocks:
+            self.tables.setdefault(request, []).extend(blocks)
+
+    @precondition(lambda self: self.content)
+    @rule(request=REQUESTS, data=st.data())
+    def hit(self, request: int, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(sorted(self.content.values())))
+        (block,) = self.pool.lookup([key])
+        assert self.content[block] == key
+        if block not in self.tables.get(request, []):
+            self.pool.share(request, [block])
+            self.tables.setdefault(request, []).append(block)
+
+    @precondition(lambda self: self.tables)
+    @rule(data=st.data())
+    def publish(self, data: st.DataObject) -> None:
+        """A stretch of a table, some of it under keys that lead to other blocks already."""
+        request = data.draw(st.sampled_from(sorted(self.tables)))
+        table = self.tables[request]
+        first = data.draw(st.integers(0, len(table) - 1))
+        stretch = []
+        for block in table[first:]:
+            if block in self.content:
+                break
+            stretch.append(block)
+        known = iter(sorted(set(self.content.values())))
+        keys = []
+        for block in stretch:
+            taken = next(known, None) if data.draw(st.booleans()) else None
+            if taken is None:
+                taken, self.next_key = self.next_key, self.next_key + 1
+            self.content[block] = taken
+            keys.append(taken)
+        before = [None] * first  # of blocks that are there already; not looked at
+        self.pool.publish(request, first, [*before, *keys])
+
+    @precondition(lambda self: self.tables)
+    @rule(data=st.data())
+    def copy_on_write(self, data: st.DataObject) -> None:
+        request = data.draw(st.sampled_from(sorted(self.tables)))
+        logical = data.draw(st.integers(0, len(self.tables[request]) - 1))
+        block = self.tables[request][logical]
+        if len(self.owners(block)) < 2 or not self.pool.num_free:
+            with pytest.raises(PoolError):
+                self.pool.copy_on_write(request, logical)
+            return
+        old, new = self.pool.copy_on_write(request, logical)
+        assert old == block
+        assert not self.owners(new)
+        self.content.pop(new, None)
+        assert set(self.pool.drain_evicted()) <= {new}
+        self.tables[request][logical] = new
+
+    @rule(request=REQUESTS)
+    def free(self, request: int) -> None:
+        if request not in self.tables:
+            with pytest.raises(PoolError):
+                self.pool.free(request)
+            return
+        assert self.pool.free(request) == tuple(self.tables.pop(request))
+
+    @precondition(lambda self: self.tables)
+    @rule(data=st.data())
+    def retire(self, data: st.DataObject) -> None:
+        """A request ends with all its blocks published: they stay cached."""
+        request = data.draw(st.sampled_from(sorted(self.tables)))
+        for logical, block in enumerate(self.tables[request]):
+            if block not in self.content:
+                self.pool.publish(request, logical, [None] * logical + [self.next_key])
+                self.content[block] = self.next_key
+                self.next_key += 1
+        self.free(request)
+
+    @rule(request=REQUESTS)
+    def allocate_all(self, request: int) -> None:
+        """Takes every block that can be had, so that cached ones are evicted."""
+        self.allocate(request, self.pool.num_free)
+
+    @invariant()
+    def agrees_with_the_model(self) -> None:
+        self.pool.check_integrity()
+        assert {r: list(self.pool.table(r)) for r in self.pool.owners} == self.tables
+        owned = {block for table in self.tables.values() for block in table}
+        assert self.pool.num_free == BLOCKS - len(owned)
+        assert self.pool.num_cached == len(set(self.content) - owned)
+        found: dict[int, int] = {}
+        for block, key in self.content.items():
+            assert self.pool.lookup([key]) == [found.setdefault(key, block)]
+        for block in owned:
+            assert self.pool.other_owners(block) == len(self.owners(block)) - 1
+
+    def teardown(self) -> None:
+        for request in list(self.tables):
+            self.pool.free(request)
+        assert self.pool.num_free == BLOCKS
+
+
+TestPoolMachine = PoolMachine.TestCase
+TestPoolMachine.settings = settings(max_examples=40 * TIMES, stateful_step_count=40, deadline=None)

@@ -1,66 +1,24 @@
-"""Bytes per token against the caches of real models, and how many requests fit."""
+"""How many requests fit: by arithmetic, as vLLM printed them, and by layers of different kinds."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import (
-    AutoModelForCausalLM,
-    DynamicCache,
-    GPT2Config,
-    LlamaConfig,
-    PretrainedConfig,
-    Qwen2Config,
-)
+from transformers import AutoConfig, StaticCache
 
-from kvsim.core.blocks import BlockPool, blocks_needed
-from kvsim.core.request import final_tokens
-from kvsim.core.scheduler import Request, Scheduler, SchedulerConfig
+from kvsim.accounting.ledger import Ledger, PoolShape, SlotState
+from kvsim.core.blocks import blocks_needed
 from kvsim.sizing.geometry import KVGeometry, geometry_from_config, max_concurrent_requests
-
-SHAPE: dict[str, Any] = {
-    "vocab_size": 40,
-    "hidden_size": 24,
-    "intermediate_size": 16,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-}
-CONFIGS = {
-    "gpt2": GPT2Config(n_layer=2, n_embd=24, n_head=3, vocab_size=40, n_positions=32),
-    "llama": LlamaConfig(**SHAPE),
-    "llama with heads of another size": LlamaConfig(**SHAPE, head_dim=10),
-    "llama ungrouped": LlamaConfig(**{**SHAPE, "num_key_value_heads": 6}),
-    "qwen2": Qwen2Config(**SHAPE),
-}
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-def test_the_formula_is_the_size_of_a_real_cache(
-    config: PretrainedConfig, dtype: torch.dtype
-) -> None:
-    model = AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
-    cache = DynamicCache(config=config)
-    tokens = 7
-    with torch.inference_mode():
-        model(input_ids=torch.arange(tokens)[None], past_key_values=cache)
-    held = sum(t.nbytes for layer in cache.layers for t in (layer.keys, layer.values))
-    geometry = geometry_from_config(config.to_dict(), dtype.itemsize)
-    assert geometry.bytes_per_token * tokens == held
-    keys = cache.layers[0].keys
-    assert keys.shape == (1, geometry.kv_heads, tokens, geometry.head_dim)
-    assert len(cache.layers) == geometry.layers
-
-
-def test_gpt2_takes_72_kib_for_a_token_in_fp32() -> None:
-    geometry = geometry_from_config(GPT2Config().to_dict(), 4)
-    assert geometry == KVGeometry(layers=12, kv_heads=12, head_dim=64, element_bytes=4)
-    assert geometry.bytes_per_token == 72 * 1024
+from kvsim.sizing.layers import Serving, layer_caches
+from kvsim.sizing.layout import LayerCache, lay_out
+from kvsim.sizing.models import MODELS
+from kvsim.sizing.request_memory import group_blocks, held_blocks, live_bytes, request_memory
+from kvsim.sizing.vllm_capacity import vllm_block_size, vllm_capacity
 
 
 @pytest.mark.parametrize(
@@ -76,23 +34,6 @@ def test_gpt2_takes_72_kib_for_a_token_in_fp32() -> None:
 def test_a_missing_size_is_an_error_not_a_guess(config: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="has none of"):
         geometry_from_config(config, 4)
-
-
-def test_blocks_in_counts_whole_blocks_only() -> None:
-    geometry = KVGeometry(1, 1, 2, 4)  # 16 bytes a slot
-    assert [geometry.blocks_in(budget, 4) for budget in (63, 64, 127, 128)] == [0, 1, 1, 2]
-
-
-@given(prompt=st.integers(1, 30), new=st.integers(1, 20), size=st.integers(1, 9))
-def test_final_tokens_is_what_a_run_computes(prompt: int, new: int, size: int) -> None:
-    scheduler = Scheduler(BlockPool(60, size), SchedulerConfig())
-    scheduler.add(Request(0, prompt, new))
-    computed = 0
-    while scheduler.has_work:
-        plan = scheduler.schedule()
-        computed += plan.tokens
-        scheduler.complete(plan)
-    assert computed == final_tokens(prompt, new)
 
 
 def fit_one_by_one(lengths: list[int], blocks: int, size: int) -> int:
@@ -134,3 +75,108 @@ def test_samples_of_one_prompt_take_its_whole_blocks_once() -> None:
 def test_lengths_that_hold_nothing_are_refused(lengths: list[int]) -> None:
     with pytest.raises(ValueError, match="positive"):
         max_concurrent_requests(lengths, 10, 4)
+
+
+GPT2_FP32 = KVGeometry(12, 12, 64, 4)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "block_size", "max_length", "tokens", "concurrency"),
+    [
+        (32_958, 16, 512, "527,328", "1029.94"),  # GPT-2 in bf16, 18.10 GiB
+        (GPT2_FP32.blocks_in(2 << 30, 128), 128, 512, "29,056", "56.75"),
+        (273_184 // 16, 16, 32_768, "273,184", "8.34"),  # 36 layers, 2 KV heads of 128: 9.38 GiB
+        (64, 32, 500, "2,000", "4.00"),  # not blocks times block size
+        (64, 32, 512, "2,048", "4.00"),
+    ],
+)
+def test_what_vllm_printed(
+    blocks: int, block_size: int, max_length: int, tokens: str, concurrency: str
+) -> None:
+    found = vllm_capacity(blocks, block_size, max_length)
+    assert (f"{found.tokens:,}", f"{found.max_concurrency:.2f}") == (tokens, concurrency)
+
+
+@pytest.mark.parametrize(("blocks", "starts"), [(16, False), (17, True)])
+def test_the_null_block_must_fit_beside_one_request(blocks: int, starts: bool) -> None:
+    """Seen: 37,748,736 bytes are 16 blocks of 32 slots of GPT-2, and 512 tokens are refused."""
+    budget = blocks * 32 * GPT2_FP32.bytes_per_token
+    assert vllm_capacity(GPT2_FP32.blocks_in(budget, 32), 32, 512).starts is starts
+
+
+@pytest.mark.parametrize(
+    ("device", "size", "rounded"),
+    [
+        ("cpu", 1, 32), ("cpu", 16, 32), ("cpu", 32, 32), ("cpu", 33, 64), ("cpu", 128, 128),
+        ("cuda", 1, 16), ("cuda", 8, 16), ("cuda", 16, 16), ("cuda", 17, 32), ("cuda", 48, 48),
+    ],
+)  # fmt: skip
+def test_block_sizes_of_a_device(device: str, size: int, rounded: int) -> None:
+    assert vllm_block_size(size, device) == rounded
+
+
+def test_blocks_of_the_engine_are_neither_free_nor_handed_out() -> None:
+    counts = Ledger(PoolShape(4, 8, 1, watermark_blocks=1, engine_blocks=1)).counts()
+    assert (counts.reserved, counts.allocated) == (32, 0)
+    assert {state: counts[state] for state in SlotState if counts[state]} == {
+        SlotState.ENGINE: 8,
+        SlotState.WATERMARK: 8,
+        SlotState.FREE: 16,
+    }
+
+
+SHAPE: dict[str, Any] = {
+    "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "head_dim": 16, "vocab_size": 97,
+}  # fmt: skip
+TYPES: list[dict[str, Any]] = [
+    {"model_type": "llama"},
+    {"model_type": "gemma2", "sliding_window": 32},
+    {"model_type": "gemma3_text", "sliding_window": 32, "num_hidden_layers": 6},
+    {"model_type": "gpt_oss", "sliding_window": 48},
+    {"model_type": "llama4_text", "attention_chunk_size": 32},
+]
+
+
+@pytest.mark.parametrize("published", TYPES, ids=lambda config: config["model_type"])
+@pytest.mark.parametrize("length", [16, 48, 128])
+def test_a_static_cache_has_so_many_bytes(published: dict[str, Any], length: int) -> None:
+    values = {**SHAPE, **published}
+    given = {key: value for key, value in values.items() if key != "model_type"}
+    config = AutoConfig.for_model(values["model_type"], **given)
+    cache = StaticCache(config=config, max_cache_len=length)
+    cache.early_initialization(1, 2, 16, torch.float32, torch.device("cpu"))
+    held = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
+    caches = layer_caches(values, Serving(kv_bytes=4))
+    found = request_memory(caches, lay_out(caches), np.array([length]), 16)
+    assert int(found["static"][0]) == held
+
+
+@given(
+    kind=st.sampled_from(["full", "window", "chunked"]), span=st.integers(1, 40),
+    size=st.integers(1, 9), length=st.integers(1, 200),
+)  # fmt: skip
+def test_blocks_are_those_in_which_the_next_token_finds_something(
+    kind: Any, span: int, size: int, length: int
+) -> None:
+    cache = LayerCache(kind, 1, size, span if kind != "full" else 0)
+    newest = length - 1
+    seen = {
+        "full": range(length),
+        "window": range(max(0, newest - span + 1), length),
+        "chunked": range(newest // span * span, length),
+    }[kind]
+    at = np.array([length])
+    assert held_blocks(at, size, cache)[0] == len({token // size for token in seen})
+    assert live_bytes([cache], at)[0] == len(seen)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_way_takes_less_than_what_lives(name: str) -> None:
+    caches = MODELS[name].caches()
+    layout, lengths = lay_out(caches), np.array([1, 100, 5_000, 100_000])
+    live = live_bytes(caches, lengths)
+    found = request_memory(caches, layout, lengths, 16)
+    assert all((found[way] >= live).all() for way in found)
+    assert (found["groups"] >= found["exact"]).all()
+    assert (group_blocks(layout, lengths) > 0).all()

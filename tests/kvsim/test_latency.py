@@ -1,4 +1,4 @@
-"""Step durations, least squares without negative costs, and errors on what was not fitted."""
+"""Step durations, the clock, least squares without negative costs, and errors of fits."""
 
 from __future__ import annotations
 
@@ -11,19 +11,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvsim.latency.calibrate import (
+    Floats,
     StepRecord,
     calibrate_linear,
     calibrate_roofline,
     constant_error,
     fit_error,
     fold_blocks,
+    nnls,
 )
-from kvsim.latency.nnls import Floats, nnls
+from kvsim.latency.clock import ATTOSECONDS, DecodeRun, StepClock
 from kvsim.latency.roofline import (
     ASSUMED,
     IDEAL,
+    BatchLatency,
     Efficiencies,
+    Latency,
     LinearLatency,
+    Roofline,
     StepWork,
     least_costs,
     roofline,
@@ -88,16 +93,26 @@ def test_work_is_what_counting_each_query_and_key_gives(
     assert work.attention_pairs == sum(pairs)
 
 
-def test_a_decode_step_reads_all_weights_and_a_long_prompt_is_arithmetic() -> None:
+@pytest.mark.parametrize(
+    ("efficiencies", "weights", "cache", "products", "attention"),
+    [(IDEAL, 1, 1, 1, 1), (ASSUMED, 0.72, 0.89, 0.8, 0.73)],
+)
+def test_a_decode_step_reads_all_weights_and_a_long_prompt_is_arithmetic(
+    efficiencies: Efficiencies, weights: float, cache: float, products: float, attention: float
+) -> None:
     model, gpu = find_model("llama-2-7b"), find_gpu("a100-80gb")
-    ideal = roofline(model, gpu, efficiencies=IDEAL)
-    decode = StepWork.of([(1000, 1, True)])
-    moved = 2 * 6_738_415_616 + 524_288 * (1001 + 1)
-    assert ideal.seconds(decode) == pytest.approx(moved / 2039e9)
-    prompt = StepWork.of([(0, 4096, False)])
+    found = roofline(model, gpu, efficiencies=efficiencies)
+    moved = 2 * 6_738_415_616 / weights + 524_288 * (1001 + 1) / cache
+    assert found.seconds(StepWork.of([(1000, 1, True)])) == pytest.approx(moved / 2039e9)
     # 2 operations a weight and token, 4 a head element and pair of tokens.
-    done = 2 * 6_738_415_616 * 4096 + 4 * 32 * 4096 * (4096 * 4097 // 2)
-    assert ideal.seconds(prompt) == pytest.approx(done / 312e12)
+    pairs = 4 * 32 * 4096 * (4096 * 4097 // 2)
+    done = 2 * 6_738_415_616 * 4096 / products + pairs / attention
+    assert found.seconds(StepWork.of([(0, 4096, False)])) == pytest.approx(done / 312e12)
+
+
+def test_arithmetic_and_traffic_overlap_or_add_up_and_gpus_share_them() -> None:
+    model, gpu = find_model("llama-2-7b"), find_gpu("a100-80gb")
+    ideal, prompt = roofline(model, gpu, efficiencies=IDEAL), StepWork.of([(0, 4096, False)])
     assert ideal.seconds(StepWork()) == LinearLatency(1.0).seconds(StepWork()) == 0
     both = replace(ideal, overlap="sum", fixed_s=1.0)
     assert both.seconds(prompt) == pytest.approx(
@@ -158,14 +173,6 @@ def test_a_roofline_fit_finds_form_and_efficiencies(overlap: str) -> None:
     assert found.held_out.mean_percent < 1.2
 
 
-def test_noise_is_told_as_error_and_not_learnt() -> None:
-    random = np.random.default_rng(3)
-    records = [StepRecord(work, float(random.uniform(1, 2))) for work in works(4, 60)]
-    found = calibrate_linear(records)
-    assert found.held_out.mean_percent > 15
-    assert found.held_out.mean_percent >= found.fit.mean_percent
-
-
 def test_a_held_out_block_is_predicted_without_itself() -> None:
     error = constant_error(np.array([1.0] * 8 + [9.0] * 2), 5)
     # 1 s for the last block; for the others the least squares of 6 times 1 s and twice 9 s.
@@ -199,20 +206,6 @@ def test_errors_are_percentages_of_what_was_recorded() -> None:
         calibrate_linear([StepRecord(StepWork(), 0.0)] * 9)
 
 
-def test_each_operation_has_its_own_efficiency() -> None:
-    model, gpu = find_model("llama-2-7b"), find_gpu("a100-80gb")
-    assumed, ideal = roofline(model, gpu), roofline(model, gpu, efficiencies=IDEAL)
-    assert all(0 < getattr(ASSUMED, name) < 1 for name in Efficiencies.__dataclass_fields__)
-    # One token after 1,000: 13.5 GB of weights at 72 %, 525 MB of K and V at 89 % of 2,039 GB/s.
-    decode = StepWork.of([(1000, 1, True)])
-    moved = 2 * 6_738_415_616 / 0.72 + 524_288 * (1001 + 1) / 0.89
-    assert assumed.seconds(decode) == pytest.approx(moved / 2039e9)
-    prompt = StepWork.of([(0, 4096, False)])
-    products, pairs = 2 * 6_738_415_616 * 4096, 4 * 32 * 4096 * (4096 * 4097 // 2)
-    assert assumed.seconds(prompt) == pytest.approx((products / 0.8 + pairs / 0.73) / 312e12)
-    assert ideal.seconds(prompt) < assumed.seconds(prompt)
-
-
 def test_no_fit_beats_physics() -> None:
     ideal = roofline(find_model("llama-3.1-8b"), find_gpu("a100-80gb"))
     faster = replace(ideal, efficiencies=Efficiencies(3.0, 3.0, 2.0, 2.0))
@@ -230,8 +223,59 @@ def test_the_least_costs_are_those_of_reading_and_of_the_largest_prompt_step() -
     assert full == pytest.approx(2 * 6_738_415_616 * 2048 / 312e12)
 
 
-def test_the_ideal_roofline_is_below_a_fitted_one() -> None:
-    ideal = roofline(find_model("opt-13b"), find_gpu("a100-40gb"), efficiencies=IDEAL)
-    slower = replace(ideal, efficiencies=ASSUMED, fixed_s=1e-3)
-    for work in works(6, 20):
-        assert ideal.seconds(work) < slower.seconds(work)
+COSTS = st.floats(0, 1e-6)
+
+
+@st.composite
+def latencies(draw: st.DrawFn) -> Latency:
+    if draw(st.booleans()):
+        batches = draw(st.dictionaries(st.integers(1, 40), COSTS, max_size=4))
+        costs = (draw(COSTS) for _ in range(5))
+        return BatchLatency(*costs, batches=tuple(sorted(batches.items())))
+    return Roofline(
+        weight_bytes=draw(st.floats(0, 1e4)),
+        kv_token_bytes=draw(st.floats(1, 100)),
+        token_flops=draw(st.floats(1, 1e5)),
+        pair_flops=draw(st.floats(1, 1e5)),
+        bandwidth=1e10,
+        flops=1e12,
+        expert_bytes=draw(st.sampled_from([0.0, 5e3])),
+        expert_share=0.25,
+        fixed_s=draw(COSTS),
+        overlap=draw(st.sampled_from(["max", "max", "sum"])),
+    )
+
+
+@given(latencies(), st.integers(1, 9), st.integers(1, 200), st.integers(1, 40))
+def test_a_run_of_decodes_is_its_steps(
+    latency: Latency, decodes: int, context: int, steps: int
+) -> None:
+    clock = StepClock(latency)
+    run = clock.decode_run(decodes, context, steps)
+    assert 1 <= run.steps <= steps
+    durations = [
+        clock.step(StepWork(0, decodes, read, read))
+        for read in (context + decodes * (i + 1) for i in range(run.steps))
+    ]
+    assert durations == [run.first + i * run.slope for i in range(run.steps)]
+    assert run.duration == sum(durations)
+    assert run.moment == sum(i * each for i, each in enumerate(durations))
+
+
+@given(latencies(), st.integers(0, 500), st.integers(0, 60), st.integers(0, 5000))
+def test_the_clock_is_the_latency(
+    latency: Latency, prefill: int, decodes: int, context: int
+) -> None:
+    work = StepWork(prefill, decodes, context + decodes, 3 * context)
+    measured = StepClock(latency).step(work) / ATTOSECONDS
+    assert measured == pytest.approx(latency.seconds(work), rel=1e-8, abs=1e-14)
+
+
+@given(st.integers(1, 30), st.integers(1, 50), st.integers(0, 9), st.integers(1, 3000))
+def test_a_run_is_cut_at_the_first_step_that_reaches_a_moment(
+    steps: int, first: int, slope: int, span: int
+) -> None:
+    run = DecodeRun(steps, first, slope)
+    cut = run.until(span)
+    assert cut.steps == steps or cut.duration >= span
+    assert cut.steps == 1 or cut.duration_of(cut.steps - 1) < span

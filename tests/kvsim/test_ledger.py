@@ -1,4 +1,4 @@
-"""Where every slot stands, counted twice: by the ledger and slot by slot."""
+"""Where every slot stands, counted twice: by the ledger and slot by slot; damaged plans."""
 
 from __future__ import annotations
 
@@ -7,14 +7,10 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recount import recount, replay
-from scheduling import Workload, workloads
-from sweeps import TIMES
+from recount import recount
 
-from kvsim.accounting.ledger import Ledger, PoolShape, SlotState
+from kvsim.accounting.ledger import Ledger, PoolShape, ReplayError, SlotState
 from kvsim.contiguous.planners import StaticBatchPlanner
-from kvsim.core.blocks import BlockPool
-from kvsim.core.scheduler import Request, Scheduler
 from kvsim.core.step import BlockOp, Chunk, Finish, FinishReason, OpKind, StepPlan
 
 PROMPTS = (2, 13, 110, 2)
@@ -85,62 +81,6 @@ def test_states_worked_by_hand(
     assert (counts.reserved, counts.wasted) == (shape.slots, counts.allocated - counts.live)
 
 
-def test_the_worked_example_in_blocks_of_16() -> None:
-    scheduler = Scheduler(BlockPool(128, 16))
-    for request, prompt in enumerate(PROMPTS):
-        scheduler.add(Request(request, prompt, NEW))
-    ledger = Ledger(PoolShape(128, 16, 1))
-    for _ in range(NEW):
-        plan = scheduler.schedule()
-        counts = ledger.apply(plan)
-        scheduler.complete(plan)
-    assert sum(len(table) for table in ledger.tables().values()) == 22
-    assert (counts.allocated, counts.live, counts[SlotState.UNWRITTEN]) == (352, 323, 29)
-    assert counts.states == {
-        SlotState.LIVE: 323,
-        SlotState.UNWRITTEN: 29,
-        SlotState.FREE: 2048 - 352,
-    }
-    assert ledger.apply(scheduler.schedule()).states == {SlotState.FREE: 2048}
-
-
-@settings(max_examples=50 * TIMES)
-@given(workloads())
-def test_at_every_step_the_states_sum_to_the_pool_and_equal_the_recount(workload: Workload) -> None:
-    watermark = workload.config.watermark_blocks
-    shape = PoolShape(workload.blocks, workload.block_size, 8, watermark)
-    ledger = Ledger(shape)
-
-    def check(scheduler: Scheduler, plan: StepPlan) -> None:
-        counts = ledger.apply(plan)
-        assert counts == ledger.counts() == recount(shape, ledger.owners)
-        assert counts.reserved == shape.slots
-        assert all(count > 0 for count in counts.states.values())
-        pool = scheduler.pool
-        assert ledger.tables() == {r: tuple(pool.table(r)) for r in pool.owners}
-        computed = scheduler.computed()
-        computed |= {chunk.request: chunk.start + chunk.count for chunk in plan.chunks}
-        assert counts.live == ledger.written_slots == sum(computed.values())
-        free = pool.num_free * shape.block_size
-        assert counts.allocated == shape.slots - free
-        assert counts[SlotState.WATERMARK] == min(watermark * shape.block_size, free)
-        assert counts[SlotState.FREE] == free - counts[SlotState.WATERMARK]
-
-    workload.run(check)
-    assert not ledger.owners
-
-
-@settings(max_examples=50)
-@given(workloads())
-def test_a_pool_that_only_holds_what_is_handed_out_reserves_what_is_allocated(
-    workload: Workload,
-) -> None:
-    shape = PoolShape(workload.blocks, workload.block_size, 8, elastic=True)
-    for counts in replay(shape, workload.run(lambda scheduler, plan: None)):
-        assert counts.reserved == counts.allocated
-        assert counts[SlotState.FREE] == counts[SlotState.WATERMARK] == 0
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_owners_of_one_block_that_have_written_more_and_less_of_it(data: st.DataObject) -> None:
@@ -175,3 +115,84 @@ def changes(draw: st.DrawFn, ledger: Ledger, step: int) -> StepPlan:
         gone = BlockOp(OpKind.FREE, request, tuple(holder.table))
         return StepPlan(step, (gone,), finished=(Finish(request, FinishReason.LENGTH),))
     return StepPlan(step, chunks=(Chunk(request, holder.written, 1, samples=True),))
+
+
+SHAPE = PoolShape(4, 4, 1)
+
+
+def allocate(request: int, *blocks: int) -> BlockOp:
+    return BlockOp(OpKind.ALLOCATE, request, blocks)
+
+
+def free(request: int, *blocks: int) -> BlockOp:
+    return BlockOp(OpKind.FREE, request, blocks)
+
+
+# Request 0 holds blocks 0 and 1 with 5 positions written, request 1 block 2 with 3.
+BEFORE = StepPlan(
+    step=4,
+    ops=(allocate(0, 0, 1), allocate(1, 2)),
+    chunks=(Chunk(0, 0, 5, samples=True), Chunk(1, 0, 3, samples=True)),
+)
+END_0 = Finish(0, FinishReason.LENGTH)
+
+
+@pytest.mark.parametrize(
+    ("plan", "says"),
+    [
+        (StepPlan(4), "step 4 after step 4"),
+        (StepPlan(3), "step 3 after step 4"),
+        (StepPlan(5, ops=(allocate(0, 4),)), "no block 4"),
+        (StepPlan(5, ops=(allocate(0, -1),)), "no block -1"),
+        (StepPlan(5, ops=(allocate(0, 2),)), "block 2 is not free"),
+        (StepPlan(5, ops=(allocate(1, 2),)), "block 2 is not free"),
+        (StepPlan(5, ops=(allocate(2, 3, 3),)), "block 3 is not free"),
+        (StepPlan(5, ops=(BlockOp(OpKind.ALLOCATE, None, (3,)),)), "names no request"),
+        (StepPlan(5, ops=(BlockOp(OpKind.FREE, None, (0, 1)),)), "names no request"),
+        (StepPlan(5, ops=(allocate(0, 3),), finished=(END_0,)), "has ended"),
+        (StepPlan(5, ops=(free(2, 3),)), "holds nothing"),
+        (StepPlan(5, ops=(free(0, 0),)), "frees other blocks"),
+        (StepPlan(5, ops=(free(0, 1, 0),)), "frees other blocks"),
+        (StepPlan(5, ops=(free(0, 2),)), "frees other blocks"),
+        (StepPlan(5, ops=(free(0, 0, 1), free(0, 0, 1))), "holds nothing"),
+        (StepPlan(5, preempted=(2,)), "preempted, holds nothing"),
+        (StepPlan(5, preempted=(0,)), "preempted, keeps blocks"),
+        (StepPlan(5, chunks=(Chunk(2, 0, 1, samples=True),)), "holds nothing"),
+        (
+            StepPlan(5, ops=(free(0, 0, 1),), chunks=(Chunk(0, 5, 1, samples=True),)),
+            "holds nothing",
+        ),
+        (StepPlan(5, chunks=(Chunk(0, 6, 1, samples=True),)), "skips positions"),
+        (StepPlan(5, chunks=(Chunk(0, 4, 1, samples=True),)), "skips positions"),
+        (StepPlan(5, chunks=(Chunk(0, 5, 4, samples=True),)), "outgrows its blocks"),
+        (StepPlan(5, chunks=(Chunk(1, 3, 1, samples=True, padding=1),)), "outgrows|fillers"),
+        (StepPlan(5, chunks=(Chunk(0, 5, 1, samples=True, padding=1),)), "fillers"),
+        (StepPlan(5, ops=(BlockOp(OpKind.SHARE, 0, (1,), tokens=1),)), "holds blocks already"),
+        (StepPlan(5, ops=(BlockOp(OpKind.SHARE, 9, (3,), tokens=1),)), "nothing to share"),
+        (StepPlan(5, ops=(BlockOp(OpKind.SHARE, 9, (1,), tokens=99),)), "more than blocks hold"),
+        (StepPlan(5, ops=(BlockOp(OpKind.COPY, 0, (3,)),)), "as many blocks as it copies"),
+        (StepPlan(5, ops=(BlockOp(OpKind.COPY, 0, (3,), (2,)),)), "copies another's block"),
+        (StepPlan(5, ops=(BlockOp(OpKind.COPY, 0, (1,), (0,)),)), "block 1 is not free"),
+        (StepPlan(5, ops=(BlockOp(OpKind.MERGE, 0, (2,)),)), "as many blocks as it gives up"),
+        (StepPlan(5, ops=(BlockOp(OpKind.MERGE, 0, (0,), (2,)),)), "not its own alone"),
+        (StepPlan(5, ops=(BlockOp(OpKind.MERGE, 0, (3,), (0,)),)), "not full"),
+        (StepPlan(5, ops=(BlockOp(OpKind.MERGE, 0, (2,), (0,)),)), "not full"),
+        (StepPlan(5, ops=(BlockOp(OpKind.EVICT, None, (3,)),)), "not cached"),
+        (StepPlan(5, ops=(BlockOp(OpKind.SWAP_IN, 0, (3,), (0,)),)), "was not swapped out"),
+        (StepPlan(5, ops=(BlockOp(OpKind.SWAP_OUT, 0, (3,), (0,)),)), "frees other blocks"),
+        (StepPlan(5, ops=(BlockOp(OpKind.FREE, 0, (0, 1), cached=(1,)),)), "cannot stay cached"),
+    ],
+)
+def test_a_damaged_plan_is_refused(plan: StepPlan, says: str) -> None:
+    ledger = Ledger(SHAPE)
+    ledger.apply(BEFORE)
+    with pytest.raises(ReplayError, match=says):
+        ledger.apply(plan)
+
+
+def test_the_end_of_a_request_that_holds_nothing_is_no_damage() -> None:
+    for reason in (FinishReason.ABORTED, FinishReason.REFUSED):
+        ledger = Ledger(SHAPE)
+        ledger.apply(BEFORE)
+        before = ledger.counts()
+        assert ledger.apply(StepPlan(5, finished=(Finish(9, reason),))) == before

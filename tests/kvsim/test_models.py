@@ -149,11 +149,6 @@ def test_bytes_per_token_by_hand(name: str, kib: float) -> None:
     assert find_model(name).token_bytes() == kib * 1024
 
 
-def test_windows_are_those_of_the_configs() -> None:
-    assert windows(dict(find_model("gemma-2-9b").config)) == [4096] * 21
-    assert windows(dict(find_model("mistral-7b-v0.3").config)) == []
-
-
 @pytest.mark.parametrize(
     ("config", "layers", "sliding"),
     [
@@ -266,10 +261,6 @@ def test_names_are_found_and_close_ones_offered() -> None:
         with pytest.raises(UnknownModelError) as caught:
             find_model(name)
         assert caught.value.reason == reason
-    assert find_gpu("NVIDIA GeForce RTX 4090") is find_gpu("rtx-4090")
-    with pytest.raises(UnknownGPUError) as gpu:
-        find_gpu("a100")
-    assert gpu.value.close == ("a100-40gb", "a100-80gb", "a100-80gb-pcie")
 
 
 def test_what_weights_are_served_in() -> None:
@@ -317,6 +308,7 @@ OTHER = {
     "Tesla V100-PCIE-32GB": ("v100-32gb", "v100-16gb"),
     "NVIDIA A100-SXM4-40GB MIG 1g.5gb": ("a100-40gb", "a100-80gb", "a100-80gb-pcie"),
     "4090": ("rtx-4090",),
+    "a100": ("a100-40gb", "a100-80gb", "a100-80gb-pcie"),
     "Quadro K620": (),
     "NVIDIA": (),
     "": (),

@@ -7,11 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kvsim.contiguous.buddy import BuddyAllocator, BuddyPiece
 from kvsim.paper import PaperClaim, Tolerance, Verdict
 from kvsim.paper.sharing import samples_sharing
 from kvsim.paper.steady import NotSteadyError, config, steady_state
-from kvsim.paper.structure import chat_claims
 from kvsim.paper.workloads import (
     MAX_LENGTH,
     SHAREGPT_MEANS,
@@ -25,30 +23,6 @@ from kvsim.sim.simulator import simulate
 
 def claim(ours: tuple[float, ...], tolerance: Tolerance, paper: float | None = 10.0) -> PaperClaim:
     return PaperClaim("x", "Fig. 0", "live", "nobody", "percent", paper, ours, tolerance)
-
-
-def test_without_rounding_up_the_orca_variants_are_not_alike(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    alike = chat_claims((0,))[0]
-    assert alike.verdict is Verdict.HOLDS
-    monkeypatch.setattr(BuddyAllocator, "allocate", unrounded_allocate)
-    monkeypatch.setattr(BuddyAllocator, "free", unrounded_free)
-    monkeypatch.setattr(BuddyAllocator, "fits", lambda self, slots: slots <= self._free_slots)
-    assert chat_claims((0,))[0].verdict is Verdict.FAILS
-
-
-def unrounded_allocate(self: BuddyAllocator, slots: int) -> BuddyPiece:
-    start = max(self._allocated, default=-1) + 1
-    piece = self._allocated[start] = BuddyPiece(start, slots, slots)
-    self._free_slots -= slots
-    return piece
-
-
-def unrounded_free(self: BuddyAllocator, start: int) -> BuddyPiece:
-    piece = self._allocated.pop(start)
-    self._free_slots += piece.size
-    return piece
 
 
 @pytest.mark.parametrize(

@@ -133,27 +133,25 @@ def test_paged_demand_is_what_counting_every_step_gives(
 def test_stretches_are_the_steps_one_by_one(
     policy: ReservationPolicy, lengths: list[tuple[int, int]], slots: int
 ) -> None:
-    pool, left, running = ReservationPool(slots, policy, 64), list(lengths), {}
+    pool, left = ReservationPool(slots, policy, 64), list(lengths)
+    running: dict[int, list[int]] = {}  # tokens to generate, written
     sums, steps = [0.0] * 4, 0
-    number = 0
     while left:
         while left and pool.fits(*left[0]):
             prompt, new = left.pop(0)
+            number = len(lengths) - len(left)
             pool.admit(number, prompt, new)
-            pool.write(number, prompt)
-            running[number] = new
-            number += 1
+            running[number] = [new, prompt]
         if not left:
             break
-        counts = pool.counts(pool.requested_slots(*left[0]))
+        live = sum(written for _, written in running.values())
+        counts = pool.counts(live, pool.requested_slots(*left[0]))
         states = (len(pool), counts.live, counts.hole, counts.free)
         sums = [total + state for total, state in zip(sums, states, strict=True)]
         steps += 1
-        for request in list(running):
-            running[request] -= 1
-            if running[request]:
-                pool.write(request, 1)
-            else:
+        for request, (more, written) in list(running.items()):
+            running[request] = [more - 1, written + 1]
+            if more == 1:
                 del running[request]
                 pool.release(request)
     if not steps:
@@ -438,14 +436,6 @@ def test_vllm_is_told_the_budget_of_one_gpu() -> None:
     assert plan.vllm_args[-2:] == ("--kv-cache-memory-bytes", str(6 * GIB))
     args = make_plan(PlanQuestion(OPT, A100, [(50, 50)], gpus=2)).vllm_args
     assert args[-2:] == ("--gpu-memory-utilization", "0.92")
-
-
-def test_every_rank_keeps_a_latent_vector_of_its_own() -> None:
-    model, gpu = find_model("deepseek-v3"), find_gpu("h200")
-    plan = make_plan(PlanQuestion(model, gpu, [(50, 50)], gpus=8, budget=PAPER_BUDGET))
-    # 61 layers, a vector of 512 and 64 positions in 16 bits, and a copy of it on each GPU.
-    assert plan.bytes_per_token == 8 * 61 * (512 + 64) * 2
-    assert plan.blocks == 12 * GIB // (64 * plan.bytes_per_token)
 
 
 @given(lengths=Pairs)

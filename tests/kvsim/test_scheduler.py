@@ -1,19 +1,32 @@
-"""Who runs in a step: admission, budget, chunks, limits, refusal, abort."""
+"""Who runs in a step: admission, budget, chunks, limits, refusal; preemption by recompute."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from scheduling import add, chunks, ends, freed, make_scheduler, step
+from scheduling import add, chunks, freed, make_scheduler, step
 
-from kvsim.core.scheduler import Request, RequestRefusedError, SchedulerConfig
-from kvsim.core.step import Finish, FinishReason, Wait, WaitReason
+from kvsim.core.blocks import BlockPool, Key
+from kvsim.core.scheduler import Request, RequestRefusedError, Scheduler, SchedulerConfig
+from kvsim.core.step import (
+    Finish,
+    FinishReason,
+    OpKind,
+    PreemptionCause,
+    Wait,
+    WaitReason,
+)
 
 
 @pytest.mark.parametrize(
-    "limits", [{"max_num_seqs": 0}, {"max_num_batched_tokens": 0}, {"watermark_blocks": -1}]
-)
+    "limits",
+    [
+        {"max_num_seqs": 0}, {"max_num_batched_tokens": 0}, {"watermark_blocks": -1},
+        {"long_prefill_token_threshold": -1},
+    ],
+)  # fmt: skip
 def test_limits_that_allow_nothing_are_refused(limits: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="limits"):
         SchedulerConfig(**limits)
@@ -27,27 +40,20 @@ def test_a_request_without_anything_to_compute_is_refused(prompt: int, new: int)
     assert not scheduler.has_work
 
 
-def test_a_request_is_prefilled_then_decoded_token_by_token_then_ends() -> None:
-    scheduler = make_scheduler(block_size=4)
-    add(scheduler, (5, 3))
-    plans = [step(scheduler) for _ in range(4)]
-    assert [chunks(plan) for plan in plans] == [
-        [(0, 0, 5, True)],
-        [(0, 5, 1, True)],
-        [(0, 6, 1, True)],
-        [],
-    ]
-    assert [plan.step for plan in plans] == [0, 1, 2, 3]
-    assert [len(op.blocks) for op in plans[0].ops] == [2]
-    assert plans[3].finished == (Finish(0, FinishReason.LENGTH),)
-    assert freed(plans[3]) == {0: (0, 1)}
-    assert not scheduler.has_work
-
-
 # Limits, requests of (prompt, new) tokens, and for each step its chunks of (request, start, count,
 # samples) and how many requests wait.
 Steps = list[tuple[list[tuple[int, int, int, bool]], int]]
 WORKED: dict[str, tuple[dict[str, int], list[tuple[int, int]], Steps]] = {
+    "a request is prefilled, then decoded token by token, then ends": (
+        {"block_size": 4},
+        [(5, 3)],
+        [
+            ([(0, 0, 5, True)], 0),
+            ([(0, 5, 1, True)], 0),
+            ([(0, 6, 1, True)], 0),
+            ([], 0),
+        ],
+    ),
     "waiting requests start in the order of their arrival": (
         {"max_num_batched_tokens": 8},
         [(4, 2), (3, 2), (1, 2), (2, 2)],
@@ -210,28 +216,75 @@ def test_a_stop_token_ends_a_request_and_its_blocks_are_free_at_once() -> None:
     assert [c[0] for c in chunks(following)] == [1]
 
 
-def test_a_request_can_be_aborted_in_the_middle_of_its_prefill() -> None:
-    scheduler = make_scheduler(max_num_batched_tokens=4)
-    add(scheduler, (10, 2))
-    step(scheduler)
-    assert scheduler.abort(0) is True
-    assert scheduler.pool.num_free == scheduler.pool.num_blocks
-    assert chunks(step(scheduler)) == []
-    assert not scheduler.has_work
+def crowded() -> Scheduler:
+    """Three requests that fill the pool to the last slot after one step."""
+    scheduler = make_scheduler(blocks=3, block_size=4)
+    add(scheduler, (4, 5), (4, 5), (4, 5))
+    assert len(step(scheduler).chunks) == 3
+    assert scheduler.pool.num_free == 0
+    return scheduler
 
 
-def test_what_was_aborted_while_its_plan_ran_is_not_completed() -> None:
-    scheduler = make_scheduler()
-    add(scheduler, (4, 1), (4, 1))
-    plan = scheduler.schedule()
-    scheduler.abort(0)
-    assert scheduler.complete(plan, stopped=[0]) == (Finish(1, FinishReason.LENGTH),)
-    assert ends([step(scheduler)]) == {0: FinishReason.ABORTED, 1: FinishReason.LENGTH}
+def test_the_newest_request_gives_way_and_waits_first_in_the_queue() -> None:
+    scheduler = crowded()
+    plan = step(scheduler)
+    assert plan.preempted == (2, 1)  # request 0 took the block of 2; then 1, the newest, gave way
+    assert [(op.kind, op.request) for op in plan.ops] == [
+        (OpKind.FREE, 2),
+        (OpKind.ALLOCATE, 0),
+        (OpKind.FREE, 1),
+    ]
+    assert chunks(plan) == [(0, 4, 1, True)]
+    assert scheduler.running == (0,)
+    assert scheduler.waiting == (1, 2)
+    # Request 0 needed a block and there was none; then request 1 needed one, and gave way itself.
+    assert plan.causes == (PreemptionCause(0, 1, 0, 4), PreemptionCause(1, 1, 0, 4))
+    assert plan.wait == Wait(1, WaitReason.PREEMPTION)
 
 
-def test_aborting_a_stranger_or_an_ended_request_says_no() -> None:
-    scheduler = make_scheduler()
-    assert scheduler.abort(0) is False
-    add(scheduler, (4, 1))
-    step(scheduler)
-    assert scheduler.abort(0) is False
+def test_a_victim_computes_its_prompt_and_its_generated_tokens_again() -> None:
+    scheduler = make_scheduler(blocks=4, block_size=4)
+    add(scheduler, (4, 6), (3, 9))
+    plans = [step(scheduler) for _ in range(7)]
+    assert [plan.preempted for plan in plans] == [(), (), (), (), (), (1,), ()]
+    # 3 of the prompt and the 5 that it had generated; the step also yields its sixth token.
+    assert chunks(plans[6]) == [(1, 0, 8, True)]
+
+
+SIZE = 2
+
+
+def keys(name: str, shared: int = 0) -> Callable[[int], Sequence[Key]]:
+    """The first ``shared`` blocks are those of everybody."""
+    return lambda count: [("all", i) if i < shared else (name, i) for i in range(count)]
+
+
+def run(shared: int) -> tuple[Scheduler, list[int]]:
+    """Two requests of 4 + 6 tokens in 7 blocks: the newer one loses its blocks on the way."""
+    config = SchedulerConfig(prefix_caching=True, max_num_batched_tokens=16)
+    scheduler = Scheduler(BlockPool(7, SIZE), config)
+    scheduler.add(Request(0, 4, 6, keys=keys("a", shared)))
+    scheduler.complete(scheduler.schedule())
+    scheduler.add(Request(1, 4, 6, keys=keys("b", shared)))
+    preempted: list[int] = []
+    for _ in range(40):
+        if not scheduler.has_work:
+            return scheduler, preempted
+        plan = scheduler.schedule()
+        preempted += plan.preempted
+        scheduler.pool.check_integrity()
+        scheduler.complete(plan)
+    raise AssertionError("no end")
+
+
+@pytest.mark.parametrize("shared", [0, 1])
+def test_hits_after_a_preemption_are_split_by_whose_blocks_they_are(shared: int) -> None:
+    scheduler, preempted = run(shared)
+    stats = scheduler.stats
+    assert preempted == [1]
+    assert stats.queried == 8  # both prompts, once
+    assert stats.hit_cross == shared * SIZE
+    assert stats.requeried > 4  # its prompt and what it had generated
+    assert stats.hit_again == shared * SIZE  # the other's block, found again
+    assert stats.hit_own > 0
+    assert stats.hit_own + stats.hit_again < stats.requeried

@@ -15,7 +15,7 @@ from shadow_memory import ShadowMemory
 from sweeps import TIMES
 
 from kvsim.accounting.ledger import Ledger, PoolShape
-from kvsim.accounting.slots import SlotCounts
+from kvsim.accounting.slots import SlotCounts, SlotState
 from kvsim.core.blocks import BlockPool, blocks_needed
 from kvsim.core.prefix import KeyChain
 from kvsim.core.request import Request
@@ -194,6 +194,12 @@ class SchedulerMachine(RuleBasedStateMachine):
         config = self.scheduler.config
         counts = self.ledger.apply(plan)
         self.log.append((plan_to_json(plan), counts))
+        pool, size = self.scheduler.pool, self.shape.block_size
+        assert self.ledger.tables() == {each: tuple(pool.table(each)) for each in pool.owners}
+        assert counts.allocated == pool.num_owned * size
+        assert counts[SlotState.CACHED] == pool.num_cached * size
+        empty = counts[SlotState.WATERMARK] + counts[SlotState.FREE]
+        assert counts[SlotState.WATERMARK] == min(config.watermark_blocks * size, empty)
         assert plan.tokens <= config.max_num_batched_tokens
         for finish in plan.finished:
             assert finish.request not in self.ends

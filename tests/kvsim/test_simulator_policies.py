@@ -194,7 +194,8 @@ def test_times_of_a_request_and_between_its_tokens(monkeypatch: pytest.MonkeyPat
 def test_percentiles_of_who_runs_are_over_time(monkeypatch: pytest.MonkeyPatch) -> None:
     # 10 s with 1, then 30 s with 2, then 60 s with 3 of them.
     spread = TimeHistogram()
-    spread.add([1, 2, 3, 2], [10, 20, 60, 10])
+    for count, duration in ((1, 10), (2, 20), (3, 60), (2, 10)):
+        spread.add(count, duration)
     shares = (0.05, 0.1, 0.11, 0.4, 0.41, 0.5, 0.99)
     assert [spread.quantile(share) for share in shares] == [1, 1, 2, 2, 3, 3, 3]
     told = config("paged", 64, max_num_seqs=3)

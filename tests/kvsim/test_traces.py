@@ -1,4 +1,4 @@
-"""Trace files: every format, what is found out and what must be declared."""
+"""Trace files: every format, what must be declared, and rows and files that are bad."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trace_files import AZURE, Write, hashed, jsonl, lengths, read, words, writer
 
-from kvsim.traces import Head, ReadOptions, Tile, TraceError, TraceFile
+from kvsim.traces import Head, ReadOptions, Tile, TraceError, TraceFile, rows
 from kvsim.traces.detect import fitting_block_sizes
 from kvsim.traces.parse import BadRowError, date_time, scaled_time
 
@@ -32,6 +32,18 @@ def write(tmp_path: Path) -> Write:
 TOKENS = {"input_toks": 5, "output_toks": 2}
 # Text, requests (arrival in ns, prompt, output), facts of the trace, and fields of its requests.
 PUBLISHED: dict[str, tuple[str, list[tuple[int, int, int]], dict[str, Any], dict[str, Any]]] = {
+    "a plain table": (
+        "arrival,prompt_tokens,output_tokens\n0,5,2\n1.25,7,3\n",
+        [(0, 5, 2), (1_250_000_000, 7, 3)],
+        {"format": "plain", "unit": "s"},
+        {},
+    ),
+    "a plain table without times": (
+        "output_tokens,prompt_tokens\n2,5\n",
+        [(0, 5, 2)],
+        {"format": "plain-lengths", "has_clock": False},
+        {},
+    ),
     "azure 2023": (
         AZURE + "2023-11-16 18:17:03.9799600,4808,10\n2023-11-16 18:17:04.0319600,3180,8",
         [(0, 4808, 10), (52_000_000, 3180, 8)],
@@ -122,23 +134,6 @@ def test_a_timed_trace_tells_its_block_size(write: Write) -> None:
     assert (trace.info.unit_source, trace.info.block_size_source) == ("declared", "declared")
 
 
-@pytest.mark.parametrize(
-    ("text", "options", "code"),
-    [
-        (TIMED, {}, "unit_needed"),
-        (jsonl(hashed(1, 33, 7, [1])), {"unit": "s"}, "block_size_needed"),
-        (CONFLICTING, {"unit": "s"}, "no_block_size_fits"),
-        (CONFLICTING, {"unit": "s", "block_size": 512}, "bad_row"),
-    ],
-)
-def test_what_a_timed_trace_does_not_tell_must_be_declared(
-    write: Write, text: str, options: dict[str, Any], code: str
-) -> None:
-    with pytest.raises(TraceError) as caught:
-        read(write(text), **options)
-    assert caught.value.code == code
-
-
 SHAREGPT = [
     {"id": "a_0", "conversations": [
         {"from": "human", "value": "one two"}, {"from": "gpt", "value": "three"},
@@ -194,8 +189,7 @@ def test_the_hash_is_of_the_file_even_when_reading_stops_early(
     text = (AZURE + "2023-11-16 18:17:05,1,1\n" * 3).encode()
     content = gzip.compress(text) if packed else text
     file = TraceFile(write(content))
-    limited = TraceFile(write(content), ReadOptions(limit=count))
-    for stream in (Head(file, count), Tile(file, count), limited):
+    for stream in (Head(file, count), Tile(file, count)):
         requests = list(stream)
         assert stream.info.sha256 == hashlib.sha256(content).hexdigest()
         assert (stream.info.unread_rows, stream.info.bytes) == (unread, len(content))
@@ -245,3 +239,149 @@ def test_a_published_trace_is_recognised_and_read_to_its_last_row(
     assert info.rejected == ()
     assert info.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     assert requests[-1].arrival_ns == info.span_ns
+
+
+ROW = "2023-11-16 18:17:05,1,1\n"
+ZEROS = b"0" * 999
+BAD_ROWS = [
+    ("2023-11-16 18:17:05,0,10", "prompt_not_positive"),
+    ("2023-11-16 18:17:05,-3,10", "prompt_not_positive"),
+    ("2023-11-16 18:17:05,5,0", "output_not_positive"),
+    ("2023-11-16 18:17:05,5,", "output_missing"),
+    ("2023-11-16 18:17:05,5.5,1", "prompt_not_a_number"),
+    ("2023-11-16 18:17:05,1e400,1", "prompt_not_a_number"),
+    ("2023-11-16 18:17:05,1_0,1", "prompt_not_a_number"),
+    ("2023-11-16 18:17:05,nan,1", "prompt_not_a_number"),
+    ("2023-11-16 18:17:05,99999999999999999999,1", "prompt_too_large"),
+    ("2023-11-16 18:17:05,5,9999999999999999999999999", "output_too_large"),
+    ("2023-11-16 18:17:05,5,1099511627777", "output_too_large"),
+    ("2023-11-16 18:17:02.9,5,1", "clock_backwards"),
+    ("2023-13-16 18:17:05,5,1", "time_not_a_date"),
+    ("2023-11-16 18:17:05.12x,5,1", "time_not_a_date"),
+    (",5,1", "time_missing"),
+    ("9999-12-31 23:59:59,1,1", "time_too_late"),
+    ("2023-11-16 18:17:05,5", "columns"),
+    ("2023-11-16 18:17:05,5,1,9", "columns"),
+]
+
+
+@pytest.mark.parametrize(("row", "reason"), BAD_ROWS)
+def test_a_bad_row_is_an_error_with_its_line_or_counted(
+    write: Write, row: str, reason: str
+) -> None:
+    good = "2023-11-16 18:17:03,4808,10\n"
+    path = write(f"{AZURE}{good}\n{row}\n{row}\n2023-11-16 18:17:06,7,8\n")
+    with pytest.raises(TraceError) as caught:
+        read(path)
+    assert caught.value.code == "bad_row"
+    assert (caught.value.params["line"], caught.value.params["reason"]) == (4, reason)
+    requests, trace = read(path, policy="skip")
+    assert lengths(requests) == [(0, 4808, 10), (3_000_000_000, 7, 8)]
+    assert [r.id for r in requests] == [0, 1]
+    info = trace.info
+    assert [(r.reason, r.count, r.first_line) for r in info.rejected] == [(reason, 2, 4)]
+    assert (info.rows, info.accepted) == (4, 2)
+    assert info.ignored == {"blank_lines": 1}
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"{", "not_json"),
+        (b'{"timestamp": NaN}', "not_json"),
+        (b'{"timestamp": 1e9999999999999999999}', "not_json"),
+        (b"[" * 100_000, "not_json"),
+        (b'{"timestamp": "\\ud800"}', "not_json"),
+        (b'{"timestamp": 1e19, "input_length": 5, "output_length": 1}', "time_too_late"),
+        (b"[1]", "not_an_object"),
+        (b"\xff\xfe", "not_utf8"),
+        (b'{"timestamp": 3, "input_length": 5}', "output_missing"),
+        (b'{"timestamp": 3, "input_length": true, "output_length": 1}', "prompt_not_a_number"),
+        (b'{"timestamp": "x", "input_length": 5, "output_length": 1}', "time_not_a_number"),
+        (b'{"timestamp": 3, "input_length": 513, "output_length": 1, "hash_ids": [1, 2, 3]}',
+         "hash_ids_not_of_that_length"),
+        (b'{"timestamp": 3, "input_length": 5, "output_length": 1, "hash_ids": "1"}',
+         "hash_ids_not_a_list"),
+        (b'{"timestamp": 3, "input_length": 5, "output_length": 1, "hash_ids": [1%s]}' % ZEROS,
+         "hash_ids_not_a_list"),
+    ],
+)  # fmt: skip
+def test_a_bad_line_of_json(write: Write, line: bytes, reason: str) -> None:
+    good = jsonl(hashed(2, 1000, 1, [1, 2])).encode()
+    path = write(good + line + b"\n" + good)
+    requests, trace = read(path, format="mooncake", policy="skip")
+    assert len(requests) == 2
+    assert [(r.reason, r.first_line) for r in trace.info.rejected] == [(reason, 2)]
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "code"),
+    [
+        (TIMED, {}, "unit_needed"),
+        (jsonl(hashed(1, 33, 7, [1])), {"unit": "s"}, "block_size_needed"),
+        (CONFLICTING, {"unit": "s"}, "no_block_size_fits"),
+        (CONFLICTING, {"unit": "s", "block_size": 512}, "bad_row"),
+        ("", {}, "empty"),
+        ("\n\n", {}, "empty"),
+        (AZURE, {}, "empty"),
+        ("[]", {"count_tokens": words}, "empty"),
+        ("a,b,c\n1,2,3\n", {}, "unknown_format"),
+        ("<html>", {}, "unknown_format"),
+        ('{"foo": 1}\n', {}, "unknown_format"),
+        (AZURE + ROW, {"format": "burstgpt"}, "other_format"),
+        (AZURE + ROW, {"format": "mooncake"}, "other_format"),
+        (
+            AZURE + "2023-11-16 18:17:05,1,1\n",
+            {"format": "sharegpt", "count_tokens": words},
+            "other_format",
+        ),
+        (AZURE + ROW, {"unit": "ms"}, "no_clock"),
+        (AZURE + ROW, {"unit": "h"}, "no_such_unit"),
+        (AZURE + ROW, {"format": "csv"}, "no_such_format"),
+        (AZURE + "2023-11-16 18:17:05,0,1\n", {"policy": "skip"}, "nothing_accepted"),
+        ("[1,", {"count_tokens": words, "policy": "skip"}, "not_json"),
+        ('[{"conversations": []} {}]', {"count_tokens": words, "policy": "skip"}, "not_json"),
+        ('[{"conversations": []}', {"count_tokens": words, "policy": "skip"}, "not_json"),
+        ('[{"prompt": "a"}]', {"count_tokens": words}, "json_lines_needed"),
+        ('[{"conversations": [{"value": "\\ud800"}]}]', {"count_tokens": words}, "not_json"),
+        (f'[["{"a" * 200_000}", x{" " * 20}]]', {"count_tokens": words}, "not_json"),
+        (AZURE + ROW + "2" * 200_000, {"policy": "skip"}, "row_endless"),
+    ],
+)
+def test_a_file_that_is_no_trace_says_so(
+    write: Write,
+    content: str,
+    options: dict[str, Any],
+    code: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rows, "MAX_ROW_BYTES", 100_000)
+    with pytest.raises(TraceError) as caught:
+        read(write(content), **options)
+    assert caught.value.code == code
+    assert str(caught.value.params["file"]).endswith("trace")
+
+
+@pytest.mark.skipif(not Path("/proc/self/pagemap").exists(), reason="another system")
+def test_no_more_is_read_than_the_size_of_a_file(tmp_path: Path) -> None:
+    """The system gives this one a size of 0 and content without end."""
+    with pytest.raises(TraceError, match="empty"):
+        read(Path("/proc/self/pagemap"))
+
+
+def test_a_missing_and_a_damaged_file(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="unreadable"):
+        read(tmp_path / "nothing")
+    text = gzip.compress((AZURE + "2023-11-16 18:17:05,1,1\n" * 999).encode())
+    (tmp_path / "cut.gz").write_bytes(text[: len(text) // 2])
+    with pytest.raises(TraceError, match="unreadable"):
+        read(tmp_path / "cut.gz")
+
+
+def test_a_trace_of_more_requests_than_may_be_held_is_refused(write: Write) -> None:
+    path = write(AZURE + ROW * 20)
+    assert len(read(path, most=20)[0]) == 20
+    with pytest.raises(TraceError) as caught:
+        read(path, most=19)
+    assert (caught.value.code, caught.value.params["most"]) == ("too_many", 19)
+    assert len(list(Head(TraceFile(path, ReadOptions(most=19)), 19))) == 19

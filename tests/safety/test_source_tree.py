@@ -111,7 +111,7 @@ STARTERS = {
     "experiment/process/child.py": "-P",
     "experiment/children/selfcheck.py": "-P",
     "experiment/vllm_setup.py": "-P",
-    "kvsim/bench/speed.py": "-P",
+    "kvsim/bench.py": "-P",
     "kvsim/sweep/processes.py": "PYTHONSAFEPATH",
     "run_experiment.py": "a script",
 }

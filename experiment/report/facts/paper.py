@@ -97,10 +97,12 @@ def _ours(claim: Data) -> str:
 
 def _tolerance(t: Translator, claim: Data) -> str:
     kind, value = claim["tolerance"]["kind"], claim["tolerance"]["value"]
+    if kind == "none":
+        return DASH
+    if kind in ("at_least", "at_most"):
+        return f"{'≥' if kind == 'at_least' else '≤'} {_written(claim, value)}"
     if kind in ("absolute", "covers"):  # in percentage points
         value = fixed(value, 1)
-    elif kind in ("at_least", "at_most"):
-        value = _written(claim, value)
     return t(f"paper.tolerance_{kind}", value=value)
 
 

@@ -100,6 +100,11 @@ class CohortScheduler(Scheduler):
         """Number of queued requests."""
         return len(self._waiting)
 
+    @property
+    def next_waiting(self) -> int | None:
+        """The queued request that is admitted next; None: none waits."""
+        return self._waiting[0].members[0].id if self._waiting else None
+
     # -- decode-only steps -----------------------------------------------------------------
 
     def decode_only_steps(self) -> int:

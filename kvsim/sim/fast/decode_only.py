@@ -21,7 +21,6 @@ sum(i x allocated). A property test compares both with :class:`kvsim.accounting.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from operator import mul, sub
 from typing import NamedTuple
 
@@ -60,82 +59,63 @@ def block_levels(
 class StepInterval(NamedTuple):
     """Several steps: time integrals (slots x attoseconds), maxima and minima by level.
 
-    ``duration`` is that of all ``steps``. ``held`` is the sum of owned blocks over the steps.
+    ``duration`` is that of all ``steps``.
     """
 
     steps: int
     duration: int
-    sums: list[int]
-    highs: list[int]
-    lows: list[int]
-    held: int
+    sums: Sequence[int]
+    highs: Sequence[int]
+    lows: Sequence[int]
 
 
-@dataclass(frozen=True, slots=True)
-class DecodeOnlyPool:
-    """A pool in which ``decodes`` requests write one token each in every step.
+def next_blocks(shape: PoolShape, owned: int, cached: int) -> tuple[int, int]:
+    """Return the index of the level that new blocks come from, and its number of blocks."""
+    free = shape.blocks - owned - cached
+    if free > shape.watermark_blocks:
+        return _FREE, free - shape.watermark_blocks
+    return (_WATERMARK, free) if free else (_CACHED, cached)
 
-    Attributes:
-        owned, cached, free: blocks before the first step.
-        live: written slots before the first step.
+
+def decode_interval(
+    shape: PoolShape,
+    decodes: int,
+    written: tuple[int, int, int],
+    line: DecodeRun,
+    allocated: Sequence[int],
+) -> StepInterval:
+    """Return the steps of ``line``, in each of which ``decodes`` requests write one token.
+
+    Args:
+        written: live slots, owned and cached blocks before the first step.
+        allocated: cumulative blocks by step, all of one source (:func:`next_blocks`).
+
+    Raises:
+        TallyError: requests own more or fewer blocks than they have written to.
     """
-
-    shape: PoolShape
-    decodes: int
-    owned: int
-    cached: int
-    free: int
-    live: int
-
-    @property
-    def room(self) -> int:
-        """Blocks that can be allocated before the source changes."""
-        above = self.free - self.shape.watermark_blocks
-        return above if above > 0 else self.free or self.cached
-
-    def interval(self, part: DecodeRun, allocated: Sequence[int]) -> StepInterval:
-        """Return the steps of ``part``; ``allocated`` are cumulative blocks, within :attr:`room`.
-
-        Raises:
-            TallyError: requests own more or fewer blocks than they have written to.
-        """
-        size, decodes = self.shape.block_size, self.decodes
-        steps, first, slope = part
-        duration, total, allocated_sum = part.duration, allocated[-1], sum(allocated)
-        highs = self._before_allocation()
-        lows = highs.copy()
-        sums = [level * duration for level in highs]
-        written = decodes * part.moment
-        sums[_LIVE] += written
-        sums[_UNWRITTEN] -= written
-        highs[_LIVE] += decodes * (steps - 1)
-        gaps = list(map(sub, map(size.__mul__, allocated), range(0, decodes * steps, decodes)))
-        highs[_UNWRITTEN] += max(gaps)
-        lows[_UNWRITTEN] += min(gaps)
-        if lows[_UNWRITTEN] < 0 or highs[_UNWRITTEN] > decodes * (size - 1):
-            raise TallyError(
-                f"{lows[_UNWRITTEN]} to {highs[_UNWRITTEN]} unwritten slots of {decodes} requests"
-            )
-        if total:
-            rising = size * (first * allocated_sum + slope * sum(map(mul, allocated, range(steps))))
-            sums[_UNWRITTEN] += rising
-            source = self._source()
-            sums[source] -= rising
-            highs[source] -= size * allocated[0]
-            lows[source] -= size * total
-        held = self.owned * steps + allocated_sum
-        return StepInterval(steps, duration, sums, highs, lows, held)
-
-    def _before_allocation(self) -> list[int]:
-        """Return the slots by level in the first step without new blocks."""
-        size, live = self.shape.block_size, self.live + self.decodes
-        held_back = min(self.shape.watermark_blocks, self.free)
-        return [
-            live, size * self.cached, size * self.owned - live,
-            size * held_back, size * (self.free - held_back),
-        ]  # fmt: skip
-
-    def _source(self) -> int:
-        if self.free > self.shape.watermark_blocks:
-            return _FREE
-        return _WATERMARK if self.free else _CACHED
+    size, (live, owned, cached) = shape.block_size, written
+    steps, first, slope = line
+    duration = line.duration
+    highs = list(block_levels(shape, live, owned, cached))
+    highs[_LIVE] += decodes
+    highs[_UNWRITTEN] -= decodes
+    lows = highs.copy()
+    sums = [level * duration for level in highs]
+    tokens = decodes * line.moment
+    sums[_LIVE] += tokens
+    sums[_UNWRITTEN] -= tokens
+    highs[_LIVE] += decodes * (steps - 1)
+    gaps = list(map(sub, map(size.__mul__, allocated), range(0, decodes * steps, decodes)))
+    highs[_UNWRITTEN] += max(gaps)
+    lows[_UNWRITTEN] += min(gaps)
+    if lows[_UNWRITTEN] < 0 or highs[_UNWRITTEN] > decodes * (size - 1):
+        found = f"{lows[_UNWRITTEN]} to {highs[_UNWRITTEN]}"
+        raise TallyError(f"{found} unwritten slots of {decodes} requests")
+    if allocated[-1]:
+        weighted = first * sum(allocated) + slope * sum(map(mul, allocated, range(steps)))
+        source, _ = next_blocks(shape, owned, cached)
+        sums[_UNWRITTEN] += size * weighted
+        sums[source] -= size * weighted
+        highs[source] -= size * allocated[0]
+        lows[source] -= size * allocated[-1]
+    return StepInterval(steps, duration, sums, highs, lows)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import isnan
 
 from kvsim.core.prefix import PrefixStats
 from kvsim.core.request import final_tokens
-from kvsim.core.step import BlockOp, OpKind
-from kvsim.latency.clock import StepClock
+from kvsim.latency.clock import DecodeRun, StepClock
 from kvsim.sim.arrivals import ArrivalQueue, Shortfall, seconds
 from kvsim.sim.config import SimConfig, SimulationError
 from kvsim.sim.recorder import Recorder
@@ -59,14 +58,6 @@ class Totals:
     batches: int = 0
     finished: int = 0
 
-    def count_swaps(self, ops: Sequence[BlockOp]) -> int:
-        """Count the blocks that ``ops`` move to the host and back; return their sum."""
-        out = sum(len(op.blocks) for op in ops if op.kind is OpKind.SWAP_OUT)
-        back = sum(len(op.blocks) for op in ops if op.kind is OpKind.SWAP_IN)
-        self.swapped_out += out
-        self.swapped_in += back
-        return out + back
-
 
 @dataclass(slots=True)
 class SimulationRun:
@@ -81,12 +72,14 @@ class SimulationRun:
     _progress: tuple[int, int] = (0, 0)  # finished requests, and steps since the last one
 
     def started(self, row: int) -> None:
-        """Record that the first chunk of a request starts now."""
-        self.arrivals.scheduled[row] = seconds(self.recorder.now)
+        """Record that a chunk of a request starts now; the first one counts."""
+        if isnan(self.arrivals.scheduled[row]):
+            self.arrivals.scheduled[row] = seconds(self.recorder.now)
 
     def first_token(self, row: int) -> None:
-        """Record that a request has its first token now."""
-        self.arrivals.first_token[row] = seconds(self.recorder.now)
+        """Record that a request has a token now; the first one counts."""
+        if isnan(self.arrivals.first_token[row]):
+            self.arrivals.first_token[row] = seconds(self.recorder.now)
 
     def finish(self, row: int, sequences: int = 1) -> None:
         """Record that a request ends now; ``sequences`` were generated from its prompt."""
@@ -97,12 +90,11 @@ class SimulationRun:
         totals.output_tokens += output * sequences
         totals.final_tokens += arrivals.prompt[row] + sequences * (output - 1)
 
-    def horizon(self) -> int:
-        """Return the attoseconds until the next arrival or series point."""
+    def decode_run(self, decodes: int, context: int, steps: int) -> DecodeRun:
+        """Return steps up to the next arrival or series point, see :class:`StepClock`."""
         recorder, at = self.recorder, self.arrivals.next_arrival_at
-        point_at = recorder.next_point_at
-        until = point_at if at is None or point_at < at else at
-        return until - recorder.now
+        until = recorder.next_point_at if at is None else min(recorder.next_point_at, at)
+        return self.clock.decode_run(decodes, context, steps).until(until - recorder.now)
 
     def check_progress(self, more: int) -> None:
         """Check for progress after ``more`` steps.

@@ -136,18 +136,13 @@ class Static(Policy):
         # The prefill samples the first of n new tokens, decoding the other n - 1.
         steps = ends - 1 - batch.generated if run.jump else 1
         context = rows * (batch.longest + batch.generated)
-        line = run.clock.decode_run(rows, context, steps)
-        span = run.horizon()
-        if span > 0:
-            line = line.until(span)
+        line = run.decode_run(rows, context, steps)
         steps = line.steps
         self.grow(steps)
         batch.generated += 1
         alive, wider = rows - batch.ended, self.growth_per_step
         slopes = (alive, 0, batch.ended * wider, alive * (wider - 1), -rows * wider)
-        run.recorder.run(
-            self.levels(), slopes, alive, run.arrivals.waiting, steps, line.duration, line.moment
-        )
+        run.recorder.run(self.levels(), slopes, alive, run.arrivals.waiting, line)
         batch.generated += steps - 1
         run.totals.computed_tokens += rows * steps
         run.totals.ended_tokens += batch.ended * steps

@@ -20,32 +20,26 @@ from itertools import count
 from kvsim.accounting.ledger import Ledger
 from kvsim.accounting.slots import SlotState
 from kvsim.core.blocks import BlockPool
-from kvsim.core.prefix import PrefixStats
 from kvsim.core.request import Request
 from kvsim.core.scheduler import Scheduler
 from kvsim.core.step import OpKind, StepPlan
 from kvsim.latency.roofline import StepWork
 from kvsim.sim.arrivals import Shortfall
 from kvsim.sim.config import SimConfig
-from kvsim.sim.policies.base import Policy
-from kvsim.sim.policies.paged import PAGED_LEVELS, block_keys, blocks_shortfall, transfer_time
+from kvsim.sim.policies.paged import PAGED_LEVELS, Blocks
 
 _STATES = tuple(SlotState(name) for name in PAGED_LEVELS)
 Forks = dict[int, list[Request]]
 
 
-class Forked(Policy):
+class Forked(Blocks):
     """Samples, beams, priorities and other limits that a cohort does not support; no shortcuts."""
 
-    names = PAGED_LEVELS
-
     def __init__(self, config: SimConfig) -> None:
-        super().__init__(config)
-        self.shape = config.shape
-        self.pool = BlockPool(self.shape.blocks, self.shape.block_size)
-        self.scheduler = Scheduler(self.pool, config.scheduling)
+        pool = BlockPool(config.shape.blocks, config.shape.block_size)
+        self.scheduler = Scheduler(pool, config.scheduling)
+        super().__init__(config, pool, self.scheduler)
         self.ledger = Ledger(self.shape)
-        self._caching = config.scheduling.prefix_caching
         self._random = random.Random(config.seed)  # noqa: S311 - reproducible, not secret
         self._ids = count()
         self._row: dict[int, int] = {}  # the request of each sequence
@@ -64,15 +58,6 @@ class Forked(Policy):
             return Shortfall("tokens", beams, config.max_num_batched_tokens)
         return super().check(prompt, output, 1)
 
-    def memory_shortfall(self, prompt: int, output: int) -> Shortfall | None:
-        """See :class:`kvsim.sim.policies.base.Policy`."""
-        return blocks_shortfall(self.shape, prompt, output, self.config.beams)
-
-    @property
-    def has_work(self) -> bool:
-        """See :class:`kvsim.sim.policies.base.Policy`."""
-        return self.scheduler.has_work
-
     def levels(self) -> tuple[int, ...]:
         """See :class:`kvsim.sim.policies.base.Policy`."""
         counts = self.ledger.counts()
@@ -90,10 +75,6 @@ class Forked(Policy):
         run.recorder.step(self.levels(), running, waiting, duration)
         self._complete(plan)
 
-    def stats(self) -> PrefixStats | None:
-        """See :class:`kvsim.sim.policies.base.Policy`."""
-        return self.scheduler.stats if self._caching else None
-
     def _submit(self) -> None:
         """Submit the requests that could be admitted at once, and one more.
 
@@ -105,12 +86,7 @@ class Forked(Policy):
             room = arrivals.waiting
         while room > 0 and arrivals.waiting:
             room -= 1
-            row = arrivals.pop()
-            prompt, output = arrivals.prompt[row], arrivals.output[row]
-            keys = block_keys(arrivals, row, self.shape.block_size) if self._caching else None
-            request = Request(
-                next(self._ids), prompt, output, keys, arrivals.priority[row], self.config.beams
-            )
+            row, request = self.pop_request(next(self._ids))
             self._left[row] = 0
             self._enter(request, row)
             self.scheduler.add(request)
@@ -133,9 +109,7 @@ class Forked(Policy):
         """Count what the plan does; return the attoseconds of swapping."""
         run, totals = self._run, self._run.totals
         for chunk in plan.chunks:
-            row = self._row[chunk.request]
-            if run.arrivals.scheduled[row] != run.arrivals.scheduled[row]:
-                run.started(row)
+            run.started(self._row[chunk.request])
         for op in plan.ops:
             if op.kind is OpKind.COPY:
                 totals.copied_blocks += len(op.blocks)
@@ -148,15 +122,13 @@ class Forked(Policy):
         totals.shared_tokens = self.scheduler.found_late
         totals.held += self.ledger.owned_blocks
         totals.unshared += self.ledger.table_entries
-        return transfer_time(self.config, self.shape, totals.count_swaps(plan.ops))
+        return self.transfer_time(plan.ops)
 
     def _complete(self, plan: StepPlan) -> None:
         run = self._run
         sampled = [self._sequences[c.request] for c in plan.chunks if c.samples]
         for request in sampled:
-            row = self._row[request.id]
-            if run.arrivals.first_token[row] != run.arrivals.first_token[row]:
-                run.first_token(row)
+            run.first_token(self._row[request.id])
         forks: Forks = {}
         pruned: list[int] = []
         if self.config.beams > 1:

@@ -9,16 +9,18 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from kvsim.accounting.slots import PoolShape, SlotState
-from kvsim.core.blocks import BlockPool, blocks_needed
+from kvsim.accounting.slots import SlotState
+from kvsim.core.blocks import BlockPool
+from kvsim.core.group import most_blocks
 from kvsim.core.prefix import PrefixStats
-from kvsim.core.request import Request, final_tokens
-from kvsim.core.step import Finish
-from kvsim.latency.clock import DecodeRun, attoseconds
-from kvsim.sim.arrivals import ArrivalQueue, Shortfall
+from kvsim.core.request import Request
+from kvsim.core.scheduler import Scheduler
+from kvsim.core.step import BlockOp, Finish, OpKind
+from kvsim.latency.clock import attoseconds
+from kvsim.sim.arrivals import Shortfall
 from kvsim.sim.config import SimConfig
 from kvsim.sim.fast.cohort import CohortPlan, CohortScheduler
-from kvsim.sim.fast.decode_only import DecodeOnlyPool, TallyError, block_levels
+from kvsim.sim.fast.decode_only import TallyError, block_levels, decode_interval, next_blocks
 from kvsim.sim.fast.run_pool import RunPool
 from kvsim.sim.policies.base import Policy
 from kvsim.traces.hash_keys import HashKeys
@@ -34,48 +36,75 @@ PAGED_LEVELS = (
 _MAX_FAST_FORWARD = 64
 
 
-def blocks_shortfall(
-    shape: PoolShape, prompt: int, output: int, sequences: int = 1
-) -> Shortfall | None:
-    """Return why a request does not fit into the empty pool, or None."""
-    size = shape.block_size
-    shared = prompt // size if sequences > 1 else 0
-    needed = shared + sequences * (blocks_needed(final_tokens(prompt, output), size) - shared)
-    return Shortfall("blocks", needed, shape.blocks) if needed > shape.blocks else None
+class Blocks(Policy):
+    """A pool of blocks and its scheduler."""
 
+    names: tuple[str, ...] = PAGED_LEVELS
 
-def block_keys(arrivals: ArrivalQueue, row: int, block_size: int) -> HashKeys | None:
-    """Return the keys of the popped request's full blocks; None without hash ids."""
-    ids, size = arrivals.pop_ids()
-    if ids is None or size is None:
-        return None
-    return HashKeys(row, arrivals.prompt[row], ids, size, block_size)
-
-
-class Paged(Policy):
-    """Paged memory with or without a prefix cache; preemption by recompute or swap."""
-
-    names = PAGED_LEVELS
-
-    def __init__(self, config: SimConfig) -> None:
+    def __init__(self, config: SimConfig, pool: BlockPool, scheduler: Scheduler) -> None:
         super().__init__(config)
-        self.shape: PoolShape = config.shape
-        self._swap = config.scheduling.preemption == "swap"
-        self._caching = config.scheduling.prefix_caching
-        kind = RunPool if self._caching else BlockPool
-        self.pool = kind(self.shape.blocks, self.shape.block_size)
-        self.scheduler = CohortScheduler(self.pool, config.scheduling)
-        # One more than can be admitted, so that an empty queue means that no request waits.
-        self._max_submitted = config.max_num_seqs + 1
+        self.shape = config.shape
+        self.pool = pool
+        self._scheduler = scheduler
+        self._caching = scheduler.config.prefix_caching
 
     def memory_shortfall(self, prompt: int, output: int) -> Shortfall | None:
         """See :class:`kvsim.sim.policies.base.Policy`."""
-        return blocks_shortfall(self.shape, prompt, output)
+        needed = most_blocks(prompt, output, self.config.beams, self.shape.block_size)
+        blocks = self.shape.blocks
+        return Shortfall("blocks", needed, blocks) if needed > blocks else None
 
     @property
     def has_work(self) -> bool:
         """See :class:`kvsim.sim.policies.base.Policy`."""
-        return self.scheduler.has_work
+        return self._scheduler.has_work
+
+    def stats(self) -> PrefixStats | None:
+        """See :class:`kvsim.sim.policies.base.Policy`."""
+        return self._scheduler.stats if self._caching else None
+
+    def pop_request(self, number: int | None = None) -> tuple[int, Request]:
+        """Return the row of the longest-waiting request, and its request for the scheduler.
+
+        Args:
+            number: its id; None: the row.
+        """
+        arrivals = self._run.arrivals
+        row = arrivals.pop()
+        prompt, keys = arrivals.prompt[row], None
+        if self._caching:
+            ids, size = arrivals.pop_ids()
+            if ids is not None and size is not None:
+                keys = HashKeys(row, prompt, ids, size, self.shape.block_size)
+        return row, Request(
+            row if number is None else number, prompt, arrivals.output[row], keys,
+            arrivals.priority[row], self.config.beams,
+        )  # fmt: skip
+
+    def transfer_time(self, ops: Sequence[BlockOp]) -> int:
+        """Count the blocks that ``ops`` move between device and host; return the attoseconds."""
+        out, back = (
+            sum(len(op.blocks) for op in ops if op.kind is kind)
+            for kind in (OpKind.SWAP_OUT, OpKind.SWAP_IN)
+        )
+        self._run.totals.swapped_out += out
+        self._run.totals.swapped_in += back
+        return transfer_time(self.config, out + back)
+
+
+class Paged(Blocks):
+    """Paged memory with or without a prefix cache; preemption by recompute or swap."""
+
+    def __init__(self, config: SimConfig, scheduler: CohortScheduler | None = None) -> None:
+        if scheduler is None:
+            kind = RunPool if config.scheduling.prefix_caching else BlockPool
+            pool = kind(config.shape.blocks, config.shape.block_size)
+            scheduler = CohortScheduler(pool, config.scheduling)
+        super().__init__(config, scheduler.pool, scheduler)
+        self.scheduler = scheduler
+        self._swap = scheduler.config.preemption == "swap"
+        # One more than can be admitted, so that an empty queue means that no request waits.
+        self._max_submitted = config.max_num_seqs + 1
 
     def levels(self) -> tuple[int, ...]:
         """See :class:`kvsim.sim.policies.base.Policy`."""
@@ -94,10 +123,6 @@ class Paged(Policy):
             if not self._fast_forward(scheduler.decode_only_steps()):
                 return
 
-    def stats(self) -> PrefixStats | None:
-        """See :class:`kvsim.sim.policies.base.Policy`."""
-        return self.scheduler.stats if self._caching else None
-
     def _end(self, finished: Sequence[Finish]) -> None:
         for finish in finished:
             self._run.finish(finish.request)
@@ -106,33 +131,26 @@ class Paged(Policy):
         scheduler, arrivals = self.scheduler, self._run.arrivals
         room = self._max_submitted - scheduler.num_running - scheduler.num_waiting
         while room > 0 and arrivals.waiting:
-            row = arrivals.pop()
-            prompt, output = arrivals.prompt[row], arrivals.output[row]
-            keys = block_keys(arrivals, row, self.shape.block_size) if self._caching else None
-            scheduler.add(Request(row, prompt, output, keys))
+            scheduler.add(self.pop_request()[1])
             room -= 1
 
     def _single_step(self) -> tuple[Finish, ...]:
         run, scheduler = self._run, self.scheduler
-        arrivals, totals = run.arrivals, run.totals
+        totals = run.totals
         work = scheduler.plan()
         duration = run.clock.step(work.step_work)
         if self._swap:
-            moved = totals.count_swaps(work.ops)
-            duration += transfer_time(self.config, self.shape, moved)
-        for request in work.preempted:
-            totals.preempted[request] += 1
+            duration += self.transfer_time(work.ops)
+        totals.preempted.update(work.preempted)
         run.recorder.preempted += len(work.preempted)
         for chunk in work.chunks:
-            if arrivals.scheduled[chunk.request] != arrivals.scheduled[chunk.request]:
-                run.started(chunk.request)
+            run.started(chunk.request)
         totals.computed_tokens += work.step_work.tokens
         if self._caching:
             totals.shared_tokens = scheduler.found_late
         self._record(work, duration)
         for chunk in work.chunks:
-            first = arrivals.first_token[chunk.request]
-            if chunk.samples and first != first:
+            if chunk.samples:
                 run.first_token(chunk.request)
         return scheduler.commit(work)
 
@@ -160,33 +178,31 @@ class Paged(Policy):
         """
         if not steps:
             return False
-        run, scheduler, size = self._run, self.scheduler, self.shape.block_size
+        run, scheduler, pool = self._run, self.scheduler, self.pool
         decodes, context = scheduler.decodes()
-        part = run.clock.decode_run(decodes, context, min(steps, _MAX_FAST_FORWARD))
-        part = part.until(run.horizon())
-        allocated = scheduler.cumulative_allocations(part.steps)
-        owned, cached = self.pool.num_owned, self.pool.num_cached
-        extra = self.pool.extra_references
-        free, live = self.shape.blocks - owned - cached, context - extra * size
-        pool = DecodeOnlyPool(self.shape, decodes, owned, cached, free, live)
-        waiting = scheduler.num_waiting + run.arrivals.waiting
-        count = bisect_right(allocated, pool.room)
+        line = run.decode_run(decodes, context, min(steps, _MAX_FAST_FORWARD))
+        allocated = scheduler.cumulative_allocations(line.steps)
+        owned, cached, extra = pool.num_owned, pool.num_cached, pool.extra_references
+        _, available = next_blocks(self.shape, owned, cached)
+        count = bisect_right(allocated, available)
         if not count:
             return False
-        if count < part.steps:
-            part = DecodeRun(count, part.first, part.slope)
-            del allocated[count:]
-        interval = pool.interval(part, allocated)
-        run.recorder.add_interval(interval, decodes, waiting)
+        del allocated[count:]
+        written = (context - extra * self.shape.block_size, owned, cached)
+        interval = decode_interval(
+            self.shape, decodes, written, line._replace(steps=count), allocated
+        )
+        run.recorder.add_interval(interval, decodes, scheduler.num_waiting + run.arrivals.waiting)
+        held = owned * count + sum(allocated)
         run.totals.computed_tokens += decodes * count
-        run.totals.held += interval.held
-        run.totals.unshared += interval.held + extra * count
+        run.totals.held += held
+        run.totals.unshared += held + extra * count
         self._end(scheduler.jump(count))
         return True
 
 
-def transfer_time(config: SimConfig, shape: PoolShape, blocks: int) -> int:
+def transfer_time(config: SimConfig, blocks: int) -> int:
     """Return the attoseconds to move ``blocks`` blocks between device and host."""
     bandwidth = config.link_bandwidth
-    bytes_s = blocks * shape.block_bytes / bandwidth if bandwidth else 0.0
+    bytes_s = blocks * config.shape.block_bytes / bandwidth if bandwidth else 0.0
     return attoseconds(bytes_s + blocks * config.block_transfer_s)

@@ -23,6 +23,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +48,7 @@ def configuration(policy: Any) -> SimConfig:
         policy, MODEL, GPU, GPUS, max_length=_MAX_LENGTH, max_num_batched_tokens=8192
     )
     watermark = config.shape.blocks // 100 if config.paged else 0
-    return catalogue_config(
-        policy, MODEL, GPU, GPUS, max_length=_MAX_LENGTH, max_num_batched_tokens=8192,
-        watermark_blocks=watermark,
-    )  # fmt: skip
+    return replace(config, watermark_blocks=watermark)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -102,7 +100,7 @@ def _measured_row(
 
 
 def _timed(command: list[str]) -> tuple[float, str]:
-    root = str(Path(__file__).resolve().parents[2])
+    root = str(Path(__file__).resolve().parents[1])
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": root}
     began = time.perf_counter()
     done = subprocess.run(  # noqa: S603 - our own command
@@ -203,3 +201,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--curve", action="store_true", help="10 thousand to 1 million, paged")
     parser.add_argument("--one", choices=["nothing", *TRACES], help=argparse.SUPPRESS)
     return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
