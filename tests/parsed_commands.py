@@ -26,8 +26,7 @@ def parsed(given: Sequence[str]) -> ParsedError:
         raise ParsedError(parser, words.parse(parser, given))
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in words.COMMANDS:
-            patch.setattr(f"experiment.commands.{name}.parse", stop)
+        patch.setattr(cli, "parse", stop)
         with pytest.raises(ParsedError) as caught:
             cli._dispatch(list(given), Translator("en"))
     return caught.value

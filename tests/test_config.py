@@ -126,7 +126,7 @@ def test_an_unknown_key_names_the_nearest_right_one() -> None:
         ("engine.scheduler", "vllm-0.1", "error.not_a_choice"),
         ("engine.max_num_active_seqs", 257, "error.above_other"),
         ("engine.max_num_scheduled_tokens", 4096, "error.above_other"),
-        ("engine.long_prefill_token_threshold_adaptive", True, "error.adaptive_threshold"),
+        ("engine.long_prefill_token_threshold_adaptive", True, "error.needs_flag"),
         ("cache", 3, "error.kind.section"),
     ],
 )
@@ -141,7 +141,7 @@ def test_a_value_that_does_not_fit_is_refused_in_one_line(
 
 def test_an_interval_that_a_scheduler_does_not_know_is_refused() -> None:
     both = {"engine__prefill_schedule_interval": 2, "engine__scheduler": "vllm-0.32"}
-    assert refusal(**both).text.key == "error.prefill_interval"
+    assert refusal(**both).text.key == "error.needs_flag"
 
 
 def test_a_choice_lists_the_choices() -> None:

@@ -86,10 +86,10 @@ def test_a_claim_outside_of_its_tolerance_is_no_success(
 
 @pytest.mark.parametrize(("text", "seeds"), [("3", (0, 1, 2)), ("7,9", (7, 9)), ("4, 2", (4, 2))])
 def test_seeds_are_a_number_of_them_or_a_list(text: str, seeds: tuple[int, ...]) -> None:
-    assert parse_seeds(text) == seeds
+    assert parse_seeds("--seeds", text) == seeds
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "x", "1.5", "", "1,1", "1,,2", "99999"])
 def test_seeds_that_are_none(text: str) -> None:
     with pytest.raises(UserError):
-        parse_seeds(text)
+        parse_seeds("--seeds", text)

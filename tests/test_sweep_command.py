@@ -103,7 +103,7 @@ def test_a_second_time_computes_nothing_and_a_new_axis_only_what_is_new(
         (["CONFIG", "--set", "colour=red"], "axis colour"),
         (["CONFIG", "--set", "kv_budget=12GB"], "not a size"),
         (["CONFIG", "--set", "model=opt-13bb"], "opt-13b?"),
-        (["CONFIG", "--set", "policy=pagd"], ": static"),
+        (["CONFIG", "--set", "policy=pagd"], "of static"),
         (["CONFIG", "--set", "gpu=a1000"], "GPU a1000"),
         (["CONFIG", "--set", "trace=nowhere.csv"], "nowhere.csv"),
         (["CONFIG", "--workers", "0"], "--workers: 0"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +42,6 @@ def _requests(*prompt_tokens: int, new: int = 50) -> list[WorkloadRequest]:
     ]
 
 
-def _config(**cache: Any) -> Config:
-    return Config.model_validate({"cache": cache})
-
-
 def _refused(call: Callable[..., object], *given: Any, **named: Any) -> Message:
     """What an error of that call says; its key without what all of them begin with."""
     with pytest.raises(UserError) as caught:
@@ -80,13 +77,13 @@ def test_a_prompts_file_is_read_line_by_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "key"),
     [
-        (b"not json", "line_not_json"),
-        (b'{"prompt": "cut', "line_not_json"),
-        (b"[" * 100_000, "line_not_json"),
-        (b'"text"', "line_not_object"),
-        (b'["a"]', "line_not_object"),
-        (b'{"text": "a"}', "line_no_prompt"),
-        (b'{"prompt": 5}', "line_no_prompt"),
+        (b"not json", "line_unlike"),
+        (b'{"prompt": "cut', "line_unlike"),
+        (b"[" * 100_000, "line_unlike"),
+        (b'"text"', "line_unlike"),
+        (b'["a"]', "line_unlike"),
+        (b'{"text": "a"}', "line_unlike"),
+        (b'{"prompt": 5}', "line_unlike"),
         (b'{"prompt": ""}', "line_empty_prompt"),
         (b'{"prompt": " \\n"}', "line_empty_prompt"),
         (b'{"prompt": "\xff"}', "line_not_utf8"),
@@ -105,7 +102,7 @@ def test_a_bad_line_is_named_with_its_number(tmp_path: Path, line: bytes, key: s
 def test_an_empty_file_has_no_prompts(tmp_path: Path, body: bytes) -> None:
     file = tmp_path / "p.jsonl"
     file.write_bytes(body)
-    assert _refused(read_prompts, file).key == "no_prompts_in_file"
+    assert _refused(read_prompts, file).key == "error.empty"
 
 
 def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,104 +188,108 @@ def test_each_sample_of_a_prompt_is_a_request_that_follows_the_first() -> None:
         (0, "a bb", None), (1, "a bb", 0), (2, "a bb", 0),
         (3, "ccc", None), (4, "ccc", 3), (5, "ccc", 3),
     ]  # fmt: skip
-    ready = make_workload(_config(), made, SLOT, ARMS)
+    ready = make_workload(Config(), made, SLOT, ARMS)
     assert [[r.id for r in samples] for samples in ready.samples()] == [[0, 1, 2], [3, 4, 5]]
     assert ready.budget_bytes == 6 * 512 * SLOT  # a slab for each sample
 
 
-def test_a_request_that_fits_in_no_block_is_named_by_its_prompt() -> None:
+def _ready(
+    prompts: tuple[int, ...] = (3,), new: int = 50, arms: tuple[str, ...] = ARMS, n: int = 1,
+    **cache: Any,
+) -> object:  # fmt: skip
+    sampling = {"n": n, "temperature": 1.0} if n > 1 else {}
+    config = Config.model_validate({"cache": cache, "sampling": sampling})
+    return make_workload(config, _requests(*prompts, new=new), SLOT, arms)
+
+
+def _sampled(blocks: int) -> object:
     made = make_requests(["a", "a b c d e f"], _words, 10, 9, 16, samples=2)
-    config = _config(max_length=16, block_size=4, budget=3 * 4 * SLOT)
-    error = _refused(make_workload, config, made, SLOT, ["paged"])
-    assert (error.key, error.params["n"]) == ("no_blocks", 2)
+    cache = {"max_length": 16, "block_size": 4, "budget": blocks * 4 * SLOT}
+    return make_workload(Config.model_validate({"cache": cache}), made, SLOT, ["paged"])
 
 
-def test_a_watermark_leaves_some_of_the_pool() -> None:
-    made = make_requests(["a b"], _words, 10, 9, 16)
-    held = _config(max_length=16, block_size=4, budget=4 * 4 * SLOT, watermark_blocks=3)
-    make_workload(held, made, SLOT, ["paged"])
-    all_held = _config(max_length=16, block_size=4, budget=4 * 4 * SLOT, watermark_blocks=4)
-    error = _refused(make_workload, all_held, made, SLOT, ["paged"])
-    assert (error.key, error.params["blocks"]) == ("watermark", 4)
+def _asked(*prompts: str, new: int = 1, most: int = 16, ids: Any = _words) -> object:
+    return make_requests(prompts, ids, 10, new, most)
 
 
-def test_a_stop_token_must_be_one_of_the_vocabulary() -> None:
-    check_stop_tokens([0, 9], 10)
-    error = _refused(check_stop_tokens, [3, 10], 10)
-    assert (error.key, error.params["token"]) == ("unknown_stop", 10)
+SLAB, BLOCK = 512 * SLOT, 16 * SLOT
+GROWING = ("contiguous.growing",)
+# The call that is refused, what the refusal names, and the same call by one less.
+BEYOND: dict[str, tuple[Callable[[], object], str, dict[str, Any], Callable[[], object]]] = {
+    "blocks of the second prompt": (
+        lambda: _ready((2, 110, 13), arms=("paged",), budget=10 * BLOCK - 1),
+        "no_blocks", {"needed": 10 * BLOCK, "n": 2, "tokens": 159},  # 110 + 50 - 1
+        lambda: _ready((2, 110, 13), arms=("paged",), budget=10 * BLOCK),
+    ),
+    "blocks of a prompt with samples": (
+        lambda: _sampled(3), "no_blocks", {"n": 2}, lambda: _sampled(4),
+    ),
+    "watermark": (
+        lambda: _ready(new=5, arms=("paged",), budget=4 * BLOCK, watermark_blocks=4),
+        "watermark", {"blocks": 4},
+        lambda: _ready(new=5, arms=("paged",), budget=4 * BLOCK, watermark_blocks=3),
+    ),
+    "stop token": (
+        lambda: check_stop_tokens([3, 10], 10), "unknown_stop", {"token": 10},
+        lambda: check_stop_tokens([0, 9], 10),
+    ),
+    "a block longer than a request": (
+        lambda: _ready(new=5, max_length=64, block_size=65),
+        "error.above_other", {"config_key": "cache.block_size"},
+        lambda: _ready(new=5, max_length=64, block_size=64),
+    ),
+    "no prompts": (lambda: check_prompts([]), "no_prompts", {}, lambda: check_prompts(["a"])),
+    "an empty prompt": (
+        lambda: _asked("fine", " "), "empty_prompt", {"n": 2}, lambda: _asked("fine", "a")
+    ),
+    "a prompt without tokens": (
+        lambda: _asked("vanishes", ids=lambda _: []), "empty_prompt", {"n": 1},
+        lambda: _asked("stays"),
+    ),
+    "one slot more": (  # the last token needs none
+        lambda: _asked("a", "a b c", new=7, most=8),
+        "too_long", {"n": 2, "tokens": 3, "new": 7, "needed": 9, "max_length": 8},
+        lambda: _asked("a b c", new=6, most=8),
+    ),
+    "a token of a larger vocabulary": (
+        lambda: _asked("x", ids=lambda _: [10]), "unknown_token", {}, lambda: _asked("x" * 9)
+    ),
+    "a negative token": (
+        lambda: _asked("x", ids=lambda _: [-1]), "unknown_token", {},
+        lambda: _asked("x", ids=lambda _: [0]),
+    ),
+    **{
+        f"a slab of {arms[0]}": (
+            partial(_ready, (2,), arms=arms, budget=SLAB - 1), "no_slab", {"needed": SLAB},
+            partial(_ready, (2,), arms=arms, budget=SLAB),
+        )
+        for arms in (("contiguous.sequential",), ("contiguous.batch", "paged"),
+                     ("contiguous.compiled",))
+    },
+    **{
+        f"{n} caches that grow": (
+            partial(_ready, (2, *[110] * n, 13), arms=GROWING, n=n, budget=n * 159 * SLOT - 1),
+            "no_growth", {"needed": n * 159 * SLOT, "slots": n * 159, "arm": GROWING[0]},
+            partial(_ready, (2, *[110] * n, 13), arms=GROWING, n=n, budget=n * 159 * SLOT),
+        )
+        for n in (1, 2)
+    },
+}  # fmt: skip
 
 
-def test_a_block_may_not_be_longer_than_a_request() -> None:
-    make_workload(_config(max_length=64, block_size=64), _requests(3, new=5), SLOT, ARMS)
-    error = _refused(
-        make_workload, _config(max_length=64, block_size=65), _requests(3, new=5), SLOT, ARMS
-    )
-    assert (error.key, error.params["config_key"]) == ("error.above_other", "cache.block_size")
+@pytest.mark.parametrize("name", BEYOND)
+def test_what_just_does_not_fit_is_refused_with_its_counts(name: str) -> None:
+    refused, key, params, accepted = BEYOND[name]
+    accepted()
+    error = _refused(refused)
+    assert (error.key, {name: error.params[name] for name in params}) == (key, params)
 
 
-def test_no_prompts_and_empty_prompts_are_refused() -> None:
-    assert _refused(check_prompts, []).key == "no_prompts"
-    error = _refused(make_requests, ["fine", " "], _words, 10, 1, 16)
-    assert (error.key, error.params) == ("empty_prompt", {"n": 2})
-    assert _refused(make_requests, ["vanishes"], lambda text: [], 10, 1, 16).key == "empty_prompt"
-
-
-def test_the_last_token_needs_no_slot() -> None:
-    make_requests(["a b c"], _words, 10, max_new_tokens=6, max_length=8)
-    error = _refused(make_requests, ["a", "a b c"], _words, 10, max_new_tokens=7, max_length=8)
-    assert error.key == "too_long"
-    expected = {"n": 2, "tokens": 3, "new": 7, "needed": 9, "max_length": 8}
-    assert error.params == expected
-
-
-def test_tokens_outside_the_vocabulary_are_refused() -> None:
-    make_requests(["x"], lambda text: [9], 10, 1, 16)
-    for token in (10, -1):
-        error = _refused(make_requests, ["x"], lambda text, token=token: [token], 10, 1, 16)
-        assert error.key == "unknown_token"
+def test_no_slab_is_needed_where_none_is_used() -> None:
+    _ready((2,), arms=("paged", *GROWING), budget=SLAB - 1)
 
 
 def test_auto_is_one_slab_for_each_request() -> None:
-    made = make_workload(_config(), _requests(2, 13, 110, 2), SLOT, ARMS)
+    made = make_workload(Config(), _requests(2, 13, 110, 2), SLOT, ARMS)
     assert made.budget_bytes == 144 * 2**20
     assert (made.max_length, made.block_size, len(made.requests)) == (512, 16, 4)
-
-
-def test_a_slab_must_fit_where_slabs_are_used() -> None:
-    slab = 512 * SLOT
-    make_workload(_config(budget=slab), _requests(2), SLOT, ARMS)
-    for arms in (
-        ("contiguous.sequential",), ("contiguous.batch", "paged"), ("contiguous.compiled",),
-    ):  # fmt: skip
-        error = _refused(make_workload, _config(budget=slab - 1), _requests(2), SLOT, arms)
-        assert error.key == "no_slab"
-        assert error.params["needed"] == slab
-    make_workload(_config(budget=slab - 1), _requests(2), SLOT, ("paged", "contiguous.growing"))
-
-
-def test_all_samples_of_the_longest_prompt_must_fit_into_a_cache_that_grows() -> None:
-    arms = ("contiguous.growing",)
-    for samples in (1, 2):
-        asked = _requests(2, *[110] * samples, 13)  # 110 + 50 - 1 = 159 slots each
-        slots = samples * 159
-        enough, less = (
-            Config.model_validate(
-                {"cache": {"budget": size}, "sampling": {"n": samples, "temperature": 1.0}}
-            )
-            for size in (slots * SLOT, slots * SLOT - 1)
-        )
-        make_workload(enough, asked, SLOT, arms)
-        error = _refused(make_workload, less, asked, SLOT, arms)
-        assert error.key == "no_growth"
-        params = error.params
-        assert (params["needed"], params["slots"], params["arm"]) == (slots * SLOT, slots, arms[0])
-
-
-def test_the_largest_request_must_fit_in_blocks() -> None:
-    requests = _requests(2, 110, 13)  # 110 + 50 - 1 = 159 tokens: ten blocks of 16
-    needed = 10 * 16 * SLOT
-    make_workload(_config(budget=needed), requests, SLOT, ("paged",))
-    error = _refused(make_workload, _config(budget=needed - 1), requests, SLOT, ("paged",))
-    assert error.key == "no_blocks"
-    params = error.params
-    assert (params["needed"], params["n"], params["tokens"]) == (needed, 2, 159)

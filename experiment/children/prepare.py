@@ -288,7 +288,7 @@ def _check_memory(built: Any, name: str, dtype: str, device: str) -> None:
     else:
         return
     if needed > free:
-        raise user_error("error.model.too_large", model=name, needed=needed, free=free, dtype=dtype)
+        raise user_error("error.model.no_memory", model=name, needed=needed, free=free)
 
 
 def _check_own_attention(config: Config) -> None:

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiment.commands.parser import make_parser, parse
 from experiment.config.reading import load_config, parse_assignment
 from experiment.config.schema import Config
 from experiment.experiments.claim_runs import Reader, claims_data, find_place, judge_runs
@@ -34,13 +33,12 @@ if TYPE_CHECKING:
 OPTIONS = {"--quick": None, "--yes": None, "--set+": "KEY=VALUE", "--out": "DIR"}
 
 
-def claims(words: list[str], t: Translator) -> int:
+def claims(options: argparse.Namespace, t: Translator) -> int:
     """Run missing experiments and judge every claim; a claim that is not shown is no failure.
 
     Raises:
         UserError: invalid value, or a directory that cannot be written.
     """
-    options = parse(make_parser(t, "claims", OPTIONS), words)
     directory = Path(options.out) if options.out else default_directory("claims-")
     from experiment.report.console.claims import ClaimsConsole
 

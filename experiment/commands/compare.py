@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from experiment.commands.checks import judge_gate, show_comparison
-from experiment.commands.parser import make_parser, parse
+from experiment.commands.parser import refuse_given
 from experiment.compare.baseline import KIND, read_any, read_baseline, write_baseline
 from experiment.compare.checks import Checks, read_checks
 from experiment.compare.results import Side
@@ -24,13 +24,12 @@ OPTIONS = {
 }  # fmt: skip
 
 
-def compare(words: list[str], t: Translator) -> int:
+def compare(options: argparse.Namespace, t: Translator) -> int:
     """Run the command; return the exit code, 4 if a gate fails.
 
     Raises:
         UserError: invalid arguments.
     """
-    options = parse(make_parser(t, "compare", OPTIONS), words)
     paths = [Path(word) for word in options.run]
     _check_words(options, paths)
     check_replaceable(options.write_baseline, KIND, "--write-baseline")
@@ -55,9 +54,9 @@ def _check_words(options: argparse.Namespace, paths: list[Path]) -> None:
     if not paths or (len(paths) == 1 and not other):
         raise user_error("error.compare.needs_two")
     if len(paths) > _TWO:
-        raise user_error("error.compare.three", path=str(paths[_TWO]))
-    if len(paths) == _TWO and options.baseline:
-        raise user_error("error.compare.two_and_baseline")
+        raise user_error("error.stray_word", word=str(paths[_TWO]))
+    if len(paths) == _TWO:
+        refuse_given(options, ("--baseline",), beside="RUN RUN")
 
 
 def _left(

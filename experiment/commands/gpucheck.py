@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiment.commands.parser import make_parser, parse
 from experiment.commands.values import number
 from experiment.files.bounded_reading import evaluating
 from experiment.machine.packages import check_installed
@@ -19,11 +19,13 @@ from experiment.text.errors import ExitCode, user_error
 if TYPE_CHECKING:
     from experiment.report.console.gpucheck import GpuCheckConsole
 
-MINUTES, _MAX_MINUTES = 8.0, 60
-OPTIONS = {"--out": "DIR", "--minutes": "N", "--markdown": "FILE"}
+MINUTES = 8.0
+OPTIONS = {
+    "--out": "DIR", "--minutes": ("N", partial(number, above=0, most=60)), "--markdown": "FILE",
+}  # fmt: skip
 
 
-def gpucheck(words: list[str], t: Translator) -> int:
+def gpucheck(options: argparse.Namespace, t: Translator) -> int:
     """Run all parts and write the results; or list a GPU in a Markdown page.
 
     If interrupted, finished parts are written.
@@ -31,17 +33,15 @@ def gpucheck(words: list[str], t: Translator) -> int:
     Raises:
         UserError: invalid value, or files that cannot be read or written.
     """
-    options = parse(make_parser(t, "gpucheck", OPTIONS), words)
     from experiment.report.console.gpucheck import GpuCheckConsole
 
     console = GpuCheckConsole(t.lang, options.ascii)
     if options.markdown is not None:
         return _list_gpu(options, console)
-    minutes = number("--minutes", options.minutes, above=0, most=_MAX_MINUTES)
     check_installed()
     check_addresses()
     with run_directory(Path(options.out) if options.out else None, "gpucheck-") as directory:
-        return _check(directory, minutes or MINUTES, console)
+        return _check(directory, options.minutes or MINUTES, console)
 
 
 def _check(directory: Path, minutes: float, console: GpuCheckConsole) -> int:
@@ -67,7 +67,7 @@ def _list_gpu(options: argparse.Namespace, console: GpuCheckConsole) -> int:
     from experiment.report.files.page_markdown import write_gpus
 
     if options.out is None:
-        raise user_error("gpucheck.needs_out")
+        raise user_error("error.needs_flag", flag="--markdown", other="--out")
     page, found = Path(options.markdown), Path(options.out)
     with evaluating(found):
         write_gpus(page, read_result(found))

@@ -1,11 +1,12 @@
 """Entry point of the command line; docs/commands.md lists the exit codes.
 
 Help and errors are in the user's language, so argparse only splits the words. Values are validated
-by :mod:`experiment.config.schema`.
+by readers, or by :mod:`experiment.config.schema`.
 """
 
 from __future__ import annotations
 
+import argparse
 import errno
 import os
 import shlex
@@ -15,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from experiment.commands.parser import COMMANDS
+from experiment.commands.parser import COMMANDS, make_parser, parse
 from experiment.files.os_errors import os_reason, unwritable
 from experiment.files.parse_memory import shared_budget
 from experiment.files.shipped import config_names, program
@@ -25,7 +26,7 @@ from experiment.process.streams import ignore_broken_pipe, reopen_closed_fds
 from experiment.text import LANGUAGES, Translator, detect_language
 from experiment.text.errors import ExitCode, UserError, unknown, user_error
 
-Command = Callable[[list[str], Translator], int]
+Command = Callable[[argparse.Namespace, Translator], int]
 # Errors of looking up a path that is too long or not accessible.
 _NO_NAMES = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM)
 
@@ -104,8 +105,17 @@ def _dispatch(words: list[str], t: Translator, asked: bool = False) -> int:
     if command == "run" and not asked and _needs_menu(words):
         return _from_menu(words, t)
     # Each command is a function in a module of the same name.
-    handler: Command = getattr(import_module(f"experiment.commands.{command}"), command)
-    return handler(words, t)
+    module = import_module(f"experiment.commands.{command}")
+    handler: Command = getattr(module, command)
+    options = parse(make_parser(t, command, getattr(module, "OPTIONS", {})), words)
+    if getattr(options, "list", None) is not None:
+        from experiment.commands.lists import show_list
+
+        show_list(options, t)
+        return ExitCode.OK
+    if getattr(options, "vllm_python", None):
+        os.environ["PAGEDKV_VLLM_PYTHON"] = options.vllm_python
+    return handler(options, t)
 
 
 def _needs_menu(words: Sequence[str]) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiment import __version__
-from experiment.commands.parser import make_parser, parse
 from experiment.process.interrupts import rendering_started, shielded
 from experiment.record.directories import default_directory, shared_directory
 from experiment.text import Translator
@@ -16,11 +17,10 @@ from experiment.text.errors import ExitCode, user_error
 if TYPE_CHECKING:
     from experiment.report.console.paper import PaperConsole
 
-DEFAULT_SEEDS = "5"
-OPTIONS = {"--seeds": "N|A,B,...", "--out": "DIR"}
+DEFAULT_SEEDS = range(5)
 
 
-def paper(words: list[str], t: Translator) -> int:
+def paper(options: argparse.Namespace, t: Translator) -> int:
     """Check every claim; return non-zero if one is outside its tolerance.
 
     If interrupted, the claims checked so far are shown and written.
@@ -28,16 +28,15 @@ def paper(words: list[str], t: Translator) -> int:
     Raises:
         UserError: invalid seeds, or files that cannot be written.
     """
-    options = parse(make_parser(t, "paper", OPTIONS), words)
-    seeds = parse_seeds(options.seeds or DEFAULT_SEEDS)
     directory = Path(options.out) if options.out else default_directory("paper-")
     from experiment.report.console.paper import PaperConsole
 
     with shared_directory(directory):
+        seeds = options.seeds or DEFAULT_SEEDS
         return _check(seeds, directory, PaperConsole(t.lang, options.ascii))
 
 
-def _check(seeds: tuple[int, ...], directory: Path, console: PaperConsole) -> int:
+def _check(seeds: Sequence[int], directory: Path, console: PaperConsole) -> int:
     from experiment.report.files.tables_markdown import summarise
     from experiment.report.files.write import write_listed
     from experiment.report.pages.paper import paper_reports, paper_text
@@ -59,20 +58,20 @@ def _check(seeds: tuple[int, ...], directory: Path, console: PaperConsole) -> in
     return ExitCode.INCOMPLETE if result.failed else ExitCode.OK
 
 
-def parse_seeds(text: str) -> tuple[int, ...]:
+def parse_seeds(flag: str, text: str) -> tuple[int, ...]:
     """Parse a number of seeds (``5``: 0 to 4) or a list of seeds (``7,8,9``).
 
     Raises:
         UserError: neither.
     """
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and len(part) < 10 for part in parts):
-        raise user_error("error.paper.seeds", value=text)
-    numbers = [int(part) for part in parts]
-    if len(numbers) > 1:
-        if len(set(numbers)) < len(numbers):
-            raise user_error("error.paper.seeds", value=text)
-        return tuple(numbers)
-    if not 1 <= numbers[0] <= 1000:
-        raise user_error("error.paper.seeds", value=text)
-    return tuple(range(numbers[0]))
+    if all(part.isdecimal() and len(part) < 10 for part in parts):
+        seeds = tuple(map(int, parts))
+        if len(seeds) > 1 and len({*seeds}) == len(seeds):
+            return seeds
+        if len(seeds) == 1 and 1 <= seeds[0] <= 1000:
+            return tuple(range(seeds[0]))
+    raise user_error("error.not_like", config_key=flag, value=text, example="5, 7,8,9")
+
+
+OPTIONS = {"--seeds": ("N|A,B,...", parse_seeds), "--out": "DIR"}

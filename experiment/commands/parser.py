@@ -1,12 +1,13 @@
 """Parsers of all commands, in the user's language.
 
-argparse only splits the words; values are text and validated later, with better messages.
+argparse splits the words; readers of :mod:`experiment.commands.values` convert the values.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 from rich.cells import cell_len
@@ -32,16 +33,18 @@ _LISTED = {
     "commands_alone": ("plan", "simulate", "sweep CONFIG", "calibrate RUN", "paper"),
 }  # fmt: skip
 _SHORT = {"--yes": "-y", "--quiet": "-q"}
+# Metavariable, and what converts flag and text to a value; None: a flag without value.
+Option = str | tuple[str, Callable[[str, str], Any]] | None
 
 
 def make_parser(
-    t: Translator, command: str, options: Mapping[str, str | None] | None = None
+    t: Translator, command: str, options: Mapping[str, Option]
 ) -> argparse.ArgumentParser:
     """Create a parser with common options and those of the command.
 
     Args:
-        options: metavariable by name; None: a flag without value. ``+`` after a name: repeatable.
-            A name without dashes is a positional argument, with ``*`` any number of them.
+        options: by name. ``+`` after a name: repeatable. A name without dashes is a positional
+            argument, with ``*`` any number of them.
     """
     parser = _Parser(
         prog=_program() if command == "run" else f"{_program()} {command}",
@@ -63,9 +66,12 @@ def make_parser(
         help=t("help.version"),
     )
     parser.add_argument("--help", "-h", action="help", help=t("help.help"))
-    for name, metavar in (options or {}).items():
+    for name, option in options.items():
         flag = name.rstrip("+*")
+        metavar, read = option if isinstance(option, tuple) else (option, None)
         how: dict[str, Any] = {"metavar": metavar} if metavar else {"action": "store_true"}
+        if read is not None:
+            how["type"] = partial(read, flag)
         if not name.startswith("--"):
             how["nargs"] = "*" if name.endswith("*") else "?"
         elif name.endswith("+"):
@@ -154,13 +160,13 @@ def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Nam
     """Parse the options of a command.
 
     Raises:
-        UserError: unknown option, missing value, or extra word.
+        UserError: unknown option, missing or invalid value, or extra word.
     """
     flags = [flag for action in parser._actions for flag in action.option_strings]
     try:
         options, rest = parser.parse_known_args([_ours(word, flags) for word in words])
     except argparse.ArgumentError as error:
-        # All values are text, so only their number can be wrong.
+        # Readers raise user errors, so only the number of values can be wrong.
         raise user_error("error.flag_value", flag=error.argument_name or " ".join(words)) from error
     if rest:
         word = rest[0].split("=")[0]
@@ -189,3 +195,31 @@ def _ours(word: str, flags: Sequence[str]) -> str:
 def attribute(flag: str) -> str:
     """Attribute of argparse's namespace for a flag."""
     return flag.removeprefix("--").replace("-", "_")
+
+
+def given(options: argparse.Namespace, *flags: str) -> list[tuple[str, Any]]:
+    """Those flags that were given, with their values; options of another command are not."""
+    values = ((flag, getattr(options, attribute(flag), None)) for flag in flags)
+    return [(flag, value) for flag, value in values if value is not None and value is not False]
+
+
+def fields(options: argparse.Namespace, *flags: str) -> dict[str, Any]:
+    """The same by attribute, as keyword arguments."""
+    return {attribute(flag): value for flag, value in given(options, *flags)}
+
+
+def refuse_given(
+    options: argparse.Namespace, flags: Sequence[str], *, beside: str = "", without: str = ""
+) -> None:
+    """Refuse the first of ``flags`` that was given: it has no effect.
+
+    Args:
+        beside: an option that was given and takes its place.
+        without: an option that was not given and that it needs.
+
+    Raises:
+        UserError: one of them was given.
+    """
+    for flag, _ in given(options, *flags):
+        key = "error.either_flag" if beside else "error.needs_flag"
+        raise user_error(key, flag=flag, other=beside or without)

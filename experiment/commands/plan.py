@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from experiment.commands import simulation_options as words
-from experiment.commands.parser import attribute, make_parser, parse
-from experiment.commands.values import choice, number, size, whole
+from experiment.commands.parser import given, refuse_given
+from experiment.commands.values import choice, number, several, size, whole
 from experiment.files.bounded_reading import check_replaceable, is_replaceable
 from experiment.files.os_errors import writing
 from experiment.record.log import write_atomic
@@ -27,156 +27,145 @@ from experiment.text import Translator
 from experiment.text.errors import ExitCode, user_error
 from kvsim.sizing.gpus import GPUFacts, custom_gpu
 
+_SLO = re.compile(r"(ttft|tpot) *= *([0-9.]+) *(ms|s)")
+_CUSTOM = ("--gpu-memory", "--bandwidth", "--tflops")
+_LENGTHS = ("--prompt-tokens", "--new-tokens")
+
+
+def _prices(flag: str, text: str) -> float | dict[str, float]:
+    """USD an hour of the GPU, or of each one that is named."""
+    read = partial(number, flag, above=0, most=10**6)
+    if "=" not in text:
+        return read(text)
+    pairs = (each.partition("=") for each in text.split(","))
+    return {gpu_of(name.strip()).name: read(price.strip()) for name, _, price in pairs}
+
+
+def _targets(flag: str, text: str) -> dict[str, float]:
+    """Times in seconds by field of the question."""
+    found = {}
+    for each in text.split(","):
+        match = _SLO.fullmatch(each.strip())
+        if match is None:
+            params = {"value": each.strip()[:60], "example": "ttft=1s,tpot=50ms"}
+            raise user_error("error.not_like", config_key=flag, **params)
+        name, value, unit = match.groups()
+        found[f"{name}_s"] = number(flag, value, above=0) * (1e-3 if unit == "ms" else 1.0)
+    return found
+
+
 OPTIONS = {
-    **words.MODEL, "--tensor-parallel-size": "N", "--pipeline-parallel-size": "N",
-    "--data-parallel-size": "N", "--enable-expert-parallel": None,
-    "--gpu-memory": "SIZE", "--bandwidth": "GB/S", "--tflops": "N",
-    "--from-log": "FILE", "--users": "N", "--context": "N", "--shared-prefix": "N",
-    "--prompt-tokens": "N", "--new-tokens": "N", **words.TRACE, "--slo": "ttft=1s,tpot=50ms",
-    "--price": "USD|GPU=USD,...", "--compare": ",".join(AXES),
-    "--skip-bad-rows": None, "--max-num-batched-tokens": "N", "--max-num-seqs": "N",
-    "--max-loras": "N", "--max-lora-rank": "N", "--enforce-eager": None,
-    "--language-model-only": None, "--no-async-scheduling": None,
-    "--no-enable-prefix-caching": None, "--details": None, "--check": None,
-    "--vllm-python": "PATH", "--json": None, "--out": "FILE",
-}  # fmt: skip
+    **words.MODEL,
+    **{f"--{kind}-parallel-size": ("N", words.PARALLEL) for kind in ("tensor", "pipeline", "data")},
+    "--enable-expert-parallel": None,
+    "--gpu-memory": ("SIZE", size),
+    "--bandwidth": ("GB/S", partial(number, above=1, most=10**6)),
+    "--tflops": ("N", partial(number, above=0.1, most=10**6)),
+    "--from-log": "FILE",
+    "--users": ("N", whole),
+    "--context": ("N", partial(whole, least=2)),
+    "--shared-prefix": ("N", partial(whole, least=0)),
+    "--prompt-tokens": ("N", whole),
+    "--new-tokens": ("N", whole),
+    **words.TRACE,
+    "--slo": ("ttft=1s,tpot=50ms", _targets),
+    "--price": ("USD|GPU=USD,...", _prices),
+    "--compare": (",".join(AXES), partial(several, read=partial(choice, choices=tuple(AXES)))),
+    "--skip-bad-rows": None,
+    "--max-num-batched-tokens": ("N", whole),
+    "--max-num-seqs": ("N", whole),
+    "--max-loras": ("N", partial(whole, most=4096)),
+    "--max-lora-rank": ("N", partial(whole, most=1024)),
+    "--enforce-eager": None,
+    "--language-model-only": None,
+    "--no-async-scheduling": None,
+    "--no-enable-prefix-caching": None,
+    "--details": None,
+    "--check": None,
+    "--vllm-python": "PATH",
+    "--json": None,
+    "--out": "FILE",
+}
 
 
-def plan(arguments: list[str], t: Translator) -> int:
+def plan(options: argparse.Namespace, t: Translator) -> int:
     """Run the command; return the exit code.
 
     Raises:
         UserError: invalid argument, or no configuration fits.
     """
-    options = parse(make_parser(t, "plan", OPTIONS), arguments)
-    if words.shows_list(options, t):
-        return ExitCode.OK
     _check_out(options.out)
-    if options.vllm_python:
-        if not options.check:
-            raise user_error("error.sim.unused", flag="--vllm-python", other="--check")
-        from experiment.arms.launch import VLLM_PYTHON
+    if not options.check:
+        refuse_given(options, ("--vllm-python",), without="--check")
+    memory = words.memory_of(options)
+    data = _answer(options, memory)
+    code = ExitCode.OK
+    if options.check and "plan" in data:
+        from experiment.simulate.vllm_check import check_plan
 
-        os.environ[VLLM_PYTHON] = options.vllm_python
-    custom = _custom(options)
-    prices = _prices(options.price)
-    if isinstance(prices, dict) and (custom or options.gpu):
-        raise user_error("error.sim.unused_beside", flag="--price GPU=USD", other="--gpu")
-    chooses = not (custom or options.gpu or options.from_log) and (
-        prices or options.users or options.rate
-    )
-    if options.from_log is None:
-        words.check_needed(options, gpu_needed=custom is None and not chooses)
-    memory, requests, axes = words.memory_of(options), _requests(options), _axes(options.compare)
-    asked: dict[str, Any] = {
-        "context": whole("--context", options.context, least=2),
-        "users": whole("--users", options.users),
-        "shared_prefix": whole("--shared-prefix", options.shared_prefix, least=0) or 0,
-        "async_scheduling": not options.no_async_scheduling,
-        "prefix_caching": not options.no_enable_prefix_caching,
-        "rate": number("--rate", options.rate, above=0) if options.trace is None else None,
-        "price": prices if isinstance(prices, float) else None,
-        **_targets(options.slo),
-        **words.sizes_of(options),
-    }
-    gpu = custom or options.gpu
-    if chooses or axes:
-        _check_rows(options, bool(chooses))
-        question, _ = with_requests(Question(None, **asked), requests, options.model, memory)
-        if chooses:
-            given = options.gpus or options.tensor_parallel_size
-            by_gpu = prices if isinstance(prices, dict) else None
-            data = choose(options.model, memory, question, by_gpu, memory.gpus if given else None)
-        else:
-            data = compare(options.model, gpu, memory, question, axes)
-    elif options.from_log is not None:
-        for flag in ("--kv-budget", "--gpu-memory-utilization", "--overhead"):
-            if getattr(options, attribute(flag)) is not None:
-                raise user_error("error.sim.unused_beside", flag=flag, other="--from-log")
-        for flag in ("--slo", "--price", "--rate"):  # a log says nothing of time
-            if getattr(options, attribute(flag)) is not None and gpu is None:
-                raise user_error("error.sim.unused", flag=flag, other="--gpu")
-        data = plan_from_log(
-            options.from_log, options.model, gpu, memory, requests=requests, **asked
-        )
-    else:
-        data = plan_or_remedy(options.model, gpu, requests, memory, **asked)
-    code = _check(data, options, memory, t) if options.check else ExitCode.OK
+        print(t("plan.check.asking"), file=sys.stderr)
+        model = model_of(options.model or data["setup"]["model"]["source"], memory.weights)
+        data["check"] = check_plan(data, model)
+        code = ExitCode.OK if data["check"]["verdict"] == "same" else ExitCode.INCOMPLETE
+    text = json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
     if options.json:
-        print(_json(data), end="")
-    elif "plan" not in data and "log" not in data:
-        from experiment.report.console.plan import show_rows
-
-        show_rows(data, t.lang, options.ascii, options.details)
+        print(text, end="")
     else:
-        from experiment.report.console.plan import show_plan
+        from experiment.report.console.plan import show_plan, show_rows
 
-        show_plan(data, t.lang, options.ascii, options.details)
+        show = show_plan if "plan" in data or "log" in data else show_rows
+        show(data, t.lang, options.ascii, options.details)
     if options.out:
-        _write(Path(options.out), data, t.lang)
+        path = Path(options.out)
+        if path.suffix == ".html":
+            from experiment.report.pages.plan import plan_html
+
+            text = plan_html(data, t.lang)
+        with writing(path):
+            write_atomic(path, text)
         print(t("console.written", path=options.out), file=sys.stderr)
     return code
 
 
-def _check(data: dict[str, Any], options: argparse.Namespace, memory: Memory, t: Translator) -> int:
-    """Let vLLM lay the planned cache out; return the exit code."""
-    if "plan" not in data:
-        return ExitCode.OK  # it is not the plan that is answered
-    from experiment.simulate.vllm_check import check_plan
-
-    print(t("plan.check.asking"), file=sys.stderr)
-    model = model_of(options.model or data["setup"]["model"]["source"], memory.weights)
-    data["check"] = check_plan(data, model)
-    return ExitCode.OK if data["check"]["verdict"] == "same" else ExitCode.INCOMPLETE
-
-
-def _axes(text: str | None) -> list[str]:
-    """Options to compare.
-
-    Raises:
-        UserError: an unknown one.
-    """
-    found = [each.strip() for each in (text or "").split(",") if each.strip()]
-    for each in found:
-        choice("--compare", each, tuple(AXES))
-    return list(dict.fromkeys(found))
-
-
-def _prices(text: str | None) -> float | dict[str, float] | None:
-    """USD an hour of the GPU, or of each one that is named.
-
-    Raises:
-        UserError: no such price, or no such GPU.
-    """
-    if text is None:
-        return None
-    if "=" not in text:
-        return number("--price", text, above=0, most=1e6)
-    found = {}
-    for each in text.split(","):
-        name, _, price = each.partition("=")
-        found[gpu_of(name.strip()).name] = number("--price", price.strip(), above=0, most=1e6) or 0
-    return found
-
-
-_SLO = re.compile(r"(ttft|tpot) *= *([0-9.]+) *(ms|s)")
-
-
-def _targets(text: str | None) -> dict[str, float]:
-    """Times in seconds by field of the question.
-
-    Raises:
-        UserError: it is written in another way.
-    """
-    found = {}
-    for each in (text or "").split(",") if text is not None else ():
-        match = _SLO.fullmatch(each.strip())
-        if match is None:
-            raise user_error("error.sim.slo", value=each.strip()[:60])
-        name, value, unit = match.groups()
-        seconds = number("--slo", value, above=0) or 0.0
-        found[f"{name}_s"] = seconds * (1e-3 if unit == "ms" else 1.0)
-    return found
+def _answer(options: argparse.Namespace, memory: Memory) -> dict[str, Any]:
+    """The plan, rows of several plans, or what a log says."""
+    prices, model, gpu = options.price, options.model, _custom(options) or options.gpu
+    by_gpu = prices if isinstance(prices, dict) else None
+    if by_gpu and gpu:
+        raise user_error("error.either_flag", flag="--price GPU=USD", other="--gpu")
+    chooses = not (gpu or options.from_log) and (prices or options.users or options.rate)
+    if options.from_log is None:
+        words.check_needed(options, *(() if gpu or chooses else ("--gpu",)))
+    requests = _requests(options)
+    rate, factor = options.rate or (None, None)
+    if options.trace is None and factor is not None:
+        raise user_error("error.sim.no_rate_to_scale", value=f"{factor:g}x")
+    asked: dict[str, Any] = {
+        "context": options.context,
+        "users": options.users,
+        "shared_prefix": options.shared_prefix or 0,
+        "async_scheduling": not options.no_async_scheduling,
+        "prefix_caching": not options.no_enable_prefix_caching,
+        "rate": rate if options.trace is None else None,
+        "price": None if by_gpu else prices,
+        **(options.slo or {}),
+        **words.sizes_of(options),
+    }
+    if chooses or options.compare:
+        _check_rows(options, bool(chooses))
+        question, _ = with_requests(Question(None, **asked), requests, model, memory)
+        if not chooses:
+            return compare(model, gpu, memory, question, options.compare)
+        fixed = options.gpus or options.tensor_parallel_size
+        return choose(model, memory, question, by_gpu, memory.gpus if fixed else None)
+    if options.from_log is None:
+        return plan_or_remedy(model, gpu, requests, memory, **asked)
+    refuse_given(
+        options, ("--kv-budget", "--gpu-memory-utilization", "--overhead"), beside="--from-log"
+    )
+    if gpu is None:  # a log says nothing of time
+        refuse_given(options, ("--slo", "--price", "--rate"), without="--gpu")
+    return plan_from_log(options.from_log, model, gpu, memory, requests=requests, **asked)
 
 
 def _check_rows(options: argparse.Namespace, chooses: bool) -> None:
@@ -188,78 +177,55 @@ def _check_rows(options: argparse.Namespace, chooses: bool) -> None:
     other = "--compare" if options.compare else "--price" if options.price else "--users"
     if chooses and options.compare:
         raise user_error("error.sim.needs", flags="--gpu (--list gpus)")
-    if chooses and options.price and "=" not in options.price:
-        raise user_error("error.sim.priced", price=options.price)
+    if chooses and isinstance(options.price, float):
+        params = {"value": f"{options.price:g}", "example": "h100=2.5,l40s=0.9"}
+        raise user_error("error.not_like", config_key="--price", **params)
     if options.out and options.out.endswith(".html"):
-        raise user_error("error.sim.unused_beside", flag="--out *.html", other=other)
-    for flag in ("--from-log", "--check"):
-        if getattr(options, attribute(flag)):
-            raise user_error("error.sim.unused_beside", flag=flag, other=other)
+        raise user_error("error.either_flag", flag="--out *.html", other=other)
+    refuse_given(options, ("--from-log", "--check"), beside=other)
 
 
 def _custom(options: argparse.Namespace) -> GPUFacts | None:
     """A GPU that is not in the catalogue.
 
     Raises:
-        UserError: one of its three figures is missing, or does not fit.
+        UserError: one of its three figures is missing.
     """
-    flags = ("--gpu-memory", "--bandwidth", "--tflops")
-    given = {flag: getattr(options, attribute(flag)) for flag in flags}
-    if not any(given.values()):
+    figures = dict(given(options, *_CUSTOM))
+    if not figures:
         return None
     if options.gpu:
-        flag = next(flag for flag, value in given.items() if value)
-        raise user_error("error.sim.unused_beside", flag=flag, other="--gpu")
-    check_given(given)
-    memory = size("--gpu-memory", options.gpu_memory) or 0
-    bandwidth = number("--bandwidth", options.bandwidth, above=1, most=1e6) or 0
-    tflops = number("--tflops", options.tflops, above=0.1, most=1e6) or 0
-    return custom_gpu(memory, bandwidth * 1e9, tflops * 1e12)
-
-
-def _json(data: dict[str, Any]) -> str:
-    return json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+        refuse_given(options, _CUSTOM, beside="--gpu")
+    check_given({flag: figures.get(flag) for flag in _CUSTOM})
+    return custom_gpu(options.gpu_memory, options.bandwidth * 1e9, options.tflops * 1e12)
 
 
 def _requests(options: argparse.Namespace) -> TraceOptions | list[tuple[int, int]] | None:
-    prompt, new = options.prompt_tokens, options.new_tokens
+    """The requests of a trace, or of one kind; None: all of ``--context`` tokens.
+
+    Raises:
+        UserError: missing options, or some without effect.
+    """
     if options.trace:
-        if prompt is not None or new is not None:
-            raise user_error("error.sim.plan_both")
+        refuse_given(options, _LENGTHS, beside="--trace")
         return words.trace_of(options)
-    for flag in (*words.TRACE, "--skip-bad-rows"):
-        if flag != "--rate" and getattr(options, attribute(flag)):
-            raise user_error("error.sim.unused", flag=flag, other="--trace")
-    if (prompt is None) != (new is None):
-        raise user_error("error.sim.needs", flags=f"--{'new' if new is None else 'prompt'}-tokens")
-    if prompt is None or new is None:
-        if options.rate is not None:
-            raise user_error("error.sim.needs", flags="--prompt-tokens, --new-tokens")
+    only = (flag for flag in (*words.TRACE, "--skip-bad-rows") if flag != "--rate")
+    refuse_given(options, tuple(only), without="--trace")
+    lengths = dict(given(options, *_LENGTHS))
+    if not lengths and options.rate is None:
         return None
-    if options.context is not None:
-        raise user_error("error.sim.unused_beside", flag="--context", other="--prompt-tokens")
-    return [(whole("--prompt-tokens", prompt) or 1, whole("--new-tokens", new) or 1)]
+    check_given({flag: lengths.get(flag) for flag in _LENGTHS})
+    refuse_given(options, ("--context",), beside="--prompt-tokens")
+    return [(options.prompt_tokens, options.new_tokens)]
 
 
-def _check_out(given: str | None) -> None:
+def _check_out(path: str | None) -> None:
     """Refuse to overwrite a file that is no plan.
 
     Raises:
         UserError: the file exists and is no plan.
     """
-    if given is None or not given.endswith(".html"):
-        check_replaceable(given, "plan", "--out")
-    elif not is_replaceable(Path(given), lambda data: b'"kind":"plan"' in data):
-        raise user_error("error.other_file", path=given, flag="--out")
-
-
-def _write(path: Path, data: dict[str, Any], lang: str) -> None:
-    """Write the plan as JSON, or as HTML for the suffix ``.html``."""
-    if path.suffix == ".html":
-        from experiment.report.pages.plan import plan_html
-
-        text = plan_html(data, lang)
-    else:
-        text = _json(data)
-    with writing(path):
-        write_atomic(path, text)
+    if path is None or not path.endswith(".html"):
+        check_replaceable(path, "plan", "--out")
+    elif not is_replaceable(Path(path), lambda data: b'"kind":"plan"' in data):
+        raise user_error("error.other_file", path=path, flag="--out")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
-from experiment.commands.parser import make_parser, parse
 from experiment.record.simulation import SIM_FILE
 from experiment.text import Translator
 from experiment.text.errors import ExitCode, user_error
@@ -12,13 +12,12 @@ from experiment.text.errors import ExitCode, user_error
 OPTIONS = {"run": "RUN", "--details": None}
 
 
-def render(words: list[str], t: Translator) -> int:
+def render(options: argparse.Namespace, t: Translator) -> int:
     """Run the command; return the exit code.
 
     Raises:
         UserError: no run, a contradictory record, or files that cannot be written.
     """
-    options = parse(make_parser(t, "render", OPTIONS), words)
     if not options.run:
         raise user_error("error.needs_run", command="render")
     directory = Path(options.run)

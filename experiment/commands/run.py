@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from experiment.commands.parser import attribute, make_parser, parse
+from experiment.commands.parser import given, refuse_given
+from experiment.commands.values import known, split
 from experiment.config.reading import load_config, parse_assignment
 from experiment.files.shipped import find_config
 from experiment.text import Translator
-from experiment.text.errors import ExitCode, UserError, unknown, user_error
+from experiment.text.errors import ExitCode, UserError, user_error
 from experiment.text.messages import message
 
 # Flags that set one key of the config.
@@ -27,42 +28,35 @@ _CONFIG_FLAGS = {
     "--kv-budget": ("cache.budget", "SIZE"),
     "--seed": ("run.seed", "N"),
     "--threads": ("run.threads", "N"),
+    "--offline": ("model.offline", None),
+    "--profile": ("run.profile", None),
 }
 OPTIONS = {
     "--yes": None, "--config": "FILE", "--quick": None, "--list-experiments": None,
-    "--list": "families",
+    "--list": ("families", partial(known, kind="list", names=("families",))),
     "--set+": "KEY=VALUE", "--arms": "ARM,...", "--prompt+": "TEXT",
     **{flag: metavar for flag, (_, metavar) in _CONFIG_FLAGS.items()},
-    "--vllm-python": "PATH", "--offline": None, "--profile": None, "--out": "DIR",
+    "--vllm-python": "PATH", "--out": "DIR",
     "--resume": "RUN", "--baseline": "RUN|FILE", "--gate": "FILE", "--details": None,
     "--quiet": None,
 }  # fmt: skip
 
 
-def run(words: list[str], t: Translator) -> int:
+def run(options: argparse.Namespace, t: Translator) -> int:
     """Measure and show a run, or the missing part of one; return the exit code.
 
     Raises:
         UserError: before anything was measured, or a file cannot be written.
     """
-    options = parse(make_parser(t, "run", OPTIONS), words)
-    from experiment.arms.launch import VLLM_PYTHON
-    from experiment.commands.menu import list_experiments, list_families
+    from experiment.commands.lists import list_experiments
     from experiment.commands.walkthrough import RunOptions, resume, run_walkthrough
     from experiment.compare.checks import read_checks
 
-    if options.list is not None:
-        if options.list != "families":
-            raise unknown("list", options.list, ("families",))
-        list_families(t)
-        return ExitCode.OK
     if options.list_experiments:
         list_experiments(t)
         return ExitCode.OK
     path = find_config(options.config) if options.config else None
     overrides = _overrides(options)
-    if options.vllm_python:
-        os.environ[VLLM_PYTHON] = options.vllm_python
     how = RunOptions(
         lang=t.lang,
         yes=options.yes,
@@ -78,11 +72,11 @@ def run(words: list[str], t: Translator) -> int:
     except UserError as error:
         raise _as_typed(error, options) from error
     if options.quick and config.experiment.name is None:
-        raise user_error("error.quick_alone")
+        other = "--config NAME (--list-experiments)"
+        raise user_error("error.needs_flag", flag="--quick", other=other)
     if options.resume is None:
         return run_walkthrough(config, how)
-    if options.out:
-        raise user_error("error.resume.out")
+    refuse_given(options, ("--out",), beside="--resume")
     return resume(Path(options.resume), config if path else None, overrides, how)
 
 
@@ -91,20 +85,12 @@ def _overrides(options: argparse.Namespace) -> dict[str, Any]:
     values: dict[str, Any] = dict(parse_assignment(text) for text in options.set or ())
     if options.quick:
         values["experiment.size"] = "quick"
-    for flag, (key, _) in _CONFIG_FLAGS.items():
-        value = getattr(options, attribute(flag))
-        if value is not None:
-            values[key] = value
-    if options.prompt is not None and options.prompts is not None:
-        raise user_error("error.both_prompts")
+    values |= {_CONFIG_FLAGS[flag][0]: value for flag, value in given(options, *_CONFIG_FLAGS)}
     if options.prompt is not None:
+        refuse_given(options, ("--prompts",), beside="--prompt")
         values |= {"workload.prompts": options.prompt, "workload.prompts_file": None}
     if options.arms is not None:
-        values["run.arms"] = [arm.strip() for arm in options.arms.split(",") if arm.strip()]
-    if options.offline:
-        values["model.offline"] = True
-    if options.profile:
-        values["run.profile"] = True
+        values["run.arms"] = split(options.arms)
     return values
 
 
@@ -112,6 +98,6 @@ def _as_typed(error: UserError, options: argparse.Namespace) -> UserError:
     """Replace a config key in an error by the flag that set it."""
     params = error.text.params
     for flag, (key, _) in _CONFIG_FLAGS.items():
-        if params.get("config_key") == key and getattr(options, attribute(flag)) is not None:
+        if params.get("config_key") == key and given(options, flag):
             return UserError(message(error.text.key, **{**params, "config_key": flag}))
     return error

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from experiment.commands.parser import make_parser, parse
+import argparse
+
 from experiment.machine.packages import check_installed
 from experiment.process.environment import check_addresses
 from experiment.text import Translator
 from experiment.text.errors import ExitCode
 
 
-def selfcheck(words: list[str], t: Translator) -> int:
+def selfcheck(options: argparse.Namespace, t: Translator) -> int:
     """Print measured and actual values of each check; return non-zero if one failed.
 
     Raises:
         UserError: the checks could not be run.
     """
-    options = parse(make_parser(t, "selfcheck"), words)
     check_installed()
     check_addresses()
     from experiment.report.console.lines import Console

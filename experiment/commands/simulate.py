@@ -8,13 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from experiment.commands import simulation_options as words
-from experiment.commands.parser import make_parser, parse
-from experiment.commands.values import number, several, size, whole
+from experiment.commands.parser import fields
 from experiment.files.os_errors import writing
 from experiment.process.interrupts import rendering_started, shielded
 from experiment.record.directories import run_directory
 from experiment.record.simulation import write_simulation
-from experiment.simulate.run import Found, Question, ask, parts_of, recorded, run, start
+from experiment.simulate.run import (
+    Question,
+    ask,
+    failures,
+    nothing,
+    parts_of,
+    recorded,
+    run,
+    start,
+)
 from experiment.text import Translator
 from experiment.text.errors import ExitCode
 from experiment.text.messages import message
@@ -26,16 +34,13 @@ OPTIONS = {
 }  # fmt: skip
 
 
-def simulate(arguments: list[str], t: Translator) -> int:
+def simulate(options: argparse.Namespace, t: Translator) -> int:
     """Run the command; return the exit code.
 
     Raises:
         UserError: invalid argument, trace, model or memory.
     """
-    options = parse(make_parser(t, "simulate", OPTIONS), arguments)
-    if words.shows_list(options, t):
-        return ExitCode.OK
-    question = _question(options)
+    question = question_of(options)
     from experiment.report.console.simulation import SimulationConsole
 
     console = SimulationConsole(t.lang, options.ascii, options.quiet, options.details)
@@ -45,13 +50,13 @@ def simulate(arguments: list[str], t: Translator) -> int:
 
 
 def _measure(question: Question, head: dict[str, Any], directory: Path, console: Any) -> int:
-    results = Found()
+    results = nothing()
     try:
         console.show_question(head)
         with console.progress(parts_of(question)) as watcher:
-            run(question, watcher, results)
+            run(question, watcher.begin, results)
     except KeyboardInterrupt:
-        if not results.cells:
+        if not results["cells"]:
             raise
     data = recorded(head, results)
     try:
@@ -64,13 +69,18 @@ def _measure(question: Question, head: dict[str, Any], directory: Path, console:
     except KeyboardInterrupt:
         console.warn(message("note.not_drawn", path=str(directory)))
         return ExitCode.INTERRUPTED
-    if results.interrupted:
+    if results["interrupted"]:
         return ExitCode.INTERRUPTED
-    return ExitCode.INCOMPLETE if results.failed else ExitCode.OK
+    return ExitCode.INCOMPLETE if failures(results) else ExitCode.OK
 
 
-def _question(options: argparse.Namespace) -> Question:
-    words.check_needed(options, "--trace")
+def question_of(options: argparse.Namespace) -> Question:
+    """What the options ask for.
+
+    Raises:
+        UserError: missing or contradictory options, or an invalid trace, model or memory.
+    """
+    words.check_needed(options, "--gpu", "--trace")
     return ask(
         words.trace_of(options),
         options.model,
@@ -79,12 +89,5 @@ def _question(options: argparse.Namespace) -> Question:
         words.limits_of(options),
         policies=options.policy,
         **words.sizes_of(options),
-        samples=whole("--samples", options.samples),
-        beams=whole("--beams", options.beams) or 1,
-        branching=number("--branching", options.branching, most=1),
-        seed=whole("--seed", options.seed, 0) or 0,
-        block_sizes=several("--block-sizes", options.block_sizes, whole) or (),
-        budgets=several("--budgets", options.budgets, size) or (),
-        sample_counts=several("--sample-counts", options.sample_counts, whole) or (),
-        capacities=several("--capacities", options.capacities, whole),
+        **fields(options, "--samples", "--beams", "--branching", "--seed", *words.SWEEPS),
     )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiment.commands.parser import make_parser, parse
-from experiment.commands.simulation_options import shows_list
+from experiment.commands.simulation_options import LIST
 from experiment.commands.values import whole
 from experiment.files.bounded_reading import evaluating
 from experiment.process.interrupts import rendering_started
@@ -25,25 +26,21 @@ if TYPE_CHECKING:
     from experiment.report.console.display import Advance
     from experiment.report.console.sweep import SweepConsole
 
-_MAX_WORKERS = 4096
 OPTIONS = {
-    "config": "CONFIG", "--set+": "AXIS=VALUES", "--out": "DIR", "--workers": "N",
-    "--ray": "ADDRESS", "--list": "WHAT",
+    "config": "CONFIG", "--set+": "AXIS=VALUES", "--out": "DIR",
+    "--workers": ("N", partial(whole, most=4096)), "--ray": "ADDRESS", **LIST,
 }  # fmt: skip
 
 
-def sweep(words: list[str], t: Translator) -> int:
+def sweep(options: argparse.Namespace, t: Translator) -> int:
     """Compute missing cells, and summarise all.
 
     Raises:
         UserError: invalid grid, or no workers.
     """
-    options = parse(make_parser(t, "sweep", OPTIONS), words)
-    if shows_list(options, t):
-        return ExitCode.OK
     if options.config is None and not options.set:
         raise user_error("error.sweep.no_config")
-    workers = whole("--workers", options.workers, most=_MAX_WORKERS) or os.cpu_count() or 1
+    workers = options.workers or os.cpu_count() or 1
     cells = simulated.make_cells(simulated.read_grid(options.config, options.set or ()))
     directory = Path(options.out or f"reports/sweep-{_name(options.config)}")
     from experiment.report.console.sweep import SweepConsole

@@ -154,9 +154,7 @@ def check_unchanged(side: Side) -> None:
     """
     if side.changed_files:
         files = ", ".join(side.changed_files)
-        raise UserError(
-            message("error.compare.changed", name=side.name, files=files), ExitCode.CHANGED
-        )
+        raise UserError(message("error.changed", path=side.name, files=files), ExitCode.CHANGED)
 
 
 def _figure(name: str, value: Number) -> Figure:

@@ -81,10 +81,13 @@ def read_gate(path: Path) -> tuple[Limit, ...]:
     limits = read_toml(path).get("limits")
     if not isinstance(limits, dict) or not limits:
         raise user_error("error.gate.no_limits", path=str(path))
-    if len(limits) > MAX_LIMITS:
-        raise user_error("error.gate.too_many", path=str(path), count=len(limits), most=MAX_LIMITS)
-    if (longest := max(map(len, limits))) > MAX_PATTERN:
-        raise user_error("error.gate.too_long", path=str(path), count=longest, most=MAX_PATTERN)
+    for what, count, most in (
+        ("limits", len(limits), MAX_LIMITS),
+        ("characters", max(map(len, limits)), MAX_PATTERN),
+    ):
+        if count > most:
+            name = f"{path}: {what}"
+            raise user_error("error.limit_le", config_key=name, value=count, limit=most)
     found = tuple(each for pattern, table in limits.items() for each in _limits(pattern, table))
     for limit in found:
         about = parse_id(limit.pattern)

@@ -102,7 +102,7 @@ def parse_assignment(text: str) -> tuple[str, Any]:
     """
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise user_error("error.bad_assignment", text=text)
+        raise user_error("error.not_like", config_key="--set", value=text, example="KEY=VALUE")
     try:
         parsed = parse_toml(f"value = {value}")["value"]
     except ValueError:

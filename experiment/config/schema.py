@@ -355,7 +355,8 @@ def _check_sampling(config: Config) -> None:
         raise user_error("error.low_temperature", value=sampling.temperature, limit=MIN_TEMPERATURE)
     alone = sampling.greedy and sampling.n == 1 and not sampling.min_new_tokens
     if sampling.beam_width > 1 and not alone:
-        raise user_error("error.beams_alone", width=sampling.beam_width)
+        others = "sampling.n, temperature, min_new_tokens"
+        raise user_error("error.either_flag", flag="sampling.beam_width", other=others)
     if sampling.min_new_tokens > most:
         params = {"config_key": "sampling.min_new_tokens", "other": "workload.max_new_tokens"}
         raise user_error("error.above_other", **params, value=sampling.min_new_tokens, limit=most)
@@ -376,9 +377,11 @@ def _check_engine(engine: EngineConfig) -> None:
             params = {"config_key": f"engine.{name}", "value": value, "other": f"engine.{other}"}
             raise user_error("error.above_other", **params, limit=limit)
     if engine.prefill_schedule_interval > 1 and engine.scheduler == "vllm-0.32":
-        raise user_error("error.prefill_interval", version=engine.scheduler)
+        params = {"flag": "engine.prefill_schedule_interval", "other": "engine.scheduler=vllm-0.33"}
+        raise user_error("error.needs_flag", **params)
     if engine.long_prefill_token_threshold_adaptive and not engine.long_prefill_token_threshold:
-        raise user_error("error.adaptive_threshold")
+        other = "engine.long_prefill_token_threshold"
+        raise user_error("error.needs_flag", flag=f"{other}_adaptive", other=other)
 
 
 # What is expected, by the first word of pydantic's error type.
@@ -399,31 +402,21 @@ def _explain(error: ValidationError) -> UserError:
     first = error.errors()[0]
     # Deeper parts are pydantic's names for the branches of a union.
     key = ".".join(str(part) for part in first["loc"][:2])
+    limits, value = first.get("ctx", {}), shown(first["input"])
     if first["type"] == "extra_forbidden":
         return unknown_key(key)
-    if first["type"] == "literal_error" and "expected" in first.get("ctx", {}):
-        choices = re.sub(r"'|\bor\b", "", first["ctx"]["expected"]).replace("  ", " ")
-        choices = ", ".join(part.strip(" ,") for part in choices.split() if part.strip(" ,"))
-        if key != "cache.budget":
-            return user_error(
-                "error.not_a_choice", config_key=key, value=shown(first["input"]), choices=choices
-            )
-    limits = first.get("ctx", {})
     for name in ("ge", "gt", "le", "lt"):
         if name in limits:
-            return user_error(
-                f"error.limit_{name}",
-                config_key=key,
-                value=shown(first["input"]),
-                limit=limits[name],
-            )
+            named = {"config_key": key, "value": value, "limit": limits[name]}
+            return user_error(f"error.limit_{name}", **named)
     if key in SIZES:
         return size_error(key, first["input"])
+    if first["type"] == "literal_error":
+        choices = ", ".join(re.findall(r"'([^']+)'", limits["expected"]))
+        return user_error("error.not_a_choice", config_key=key, value=value, choices=choices)
     if first["type"] == "string_too_short":
         return user_error("error.empty", config_key=key)
     kind = _KINDS.get(first["type"].partition("_")[0])
     if kind is None:
-        return user_error("error.bad_value", config_key=key, value=shown(first["input"]))
-    return user_error(
-        "error.not_a_kind", config_key=key, value=shown(first["input"]), kind=message(kind)
-    )
+        return user_error("error.bad_value", config_key=key, value=value)
+    return user_error("error.not_a_kind", config_key=key, value=value, kind=message(kind))

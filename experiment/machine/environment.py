@@ -248,92 +248,64 @@ def load_facts(
 
 def requirements(machine: Machine) -> tuple[Requirement, ...]:
     """Check the machine against the requirements of the experiment."""
-    return (
-        _python(machine.python),
-        _virtual_environment(machine.python),
-        *_system(machine.system.os),
-        _judge("torch", machine.torch.version, "ok" if machine.torch.version else "missing"),
-        _transformers(machine.transformers),
+    python, torch, system = machine.python, machine.torch, machine.system
+    found = re.match(r"(\d+)\.(\d+)", machine.transformers.version or "")
+    enough = found is not None and (int(found[1]), int(found[2])) >= MIN_TRANSFORMERS
+    version = tuple(int(part) for part in python.version.split(".")[:2])
+    ram = machine.ram.available_bytes
+    vllm = "vllm" if system.os == "Linux" else "vllm_linux"
+    rows = [
+        _judge("python", python.version, version >= MIN_PYTHON, "missing"),
+        _judge("virtual_environment", python.virtual_environment),
+        _judge("torch", torch.version, torch.version is not None, "missing"),
+        _judge("transformers", machine.transformers.version, enough, "missing"),
         _gpu(machine),
-        *_toolchain(machine),
-        _vllm(machine),
+        _judge(
+            "vllm", machine.vllm.version or ("vllm" if machine.vllm.found else None),
+            machine.vllm.found, "optional", vllm,
+        ),
         _pynvml(machine.pynvml_distributions),
-        _ram(machine.ram),
+        _judge("ram", format_bytes(ram), ram >= MIN_AVAILABLE_BYTES),
         _quiet(machine),
-    )
+    ]  # fmt: skip
+    if torch.cuda_available:  # to build kernels
+        rows.insert(5, _judge("toolchain", machine.c_compiler))
+    if system.os not in ("Linux", "Darwin"):  # where runs are not tested
+        rows.insert(2, _judge("system", system.os, False))
+    return tuple(rows)
 
 
-def _judge(name: str, found: str | None, verdict: Verdict, advice: str = "") -> Requirement:
+def _judge(
+    name: str, found: str | None, is_met: bool | None = None, otherwise: Verdict = "warn",
+    advice: str = "",
+) -> Requirement:  # fmt: skip
+    """A line of the check; ``is_met``: whether anything was found, unless given."""
+    verdict: Verdict = "ok" if (bool(found) if is_met is None else is_met) else otherwise
     text = None if verdict == "ok" else message(f"requirement.advice.{advice or name}")
     return Requirement(key=f"requirement.{name}", found=found, verdict=verdict, advice=text)
-
-
-def _python(python: PythonFacts) -> Requirement:
-    version = tuple(int(part) for part in python.version.split(".")[:2])
-    return _judge("python", python.version, "ok" if version >= MIN_PYTHON else "missing")
-
-
-def _virtual_environment(python: PythonFacts) -> Requirement:
-    kind = python.virtual_environment
-    return _judge("virtual_environment", kind, "ok" if kind else "warn")
-
-
-def _system(name: str) -> list[Requirement]:
-    """A warning for systems on which runs are not tested."""
-    return [] if name in ("Linux", "Darwin") else [_judge("system", name, "warn")]
-
-
-def _transformers(package: Package) -> Requirement:
-    found = re.match(r"(\d+)\.(\d+)", package.version or "")
-    enough = found is not None and (int(found[1]), int(found[2])) >= MIN_TRANSFORMERS
-    advice = "transformers_old" if package.version else "transformers"
-    return _judge("transformers", package.version, "ok" if enough else "missing", advice)
 
 
 def _gpu(machine: Machine) -> Requirement:
     names = ", ".join(gpu.name for gpu in machine.gpus) or None
     if machine.torch.cuda_available:
-        return _judge("gpu", names or "CUDA", "ok")
-    system = machine.system
-    apple = system.os == "Darwin" and system.machine == "arm64"
-    reason = message("requirement.advice.gpu_apple") if apple else machine.torch.reason
+        return _judge("gpu", names or "CUDA")
+    is_apple = (machine.system.os, machine.system.machine) == ("Darwin", "arm64")
+    reason = message("requirement.advice.gpu_apple") if is_apple else machine.torch.reason
     return Requirement(key="requirement.gpu", found=names, verdict="optional", advice=reason)
-
-
-def _toolchain(machine: Machine) -> list[Requirement]:
-    """The C compiler, if there is a GPU to build kernels for."""
-    if not machine.torch.cuda_available:
-        return []
-    found = machine.c_compiler
-    return [_judge("toolchain", found, "ok" if found else "warn")]
-
-
-def _vllm(machine: Machine) -> Requirement:
-    if machine.vllm.found:
-        return _judge("vllm", machine.vllm.version or "vllm", "ok")
-    advice = "vllm" if machine.system.os == "Linux" else "vllm_linux"
-    return _judge("vllm", None, "optional", advice)
 
 
 def _pynvml(distributions: dict[str, str]) -> Requirement:
     found = ", ".join(f"{name} {version}" for name, version in distributions.items()) or None
     if any(name in distributions for name in DEPRECATED_PYNVML):
-        return _judge("pynvml", found, "warn", "pynvml_deprecated")
-    return _judge("pynvml", found, "ok" if found else "optional")
-
-
-def _ram(ram: RamFacts) -> Requirement:
-    enough = ram.available_bytes >= MIN_AVAILABLE_BYTES
-    return _judge("ram", format_bytes(ram.available_bytes), "ok" if enough else "warn")
+        return _judge("pynvml", found, False, advice="pynvml_deprecated")
+    return _judge("pynvml", found, otherwise="optional")
 
 
 def _quiet(machine: Machine) -> Requirement:
     load = machine.load
-    if load.others_cores is not None:
-        found = f"{load.others_cores:.2f} / {machine.cpu.logical_cores}"
-        judged = _judge("quiet", found, "warn" if load.busy else "ok")
-        return judged.model_copy(update={"key": "requirement.quiet_now"})
-    if load.average is None or load.busy is None:
-        return _judge("quiet", None, "warn", "load_unknown")
-    found = f"{load.average:.2f} / {machine.cpu.logical_cores}"
-    return _judge("quiet", found, "warn" if load.busy else "ok")
+    cores = load.average if load.others_cores is None else load.others_cores
+    if cores is None or load.busy is None:
+        return _judge("quiet", None, advice="load_unknown")
+    name = "quiet" if load.others_cores is None else "quiet_now"
+    found = f"{cores:.2f} / {machine.cpu.logical_cores}"
+    return _judge(name, found, not load.busy, advice="quiet")

@@ -140,14 +140,15 @@ def read_resumption(
     size = _size(directory / EVENTS_FILE)
     record = read_record(directory)
     started, path = record.started, str(directory)
-    if started.version != __version__:
-        raise user_error("error.resume.version", path=path, before=started.version, now=__version__)
-    if started.schema_version != SCHEMA_VERSION:
-        told = {"before": started.schema_version, "now": SCHEMA_VERSION}
-        raise user_error("error.resume.format", path=path, **told)
+    for what, before, now in (
+        ("version", started.version, __version__),
+        ("schema_version", started.schema_version, SCHEMA_VERSION),
+    ):
+        if before != now:
+            raise user_error("error.resume.machine", path=path, what=what, before=before, now=now)
     changed = [name for name in record.changed_files if is_measured(name)]
     if changed:
-        text = message("error.resume.changed", path=path, files=", ".join(changed))
+        text = message("error.changed", path=path, files=", ".join(changed))
         raise UserError(text, ExitCode.CHANGED)
     config = given or config_of(record, overrides)
     keys = list(_differences(started.config, as_recorded(config)))

@@ -65,7 +65,7 @@ def read_model_config(directory: Path, name: str) -> Any:
     raw = read_object(directory / "config.json", name)
     family = raw.get("model_type")
     if not isinstance(family, str):
-        raise user_error("error.model.no_type", model=name)
+        raise user_error("error.model.lacks", model=name, fields="model_type")
     if raw.get("auto_map"):
         raise user_error("error.model.remote_code", model=name, family=family)
     _check_implementations(raw, name)

@@ -137,8 +137,8 @@ def _local(name: str) -> Path | None:
         if (path / "config.json").is_file():
             return path.absolute()
         if _looks_like_path(name):
-            key = "error.model.no_config" if path.is_dir() else "error.model.no_directory"
-            raise user_error(key, model=name)
+            key = "error.model.no_config" if path.is_dir() else "error.file_missing"
+            raise user_error(key, model=name, path=name)
     except PermissionError as error:
         raise user_error("error.bad_name", path=name, why=os_reason(error)) from error
     except (OSError, ValueError) as error:  # too long, or a null byte in it

@@ -167,10 +167,10 @@ def calibrate(
         ideal = memory.roofline(named, gpu_of(str(gpu)))
     if not (source / EVENTS_FILE).exists():
         if arm is not None:
-            raise user_error("error.sim.run_only", path=str(source))
+            raise user_error("error.omit", what=str(source), flags="--arm")
         return _of_requests(source, folds, server, ideal)
     if unused := server.given():
-        raise user_error("error.sim.requests_only", path=str(source), flags=", ".join(unused))
+        raise user_error("error.omit", what=str(source), flags=", ".join(unused))
     return _of_run(source, arm, folds, ideal)
 
 

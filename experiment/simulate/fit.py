@@ -225,7 +225,7 @@ def fit(model: str, gpu: str | GPUFacts, memory: Memory, asked: Question) -> Fit
     if asked.shared_prefix and asked.shared_prefix >= _shortest(asked):
         raise user_error("error.plan.prefix", prefix=asked.shared_prefix, prompt=_shortest(asked))
     if memory.server.expert_parallel and not first_named(named.text, *_EXPERTS):
-        raise user_error("error.plan.no_experts", model=named.name)
+        raise user_error("error.omit", what=named.name, flags="--enable-expert-parallel")
     if requests is None:
         length = max_length or asked.context
         if length is None:

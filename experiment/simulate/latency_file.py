@@ -94,25 +94,23 @@ def _check(latency: Latency) -> None:
     """
     values = asdict(latency)
     values |= values.pop("efficiencies", {})
-    batches = values.pop("batches", ())
-    ascending = all(low < high for (low, _), (high, _) in pairwise(batches))
-    if not ascending or len(batches) > _MOST_BATCHES:
-        raise ValueError(values)
-    values |= {f"batch {batch}": extra for batch, extra in batches}
-    if not all(_is_in_range("batch", batch) for batch, _ in batches):
-        raise ValueError(values)
-    if values.pop("overlap", "max") not in ("max", "sum"):
-        raise ValueError(values)
-    if not all(_is_in_range(name, value) for name, value in values.items()):
-        raise ValueError(values)
-    if not attoseconds(latency.seconds(_LEAST_WORK)):
+    batches, overlap = values.pop("batches", ()), values.pop("overlap", "max")
+    pairs = [pair for batch, extra in batches for pair in (("batch", batch), ("extra", extra))]
+    is_valid = (
+        overlap in ("max", "sum")
+        and len(batches) <= _MOST_BATCHES
+        and all(_is_in_range(name, value) for name, value in (*values.items(), *pairs))
+        and all(low < high for (low, _), (high, _) in pairwise(batches))
+        and attoseconds(latency.seconds(_LEAST_WORK))
+    )
+    if not is_valid:
         raise ValueError(values)
 
 
 def _is_in_range(name: str, value: object) -> bool:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return False
-    if value == 0:
-        return name not in _NEVER_ZERO
     low, high = _RANGES.get(name, _SECONDS)
-    return low <= value <= high
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and (low <= value <= high or (value == 0 and name not in _NEVER_ZERO))
+    )

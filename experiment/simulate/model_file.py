@@ -99,16 +99,15 @@ def read_model(path: Path, name: str, weights: int | None) -> ModelFacts:
         _ = facts.max_positions
     except UnsupportedGeometryError as error:
         why = message(f"geometry.{error.reason}").model_dump()
-        raise user_error(
-            "error.sim.model_field", model=name, why=why, detail=error.detail
-        ) from error
+        named = f"{name} ({error.detail})"
+        raise user_error("error.sim.model_refused", model=named, why=why) from error
     except LayoutError as error:
         why = message(f"geometry.{error.code}").model_dump()
         raise user_error("error.sim.model_refused", model=name, why=why) from error
     except (KeyError, MissingFieldError) as error:
         names = error.names if isinstance(error, MissingFieldError) else error.args
         fields = ", ".join(map(str, names))
-        raise user_error("error.sim.model_lacks", model=name, fields=fields) from error
+        raise user_error("error.model.lacks", model=name, fields=fields) from error
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise user_error("error.model.bad_config", model=name, path=str(path)) from error
     if not weights:

@@ -104,17 +104,6 @@ def policies_of(text: str | None) -> tuple[PolicyName, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def format_of(name: str | None) -> str | None:
-    """A format of traces.
-
-    Raises:
-        UserError: no such format.
-    """
-    if name is not None and name not in FORMATS:
-        raise unknown("format", name, FORMATS, see="--list formats")
-    return name
-
-
 def unknown_model(error: UnknownModelError) -> UserError:
     """No model of that name, or one whose cache is of another kind."""
     if error.reason is not None:
@@ -142,13 +131,7 @@ Row = tuple[str | Message, ...]
 
 
 def listing(what: str) -> list[Row]:
-    """Rows of a list: names and their facts.
-
-    Raises:
-        UserError: no such list.
-    """
-    if what not in LISTS:
-        raise unknown("list", what, LISTS)
+    """Rows of a list of :data:`LISTS`: names and their facts."""
     rows: dict[str, Callable[[], list[Row]]] = {
         "models": _models,
         "gpus": _gpus,

@@ -9,7 +9,7 @@ from typing import Any
 from experiment.simulate.fit import Question, fit
 from experiment.simulate.names import model_of
 from experiment.simulate.setup import Memory, head_of
-from experiment.simulate.trace import Loaded, TraceOptions, lengths, load
+from experiment.simulate.trace import Loaded, TraceOptions, load
 from experiment.simulate.what_if import what_if
 from experiment.workload.kvsim_errors import translate_errors
 from kvsim.planning.plan import Plan, make_plan
@@ -99,7 +99,8 @@ def with_requests(
     rate = question.rate
     if rate is None and stream.info.span_ns:
         rate = (stream.facts.requests - 1) / (stream.info.span_ns / 1e9)
-    return replace(question, requests=lengths(stream), rate=rate), stream
+    pairs = [(request.prompt_tokens, request.output_tokens) for request in stream]
+    return replace(question, requests=pairs, rate=rate), stream
 
 
 def _answer(found: Plan) -> dict[str, Any]:

@@ -11,11 +11,11 @@ prefixes      the trace's blocks through caches of other sizes, without a clock
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, get_args
+from typing import Any, get_args
 
 from experiment.analysis.preemption import PreemptionCounts, describe_preemptions
 from experiment.record.simulation import SCHEMA_VERSION
@@ -24,7 +24,6 @@ from experiment.simulate.setup import (
     Limits,
     Memory,
     Setup,
-    check_replayed,
     head_of,
     length_limit,
     make_setup,
@@ -42,6 +41,11 @@ from kvsim.sim.prefix_replay import EVICTIONS, NoHashIdsError, References, colle
 from kvsim.sim.simulator import SimResult, simulate
 
 Tick = Callable[[int], None]
+# Shows the beginning of a part, with its weight, in requests unless ``requests`` is False; the
+# result is called with the completed amount.
+Begin = Callable[..., Tick]
+# Results so far, as plain values of ``sim.json``.
+Found = dict[str, Any]
 # Ratio of consecutive cache sizes in the default sweep over capacities.
 _CAPACITY_FACTOR = 4
 _CAPACITIES = 6
@@ -51,19 +55,8 @@ _REMEDIES_UP_TO = 2_000
 PREEMPTIONS: tuple[PreemptionKind, ...] = get_args(PreemptionKind)
 
 
-class Watcher(Protocol):
-    """Show progress."""
-
-    def begin(self, what: Message, weight: int, requests: bool = True) -> Tick:
-        """Start a part of ``weight``; call the result with the completed amount.
-
-        ``requests``: both are numbers of requests.
-        """
-
-
-class _Silent:
-    def begin(self, what: Message, weight: int, requests: bool = True) -> Tick:  # noqa: ARG002
-        return lambda _: None
+def _silent(*_: object) -> Tick:
+    return lambda _: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,38 +82,15 @@ class Question:
         return [policy for policy in self.policies if policy not in CONTIGUOUS]
 
 
-@dataclass(slots=True)
-class Found:
-    """Results so far, as plain values."""
+def nothing() -> Found:
+    """Results before the first simulation."""
+    lists = ("cells", "block_sizes", "budgets", "preemption", "samples", "preempting", "notes")
+    return {**{name: [] for name in lists}, "prefixes": None, "interrupted": False}
 
-    cells: list[dict[str, Any]] = field(default_factory=list)
-    block_sizes: list[dict[str, Any]] = field(default_factory=list)
-    budgets: list[dict[str, Any]] = field(default_factory=list)
-    preemption: list[dict[str, Any]] = field(default_factory=list)
-    samples: list[dict[str, Any]] = field(default_factory=list)
-    prefixes: dict[str, Any] | None = None
-    preempting: list[dict[str, Any]] = field(default_factory=list)
-    notes: list[Message] = field(default_factory=list)
-    interrupted: bool = False
 
-    @property
-    def failed(self) -> list[Message]:
-        """Reasons of cells without a result."""
-        return [Message.model_validate(cell["error"]) for cell in self.cells if cell["error"]]
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values, for the record."""
-        return {
-            "cells": self.cells,
-            "block_sizes": self.block_sizes,
-            "budgets": self.budgets,
-            "preemption": self.preemption,
-            "samples": self.samples,
-            "prefixes": self.prefixes,
-            "preempting": self.preempting,
-            "notes": [note.model_dump() for note in self.notes],
-            "interrupted": self.interrupted,
-        }
+def failures(found: Found) -> list[Message]:
+    """Reasons of cells without a result."""
+    return [Message.model_validate(cell["error"]) for cell in found["cells"] if cell["error"]]
 
 
 def ask(
@@ -159,9 +129,9 @@ def ask(
         UserError: an unknown name, an invalid trace, or not enough memory.
     """
     if beams > 1 and (samples or 1) > 1:
-        raise user_error("error.sim.unused_beside", flag="--samples", other="--beams")
+        raise user_error("error.either_flag", flag="--samples", other="--beams")
     if branching is not None and beams == 1:
-        raise user_error("error.sim.unused", flag="--branching", other="--beams")
+        raise user_error("error.needs_flag", flag="--branching", other="--beams")
     if beams > limits.max_num_seqs:
         params = {"config_key": "--beams", "value": beams, "limit": limits.max_num_seqs}
         raise user_error("error.limit_le", **params)
@@ -171,8 +141,11 @@ def ask(
         limits=limits, samples=samples, beams=beams,
         branching=0.5 if branching is None else branching, seed=seed,
     )  # fmt: skip
-    check_replayed(setup)
-    _check_host(setup)
+    if any(cache.kind == "state" for cache in setup.caches):  # its blocks cannot be simulated yet
+        raise user_error("error.sim.states", model=named.name)
+    block, room = setup.block_size * setup.slot_bytes, limits.swap_bytes
+    if limits.preemption == "swap" and room < block:  # it would always recompute
+        raise user_error("error.sim.swap_small", size=room, block=block)
     chosen: Sequence[PolicyName] = policies_of(policies)
     if policies is None and (beams > 1 or (samples or 1) > 1):
         chosen = [policy for policy in chosen if policy not in CONTIGUOUS]
@@ -184,24 +157,15 @@ def ask(
     return Question(stream, setup, chosen, block_sizes, budgets, sample_counts, capacities)
 
 
-def _check_host(setup: Setup) -> None:
-    """Check that swap space holds a block; otherwise swapping would always recompute.
-
-    Raises:
-        UserError: it does not.
-    """
-    block, room = setup.block_size * setup.slot_bytes, setup.limits.swap_bytes
-    if setup.limits.preemption == "swap" and room < block:
-        raise user_error("error.sim.swap_small", size=room, block=block)
-
-
-def simulate_trace(question: Question, watcher: Watcher | None = None) -> dict[str, Any]:
+def simulate_trace(question: Question) -> dict[str, Any]:
     """Simulate every policy; return the content of ``sim.json``.
 
     Raises:
         UserError: no policy can be simulated.
     """
-    return recorded(start(question), run(question, watcher or _Silent()))
+    found = nothing()
+    run(question, _silent, found)
+    return recorded(start(question), found)
 
 
 def start(question: Question, lang: str = "en", command: Sequence[str] = ()) -> dict[str, Any]:
@@ -217,11 +181,11 @@ def recorded(head: dict[str, Any], found: Found) -> dict[str, Any]:
         UserError: no policy can be simulated.
         KeyboardInterrupt: interrupted before the first result.
     """
-    if any(cell["result"] for cell in found.cells):
-        return head | found.to_json()
-    if found.interrupted:
+    if any(cell["result"] for cell in found["cells"]):
+        return head | found
+    if found["interrupted"]:
         raise KeyboardInterrupt
-    raise UserError(found.failed[0])
+    raise UserError(failures(found)[0])
 
 
 def parts_of(question: Question) -> int:
@@ -238,103 +202,80 @@ def _replay_weight(q: Question) -> int:
     return -(-q.stream.facts.requests // _REPLAYS_OF_ONE)
 
 
-def run(question: Question, watcher: Watcher, found: Found | None = None) -> Found:
-    """Run everything; an interruption keeps the results so far.
-
-    ``found``: collects the results if given, so that a later interruption does not lose them.
-    """
-    found = Found() if found is None else found
+def run(question: Question, begin: Begin, found: Found) -> None:
+    """Run everything; an interruption keeps the results so far in ``found``."""
     setup = question.setup
     spans = [cache.span for cache in setup.caches if 0 < cache.span < setup.max_length]
     if spans:
-        found.notes.append(message("sim.note.windows", layers=len(spans), span=min(spans)))
+        _note(found, "windows", layers=len(spans), span=min(spans))
     try:
-        _cells(question, found, watcher)
-        _note_range(question, found)
-        if any(cell["result"] for cell in found.cells):
-            _block_sizes(question, found, watcher)
-            _budgets(question, found, watcher)
-            _preemption(question, found, watcher)
-            _remedies(question, found, watcher)
-            _samples(question, found, watcher)
+        _cells(question, found, begin)
+        if any(cell["result"] for cell in found["cells"]):
+            _sweeps(question, found, begin)
+            _preemption(question, found, begin)
+            _remedies(question, found, begin)
             if question.stream.facts.hash_ids:
-                _prefixes(question, found, watcher)
+                _prefixes(question, found, begin)
             elif question.capacities:
-                found.notes.append(message("sim.note.no_hash_ids"))
+                _note(found, "no_hash_ids")
     except KeyboardInterrupt:
-        found.interrupted = True
-    return found
+        found["interrupted"] = True
 
 
-def _cells(q: Question, found: Found, watcher: Watcher) -> None:
-    for policy in q.policies:
-        what = message("progress.sim.cell", policy=policy)
-        result, error = _one(q, q.setup, policy, (what, watcher))
-        found.cells.append(
-            {
-                "policy": policy,
-                "result": result.to_json() if result else None,
-                "error": error.model_dump() if error else None,
-                "speed": {
-                    "seconds": result.speed.seconds,
-                    "requests_per_second": result.speed.requests_per_second,
-                }
-                if result
-                else None,
-            }
-        )
+def _note(found: Found, key: str, **params: Any) -> None:
+    found["notes"].append(message(f"sim.note.{key}", **params).model_dump())
 
 
-def _note_range(q: Question, found: Found) -> None:
-    """Name policies under which batches are far from those that the latency was fitted to."""
+def _cells(q: Question, found: Found, begin: Begin) -> None:
+    """Simulate every policy.
+
+    Names those under which batches are far from those that the latency was fitted to.
+    """
     latency = q.setup.latency
-    if not isinstance(latency, BatchLatency):
-        return
-    for cell in found.cells:
-        running = cell["result"]["running"]["busy_mean"] if cell["result"] else None
-        if running is not None and latency.is_extrapolated(running):
+    for policy in q.policies:
+        result = _one(q, q.setup, policy, begin, message("progress.sim.cell", policy=policy))
+        cell: dict[str, Any] = {"policy": policy, "result": None, "error": None, "speed": None}
+        found["cells"].append(cell)
+        if isinstance(result, Message):
+            cell["error"] = result.model_dump()
+            continue
+        cell["result"] = result.to_json()
+        cell["speed"] = {
+            "seconds": result.speed.seconds,
+            "requests_per_second": result.speed.requests_per_second,
+        }
+        running = cell["result"]["running"]["busy_mean"]
+        if not isinstance(latency, BatchLatency) or running is None:
+            continue
+        if latency.is_extrapolated(running):
             least, most = map(round, latency.seen())
-            params = {"policy": cell["policy"], "running": round(running)}
-            found.notes.append(message("sim.note.latency_range", least=least, most=most, **params))
+            params = {"policy": policy, "running": round(running), "least": least, "most": most}
+            _note(found, "latency_range", **params)
 
 
-def _block_sizes(q: Question, found: Found, watcher: Watcher) -> None:
-    setups = {size: replace(q.setup, block_size=size) for size in q.block_sizes}
-    _sweep(q, found.block_sizes, "block_size", (q.paged, setups), watcher)
-    if q.block_sizes and not q.paged:
-        found.notes.append(message("sim.note.no_blocks"))
+def _sweeps(q: Question, found: Found, begin: Begin) -> None:
+    """Add a point for each policy and other setup, with the value under its name.
+
+    Samples are simulated with the first paged policy; all paged policies share alike.
+    """
+    setup = q.setup
+    for sweep, name, policies, setups in (
+        ("block_sizes", "block_size", q.paged,
+         {size: replace(setup, block_size=size) for size in q.block_sizes}),
+        ("budgets", "budget_bytes", q.policies, {b: setup.with_budget(b) for b in q.budgets}),
+        ("samples", "samples", q.paged[:1],
+         {count: replace(setup, samples=count, beams=1) for count in q.samples}),
+    ):  # fmt: skip
+        if setups and not policies:
+            _note(found, "no_paged")
+        for value, other in setups.items():
+            for policy in policies:
+                what = message(f"progress.sim.{name}", policy=policy, value=value)
+                point = _point(_one(q, other, policy, begin, what))
+                found[sweep].append({"policy": policy, name: value, **point})
 
 
-def _budgets(q: Question, found: Found, watcher: Watcher) -> None:
-    setups = {budget: q.setup.with_budget(budget) for budget in q.budgets}
-    _sweep(q, found.budgets, "budget_bytes", (q.policies, setups), watcher)
-
-
-def _samples(q: Question, found: Found, watcher: Watcher) -> None:
-    """Simulate samples with the first paged policy; all paged policies share alike."""
-    setups = {count: replace(q.setup, samples=count, beams=1) for count in q.samples}
-    _sweep(q, found.samples, "samples", (q.paged[:1], setups), watcher)
-    if q.samples and not q.paged:
-        found.notes.append(message("sim.note.no_samples"))
-
-
-def _sweep(
-    q: Question,
-    points: list[dict[str, Any]],
-    name: str,
-    grid: tuple[Sequence[PolicyName], Mapping[int, Setup]],
-    watcher: Watcher,
-) -> None:
-    """Add a point for each policy and setup, with its value under ``name``."""
-    policies, setups = grid
-    for value, setup in setups.items():
-        for policy in policies:
-            what = message(f"progress.sim.{name}", policy=policy, value=value)
-            point = _point(*_one(q, setup, policy, (what, watcher)))
-            points.append({"policy": policy, name: value, **point})
-
-
-def _preemption(q: Question, found: Found, watcher: Watcher) -> None:
+def _preemption(q: Question, found: Found, begin: Begin) -> None:
     """Simulate preemption with the first paged policy; all paged policies preempt alike."""
     for size in q.block_sizes if q.paged else ():
         point: dict[str, Any] = {"policy": q.paged[0], "block_size": size, "error": None}
@@ -342,9 +283,9 @@ def _preemption(q: Question, found: Found, watcher: Watcher) -> None:
             setup = replace(q.setup, block_size=size).preempting(kind)
             way = message(f"sim.preemption.{kind}").model_dump()
             what = message("progress.sim.preemption", policy=q.paged[0], size=size, kind=way)
-            result, error = _one(q, setup, q.paged[0], (what, watcher))
-            if result is None:
-                point["error"] = error.model_dump() if error else None
+            result = _one(q, setup, q.paged[0], begin, what)
+            if isinstance(result, Message):
+                point["error"] = result.model_dump()
                 continue
             point[f"{kind}_preemptions"] = result.preemptions.total
             point[f"{kind}_s"] = (
@@ -352,13 +293,13 @@ def _preemption(q: Question, found: Found, watcher: Watcher) -> None:
                 if kind == "recompute"
                 else swap_cost(result, setup.config(q.paged[0]))
             )
-        found.preemption.append(point)
+        found["preemption"].append(point)
 
 
-def _remedies(q: Question, found: Found, watcher: Watcher) -> None:
+def _remedies(q: Question, found: Found, begin: Begin) -> None:
     """Why paged policies preempt, and what would prevent it."""
     many = q.stream.facts.requests > _REMEDIES_UP_TO
-    for cell in found.cells:
+    for cell in found["cells"]:
         result, policy = cell["result"], cell["policy"]
         if policy in CONTIGUOUS or not result or not result["preemptions"]["total"]:
             continue
@@ -369,8 +310,9 @@ def _remedies(q: Question, found: Found, watcher: Watcher) -> None:
         )  # fmt: skip
         remedies = []
         if not many:
-            watcher.begin(message("progress.sim.remedies", policy=policy), 0)
-            most = _most_kv(q.setup) // config.shape.block_bytes
+            begin(message("progress.sim.remedies", policy=policy), 0)
+            free = q.setup.budget.memory - q.setup.model.weight_bytes(q.setup.dtype)
+            most = free // config.shape.block_bytes
             attempt = partial(_attempt, q, policy, given)
             remedies = find_remedies(given, result["running"]["max"], attempt, most)
         counts = PreemptionCounts(
@@ -381,14 +323,9 @@ def _remedies(q: Question, found: Found, watcher: Watcher) -> None:
         why = describe_preemptions(
             counts, Counter(), given, config.shape.block_bytes, before, remedies, "simulate"
         )
-        found.preempting.append({"policy": policy, "why": why.model_dump(mode="json")})
-    if found.preempting and many:
-        found.notes.append(message("sim.note.no_remedies", limit=_REMEDIES_UP_TO))
-
-
-def _most_kv(setup: Setup) -> int:
-    """Bytes of the GPUs' memory without the weights."""
-    return setup.budget.memory - setup.model.weight_bytes(setup.dtype)
+        found["preempting"].append({"policy": policy, "why": why.model_dump(mode="json")})
+    if found["preempting"] and many:
+        _note(found, "no_remedies", limit=_REMEDIES_UP_TO)
 
 
 def _attempt(q: Question, policy: PolicyName, given: Trial, trial: Trial) -> Outcome:
@@ -408,40 +345,38 @@ def _attempt(q: Question, policy: PolicyName, given: Trial, trial: Trial) -> Out
 
 
 def _one(
-    q: Question, setup: Setup, policy: PolicyName, shown: tuple[Message, Watcher]
-) -> tuple[SimResult | None, Message | None]:
+    q: Question, setup: Setup, policy: PolicyName, begin: Begin, what: Message
+) -> SimResult | Message:
     """Run one simulation; return its result, or why there is none."""
-    what, watcher = shown
-    ended = watcher.begin(what, q.stream.facts.requests)
+    ended = begin(what, q.stream.facts.requests)
     try:
-        return simulate(q.stream, setup.config(policy), ended=ended), None
+        return simulate(q.stream, setup.config(policy), ended=ended)
     except SimulationError as error:
-        return None, simulation_message(error)
+        return simulation_message(error)
 
 
-def _point(result: SimResult | None, error: Message | None) -> dict[str, Any]:
+def _point(result: SimResult | Message) -> dict[str, Any]:
     """The values of a simulation that a sweep records."""
-    if result is None:
-        return {"result": None, "error": error.model_dump() if error else None}
+    if isinstance(result, Message):
+        return {"result": None, "error": result.model_dump()}
     kept = result.to_json()
-    for name in ("series", "trace", "config"):
-        del kept[name]
+    kept = {name: kept[name] for name in kept if name not in ("series", "trace")}
     kept["config"] = {"policy": result.config["policy"], "block_size": result.block_size}
     return {"result": kept, "error": None}
 
 
-def _prefixes(q: Question, found: Found, watcher: Watcher) -> None:
+def _prefixes(q: Question, found: Found, begin: Begin) -> None:
     try:
         references = collect(q.stream)
     except NoHashIdsError:
-        found.notes.append(message("sim.note.mixed_hash_blocks"))
+        _note(found, "mixed_hash_blocks")
         return
     pool = q.setup.budget.kv // (q.setup.slot_bytes * references.block_size)
     points = []
     for capacity in q.capacities or _capacities(references, pool):
         for eviction in EVICTIONS:
             what = message("progress.sim.prefixes", blocks=capacity)
-            tick = watcher.begin(what, _replay_weight(q), requests=False)
+            tick = begin(what, _replay_weight(q), requests=False)
             replay = replay_prefixes(references, eviction, capacity)
             tick(_replay_weight(q))
             points.append(
@@ -457,7 +392,7 @@ def _prefixes(q: Question, found: Found, watcher: Watcher) -> None:
                     "evicted": replay.evicted,
                 }
             )
-    found.prefixes = {
+    found["prefixes"] = {
         "block_size": references.block_size,
         "requests": len(references.ends),
         "skipped": references.skipped,
@@ -470,10 +405,6 @@ def _prefixes(q: Question, found: Found, watcher: Watcher) -> None:
 
 def _capacities(references: References, pool: int) -> list[int]:
     """Cache sizes from all blocks of the trace downwards, and the size of the run's pool."""
-    sizes = {references.distinct}
-    size = references.distinct
-    for _ in range(_CAPACITIES):
-        size //= _CAPACITY_FACTOR
-        sizes.add(size)
-    sizes.add(min(pool, references.distinct))
-    return sorted(each for each in sizes if each >= 1)
+    most = references.distinct
+    sizes = {most // _CAPACITY_FACTOR**power for power in range(_CAPACITIES + 1)}
+    return sorted(size for size in {*sizes, min(pool, most)} if size >= 1)

@@ -12,7 +12,7 @@ from experiment import __version__
 from experiment.events.wall_clock import wall_clock
 from experiment.simulate.latency_file import read_latency
 from experiment.simulate.names import refused
-from experiment.simulate.trace import Loaded, holds_texts
+from experiment.simulate.trace import Loaded
 from experiment.text.errors import user_error
 from experiment.workload.kvsim_errors import translate_errors
 from kvsim.core.limits import PreemptionKind
@@ -26,6 +26,7 @@ from kvsim.sizing.layers import largest_stage, pipeline_stages
 from kvsim.sizing.layout import LayerCache, token_bytes
 from kvsim.sizing.models import ModelFacts
 from kvsim.sizing.overhead import ServerOptions, rank_weights
+from kvsim.traces.formats import FORMATS
 
 # Host memory, in pools, for the pool's content and for requests swapped out before.
 _HOST_POOLS = 4
@@ -305,20 +306,11 @@ def layers_to_json(caches: Sequence[LayerCache]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def check_replayed(setup: Setup) -> None:
-    """Refuse a model whose block tables cannot be simulated yet.
-
-    Raises:
-        UserError: layers with a recurrent state.
-    """
-    if any(cache.kind == "state" for cache in setup.caches):
-        raise user_error("error.sim.states", model=setup.model.name)
-
-
 def head_of(
     kind: str, version: int, setup: Setup, stream: Loaded | None, **more: Any
 ) -> dict[str, Any]:
     """Head of the record of a simulation or plan: program, trace, setup."""
+    source = FORMATS.get(stream.info.format) if stream else None
     return {
         "kind": kind,
         "schema_version": version,
@@ -327,6 +319,6 @@ def head_of(
         **more,
         "trace": stream.info.to_json() if stream else None,
         "facts": asdict(stream.facts) if stream else None,
-        "texts": holds_texts(stream.info) if stream else False,
+        "texts": bool(source and source.texts),  # lengths were counted
         "setup": setup.to_json(),
     }

@@ -13,14 +13,13 @@ from experiment.files.os_errors import writing
 from experiment.files.shipped import find_config
 from experiment.process.environment import without_secrets
 from experiment.record.log import remove_parts
-from experiment.simulate.names import unknown_gpu, unknown_model
-from experiment.text.errors import ExitCode, shown, unknown, user_error
+from experiment.simulate.names import unknown_gpu, unknown_model, unknown_trace
+from experiment.text.errors import ExitCode, UserError, shown, unknown, user_error
 from experiment.text.sizes import parse_bytes, size_error
 from kvsim.sizing.gpus import UnknownGPUError
 from kvsim.sizing.models import UnknownModelError
 from kvsim.sweep import CellStore, ComputedCell, SweepCell, SweepError, cells_summary, expand
 from kvsim.sweep.grid import AXES
-from kvsim.traces import PRESETS
 
 # The budget axis as users write it, and as the parameter in bytes.
 _BUDGET, _BYTES = "kv_budget", "budget_bytes"
@@ -72,6 +71,9 @@ def _computed(
         with without_secrets():
             yield from run_on_ray(cells, address) if address else run_in_processes(cells, workers)
     except SweepError as error:
+        if error.code == "no_ray":
+            params = {"packages": "ray", "command": "pip install 'pagedkv-lab[ray]'"}
+            raise user_error("error.not_installed", **params) from error
         raise user_error(f"error.sweep.{error.code}", **error.params) from error
 
 
@@ -106,6 +108,26 @@ def _bytes(value: Any) -> int:
         raise size_error(_BUDGET, value) from error
 
 
+def _invalid_grid(code: str, params: Mapping[str, Any]) -> UserError:
+    axis, value = params.get("axis", ""), shown(params.get("value", ""))  # of a file: any type
+    if code == "unknown_axis":
+        return unknown("axis", axis, [_BUDGET if name == _BYTES else name for name in AXES])
+    if code == "no_file":
+        return unknown_trace(params["path"])
+    if "choices" in params:
+        choices = ", ".join(params["choices"])
+        return user_error("error.not_a_choice", config_key=axis, value=value, choices=choices)
+    limits = {"value": params.get("count"), "limit": params.get("most")}
+    key, named = {
+        "bad_value": ("error.bad_value", {"config_key": axis, "value": value}),
+        "missing_axes": ("error.sim.needs", {"flags": params.get("axes")}),
+        "no_rate_to_scale": ("error.sim.no_rate_to_scale", {"value": value}),
+        "no_values": ("error.empty", {"config_key": axis}),
+        "too_many": ("error.limit_le", {"config_key": "cells", **limits}),
+    }[code]
+    return user_error(key, **named)
+
+
 def make_cells(grid: Mapping[str, Any]) -> list[SweepCell]:
     """Return the cells of a grid.
 
@@ -115,18 +137,7 @@ def make_cells(grid: Mapping[str, Any]) -> list[SweepCell]:
     try:
         return expand(grid)
     except SweepError as error:
-        params = dict(error.params)
-        if "value" in params:  # from a file: any type
-            params["value"] = shown(params["value"])
-        if error.code == "unknown_axis":
-            known = [_BUDGET if name == _BYTES else name for name in AXES]
-            raise unknown("axis", str(params["axis"]), known) from error
-        if error.code == "no_file":
-            params["known"] = ", ".join(PRESETS)
-        code = error.code
-        if "choices" in params:
-            code, params["choices"] = "not_a_choice", ", ".join(params["choices"])
-        raise user_error(f"error.sweep.{code}", **params) from error
+        raise _invalid_grid(error.code, error.params) from error
     except UnknownModelError as error:
         raise unknown_model(error) from error
     except UnknownGPUError as error:

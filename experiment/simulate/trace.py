@@ -32,7 +32,6 @@ from kvsim.traces import (
     at_rate,
     from_preset,
 )
-from kvsim.traces.formats import FORMATS
 
 # Traces with more requests (or hash ids) are read again for every policy.
 _KEPT = 2_000_000
@@ -130,18 +129,14 @@ def load(options: TraceOptions) -> Loaded:
         return Loaded(stream)
 
 
-def lengths(stream: RequestStream) -> list[tuple[int, int]]:
-    """Pairs (prompt, new) in tokens, per request."""
-    return [(request.prompt_tokens, request.output_tokens) for request in stream]
-
-
 def _file(options: TraceOptions) -> RequestStream:
     path = Path(options.source)
     if not path.exists():
         raise unknown_trace(options.source)
     for flag, given in (("--requests", options.requests), ("--cv", options.cv)):
         if given is not None:
-            raise user_error("error.sim.preset_only", flag=flag)
+            other = "--trace PRESET (--list presets)"
+            raise user_error("error.needs_flag", flag=flag, other=other)
     return TraceFile(path, options.read)
 
 
@@ -151,12 +146,12 @@ def _generated(options: TraceOptions) -> RequestStream:
                         ("--hash-block-size", read.block_size),
                         ("--output-tokens", read.output_tokens)):  # fmt: skip
         if given is not None:
-            raise user_error("error.sim.file_only", flag=flag)
+            raise user_error("error.needs_flag", flag=flag, other="--trace FILE")
     rate = options.rate
     if options.factor is not None:
         raise user_error("error.sim.no_rate_to_scale", value=f"{options.factor:g}x")
     if rate is None and options.cv is not None:
-        raise user_error("error.sim.unused", flag="--cv", other="--rate")
+        raise user_error("error.needs_flag", flag="--cv", other="--rate")
     cv = 1.0 if options.cv is None else options.cv
     requests = options.requests or _PRESET_REQUESTS
     recipe = from_preset(
@@ -187,11 +182,6 @@ def _at_rate(stream: RequestStream, options: TraceOptions) -> RequestStream:
 def read_options(values: dict[str, Any]) -> ReadOptions:
     """Read options of a file; texts are counted in tokens of GPT-2."""
     return ReadOptions(count_tokens=_Counter(), most=memory_budget() // _REQUEST_BYTES, **values)
-
-
-def holds_texts(info: TraceInfo) -> bool:
-    """Whether lengths were counted from texts."""
-    return info.format in FORMATS and FORMATS[info.format].texts
 
 
 class _Counter:

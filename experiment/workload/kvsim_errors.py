@@ -12,10 +12,9 @@ from experiment.text.errors import UserError, user_error
 from experiment.text.messages import Message, message
 from kvsim.sim.config import SimulationError
 from kvsim.sizing.budget import PlanError
-from kvsim.sweep.grid import AXES
 from kvsim.traces.types import ERROR_CODES, REASONS, TraceError
 
-_CELL_CODES = ("pool_too_small", "pool_too_large", "livelock")
+_CELL_CODES = ("bad_option", "livelock", "nothing_fits", "pool_too_large", "pool_too_small")
 
 
 @contextmanager
@@ -92,7 +91,7 @@ def simulation_message(error: SimulationError) -> Message:
         flag = "--" + str(params["option"]).replace("_", "-")
         if params["option"] == "policy":
             return message("error.sim.one_sample", policy=params["value"])
-        return message("error.sim.bad_option", flag=flag, value=params["value"])
+        return message("error.bad_value", config_key=flag, value=params["value"])
     if error.code == "nothing_fits":
         params["why"] = refusal_message(params).model_dump()
     return message(f"error.sim.{error.code}", **params)
@@ -103,21 +102,12 @@ def cell_message(code: str, params: Mapping[str, Any], settings: Mapping[str, An
     known = dict(params)
     if code in ERROR_CODES:
         return trace_message(TraceError(code, **{"file": settings["trace"], **known}))
-    if code == "bad_option" and known["option"] == "policy":
-        return message("sweep.why.one_sample", policy=known["value"])
-    if code == "bad_option":
-        axis: Any = known["option"]
-        axis = message(f"sweep.axis.{axis}").model_dump() if axis in AXES else axis
-        return message("sweep.why.bad_option", axis=axis, value=known["value"])
-    if code == "nothing_fits":
-        why = refusal_message(known).model_dump()
-        return message("sweep.why.nothing_fits", requests=known["requests"], why=why)
+    if code in _CELL_CODES:
+        return simulation_message(SimulationError(code, **known))
     if code == "unsupported_geometry":
         why = message(f"geometry.{known['reason']}").model_dump()
-        return message("sweep.why.geometry", model=settings["model"], why=why)
-    if code in _CELL_CODES:
-        return message(f"sweep.why.{code}", **known)
-    return message("sweep.why.other", code=code)
+        return message("error.sim.model_refused", model=settings["model"], why=why)
+    return message("sweep.other", code=code)
 
 
 def refusal_message(refusal: dict[str, Any]) -> Message:

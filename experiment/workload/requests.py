@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, pairwise
 from pathlib import Path
@@ -48,6 +49,7 @@ GROWING = "contiguous.growing"
 TRASH_BLOCKS = 2
 # Its minimum block size.
 TRANSFORMERS_LEAST = 4
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def choose_prompts(config: Config) -> list[str]:
@@ -74,7 +76,7 @@ def read_prompts(path: Path) -> list[str]:
     found = _first_turns(data, path) if data.lstrip().startswith(b"[") else _lines(data, path)
     prompts = list(islice(found, MAX_REQUESTS + 1))
     if not prompts:
-        raise user_error("error.workload.no_prompts_in_file", path=str(path))
+        raise user_error("error.empty", config_key=str(path))
     return prompts
 
 
@@ -362,29 +364,20 @@ def _first_turn(conversation: Any) -> str | None:
     turns = conversation.get("conversations") if isinstance(conversation, dict) else None
     first = turns[0] if isinstance(turns, list) and turns else None
     text = first.get("value") if isinstance(first, dict) else None
-    if not isinstance(text, str) or any("\ud800" <= char <= "\udfff" for char in text):
-        return None
-    return text if text.strip() else None
+    usable = isinstance(text, str) and text.strip() and not _SURROGATE.search(text)
+    return text if usable else None
 
 
 def _parse_line(line: bytes, path: Path, number: int) -> str:
-    def bad(reason: str) -> Exception:
-        return user_error(f"error.workload.line_{reason}", path=str(path), line=number)
-
     try:
         entry: Any = json.loads(line.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise bad("not_utf8") from error
-    except (ValueError, RecursionError) as error:
-        raise bad("not_json") from error
-    if not isinstance(entry, dict):
-        raise bad("not_object")
-    prompt = entry.get("prompt")
-    if not isinstance(prompt, str):
-        raise bad("no_prompt")
-    if not prompt.strip():
-        raise bad("empty_prompt")
-    # JSON may contain lone surrogates, which tokenizers cannot encode.
-    if any("\ud800" <= char <= "\udfff" for char in prompt):
-        raise bad("not_utf8")
-    return prompt
+        prompt = entry["prompt"]
+        prompt.encode()  # JSON may contain lone surrogates, which tokenizers cannot encode
+        reason = "" if prompt.strip() else "empty_prompt"
+    except UnicodeError:
+        reason = "not_utf8"
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
+        reason = "unlike"
+    if reason:
+        raise user_error(f"error.workload.line_{reason}", path=str(path), line=number)
+    return str(prompt)

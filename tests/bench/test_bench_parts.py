@@ -14,7 +14,7 @@ from experiment.bench.rounds import round_order
 from experiment.bench.rows import Row
 from experiment.bench.summary import lines
 from experiment.bench.workloads import FULL, TINY, ready
-from experiment.commands.bench import OPTIONS, options_of
+from experiment.commands.bench import OPTIONS, plan_of
 from experiment.commands.parser import make_parser, parse
 from experiment.events import ModelPrepared
 from experiment.files.code_cache import numba_cache
@@ -115,7 +115,7 @@ def test_an_arm_that_is_no_default_runs_where_it_is_named() -> None:
     growing = "contiguous.growing"
     assert growing not in options(usual=True).for_device("cuda").arms
     asked = parse(make_parser(Translator("en"), "bench", OPTIONS), ["--arms", f"{growing},paged"])
-    assert options_of(asked, Path("none")).arms_of("C", 0) == [growing, "paged"]
+    assert plan_of(asked, Path("none")).arms_of("C", 0) == [growing, "paged"]
 
 
 def test_on_a_gpu_no_arm_is_slow_by_itself_and_all_run_in_every_round() -> None:

@@ -15,7 +15,7 @@ from in_process import CONFIGS
 from experiment.commands import main as cli
 from experiment.commands import walkthrough
 from experiment.commands.main import main
-from experiment.commands.menu import choose, shipped
+from experiment.commands.menu import choose
 from experiment.events import (
     CellStarted,
     RepeatFinished,
@@ -45,7 +45,7 @@ def wide(text: str) -> str:
 
 def number(name: str) -> str:
     """Of an experiment in the menu."""
-    return str(1 + [each for each, _ in shipped()].index(name))
+    return str(1 + list(EXPERIMENTS).index(name))
 
 
 def words(command: str) -> tuple[str, ...]:
@@ -63,7 +63,7 @@ def words(command: str) -> tuple[str, ...]:
         (["99", "two", "2", "q"], None),
         (["99", number("lengths"), "f"], ("lengths",)),
         (["-1", "00", " Prefix ", "fast", "full"], ("prefix",)),
-        ([wide("2"), "2", "quick"], (shipped()[1][0], "--quick")),
+        ([wide("2"), "2", "quick"], (list(EXPERIMENTS)[1], "--quick")),
         ([wide("q")], None),
         ([wide("Lengths"), wide("F")], ("lengths",)),
         ([wide("lengths"), wide("quick")], ("lengths", "--quick")),
@@ -194,7 +194,7 @@ def test_a_whole_experiment_through_the_door(
 @pytest.mark.parametrize(
     ("words", "key"),
     [
-        (["--quick"], "quick_alone"),
+        (["--quick"], "needs_flag"),
         (["--config", "capacity.toml", "--set", "experiment.values=[]"], "empty"),
         (["--config", "capacity.toml", "--set", "experiment.options={}"], "experiment_options"),
         (
@@ -241,7 +241,7 @@ def test_a_whole_experiment_through_the_door(
             )
             for each in ("33", "2.5", "1", "0", "-3", "true", "'4'")
         ),
-        (["--config", "beam.toml", "--set", "sampling.n=2"], "beams_alone"),
+        (["--config", "beam.toml", "--set", "sampling.n=2"], "either_flag"),
         (["--config", "capacity.toml", "--set", "experiment.name='x'"], "unknown"),
     ],
 )

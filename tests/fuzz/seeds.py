@@ -52,7 +52,7 @@ def simulation() -> dict[str, Any]:
     words += ["--gpu", "a100-80gb", "--policy", "max,paged", "--block-sizes", "8"]
     words += ["--budgets", "1GiB"]
     parser = make_parser(Translator("en"), "simulate", command.OPTIONS)
-    return simulate_trace(command._question(parse(parser, words)))
+    return simulate_trace(command.question_of(parse(parser, words)))
 
 
 def configs() -> list[bytes]:

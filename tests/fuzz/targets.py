@@ -10,14 +10,15 @@ import contextlib
 import io
 import json
 import math
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import pytest
 import seeds
 
 from experiment.commands.main import main
@@ -113,43 +114,41 @@ def _program(*words: str) -> None:
         raise FindingError(f"not one line: {printed[-300:]!r}")
 
 
+def _run(config: Any, _: object) -> int:
+    check_prompts(choose_prompts(config))
+    return 0
+
+
+# Commands go as far as they can without a model; plots are drawn by other tests.
+REPLACED: dict[str, Any] = {
+    "experiment.commands.walkthrough.run_walkthrough": _run,
+    "experiment.commands.selfcheck.selfcheck": lambda *_: 0,
+    "experiment.bench.run.Bench.run": lambda _: None,
+    "experiment.gpucheck.run.Examination.run": lambda _: None,
+    "experiment.report.files.write.draw_plots": lambda *_: (),
+    "experiment.simulate.sweep._computed": lambda *_: (),
+    "kvsim.paper.result.PARTS": (),
+    "huggingface_hub.constants.HF_HUB_OFFLINE": True,
+}
+
+
 @contextlib.contextmanager
 def _nothing_heavy() -> Iterator[None]:
-    """Commands go as far as they can without a model; plots are drawn by other tests."""
-    import huggingface_hub.constants
-
-    import experiment.bench.run
-    import experiment.commands.main
-    import experiment.commands.selfcheck
-    import experiment.commands.walkthrough
-    import experiment.gpucheck.run
-    import experiment.report.files.write
-    import experiment.simulate.run
-    import experiment.simulate.sweep
-    import kvsim.paper.result
-
-    def run(config: object, options: object) -> int:
-        check_prompts(choose_prompts(config))  # type: ignore[arg-type]
-        return 0
-
-    replaced = (
-        (experiment.commands.walkthrough, "run_walkthrough", run),
-        (experiment.commands.selfcheck, "selfcheck", lambda *_: 0),
-        (experiment.bench.run.Bench, "run", lambda _: None),
-        (experiment.gpucheck.run.Examination, "run", lambda _: None),
-        (experiment.report.files.write, "draw_plots", lambda *_: ()),
-        (experiment.simulate.sweep, "_computed", lambda *_: ()),
-        (kvsim.paper.result, "PARTS", ()),
-        (huggingface_hub.constants, "HF_HUB_OFFLINE", True),
-    )
-    before = [(holder, name, getattr(holder, name)) for holder, name, _ in replaced]
-    for holder, name, instead in replaced:
-        setattr(holder, name, instead)
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, instead in REPLACED.items():
+            patch.setattr(name, instead)
         yield
-    finally:
-        for holder, name, was in before:
-            setattr(holder, name, was)
+
+
+def _commands(file: str, *lines: str) -> Run:
+    """A target that writes a file and runs commands; ``{at}`` is its place, ``{file}`` its path."""
+
+    def run(data: bytes, place: Path) -> None:
+        path = _file(place, data, file)
+        for line in lines:
+            _program(*line.format(at=place, file=path).split())
+
+    return run
 
 
 def _config(data: bytes, place: Path) -> None:
@@ -199,11 +198,6 @@ def _trace(data: bytes, place: Path) -> None:
         raise refusals[0]
 
 
-def _log(data: bytes, place: Path) -> None:
-    _file(place, data, "events.jsonl")
-    _program("render", str(place), "--ascii")
-
-
 def _record(data: bytes, place: Path) -> None:
     _file(place, data, "events.jsonl")
     side, limits = read_side(place), read_gate(_file(place, seeds.gates()[1], "gate.toml"))
@@ -225,26 +219,6 @@ def _summary(data: bytes, place: Path) -> None:
 
     assert read_record(place).events
     assert len(entries(reports)) == 1
-
-
-def _calibrate(data: bytes, place: Path) -> None:
-    _program("calibrate", str(_file(place, data)), "--folds", "2")
-
-
-def _calibrate_log(data: bytes, place: Path) -> None:
-    _file(place, data, "events.jsonl")
-    _program("calibrate", str(place), "--folds", "2", "--lang", "zh")
-
-
-def _simulation(data: bytes, place: Path) -> None:
-    _file(place, data, "sim.json")
-    _program("render", str(place), "--ascii")
-
-
-def _bench(data: bytes, place: Path) -> None:
-    path = _file(place, data)
-    _program("bench", "--show", str(path), "--ascii")
-    _program("bench", "--show", str(path), "--markdown", str(place / "page.md"))
 
 
 def _gpucheck(data: bytes, place: Path) -> None:
@@ -308,12 +282,6 @@ def _layers(data: bytes, place: Path) -> None:
         assert plan(path, "h100", [(500, 300)], memory)["plan"]["blocks"] > 0
 
 
-def _start_log(data: bytes, place: Path) -> None:
-    path = str(_file(place, data))
-    _program("plan", "--from-log", path, "--ascii", "--details")
-    _program("plan", "--from-log", path, "--json", "--lang", "zh")
-
-
 def _weights(data: bytes, place: Path) -> None:
     from experiment.model.tensors import headers
 
@@ -325,13 +293,9 @@ def _words(data: bytes, place: Path) -> None:
     words = data.decode("utf-8", "replace").replace("\0", "").split("\n")[:14]
     if "simulate" in words and "--list" not in words:
         words += ["--requests", "3", "--head", "3", "--tile", "1"]
-    before = os.environ.get("CI")
-    os.environ["CI"] = "1"  # asks nothing
-    try:
-        with contextlib.chdir(place):
-            _program(*words)
-    finally:
-        os.environ.pop("CI") if before is None else os.environ.update(CI=before)
+    with contextlib.chdir(place), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CI", "1")  # asks nothing
+        _program(*words)
 
 
 TARGETS: dict[str, Target] = {
@@ -341,22 +305,34 @@ TARGETS: dict[str, Target] = {
     "gate": Target(_gate, seeds.gates, "toml"),
     "baseline": Target(_baseline, seeds.baselines, "json"),
     "trace": Target(_trace, seeds.traces, "rows"),
-    "log": Target(_log, seeds.logs, "rows"),
+    "log": Target(_commands("events.jsonl", "render {at} --ascii"), seeds.logs, "rows"),
     "record": Target(_record, seeds.logs, "rows"),
     "summary": Target(_summary, lambda: [b'{"results": {}, "config": {}}'], "json"),
-    "calibrate": Target(_calibrate, seeds.request_records, "rows"),
-    "calibrate-log": Target(_calibrate_log, seeds.logs, "rows"),
-    "simulation": Target(_simulation, seeds.simulations, "json"),
-    "bench": Target(_bench, seeds.benches, "json"),
+    "calibrate": Target(
+        _commands("input", "calibrate {file} --folds 2"), seeds.request_records, "rows"
+    ),
+    "calibrate-log": Target(
+        _commands("events.jsonl", "calibrate {at} --folds 2 --lang zh"), seeds.logs, "rows"
+    ),
+    "simulation": Target(_commands("sim.json", "render {at} --ascii"), seeds.simulations, "json"),
+    "bench": Target(
+        _commands("input", "bench --show {file} --ascii",
+                  "bench --show {file} --markdown {at}/page.md"),
+        seeds.benches, "json",
+    ),
     "gpucheck": Target(_gpucheck, seeds.gpu_checks, "json"),
     "latency": Target(_latency, seeds.latencies, "json"),
     "sweep": Target(_sweep, seeds.sweeps, "toml"),
     "prompts": Target(_prompts, seeds.prompts, "rows"),
     "model": Target(_model, seeds.models, "json"),
     "layers": Target(_layers, seeds.layers, "json"),
-    "start-log": Target(_start_log, seeds.start_logs),
+    "start-log": Target(
+        _commands("input", "plan --from-log {file} --ascii --details",
+                  "plan --from-log {file} --json --lang zh"),
+        seeds.start_logs,
+    ),
     "weights": Target(_weights, seeds.weights),
-}
+}  # fmt: skip
 
 
 @cache

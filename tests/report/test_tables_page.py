@@ -229,7 +229,7 @@ def test_a_sweep_draws_what_it_measured_and_says_why_a_cell_has_nothing(lang: st
     said = ["".join(n.itertext()) for n in parts_of(body)[lang].iter("td")
             if n.get("colspan") == "5"]  # fmt: skip
     t = Translator(lang)
-    why = [t("sweep.why.pool_too_small", budget=1024, needed=2**20 * n) for n in (1, 3)]
+    why = [t("error.sim.pool_too_small", budget=1024, needed=2**20 * n) for n in (1, 3)]
     assert [text.replace("\u00a0", " ") for text in said] == [
         t("sweep.refused", why=w) for w in why
     ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,7 +14,6 @@ import pytest
 from experiment.arms.launch import VLLM_PYTHON, vllm_python
 from experiment.config.schema import VLLM_ARGUMENTS, make_config
 from experiment.files.code_cache import code_cache
-from experiment.model.builtin import build_model
 from experiment.process.environment import child_environment
 from experiment.text.errors import ExitCode, UserError
 
@@ -149,24 +147,6 @@ def test_vllms_interpreter_is_named_by_the_environment_and_not_by_the_working_di
 
 
 @pytest.mark.parametrize(
-    "section",
-    [
-        {"run": {"vllm_python": "/bin/false"}},
-        {"experiment": {"size": "quick", "quick": {"run": {"vllm_python": "/bin/false"}}}},
-    ],
-)
-def test_a_config_names_no_interpreter(section: dict[str, object], tmp_path: Path) -> None:
-    from experiment.config.reading import load_config
-
-    text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in section.items())
-    text = text.replace('": ', '" = ')
-    (tmp_path / "c.toml").write_text(text, encoding="utf-8")
-    with pytest.raises(UserError) as caught:
-        load_config(tmp_path / "c.toml", {})
-    assert caught.value.text.key.startswith("error.unknown")
-
-
-@pytest.mark.parametrize(
     ("argument", "value"),
     [
         ("worker_cls", "evil.Worker"), ("scheduler_cls", "evil.Scheduler"), ("load_format", "pt"),
@@ -185,18 +165,6 @@ def test_vllm_is_told_plain_values_alone(argument: str, value: object) -> None:
     assert "worker_cls" not in VLLM_ARGUMENTS
     plain = {"kv_cache_dtype": "fp8_e4m3", "max_logprobs": 1, "cudagraph_capture_sizes": [1, 2]}
     assert make_config({"vllm": {"args": plain}}).vllm.args == plain
-
-
-def test_a_models_config_chooses_no_implementation(
-    tmp_path: Path, refused: Callable[..., str]
-) -> None:
-    model = Path(shutil.copytree(build_model("tiny-gpt2", 0, 0.08), tmp_path / "model"))
-    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
-    config["_attn_implementation"] = "evil/kernel"
-    (model / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    words = ["--yes", "--quiet", "--offline", "--device", "cpu", "--arms", "paged"]
-    line = refused(*words, "--model", model, "--out", tmp_path / "out")
-    assert "_attn_implementation" in line
 
 
 def test_compiled_code_that_others_can_write_is_refused(

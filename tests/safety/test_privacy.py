@@ -75,6 +75,10 @@ def holding(directory: Path, text: str) -> list[str]:
 
 def test_no_file_of_a_run_names_the_person(run_directory: Path) -> None:
     assert holding(run_directory, MARK) == []
+    assert "events.jsonl" in holding(run_directory, "~/models/mine")
+    assert "events.jsonl" in holding(run_directory, "/$USER/$HOST")
+    if len(name := socket.gethostname()) >= 8:  # a shorter one is found in any text
+        assert holding(run_directory, name) == []
 
 
 def test_no_file_of_the_other_commands_names_the_person(
@@ -105,18 +109,6 @@ def test_no_file_of_the_other_commands_names_the_person(
     assert "simulate/sim.json" in holding(home / "out", "scratch/$USER/trace.jsonl")
 
 
-def test_the_check_would_find_it(run_directory: Path) -> None:
-    assert "events.jsonl" in holding(run_directory, "~/models/mine")
-    assert "events.jsonl" in holding(run_directory, "/$USER/$HOST")
-
-
-def test_the_host_name_is_in_no_file(run_directory: Path) -> None:
-    name = socket.gethostname()
-    if len(name) < 8:
-        pytest.skip("a name as short as this one is found in any text")
-    assert holding(run_directory, name) == []
-
-
 def test_a_token_in_an_error_is_not_written_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,18 +133,6 @@ def test_what_a_failure_says_names_nobody(tmp_path: Path) -> None:
     assert written["reason"]["params"] == {"error": clean, "n": [clean, 3]}
     assert written["arm"] == "alice"  # a name of ours
     assert failed.reason.params["error"] == why  # whoever runs it is told all of it
-
-
-def test_only_the_whole_home_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/al")
-    monkeypatch.setenv("USER", "alan")
-    monkeypatch.delenv("LOGNAME", raising=False)
-    assert without_private("/home/al/x /home/alice /home/al") == "~/x /home/alice ~"
-    assert without_private("file:///home/al/x -I/home/al") == "file://~/x -I~"
-    assert without_private('{"why":"no\\n/home/al"}') == '{"why":"no\\n~"}'
-    assert without_private("/mnt/home/al/x") == "/mnt/home/$USER2/x"  # no path of that home
-    monkeypatch.setenv("HOME", "/")
-    assert without_private("/home/al/x") == "/home/al/x"
 
 
 NAMED = {
@@ -181,21 +161,49 @@ def test_names_are_whole_parts_of_paths(text: str) -> None:
     assert without_names(NAMED[text]) == NAMED[text]
 
 
+AL = {"HOME": "/home/al", "USER": "alan", "LOGNAME": "alan"}
+PASSWORDS = ("http://u:Zq%40zqpw@h/x", "u:Zq%40zqpw@proxy:8", "//:Zq@zqpw@h")
+# Variables beside those of alice; a text, and what is left of it.
+LEFT: list[tuple[dict[str, str], str, str]] = [
+    # Only the whole home.
+    (AL, "/home/al/x /home/alice /home/al", "~/x /home/alice ~"),
+    (AL, "file:///home/al/x -I/home/al", "file://~/x -I~"),
+    (AL, '{"why":"no\\n/home/al"}', '{"why":"no\\n~"}'),
+    (AL, "/mnt/home/al/x", "/mnt/home/$USER2/x"),  # no path of that home
+    (AL | {"HOME": "/"}, "/home/al/x", "/home/al/x"),
+    # A name elsewhere is a word.
+    *(({}, text, text) for text in (
+        "alice and box", "alice/mine", "/x/alices/alice.txt", "/x/box.labs/boxer", "s=alice"
+    )),
+    # A usual word names nobody.
+    *((dict.fromkeys(("USER", "LOGNAME", "HOSTNAME", "HOST"), name),
+       f"/mnt/{name}/models and/or /a/root", f"/mnt/{name}/models and/or /a/root")
+      for name in ("data", "root", "a", "")),
+    # Users and passwords of URLs, whatever variable they are in.
+    *(({"A_VARIABLE": value}, "denied: Zq@zqpw", "denied: ***") for value in PASSWORDS),
+    ({}, "GET https://h/x?a=1&X-Amz-Signature=zq1&b=2 why? token=5 and x?page=2",
+     "GET https://h/x?*** why? token=5 and x?page=2"),
+    # Service tokens by their form.
+    *(({}, f"key {token}, task-{token[3:]}", f"key ***, task-{token[3:]}") for token in (
+        "hf_" + "a1" * 12, "ghp_" + "B2" * 18, "sk-proj-" + "c3" * 12, "AKIA" + "D4" * 8
+    )),
+    ({}, "hf_hub_download sk-learn AKIA", "hf_hub_download sk-learn AKIA"),
+    # Common words and short numbers are no secrets.
+    *(({"MY_TOKEN": value}, f"the arm {value} ended", f"the arm {value} ended")
+      for value in ("paged", "password", "12345")),
+]  # fmt: skip
+
+
 @pytest.mark.usefixtures("alice")
-@pytest.mark.parametrize(
-    "text", ["alice and box", "alice/mine", "/x/alices/alice.txt", "/x/box.labs/boxer", "s=alice"]
-)
-def test_a_name_elsewhere_is_a_word(text: str) -> None:
-    assert without_private(text) == text
-
-
-@pytest.mark.parametrize("name", ["data", "root", "a", ""])
-def test_a_usual_word_tells_nobody(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable in ("USER", "LOGNAME", "HOSTNAME"):
-        monkeypatch.setenv(variable, name)
-    monkeypatch.setattr(socket, "gethostname", lambda: name)
-    text = f"/mnt/{name}/models and/or /a/root"
-    assert without_private(text) == text
+@pytest.mark.parametrize(("variables", "text", "left"), LEFT)
+def test_what_is_left_of_a_text(
+    variables: dict[str, str], text: str, left: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    if "HOST" in variables:
+        monkeypatch.setattr(socket, "gethostname", lambda: variables["HOST"])
+    assert without_private(text) == left
 
 
 @pytest.mark.usefixtures("alice")
@@ -227,22 +235,6 @@ def test_no_url_has_a_user_or_a_password(text: str) -> None:
     assert without_private(text) == URLS[text]
     told = message("error.file_missing", path=text)
     assert URLS[text] in Translator("en").message(told)
-
-
-@pytest.mark.parametrize("value", ["http://u:Zq%40zqpw@h/x", "u:Zq%40zqpw@proxy:8", "//:Zq@zqpw@h"])
-def test_the_password_of_a_url_is_a_secret_whatever_variable_it_is_in(
-    value: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("A_VARIABLE", value)
-    assert without_private("denied: Zq@zqpw") == "denied: ***"
-
-
-@pytest.mark.parametrize(
-    "token", ["hf_" + "a1" * 12, "ghp_" + "B2" * 18, "sk-proj-" + "c3" * 12, "AKIA" + "D4" * 8]
-)
-def test_a_token_is_known_by_its_form(token: str) -> None:
-    assert without_private(f"key {token}, task-{token[3:]}") == f"key ***, task-{token[3:]}"
-    assert without_private("hf_hub_download sk-learn AKIA") == "hf_hub_download sk-learn AKIA"
 
 
 def test_a_hub_whose_address_has_a_password_is_named_without_it(
@@ -303,11 +295,6 @@ def test_a_strange_password_is_a_secret_as_a_whole_and_in_parts(
     assert "zq" not in without_private(f"at {value}:{words}")
 
 
-def test_the_secret_of_a_query_is_removed_from_any_url() -> None:
-    text = "GET https://h/x?a=1&X-Amz-Signature=zq1&b=2 why? token=5 and x?page=2"
-    assert without_private(text) == "GET https://h/x?*** why? token=5 and x?page=2"
-
-
 @pytest.mark.parametrize("begin", [100, 108, 116, 129])
 def test_a_text_that_is_cut_holds_no_beginning_of_a_secret(
     begin: int, monkeypatch: pytest.MonkeyPatch
@@ -353,14 +340,6 @@ def test_a_numeric_secret_leaves_numbers_as_they_are(
     assert record.of(ModelPrepared) == [prepared]
     assert record.of(ArmFailed)[0].reason.params == {"error": "***!", "n": 124_439_808}
     assert record.started.config == {"x": 124439808, "y": "***", "z": "91244398080"}
-
-
-@pytest.mark.parametrize("value", ["paged", "password", "12345"])
-def test_a_common_word_and_a_short_number_are_no_secrets(
-    value: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MY_TOKEN", value)
-    assert without_private(f"the arm {value} ended") == f"the arm {value} ended"
 
 
 TEXTS = st.text(

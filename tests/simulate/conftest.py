@@ -1,11 +1,29 @@
-"""Two simulations that all tests of reports look at."""
+"""Two simulations that all tests of reports look at, and plans through the front door."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sim_runs import MODEL, SMALL, hashed_trace, simulated
+from sim_runs import MODEL, SMALL, Planned, hashed_trace, simulated
+
+from experiment.commands.main import main
+from experiment.text.errors import ExitCode
+
+
+@pytest.fixture
+def planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Planned]:
+    """Run ``plan``, which must end with ``code``."""
+
+    def run(*words: str, code: int = ExitCode.OK, lang: str = "en") -> Planned:
+        out = tmp_path / "planned.json"
+        capsys.readouterr()
+        assert main(["plan", *words, "--out", str(out), "--lang", lang]) == code
+        return Planned(json.loads(out.read_bytes()), capsys.readouterr().out.splitlines())
+
+    return run
 
 
 @pytest.fixture(scope="session")

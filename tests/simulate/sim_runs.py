@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from experiment.commands.main import main
 from experiment.text.errors import ExitCode
 
 MODEL = ("--model", "opt-13b", "--gpu", "a100-40gb", "--kv-budget", "12GiB")
 SMALL = ("--trace", "sharegpt-like", "--requests", "150", "--rate", "20", *MODEL)
+
+
+class Planned(NamedTuple):
+    """What ``plan`` writes and prints."""
+
+    data: dict[str, Any]
+    lines: list[str]
+
+    @property
+    def text(self) -> str:
+        """What it prints, in one line."""
+        return " ".join(" ".join(self.lines).replace("\\ ", "").split())
 
 
 def hashed_trace(path: Path) -> Path:
@@ -27,8 +40,7 @@ def hashed_trace(path: Path) -> Path:
     return path
 
 
-def simulated(out: Path, *words: str, code: int = ExitCode.OK) -> dict[str, object]:
+def simulated(out: Path, *words: str, code: int = ExitCode.OK) -> dict[str, Any]:
     """Run ``simulate`` and read its record."""
     assert main(["simulate", "--details", "--out", str(out), "--lang", "en", *words]) == code
-    data: dict[str, object] = json.loads((out / "sim.json").read_text(encoding="utf-8"))
-    return data
+    return dict(json.loads((out / "sim.json").read_bytes()))

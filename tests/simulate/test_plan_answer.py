@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from sim_runs import Planned
 
 from experiment.commands.main import main
 from experiment.report.facts.plan import answer
@@ -21,7 +23,9 @@ from kvsim.sizing.models import MODELS
 
 GIB = 1 << 30
 MODEL = "llama-3.1-8b"
+LLAMA = ("--model", MODEL)
 TOKEN_BYTES = 131_072
+Plans = Callable[..., Planned]
 
 
 def capacity(**asked: Any) -> dict[str, Any]:
@@ -47,18 +51,17 @@ def test_as_many_requests_fit_as_the_scheduler_runs(context: int, prefix: int) -
     assert capacity(context=context, shared_prefix=prefix)["middle"]["requests"] == running
 
 
-def test_users_fit_perhaps_or_not(capsys: pytest.CaptureFixture[str]) -> None:
-    found = plan(MODEL, "rtx-4090", context=4096)["plan"]["capacity"]
+def test_users_fit_perhaps_or_not(planned: Plans) -> None:
+    words = ("--gpu", "rtx-4090", "--context", "4096", "--users")
+    found = planned(*LLAMA, *words, "1").data["plan"]["capacity"]
     low, high = found["low"]["requests"], found["high"]["requests"]
     assert low < high
-    words = ["plan", "--model", MODEL, "--gpu", "rtx-4090", "--context", "4096", "--lang", "en"]
-    said = []
+    said = set()
     for users in (low, high, high + 1):
-        assert main([*words, "--users", str(users)]) == ExitCode.OK
-        out = capsys.readouterr().out
-        assert len(out.splitlines()) <= 15
-        said.append(next(line for line in out.splitlines() if "users" in line))
-    assert len({line.split(" users ")[1][:12] for line in said}) == 3
+        lines = planned(*LLAMA, *words, str(users)).lines
+        assert len(lines) <= 15
+        said.add(next(line for line in lines if "users" in line).split(" users ")[1][:12])
+    assert len(said) == 3
 
 
 def test_without_a_length_it_is_the_longest_that_surely_starts() -> None:
@@ -90,36 +93,30 @@ def test_every_model_of_the_catalogue_is_planned(name: str) -> None:
     assert speed["ttft_s"] > speed["tpot_s"] > 0
 
 
-def test_json_is_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("plan", "--model", MODEL, "--gpu", "rtx-4090", "--context", "4096", "--json")
-    assert main([*words]) == ExitCode.OK
-    data = json.loads(capsys.readouterr().out)
-    sizes = [data["plan"]["capacity"][name]["kv"] for name in ("low", "middle", "high")]
-    assert sizes == sorted(sizes)
-    assert data["plan"]["budget"]["kv"] == sizes[1]
-
-
 def test_more_than_vllm_runs_at_once_is_limited_by_its_sequences() -> None:
     found = plan("gpt2", "rtx-4090", context=256)["plan"]["capacity"]
     assert found["limit"] == "sequences"
     assert found["max_num_seqs"] == 256 < found["low"]["requests"]
 
 
-def answered(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    assert main(["plan", "--model", MODEL, *words, "--json"]) == ExitCode.OK
-    return dict(json.loads(capsys.readouterr().out))
+def test_json_is_the_plan_that_is_written(
+    planned: Plans, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (*LLAMA, "--gpu", "rtx-4090", "--context", "4096")
+    assert main(["plan", *words, "--json"]) == ExitCode.OK
+    assert json.loads(capsys.readouterr().out)["plan"] == planned(*words).data["plan"]
 
 
-def test_options_have_vllms_names_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_have_vllms_names_too(planned: Plans) -> None:
     ours = ("--gpu", "h100", "--gpus", "2", "--max-length", "4096", "--kv-dtype", "fp8")
     theirs = ("--gpu", "h100", "-tp=2", "--max-model-len", "4096", "--kv_cache_dtype=fp8_e4m3")
-    assert answered(capsys, *ours)["plan"] == answered(capsys, *theirs)["plan"]
+    assert planned(*LLAMA, *ours).data["plan"] == planned(*LLAMA, *theirs).data["plan"]
 
 
-def test_times_limit_the_requests(capsys: pytest.CaptureFixture[str]) -> None:
+def test_times_limit_the_requests(planned: Plans) -> None:
     words = ("--gpu", "h100", "--prompt-tokens", "1000", "--new-tokens", "300")
-    free = answered(capsys, *words)["plan"]
-    found = answered(capsys, *words, "--slo", "tpot=20ms, ttft=1s", "--price", "3.6")["plan"]
+    free = planned(*LLAMA, *words).data["plan"]
+    found = planned(*LLAMA, *words, "--slo", "tpot=20ms, ttft=1s", "--price", "3.6").data["plan"]
     assert found["capacity"]["limit"] == "tpot"
     assert found["capacity"]["most"] < free["capacity"]["most"]
     assert found["speed"]["tpot_s"] <= 0.02 < free["speed"]["tpot_s"]
@@ -129,9 +126,9 @@ def test_times_limit_the_requests(capsys: pytest.CaptureFixture[str]) -> None:
     )
     at = found["vllm_args"].index("--max-num-seqs")
     assert found["vllm_args"][at + 1] == str(found["capacity"]["most"])
-    slow = answered(capsys, *words, "--slo", "tpot=9s")["plan"]["capacity"]
+    slow = planned(*LLAMA, *words, "--slo", "tpot=9s").data["plan"]["capacity"]
     assert all(slow[name] == free["capacity"][name] for name in ("limit", "most"))
-    none = answered(capsys, *words, "--slo", "ttft=1ms")["plan"]
+    none = planned(*LLAMA, *words, "--slo", "ttft=1ms").data["plan"]
     assert (none["capacity"]["limit"], none["capacity"]["most"]) == ("ttft", 0)
     assert none["speed"]["ttft_s"] > 0.001  # of one alone
 
@@ -142,18 +139,19 @@ def test_times_limit_the_requests(capsys: pytest.CaptureFixture[str]) -> None:
      ("--price", "h100=2"), ("--compare", "gpu"), ("--pipeline-parallel-size", "64"),
      ("--gpus", "3", "--data-parallel-size", "2"), ("--gpus", "8", "-tp", "2"),
      ("--enable-expert-parallel",), ("--context", "64", "--shared-prefix", "64"),
-     ("--vllm-version", "0.1"), ("--max-lora-rank", "8")],
+     ("--vllm-version", "0.1"), ("--max-lora-rank", "8"),
+     ("--rate", "3"), ("--prompt-tokens", "5000", "--new-tokens", "9", "--max-length", "999",
+                       "--compare", "kv-dtype"),
+     ("--shared-prefix", "5000", "--max-length", "999"),
+     ("--kv-budget", "50MiB", "--context", "1000", "--compare", "kv-dtype")],
 )  # fmt: skip
-def test_what_makes_no_question_is_refused(
-    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["plan", "--model", MODEL, "--gpu", "h100", *words]) == ExitCode.USAGE
-    assert len(capsys.readouterr().err.splitlines()) == 1
+def test_what_has_no_answer_is_refused(words: tuple[str, ...], refused: Callable[..., str]) -> None:
+    assert refused("plan", *LLAMA, "--gpu", "h100", *words)
 
 
-def test_the_gpus_that_users_need(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_gpus_that_users_need(planned: Plans) -> None:
     """Each choice surely holds them, and half of its GPUs do not."""
-    found = answered(capsys, "--users", "50", "--context", "8192")["choices"]
+    found = planned(*LLAMA, "--users", "50", "--context", "8192").data["choices"]
     assert [row["memory"] for row in found] == sorted(row["memory"] for row in found)
     for row in found[::7]:
         holds = {}
@@ -165,24 +163,23 @@ def test_the_gpus_that_users_need(capsys: pytest.CaptureFixture[str]) -> None:
         assert not any(holds.values())
 
 
-def test_prices_rank_gpus(capsys: pytest.CaptureFixture[str]) -> None:
+def test_prices_rank_gpus(planned: Plans) -> None:
     each = {"h100": 2.5, "l40s": 0.9, "b200": 6}
     prices = ",".join(f"{gpu}={usd}" for gpu, usd in each.items())
     words = ("--users", "50", "--context", "8192", "--price", prices)
-    found = answered(capsys, *words)["choices"]
+    found = planned(*LLAMA, *words).data["choices"]
     usd = [row["speed"]["usd_per_hour"] for row in found]
     assert sorted(row["gpu"] for row in found) == ["b200", "h100", "l40s"]
     assert usd == sorted(usd)
     assert usd == [each[row["gpu"]] * row["gpus"] for row in found]
-    assert main(["plan", "--model", MODEL, *words, "--lang", "en"]) == ExitCode.OK
-    out = capsys.readouterr().out
-    assert found[0]["gpu"] in out.splitlines()[0]
-    assert len(out.splitlines()) <= 15
+    lines = planned(*LLAMA, *words).lines
+    assert found[0]["gpu"] in lines[0]
+    assert len(lines) <= 15
 
 
-def test_options_are_compared_one_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_are_compared_one_at_a_time(planned: Plans) -> None:
     words = ("--gpu", "rtx-4090", "--context", "8192", "--compare", "kv-dtype,gpus,weights")
-    found = answered(capsys, *words)["compared"]
+    found = planned(*LLAMA, *words).data["compared"]
     assert list(found) == ["kv-dtype", "gpus", "weights"]
     alone = plan(MODEL, "rtx-4090", memory=Memory(kv_dtype="fp8"), context=8192)["plan"]
     fp8 = next(row for row in found["kv-dtype"] if row["value"] == "fp8")
@@ -224,17 +221,16 @@ def test_a_cached_prefix_is_not_computed_again() -> None:
     assert 0.4 < shared["ttft_s"] / alone["ttft_s"] < 0.6
 
 
-def test_a_rate_is_served_or_not_and_chooses_gpus(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("--prompt-tokens", "2000", "--new-tokens", "300")
-    at = {rate: answered(capsys, "--gpu", "h100", *words, "--rate", rate) for rate in ("2", "15")}
-    calm, busy = at["2"]["plan"]["speed"], at["15"]["plan"]["speed"]
-    assert calm["running"] == at["2"]["load"]["running"] < busy["running"]
+def test_a_rate_is_served_or_not_and_chooses_gpus(planned: Plans) -> None:
+    words = (*LLAMA, "--prompt-tokens", "2000", "--new-tokens", "300", "--rate")
+    low, high, over = (planned(*words, rate, "--gpu", "h100").data for rate in ("2", "15", "60"))
+    calm, busy = low["plan"]["speed"], high["plan"]["speed"]
+    assert calm["running"] == low["load"]["running"] < busy["running"]
     assert calm["rate"] == pytest.approx(2, rel=0.05)
     assert calm["ttft_s"] < busy["ttft_s"]
-    over = answered(capsys, "--gpu", "h100", *words, "--rate", "60")
     assert over["load"]["running"] is None
     assert over["load"]["most"] == pytest.approx(over["plan"]["speed"]["rate"], rel=0.02)
-    for row in answered(capsys, *words, "--rate", "15", "--price", "h100=2.5,l40s=0.9")["choices"]:
+    for row in planned(*words, "15", "--price", "h100=2.5,l40s=0.9").data["choices"]:
         assert row["load"]["running"] <= row["requests"]["low"]
 
 
@@ -243,26 +239,20 @@ def test_a_rate_is_served_or_not_and_chooses_gpus(capsys: pytest.CaptureFixture[
     [(("--weights", "fp8"), "--quantization fp8"), (("--kv-dtype", "fp8_e5m2"), "fp8_e5m2"),
      (("--max-num-seqs", "38"), "--max-num-seqs 38")],
 )  # fmt: skip
-def test_the_command_is_that_of_the_plan(
-    words: tuple[str, ...], part: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = answered(capsys, "--gpu", "h100", "--context", "8K", *words)["plan"]
+def test_the_command_is_that_of_the_plan(words: tuple[str, ...], part: str, planned: Plans) -> None:
+    found = planned(*LLAMA, "--gpu", "h100", "--context", "8K", *words).data["plan"]
     assert part in " ".join(found["vllm_args"])
     assert found["max_length"] == 8192
     assert ("--max-num-seqs" in found["vllm_args"]) == ("--max-num-seqs" in words)
 
 
+@pytest.mark.parametrize("words", [(MODEL, "--weights", "fp8"), ("Qwen/Qwen3-32B-AWQ",)])
 def test_a_low_precision_checkpoint_stays_so_whatever_the_dtype(
-    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...], planned: Plans
 ) -> None:
-    for words in (("--weights", "fp8"), ()):
-        weights = []
-        for more in ((), ("--dtype", "bfloat16")):
-            model = MODEL if words else "Qwen/Qwen3-32B-AWQ"
-            line = ("plan", "--model", model, "--gpu", "h100", "--context", "4096", *words, *more)
-            assert main([*line, "--json"]) == ExitCode.OK
-            weights.append(json.loads(capsys.readouterr().out)["plan"]["budget"]["weights"])
-        assert weights[0] == weights[1]
+    asked = ("--model", *words, "--gpu", "h100", "--context", "4096")
+    one, other = (planned(*asked, *more).data["plan"] for more in ((), ("--dtype", "bfloat16")))
+    assert one["budget"]["weights"] == other["budget"]["weights"]
 
 
 def test_without_prefix_caching_nothing_is_shared() -> None:
@@ -274,26 +264,14 @@ def test_without_prefix_caching_nothing_is_shared() -> None:
     assert without["middle"]["requests"] == with_it["unshared"] < with_it["middle"]["requests"]
 
 
-def test_a_trace_without_a_gpu_keeps_its_rate(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trace_without_a_gpu_keeps_its_rate(planned: Plans) -> None:
     words = ("--trace", "sharegpt-like", "--requests", "100", "--price", "l40s=1")
-    (few,), (many,) = (answered(capsys, *words, "--rate", rate)["choices"] for rate in ("1", "30"))
+    (few,), (many,) = (
+        planned(*LLAMA, *words, "--rate", rate).data["choices"] for rate in ("1", "30")
+    )
     assert few["load"]["rate"] == pytest.approx(1, rel=0.2)
     assert many["load"]["rate"] == pytest.approx(30, rel=0.2)
     assert many["gpus"] > few["gpus"]
-
-
-@pytest.mark.parametrize(
-    "words",
-    [("--rate", "3"), ("--prompt-tokens", "5000", "--new-tokens", "9", "--max-length", "999",
-                       "--compare", "kv-dtype"),
-     ("--shared-prefix", "5000", "--max-length", "999"),
-     ("--kv-budget", "50MiB", "--context", "1000", "--compare", "kv-dtype")],
-)  # fmt: skip
-def test_what_has_no_answer_is_refused(
-    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["plan", "--model", MODEL, "--gpu", "h100", *words]) == ExitCode.USAGE
-    assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -308,17 +286,14 @@ def test_what_has_no_answer_is_refused(
     ],
 )
 def test_where_memory_is_not_enough_the_cheapest_change_is_named(
-    words: tuple[str, ...], remedy: str | None, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], remedy: str | None, planned: Plans, refused: Callable[..., str]
 ) -> None:
-    command = ["plan", "--model", *words, "--lang", "en"]
-    assert main(command) == ExitCode.USAGE
-    error = capsys.readouterr().err
+    error = refused("plan", "--model", *words)
     assert ("enough" in error) == (remedy is not None)
     if remedy is None:
         return
     assert f" {remedy} " in error
-    assert main([*command, *remedy.split(), "--json"]) == ExitCode.OK
-    found = json.loads(capsys.readouterr().out)["plan"]["capacity"]
+    found = planned("--model", *words, *remedy.split()).data["plan"]["capacity"]
     assert found["low"]["requests"] > 0
     assert f"{found['middle']['requests']:,} × {found['length']:,}" in error
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sim_runs import Planned
 
 from experiment.arms.launch import VLLM_PYTHON
-from experiment.commands.main import main
 from experiment.report.facts.plan_basis import rests_on
 from experiment.simulate.plan import plan
 from experiment.simulate.setup import Memory
@@ -28,18 +28,17 @@ CONFIG = {
     "num_key_value_heads": 2, "vocab_size": 32_000, "max_position_embeddings": 8192,
     "torch_dtype": "bfloat16",
 }  # fmt: skip
-Checked = Callable[..., tuple[int, dict[str, Any], list[str]]]
+Checked = Callable[..., tuple[dict[str, Any], list[str]]]
 
 
 @pytest.fixture
-def checked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Checked:
-    """Run ``plan --check``; return the exit code, its object and the lines of the answer."""
+def checked(planned: Callable[..., Planned]) -> Checked:
+    """Run ``plan --check``; return what is found and the lines of the answer."""
 
-    def run(*words: str) -> tuple[int, dict[str, Any], list[str]]:
-        out = tmp_path / "plan.json"
-        code = main(["plan", *words, "--check", "--out", str(out), "--lang", "en"])
-        lines = capsys.readouterr().out.splitlines()
-        return code, json.loads(out.read_text(encoding="utf-8"))["check"], lines
+    def run(*words: str, code: int = ExitCode.OK) -> tuple[dict[str, Any], list[str]]:
+        found = planned(*words, "--check", code=code)
+        assert len(found.lines) <= 15
+        return found.data["check"], found.lines
 
     return run
 
@@ -68,13 +67,12 @@ def model_directory(path: Path, **fields: Any) -> str:
     ],
 )  # fmt: skip
 def test_vllm_says_the_same(words: Sequence[str], groups: int, checked: Checked) -> None:
-    code, check, lines = checked(*words)
-    assert (code, check["verdict"]) == (ExitCode.OK, "same")
+    check, lines = checked(*words)
+    assert check["verdict"] == "same"
     figures = {name: both["plan"] for name, both in check["figures"].items()}
     assert figures == {name: both["vllm"] for name, both in check["figures"].items()}
     assert len(figures["groups"]) == groups
     assert figures["tokens"] > figures["blocks"]
-    assert len(lines) <= 15
     assert max(map(len, lines)) <= 80
 
 
@@ -86,21 +84,19 @@ def test_a_layout_that_lacks_a_layer_is_found(
         return lay_out(caches[1:])
 
     monkeypatch.setattr("kvsim.planning.plan.lay_out", lacking)
-    code, check, lines = checked(*LLAMA)
-    assert (code, check["verdict"]) == (ExitCode.INCOMPLETE, "different")
+    check, lines = checked(*LLAMA, code=ExitCode.INCOMPLETE)
+    assert check["verdict"] == "different"
     assert check["figures"]["groups"] == {"plan": [31], "vllm": [32]}
     blocks = check["figures"]["blocks"]
     assert blocks["plan"] > blocks["vllm"]
     (line,) = [one for one in lines if one.startswith("Blocks")]
     assert all(f"{blocks[side]:,}" in line for side in blocks)
-    assert len(lines) <= 15
 
 
 @pytest.mark.usefixtures("use_vllm")
 def test_a_cache_too_small_to_start_is_too_small_for_vllm(checked: Checked) -> None:
     words = ("--model", "llama-3.1-8b", "--gpu", "rtx-4090", "--kv-budget", "4GiB")
-    code, check, _ = checked(*words, "--max-length", "32768")  # no room for the null block
-    assert code == ExitCode.OK
+    check, _ = checked(*words, "--max-length", "32768")  # no room for the null block
     assert check["figures"] == {"starts": {"plan": False, "vllm": False}}
 
 
@@ -112,18 +108,18 @@ def test_a_config_runs_no_code(checked: Checked, tmp_path: Path) -> None:
              "_attn_implementation": "evil/kernel", "quantization_config": {"quant_method": "evil"},
              "_name_or_path": str(tmp_path)}  # fmt: skip
     directory = model_directory(tmp_path, **named)
-    code, check, _ = checked("--model", directory, "--weights", "1GiB", *LLAMA[2:])
-    assert (code, check["verdict"]) == (ExitCode.OK, "same")
+    check, _ = checked("--model", directory, "--weights", "1GiB", *LLAMA[2:])
+    assert check["verdict"] == "same"
     assert not ran.exists()
 
 
 @pytest.mark.usefixtures("use_vllm")
 def test_what_vllm_cannot_build_is_said_in_a_line(checked: Checked, tmp_path: Path) -> None:
     directory = model_directory(tmp_path, architectures=["NoSuchForCausalLM"], model_type="none")
-    code, check, lines = checked("--model", directory, "--weights", "1GiB", *LLAMA[2:])
-    assert (code, check["verdict"]) == (ExitCode.INCOMPLETE, "unknown")
+    words = ("--model", directory, "--weights", "1GiB", *LLAMA[2:])
+    check, _ = checked(*words, code=ExitCode.INCOMPLETE)
+    assert check["verdict"] == "unknown"
     assert check["reason"]["key"] == "plan.check.not_built"
-    assert len(lines) <= 15
 
 
 def test_the_cache_of_an_encoder_has_vllms_budget(real_vllm: str) -> None:
@@ -145,19 +141,15 @@ def test_the_cache_of_an_encoder_has_vllms_budget(real_vllm: str) -> None:
     assert encoder_cache(model, 8192) == budget * 5376 * 2 < of_large_items * 5376 * 2
 
 
-def test_without_encoders_more_is_left_and_vllm_is_told(tmp_path: Path) -> None:
-    found = {}
-    for flags in ((), ("--language-model-only",)):
-        out = tmp_path / "plan.json"
-        words = ("--model", "gemma-3-27b", "--gpu", "h100", "--context", "8192", *flags)
-        assert main(["plan", *words, "--out", str(out)]) == ExitCode.OK
-        found[flags] = json.loads(out.read_text(encoding="utf-8"))["plan"]
-    (whole, text) = found.values()
+def test_without_encoders_more_is_left_and_vllm_is_told(planned: Callable[..., Planned]) -> None:
+    words = ("--model", "gemma-3-27b", "--gpu", "h100", "--context", "8192")
+    found = [planned(*words, *more).data["plan"] for more in ((), ("--language-model-only",))]
+    (whole, text) = found
     assert whole["budget"]["kv"] < text["budget"]["kv"]
     assert whole["budget"]["low"] < text["budget"]["low"]
     assert "--language-model-only" in text["vllm_args"]
     # What is sure of the encoder is its cache.
-    least = [each["budget"]["parts"]["activations"][0] for each in found.values()]
+    least = [each["budget"]["parts"]["activations"][0] for each in found]
     assert least[0] - least[1] == encoder_cache(find_model("gemma-3-27b"), 8192)
 
 
@@ -165,13 +157,16 @@ def test_without_vllm_the_answer_says_what_to_do(
     checked: Checked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VLLM_PYTHON, str(tmp_path / "none"))
-    code, check, lines = checked(*LLAMA)
-    assert (code, check["verdict"]) == (ExitCode.INCOMPLETE, "unknown")
+    check, lines = checked(*LLAMA, code=ExitCode.INCOMPLETE)
+    assert check["verdict"] == "unknown"
     assert "make vllm" in " ".join(lines)
 
 
-def test_an_interpreter_is_named_for_a_check_alone() -> None:
-    assert main(["plan", *LLAMA, "--vllm-python", "python"]) == ExitCode.USAGE
+def test_an_interpreter_is_named_for_a_check_alone(
+    refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VLLM_PYTHON, "")  # restored afterwards
+    assert "--check" in refused("plan", *LLAMA, "--vllm-python", "python")
 
 
 def test_an_answer_names_what_its_memory_rests_on() -> None:

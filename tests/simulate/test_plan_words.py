@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from event_makers import PAGED, arm_events, head, whole_run
+from sim_runs import MODEL, Planned, simulated
 
 from experiment.commands.main import main
 from experiment.record.log import EventLog
@@ -31,16 +33,12 @@ from kvsim.sizing.vllm_capacity import vllm_capacity
 SERVED = Path(__file__).resolve().parents[1] / "corpus" / "served"
 WORDS = ("--model", "llama-3.1-8b", "--gpu", "rtx-4090", "--prompt-tokens", "500",
          "--new-tokens", "300")  # fmt: skip
+Plans = Callable[..., Planned]
 
 
-def planned(tmp_path: Path, *words: str) -> dict[str, Any]:
-    out = tmp_path / "plan.json"
-    assert main(["plan", *words, "--details", "--out", str(out), "--lang", "en"]) == ExitCode.OK
-    return dict(json.loads(out.read_text(encoding="utf-8")))
-
-
-def test_the_answer_is_kvsim_s(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plan = planned(tmp_path, *WORDS, "--rate", "2")["plan"]
+def test_the_answer_is_kvsim_s(planned: Plans) -> None:
+    answer = planned(*WORDS, "--rate", "2", "--details")
+    plan, text = answer.data["plan"], answer.text
     model, gpu = find_model("llama-3.1-8b"), find_gpu("rtx-4090")
     budget = kv_budget(model, gpu)
     found = make_plan(PlanQuestion(model, gpu, [(500, 300)], budget=budget))
@@ -49,18 +47,21 @@ def test_the_answer_is_kvsim_s(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert plan["blocks"] == blocks
     assert plan["policies"]["paged"]["guaranteed"] == blocks // -(-final_tokens(500, 300) // 16)
     printed = vllm_capacity(blocks, 16, 800)
-    text = " ".join(capsys.readouterr().out.replace("\\\n", "").split())
-    assert f"GPU KV cache size: {printed.tokens:,} tokens" in text
-    assert f"{printed.max_concurrency:.2f}x" in text
-    assert "vllm serve meta-llama/Llama-3.1-8B --max-model-len 800 --block-size 16" in text
-    assert f"--kv-cache-memory-bytes {budget.kv}" in text
+    for part in (
+        f"GPU KV cache size: {printed.tokens:,} tokens", f"{printed.max_concurrency:.2f}x",
+        "vllm serve meta-llama/Llama-3.1-8B --max-model-len 800 --block-size 16",
+        f"--kv-cache-memory-bytes {budget.kv}", "At 2 requests per second",
+    ):  # fmt: skip
+        assert part in text
+    low, high = answer.data["load"]["running"], planned(*WORDS, "--rate", "99", "--details")
+    assert low < plan["policies"]["paged"]["running"]
+    assert high.data["load"]["running"] is None
+    assert "99 requests per second" in high.text
 
 
-def test_dtype_and_budget_reach_the_arguments(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dtype_and_budget_reach_the_arguments(planned: Plans) -> None:
     words = (*WORDS, "--dtype", "float16", "--kv-dtype", "fp8", "--kv-budget", "2GiB")
-    data = planned(tmp_path, *words)
+    data = planned(*words).data
     assert data["setup"]["bytes_per_token"] == 65_536
     args = " ".join(data["plan"]["vllm_args"])
     for part in ("--kv-cache-dtype fp8", "--kv-cache-memory-bytes 2147483648", "--dtype float16"):
@@ -78,24 +79,13 @@ def test_dtype_and_budget_reach_the_arguments(
     ],
 )
 def test_weights_are_named_in_the_dtype_that_was_counted(
-    model: str, words: tuple[str, ...], dtype: str, element: int,
-    tmp_path: Path, capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    setup = planned(tmp_path, *WORDS, "--model", model, *words)["setup"]
+    model: str, words: tuple[str, ...], dtype: str, element: int, planned: Plans
+) -> None:
+    answer = planned(*WORDS, "--model", model, *words, "--details")
+    setup = answer.data["setup"]
     assert setup["model"]["dtype"] == dtype
     assert setup["budget"]["weights"] == find_model(model).parameters * element
-    assert f"weights in {dtype}" in " ".join(capsys.readouterr().out.split())
-
-
-def test_a_plan_says_from_which_rate_on_requests_are_preempted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    low, high = planned(tmp_path, *WORDS, "--rate", "2"), planned(tmp_path, *WORDS, "--rate", "99")
-    text = " ".join(capsys.readouterr().out.split())
-    assert low["load"]["running"] < low["plan"]["policies"]["paged"]["running"]
-    assert "At 2 requests per second" in text
-    assert high["load"]["running"] is None
-    assert "99 requests per second" in text
+    assert f"weights in {dtype}" in answer.text
 
 
 def test_little_s_law_is_solved_for_the_requests_that_run() -> None:
@@ -109,10 +99,9 @@ def test_little_s_law_is_solved_for_the_requests_that_run() -> None:
     assert running == pytest.approx(5 * 50 * (0.01 + running * 1e-4), rel=0.05)
 
 
-def test_a_trace_gives_lengths_and_rate(tmp_path: Path) -> None:
-    words = ("--model", "opt-13b", "--gpu", "a100-40gb", "--kv-budget", "12GiB",
-             "--trace", "sharegpt-like", "--rate", "1")  # fmt: skip
-    data = planned(tmp_path, *words)
+def test_a_trace_gives_lengths_and_rate(planned: Plans) -> None:
+    words = (*MODEL, "--trace", "sharegpt-like", "--rate", "1")
+    data = planned(*words).data
     assert data["load"]["rate"] == pytest.approx(1, rel=0.1)
     # The paper's Fig. 13: 7 requests at a time by reserving the maximum, some 30 paged.
     assert data["plan"]["policies"]["max"]["running"] == pytest.approx(7, rel=0.05)
@@ -140,11 +129,9 @@ def test_calibrate_finds_the_times_that_made_the_record(
 ) -> None:
     out = tmp_path / "latency.json"
     record = requests_file(tmp_path / "requests.jsonl")
-    words = ["calibrate", str(record), "--out", str(out), "--lang", lang]
-    assert main(words) == ExitCode.OK
+    found = calibrated(out, record, lang=lang)
     printed = " ".join(capsys.readouterr().out.split())
     assert ("line 61" if lang == "en" else "第 61 行") in printed
-    found = json.loads(out.read_text(encoding="utf-8"))
     assert found["sha256"] == hashlib.sha256(record.read_bytes()).hexdigest()
     assert found["sha256"] in printed.replace(" ", "")
     assert found["errors"]["latency"]["held_out"]["mean_percent"] < 0.5
@@ -156,6 +143,23 @@ def test_calibrate_finds_the_times_that_made_the_record(
     assert step == pytest.approx(0.01, rel=0.05)
 
 
+def calibrated(out: Path, *words: object, lang: str = "en") -> dict[str, Any]:
+    """Run ``calibrate``; return what it wrote."""
+    given = (*words, "--out", out, "--lang", lang)
+    assert main(["calibrate", *map(str, given)]) == ExitCode.OK
+    return dict(json.loads(out.read_bytes()))
+
+
+def simulated_as_served(out: Path, rate: str, latency: Path) -> dict[str, Any]:
+    """Simulate a benchmark on its server's pool of 80 blocks; 36,864 bytes a token of GPT-2."""
+    words = (
+        "--trace", str(SERVED / f"rate-{rate}.json.gz"), "--latency", str(latency), "--model",
+        "gpt2", "--gpu", "a100-80gb", "--kv-budget", str(80 * 32 * 36_864), "--block-size", "32",
+        "--policy", "paged", "--max-num-seqs", "32", "--max-num-batched-tokens", "512", "--quiet",
+    )  # fmt: skip
+    return simulated(out, *words)
+
+
 SERVER_LOG = """\
 INFO non-default args: {'block_size': 32, 'max_num_batched_tokens': 512, 'max_num_seqs': 32}
 INFO [kv_cache_utils.py:2327] CPU KV cache size: 2,592 tokens
@@ -165,22 +169,13 @@ INFO [kv_cache_utils.py:2327] CPU KV cache size: 2,592 tokens
 def test_a_benchmark_is_calibrated_with_the_server_s_log_and_replayed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    served = str(SERVED / "rate-6.json.gz")
-    log, latency, out = (tmp_path / name for name in ("vllm.log", "latency.json", "out"))
+    served = SERVED / "rate-6.json.gz"
+    log, latency = tmp_path / "vllm.log", tmp_path / "latency.json"
     log.write_text(SERVER_LOG, encoding="utf-8")
-    words = ("calibrate", served, "--from-log", str(log), "--out", str(latency))
-    assert main([*words, "--lang", "en"]) == ExitCode.OK
+    found = calibrated(latency, served, "--from-log", log)
     assert "80 blocks of 32 tokens" in " ".join(capsys.readouterr().out.split())
-    found = json.loads(latency.read_text(encoding="utf-8"))
-    # The pool of 80 blocks, without vLLM's null block; 36,864 bytes a token of GPT-2.
-    words = (
-        "simulate", "--trace", served, "--latency", str(latency), "--model", "gpt2", "--gpu",
-        "a100-80gb", "--kv-budget", str(80 * 32 * 36_864), "--block-size", "32", "--policy",
-        "paged", "--max-num-seqs", "32", "--max-num-batched-tokens", "512", "--out", str(out),
-    )  # fmt: skip
-    assert main([*words, "--quiet"]) == ExitCode.OK
-    (cell,) = json.loads((out / "sim.json").read_text(encoding="utf-8"))["cells"]
-    records, _ = read_request_records(Path(served))
+    (cell,) = simulated_as_served(tmp_path / "out", "6", latency)["cells"]
+    records, _ = read_request_records(served)
     recorded = sum(each.first_s - each.queued_s for each in records) / len(records)
     error = 100 * (cell["result"]["first_token_s"]["mean"] / recorded - 1)
     assert error == pytest.approx(found["replay"]["first_token"], abs=0.1)
@@ -188,36 +183,28 @@ def test_a_benchmark_is_calibrated_with_the_server_s_log_and_replayed(
 
 
 def test_a_common_prefix_is_given_where_the_log_has_hits(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
 ) -> None:
     log, out = tmp_path / "vllm.log", tmp_path / "latency.json"
     hits = "Prefix cache hit rate: {}%, ".format
     log.write_text(SERVER_LOG + f"enable_prefix_caching=True\n{hits(1.0)}\n{hits(35.0)}\n", "utf-8")
-    words = ["calibrate", str(SERVED / "shared-prefix-192.json.gz"), "--from-log", str(log)]
+    words = (SERVED / "shared-prefix-192.json.gz", "--from-log", log, "--shared-prefix")
     found = {}
     for prefix in ("0", "192"):
-        assert main([*words, "--shared-prefix", prefix, "--out", str(out)]) == ExitCode.OK
+        found[prefix] = calibrated(out, *words, prefix)
         said = " ".join("".join(capsys.readouterr()).split())
         assert ("--shared-prefix" in said) == ("35.0 %" in said) == (prefix == "0")
-        found[prefix] = json.loads(out.read_text(encoding="utf-8"))
     assert all(abs(found["192"]["replay"][name]) < 2 for name in ("span", "first_token", "latency"))
     assert found["0"]["replay"]["latency"] < -10
-    assert main([*words, "--shared-prefix", "250"]) == ExitCode.USAGE  # above the shortest prompt
+    assert "250" in refused("calibrate", *words, "250")  # above the shortest prompt
 
 
 def test_rates_far_from_the_calibrated_ones_are_named(tmp_path: Path) -> None:
-    log, latency, out = (tmp_path / name for name in ("vllm.log", "latency.json", "out"))
+    log, latency = tmp_path / "vllm.log", tmp_path / "latency.json"
     log.write_text(SERVER_LOG, encoding="utf-8")
-    words = ("calibrate", str(SERVED / "rate-1.2.json.gz"), "--from-log", str(log))
-    assert main([*words, "--out", str(latency), "--lang", "en"]) == ExitCode.OK
+    calibrated(latency, SERVED / "rate-1.2.json.gz", "--from-log", log)
     for rate, named in (("2", 0), ("6", 1)):
-        words = (
-            "simulate", "--trace", str(SERVED / f"rate-{rate}.json.gz"), "--latency", str(latency),
-            "--model", "gpt2", "--gpu", "a100-80gb", "--kv-budget", str(80 * 32 * 36_864),
-            "--block-size", "32", "--policy", "paged", "--out", str(out / rate),
-        )  # fmt: skip
-        assert main([*words, "--quiet"]) == ExitCode.OK
-        notes = json.loads((out / rate / "sim.json").read_text(encoding="utf-8"))["notes"]
+        notes = simulated_as_served(tmp_path / rate, rate, latency)["notes"]
         assert [note["key"] for note in notes] == named * ["sim.note.latency_range"]
 
 
@@ -236,9 +223,8 @@ def test_costs_are_bounded_by_model_and_gpu(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record = requests_file(tmp_path / "requests.jsonl")
-    words = ("--model", "llama-3.1-70b", "--gpu", "a100-80gb", "--gpus", "2", "--lang", "en")
     out = tmp_path / "latency.json"
-    assert main(["calibrate", str(record), *words, "--out", str(out)]) == ExitCode.OK
+    calibrated(out, record, "--model", "llama-3.1-70b", "--gpu", "a100-80gb", "--gpus", "2")
     assert "physical minimum" in capsys.readouterr().out
     # 141 GB of weights at 4,078 GB/s.
     latency = read_latency(out)
@@ -274,15 +260,12 @@ LINEAR = {"kind": "LinearLatency"}
     ],
 )
 def test_a_latency_that_no_machine_has_is_refused(
-    latency: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    latency: dict[str, Any], tmp_path: Path, refused: Callable[..., str]
 ) -> None:
     path = tmp_path / "latency.json"
     path.write_text(json.dumps({"latency": latency}), encoding="utf-8")
-    simulated = ("simulate", "--trace", "sharegpt-like", "--requests", "5", "--rate", "5")
-    simulated += ("--model", "gpt2", "--gpu", "rtx-4090", "--out", str(tmp_path / "out"))
-    for words in (("plan", *WORDS), simulated):
-        assert main([*words, "--latency", str(path), "--lang", "en"]) == ExitCode.USAGE
-        assert "is not a latency model" in capsys.readouterr().err
+    for words in (("plan", *WORDS), ("simulate", *WORDS[:4], "--trace", "sharegpt-like")):
+        assert "is not a latency model" in refused(*words, "--latency", path)
 
 
 def test_what_the_prefix_cache_of_a_run_had_is_no_cost_of_its_steps(tmp_path: Path) -> None:
@@ -304,7 +287,7 @@ def test_what_the_prefix_cache_of_a_run_had_is_no_cost_of_its_steps(tmp_path: Pa
 
 
 def test_steps_of_our_own_log_are_told_apart(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
 ) -> None:
     with EventLog(tmp_path) as log:
         for event in whole_run():
@@ -315,11 +298,11 @@ def test_steps_of_our_own_log_are_told_apart(
     assert records[0].work == StepWork(6, 0, 6, 3 + 10)
     assert [(r.work.prefill_tokens, r.work.decode_tokens) for r in records[1:]] == [(0, 2)] * 2
     assert {record.seconds for record in records} == {1.0}
-    assert main(["calibrate", str(tmp_path), "--folds", "2", "--lang", "en"]) == ExitCode.OK
+    calibrated(tmp_path / "latency.json", tmp_path, "--folds", "2")
     assert "arm paged: 3 steps" in " ".join(capsys.readouterr().out.split())
-    assert main(["calibrate", str(tmp_path), "--arm", "vllm", "--lang", "en"]) == ExitCode.USAGE
-    assert "contiguous.batch, paged" in capsys.readouterr().err
-    assert main(["calibrate", str(tmp_path), "--max-num-seqs", "4"]) == ExitCode.USAGE
-    assert "--max-num-seqs" in capsys.readouterr().err
-    assert main(["calibrate", str(tmp_path), "--folds", "2", "--gpus", "2"]) == ExitCode.USAGE
-    assert "--model (--list models), --gpu (--list gpus)" in capsys.readouterr().err
+    for words, named in (
+        (("--arm", "vllm"), "contiguous.batch, paged"),
+        (("--max-num-seqs", "4"), "--max-num-seqs"),
+        (("--folds", "2", "--gpus", "2"), "--model (--list models), --gpu (--list gpus)"),
+    ):
+        assert named in refused("calibrate", tmp_path, *words)

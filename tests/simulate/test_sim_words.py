@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import re
+from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sim_runs import MODEL, hashed_trace, simulated
@@ -16,7 +18,7 @@ from experiment.commands.main import main
 from experiment.simulate.names import LISTS
 from experiment.text import LANGUAGES, Translator
 from experiment.text.errors import ExitCode
-from experiment.workload.kvsim_errors import simulation_message, trace_message
+from experiment.workload.kvsim_errors import cell_message, simulation_message, trace_message
 from kvsim.sim.config import SimulationError
 from kvsim.traces.types import TraceError
 
@@ -138,15 +140,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_words_end_in_one_line_of_the_language(
-    name: str, here: Path, capsys: pytest.CaptureFixture[str]
+    name: str, here: Path, refused: Callable[..., str]
 ) -> None:
     words, part = WRONG[name]
-    lines = []
-    for lang in LANGUAGES:
-        assert main([*words, "--lang", lang]) == ExitCode.USAGE
-        lines.append(capsys.readouterr().err.strip())
-    english, chinese = lines
-    assert len(english.splitlines()) == len(chinese.splitlines()) == 1
+    english, chinese = (refused(*words, lang=lang) for lang in LANGUAGES)
     assert part in english
     assert part in chinese
     assert not HAN.search(english)
@@ -171,13 +168,10 @@ NEEDED = {
     ],
 )
 def test_all_options_that_are_missing_are_named_at_once(
-    command: str, given: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    command: str, given: tuple[str, ...], refused: Callable[..., str]
 ) -> None:
     needed = NEEDED[command]
-    words = [word for flag in given for word in (flag, needed[flag])]
-    assert main([command, *words, "--lang", "en"]) == ExitCode.USAGE
-    line = capsys.readouterr().err
-    assert line.count("\n") == 1
+    line = refused(command, *(word for flag in given for word in (flag, needed[flag])))
     assert {flag for flag in needed if flag in line} == needed.keys() - {*given}
     assert ("--list models" in line) is ("--model" not in given)
 
@@ -232,11 +226,8 @@ def test_what_is_skipped_edited_and_refused_is_printed(
         "1 requests refused: 2,099 slots needed, maximum length 2,048",
     ):  # fmt: skip
         assert part in printed, part
-    trace_info = data["trace"]
-    assert isinstance(trace_info, dict)
-    assert trace_info["sha256"][:40] in printed.replace(" ", "")
-    kinds = [edit["kind"] for edit in trace_info["edits"]]
-    assert kinds == ["tile", "scale_rate"]
+    assert data["trace"]["sha256"][:40] in printed.replace(" ", "")
+    assert [edit["kind"] for edit in data["trace"]["edits"]] == ["tile", "scale_rate"]
 
 
 def test_a_policy_that_cannot_run_is_said_and_the_others_stand(
@@ -245,7 +236,7 @@ def test_a_policy_that_cannot_run_is_said_and_the_others_stand(
     words = (*MODEL[:4], "--kv-budget", "1GiB", "--trace", "alpaca-like", "--requests", "20",
              "--max-length", "2048", "--policy", "static,paged")  # fmt: skip
     data = simulated(tmp_path / "out", *words, code=ExitCode.INCOMPLETE)
-    static, paged = data["cells"]  # type: ignore[misc]
+    static, paged = data["cells"]
     assert static["result"] is None
     assert static["error"]["key"] == "error.sim.pool_too_small"
     assert paged["result"]["requests"]["finished"] == 20
@@ -261,3 +252,37 @@ def test_texts_are_counted_and_a_rate_is_drawn_for_a_trace_without_a_clock(
     assert fixed("sim.fact.gpt2_tokens") in printed
     assert "poisson, 2 per second, seed 5" in printed
     assert "ns (as given)" not in printed
+
+
+SETTINGS = {"model": "opt-13b", "trace": "mine.csv", "policy": "max"}
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+@pytest.mark.parametrize(
+    ("code", "params", "said"),
+    [
+        ("pool_too_small", {"budget": 1024, "needed": 2**21}, ("1 KiB", "2 MiB")),
+        (
+            "pool_too_large",
+            {"budget": 2**40, "blocks": 2**25, "most": 2**24},
+            ("1,024 GiB", "33,554,432", "16,777,216"),
+        ),
+        ("livelock", {"steps": 5000, "finished": 0, "waiting": 3, "seconds": 1.5}, ("5,000",)),
+        (
+            "nothing_fits",
+            {"requests": 40, "reason": "blocks", "needed": 9, "available": 4},
+            ("40", "9", "4"),
+        ),
+        ("bad_option", {"option": "policy", "value": "max"}, ("max",)),
+        ("bad_option", {"option": "host_blocks", "value": -1}, ("-1",)),
+        ("unsupported_geometry", {"reason": "recurrent"}, ("opt-13b",)),
+        ("bad_row", {"line": 7, "reason": "time_not_a_number", "value": "x"}, ("mine.csv", "7")),
+        ("of_another_version", {}, ("of_another_version",)),
+    ],
+)
+def test_a_reason_names_what_it_is_about(
+    lang: str, code: str, params: dict[str, Any], said: tuple[str, ...]
+) -> None:
+    text = Translator(lang).message(cell_message(code, params, SETTINGS))
+    assert all(word in text for word in said), text
+    assert not {"{", "}"} & set(text)

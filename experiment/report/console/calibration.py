@@ -60,7 +60,7 @@ def _coefficients(out: SimulationConsole, data: Data) -> None:
         if shown.get(name) is not None
     ]
     heads = [out.t("calibrate.value"), *([out.t("calibrate.least")] if bounded else [])]
-    out.figures(out.t(f"calibrate.kind_{latency['kind'].lower()}"), heads, rows)
+    out.figures(out.t("calibrate.kind", kind=latency["kind"]), heads, rows)
 
 
 # Inputs of a roofline (model and GPU) are not shown.

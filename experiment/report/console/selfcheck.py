@@ -8,16 +8,16 @@ from experiment.events import Check
 from experiment.report.console.lines import Console
 
 _VERDICTS: dict[bool | None, tuple[str, str]] = {
-    True: ("selfcheck.passed", "green"),
-    False: ("selfcheck.failed", "bold red"),
-    None: ("selfcheck.not_judged", "dim"),
+    True: ("gpucheck.check_passed", "green"),
+    False: ("gpucheck.check_failed", "bold red"),
+    None: ("gpucheck.check_not_judged", "dim"),
 }
 
 
 def show_checks(console: Console, checks: list[Check]) -> None:
     """Print each check with its verdict, and the number of failed ones."""
     t = console.t
-    table = console.table(t("selfcheck.check"), t("console.verdict"))
+    table = console.table(t("gpucheck.column_check"), t("console.verdict"))
     for check in checks:
         verdict, style = _VERDICTS[check.passed]
         table.add_row(Text(t.message(check.text)), Text(t(verdict), style))

@@ -203,7 +203,7 @@ def log_lines(log: Data) -> list[Message]:
         share = {name: log[name] for name in ("total", "utilisation")}
         lines.append(message("plan.log.share", **share, usable=log["total"] * log["utilisation"]))
     parts = [
-        message("plan.log.part", name=message(f"plan.log.{name}").model_dump(), size=log[name])
+        message("plan.log.part", name=message(f"sim.overhead.{name}").model_dump(), size=log[name])
         for name in _WHERE
         if log[name] is not None
     ]

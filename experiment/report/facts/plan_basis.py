@@ -54,7 +54,7 @@ def check_lines(check: Data) -> list[Message]:
 
 def _written(value: Any) -> object:
     if isinstance(value, bool):
-        return message(f"plan.check.{'yes' if value else 'no'}").model_dump()
+        return message(f"watch.{'yes' if value else 'no'}").model_dump()
     if isinstance(value, list):
         return " + ".join(map(str, value))
     return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"

@@ -275,9 +275,9 @@ def limit_facts(data: Data) -> list[Fact]:
     if limits["long_prefill_token_threshold"]:
         facts.append(_message_fact("long_prefill", tokens=limits["long_prefill_token_threshold"]))
     if limits["preemption"] == "swap":
-        facts.append(_message_fact("swap", size=limits["swap_bytes"]))
+        facts.append(_fact("preemption", message("sim.fact.swap_value", size=limits["swap_bytes"])))
     else:
-        facts.append(_fact("preemption", message("sim.fact.recompute")))
+        facts.append(_fact("preemption", message("sim.preemption.recompute")))
     if setup["beams"] > 1:
         facts.append(
             _message_fact(

@@ -110,7 +110,7 @@ def figure_cells(
     about = f"sim.group.{group}_about"
     notes = [t(about)] if t.has(about) else []
     for dash in dashes(figures, cells):
-        names = t("sim.listed").join(t.message(each.about.label) for each in dash.figures)
+        names = t("console.listed").join(t.message(each.about.label) for each in dash.figures)
         names = t("sim.all_figures") if len(dash.figures) >= len(shown) else names
         policies, reason = ", ".join(dash.policies), t.message(dash.reason)
         notes.append(t("sim.dash", policy=policies, names=names, reason=reason))

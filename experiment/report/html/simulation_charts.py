@@ -65,7 +65,7 @@ def ledger_chart(b: Bilingual, results: Sequence[Result], width: Width) -> Marku
     bottom = y - _GAP + 16
     parts += x_axis(b, x, bottom, _SECONDS)
     return drawing(
-        b, f"ledger-{width.name}", (width.pixels, bottom + 44), message("sim.chart.ledger.title"),
+        b, f"ledger-{width.name}", (width.pixels, bottom + 44), message("sim.page.ledger.title"),
         message("sim.chart.ledger.desc"), parts, table="ledger-data", class_=f"chart {width.name}",
     )  # fmt: skip
 
@@ -163,7 +163,7 @@ def means_chart(b: Bilingual, results: Sequence[Result], width: Width) -> Markup
         parts.append(text(b, scale(tick), y + 18, shown, class_=f"t small num tick {anchor}"))
     parts.append(line(scale.start, y, scale.end, y, class_="axis"))
     return drawing(
-        b, f"means-{width.name}", (width.pixels, y + 26), message("sim.chart.means.title"),
+        b, f"means-{width.name}", (width.pixels, y + 26), message("sim.page.means.title"),
         message("sim.chart.means.desc"), parts, table="states-data", class_=f"chart {width.name}",
     )  # fmt: skip
 
@@ -213,7 +213,7 @@ def load_chart(b: Bilingual, results: Sequence[Result], width: Width) -> Markup:
         parts += x_axis(b, x, y + 2, _SECONDS, 3)
         bottom = y + 54
     return drawing(
-        b, f"load-{width.name}", (width.pixels, bottom), message("sim.chart.load.title"),
+        b, f"load-{width.name}", (width.pixels, bottom), message("sim.page.load.title"),
         message("sim.chart.load.desc"), parts, table="load-data", class_=f"chart {width.name}",
     )  # fmt: skip
 

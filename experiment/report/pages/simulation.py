@@ -50,7 +50,7 @@ _TERMS = (
     "slot", "block", "reserved", "allocated", "live", "wasted", "unwritten",
     "padding", "finished", "rounding", "cached", "hole", "watermark", "free",
 )  # fmt: skip
-_LIMITS = ("latency", "cache", "first_token", "window")
+_LIMITS = ("latency", "cache", "first_token")
 _SUBJECT = ("trace", "lengths", "arrivals", "model", "gpu", "budget", "max_length")
 
 
@@ -177,7 +177,7 @@ def _moments(
             )  # fmt: skip
             rows.append([policy_of(result), ends, *cells])
     heads = [t("sim.page.policy"), t("sim.page.until"), *(label for label, _, _ in columns)]
-    note = t(f"sim.page.{name}.table_note")
+    note = t("sim.page.table_note")
     return Cells(t(f"sim.page.{name}.title"), heads, rows, notes=[note], name=name)
 
 
