@@ -153,6 +153,19 @@ def fit_replay(
     return ReplayFit(now.costs, now.error, first_token, latency, now.preemptions)
 
 
+def replay_error(
+    records: Sequence[RequestRecord], config: SimConfig, costs: LinearLatency
+) -> ReplayError:
+    """Compare a replay under given costs with a recorded run.
+
+    Raises:
+        PoolTooSmallError, kvsim.sim.config.SimulationError: the run cannot be replayed.
+    """
+    values = _values(costs)
+    batches = costs.batches if isinstance(costs, BatchLatency) else ()
+    return _Replay(_Run(records, config, batches), values, np.ones(len(values))).error
+
+
 def _values(costs: LinearLatency) -> Floats:
     return np.array([getattr(costs, each.name) for each in fields(LinearLatency)])
 

@@ -133,12 +133,6 @@ def test_a_long_prefill_leaves_room_for_those_behind_it() -> None:
     ]
 
 
-def test_without_a_threshold_the_first_takes_the_whole_budget() -> None:
-    scheduler = make_scheduler(max_num_batched_tokens=12)
-    add(scheduler, (14, 2), (4, 2))
-    assert chunks(step(scheduler)) == [(0, 0, 12, False)]
-
-
 def test_a_lone_request_is_not_held_back() -> None:
     scheduler = make_scheduler(max_num_batched_tokens=12, long_prefill_token_threshold=5)
     add(scheduler, (14, 2))

@@ -62,7 +62,7 @@ WORKED: dict[str, Example] = {
         config("growing", 16),
         [(0, 2, 3), (0, 4, 1)],
         {"live": [2, 3, 4, 4], "free": [14, 13, 12, 12]},
-        {"copies.grown_slots": 2 + 3, "copies.peak_slots": 3 + 4},
+        {"copies.grown_slots": 2 + 3, "copies.peak_slots": 3 + 4, "states.free.low_slots": 12},
     ),
     # 22 slots hold both at the last copy; the ended row grows with the other one.
     "growing, together": (
