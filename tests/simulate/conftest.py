@@ -19,7 +19,6 @@ def planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[...,
 
     def run(*words: str, code: int = ExitCode.OK, lang: str = "en") -> Planned:
         out = tmp_path / "planned.json"
-        out.unlink(missing_ok=True)
         capsys.readouterr()
         assert main(["plan", *words, "--out", str(out), "--lang", lang]) == code
         return Planned(json.loads(out.read_bytes()), capsys.readouterr().out.splitlines())
