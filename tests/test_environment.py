@@ -25,6 +25,7 @@ from experiment.machine.environment import (
     PythonFacts,
     RamFacts,
     Requirement,
+    SystemFacts,
     load_facts,
     requirements,
 )
@@ -104,6 +105,16 @@ def test_a_sound_machine_needs_nothing() -> None:
             {"ram": RamFacts(total_bytes=8 * GIB, available_bytes=4 * GIB - 1)},
             "warn",
             "ram",
+        ),
+        (
+            "system",
+            {
+                "system": SystemFacts(
+                    os="Windows", kernel="11", machine="AMD64", container=False, wsl=False
+                )
+            },
+            "warn",
+            "system",
         ),
         ("quiet", {"load": load_facts(6.0, 8)}, "warn", "quiet"),
         ("quiet", {"load": load_facts(None, 8)}, "warn", "load_unknown"),

@@ -71,7 +71,7 @@ def parse_seeds(flag: str, text: str) -> tuple[int, ...]:
             return seeds
         if len(seeds) == 1 and 1 <= seeds[0] <= 1000:
             return tuple(range(seeds[0]))
-    raise user_error("error.not_like", config_key=flag, value=text, example="5, 7,8,9")
+    raise user_error("error.not_like", config_key=flag, value=text, example="5|7,8,9")
 
 
 OPTIONS = {"--seeds": ("N|A,B,...", parse_seeds), "--out": "DIR"}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -306,6 +307,15 @@ def make_config(data: Mapping[str, Any]) -> Config:
     expand_arms(config.run.arms)
     _check_sampling(config)
     _check_engine(config.engine)
+    for key, other in (
+        ("sampling.min_new_tokens", "workload.max_new_tokens"),
+        ("engine.max_num_active_seqs", "engine.max_num_seqs"),
+        ("engine.max_num_scheduled_tokens", "engine.max_num_batched_tokens"),
+    ):
+        value, limit = attrgetter(key, other)(config)
+        if value is not None and value > limit:
+            params = {"config_key": key, "value": value, "other": other, "limit": limit}
+            raise user_error("error.above_other", **params)
     for name, value in config.vllm.args.items():
         if name not in VLLM_ARGUMENTS or not _is_plain(value):
             raise user_error("error.vllm_args", argument=shown(name), value=shown(value))
@@ -350,16 +360,13 @@ def _check_sampling(config: Config) -> None:
     Raises:
         UserError: contradicting settings.
     """
-    sampling, most = config.sampling, config.workload.max_new_tokens
+    sampling = config.sampling
     if 0 < sampling.temperature < MIN_TEMPERATURE:
         raise user_error("error.low_temperature", value=sampling.temperature, limit=MIN_TEMPERATURE)
     alone = sampling.greedy and sampling.n == 1 and not sampling.min_new_tokens
     if sampling.beam_width > 1 and not alone:
         others = "sampling.n, temperature, min_new_tokens"
         raise user_error("error.either_flag", flag="sampling.beam_width", other=others)
-    if sampling.min_new_tokens > most:
-        params = {"config_key": "sampling.min_new_tokens", "other": "workload.max_new_tokens"}
-        raise user_error("error.above_other", **params, value=sampling.min_new_tokens, limit=most)
 
 
 def _check_engine(engine: EngineConfig) -> None:
@@ -368,14 +375,6 @@ def _check_engine(engine: EngineConfig) -> None:
     Raises:
         UserError: contradicting limits.
     """
-    for name, other in (
-        ("max_num_active_seqs", "max_num_seqs"),
-        ("max_num_scheduled_tokens", "max_num_batched_tokens"),
-    ):
-        value, limit = getattr(engine, name), getattr(engine, other)
-        if value is not None and value > limit:
-            params = {"config_key": f"engine.{name}", "value": value, "other": f"engine.{other}"}
-            raise user_error("error.above_other", **params, limit=limit)
     if engine.prefill_schedule_interval > 1 and engine.scheduler == "vllm-0.32":
         params = {"flag": "engine.prefill_schedule_interval", "other": "engine.scheduler=vllm-0.33"}
         raise user_error("error.needs_flag", **params)

@@ -12,10 +12,10 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from experiment.simulate.names import gpu_of, model_of, refused
+from experiment.simulate.names import gpu_of, model_of
 from experiment.simulate.setup import Memory, Setup, make_setup
-from experiment.text.errors import user_error
-from experiment.workload.kvsim_errors import translate_errors
+from experiment.text.errors import UserError, user_error
+from experiment.workload.kvsim_errors import model_refused, translate_errors
 from kvsim.planning.capacity import capacities, longest, mean_blocks
 from kvsim.planning.plan import PlanError, PlanQuestion
 from kvsim.planning.speed import Speed, Traffic, most_within, running_at
@@ -256,7 +256,7 @@ def _layers(question: PlanQuestion) -> tuple[list[LayerCache], Layout]:
         with translate_errors():
             return question.layers()
     except LayoutError as error:
-        raise refused(question.model.name, error.code) from error
+        raise UserError(model_refused(question.model.name, error.code)) from error
 
 
 def _longest(setup: Setup, question: PlanQuestion) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 from experiment.config.reading import MAX_CONFIG_BYTES
 from experiment.files.bounded_reading import expand_path, parse_json, read_bounded
 from experiment.text.errors import UserError, user_error
-from experiment.text.messages import message
+from experiment.workload.kvsim_errors import model_refused
 from kvsim.sizing.fields import MissingFieldError, UnsupportedGeometryError
 from kvsim.sizing.layout import LayoutError, lay_out
 from kvsim.sizing.models import ELEMENT_BYTES, ModelFacts
@@ -98,12 +98,9 @@ def read_model(path: Path, name: str, weights: int | None) -> ModelFacts:
             raise ValueError("no size of a layer")
         _ = facts.max_positions
     except UnsupportedGeometryError as error:
-        why = message(f"geometry.{error.reason}").model_dump()
-        named = f"{name} ({error.detail})"
-        raise user_error("error.sim.model_refused", model=named, why=why) from error
+        raise UserError(model_refused(f"{name} ({error.detail})", error.reason)) from error
     except LayoutError as error:
-        why = message(f"geometry.{error.code}").model_dump()
-        raise user_error("error.sim.model_refused", model=name, why=why) from error
+        raise UserError(model_refused(name, error.code)) from error
     except (KeyError, MissingFieldError) as error:
         names = error.names if isinstance(error, MissingFieldError) else error.args
         fields = ", ".join(map(str, names))

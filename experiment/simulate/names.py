@@ -11,8 +11,9 @@ from experiment.simulate.model_file import is_hub_name, model_file, read_model, 
 from experiment.text import format_bytes
 from experiment.text.errors import UserError, unknown, user_error
 from experiment.text.messages import Message, message
+from experiment.workload.kvsim_errors import model_refused, translate_errors, unknown_model
 from kvsim.sim.config import SIM_POLICIES, PolicyName
-from kvsim.sizing.gpus import GPUS, GPUFacts, UnknownGPUError, find_gpu
+from kvsim.sizing.gpus import GPUS, GPUFacts, find_gpu
 from kvsim.sizing.layout import token_bytes
 from kvsim.sizing.models import MODELS, REFUSED, ModelFacts, UnknownModelError, find_model
 from kvsim.traces import PRESETS
@@ -62,10 +63,8 @@ def gpu_of(name: str) -> GPUFacts:
     Raises:
         UserError: there is none of that name.
     """
-    try:
+    with translate_errors():
         return find_gpu(name)
-    except UnknownGPUError as error:
-        raise unknown_gpu(error) from error
 
 
 def check_given(values: Mapping[str, object]) -> None:
@@ -104,27 +103,9 @@ def policies_of(text: str | None) -> tuple[PolicyName, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def unknown_model(error: UnknownModelError) -> UserError:
-    """No model of that name, or one whose cache is of another kind."""
-    if error.reason is not None:
-        return refused(error.name, error.reason)
-    return unknown("model", error.name, (), near=error.close, see="--list models")
-
-
-def unknown_gpu(error: UnknownGPUError) -> UserError:
-    """No GPU of that name."""
-    return unknown("gpu", error.name, (), near=error.close, see="--list gpus")
-
-
 def unknown_trace(name: str) -> UserError:
     """Neither a file nor a preset."""
     return unknown("trace", name, PRESETS, see="--list presets")
-
-
-def refused(model: str, reason: str) -> UserError:
-    """A model whose cache the formulas do not describe."""
-    why = message(f"geometry.{reason}").model_dump()
-    return user_error("error.sim.model_refused", model=model, why=why)
 
 
 Row = tuple[str | Message, ...]
@@ -164,12 +145,7 @@ def model_notes() -> list[Message]:
     unverified = sum(not model.verified for model in MODELS.values())
     return [
         message("sim.list.unverified", n=unverified, models=len(MODELS)),
-        *(
-            message(
-                "error.sim.model_refused", model=name, why=message(f"geometry.{why}").model_dump()
-            )
-            for name, why in REFUSED.items()
-        ),
+        *(model_refused(name, why) for name, why in REFUSED.items()),
     ]
 
 

@@ -11,10 +11,9 @@ from typing import Any
 from experiment import __version__
 from experiment.events.wall_clock import wall_clock
 from experiment.simulate.latency_file import read_latency
-from experiment.simulate.names import refused
 from experiment.simulate.trace import Loaded
-from experiment.text.errors import user_error
-from experiment.workload.kvsim_errors import translate_errors
+from experiment.text.errors import UserError, user_error
+from experiment.workload.kvsim_errors import model_refused, translate_errors
 from kvsim.core.limits import PreemptionKind
 from kvsim.latency.roofline import Latency, Roofline, roofline
 from kvsim.planning.preemption_cost import COPY_S, block_transfer_s
@@ -206,7 +205,7 @@ class Memory:
             caches = model.caches(kv_dtype, self.gpus // stages, block_size, dtype=self.dtype)
             return tuple(largest_stage(caches, pipeline_stages(model.config, stages)))
         except UnsupportedGeometryError as error:
-            raise refused(model.name, error.reason) from error
+            raise UserError(model_refused(model.name, error.reason)) from error
 
     def kv(self, model: ModelFacts, gpu: GPUFacts, max_length: int | None = None) -> KVBudget:
         """The KV budget, given or derived.

@@ -19,7 +19,7 @@ from experiment.files.bounded_reading import expand_path, read_bounded
 from experiment.simulate.fit import Question, fit
 from experiment.simulate.model_file import is_hub_name, model_file
 from experiment.simulate.names import gpu_of, model_of
-from experiment.simulate.plan import plan
+from experiment.simulate.plan import SCHEMA_VERSION, plan
 from experiment.simulate.setup import Memory
 from experiment.text.errors import UserError, user_error
 from kvsim.sizing.gpus import GPUFacts, custom_gpu
@@ -72,7 +72,7 @@ def plan_from_log(
     device = gpu or replace(custom_gpu(size, 1e12, 1e14), name="GPU", source="")
     told = asked.pop("max_length", None)
     length = told or log.max_length
-    data: dict[str, Any] = {}
+    data: dict[str, Any] = {"kind": "plan", "schema_version": SCHEMA_VERSION}
     wants = asked.get("context") is not None or asked.get("requests") is not None or told
     if kv is not None and (wants or not log.failure):
         data = _planned(name, device, replace(known, budget=kv * ranks), length, asked)

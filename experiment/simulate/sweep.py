@@ -13,11 +13,10 @@ from experiment.files.os_errors import writing
 from experiment.files.shipped import find_config
 from experiment.process.environment import without_secrets
 from experiment.record.log import remove_parts
-from experiment.simulate.names import unknown_gpu, unknown_model, unknown_trace
+from experiment.simulate.names import unknown_trace
 from experiment.text.errors import ExitCode, UserError, shown, unknown, user_error
 from experiment.text.sizes import parse_bytes, size_error
-from kvsim.sizing.gpus import UnknownGPUError
-from kvsim.sizing.models import UnknownModelError
+from experiment.workload.kvsim_errors import translate_errors
 from kvsim.sweep import CellStore, ComputedCell, SweepCell, SweepError, cells_summary, expand
 from kvsim.sweep.grid import AXES
 
@@ -135,10 +134,7 @@ def make_cells(grid: Mapping[str, Any]) -> list[SweepCell]:
         UserError: an invalid axis, value or name.
     """
     try:
-        return expand(grid)
+        with translate_errors():
+            return expand(grid)
     except SweepError as error:
         raise _invalid_grid(error.code, error.params) from error
-    except UnknownModelError as error:
-        raise unknown_model(error) from error
-    except UnknownGPUError as error:
-        raise unknown_gpu(error) from error

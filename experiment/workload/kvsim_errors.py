@@ -8,10 +8,12 @@ from gzip import BadGzipFile
 from typing import Any
 
 from experiment.files.os_errors import os_reason
-from experiment.text.errors import UserError, user_error
+from experiment.text.errors import UserError, unknown, user_error
 from experiment.text.messages import Message, message
 from kvsim.sim.config import SimulationError
 from kvsim.sizing.budget import PlanError
+from kvsim.sizing.gpus import UnknownGPUError
+from kvsim.sizing.models import UnknownModelError
 from kvsim.traces.types import ERROR_CODES, REASONS, TraceError
 
 _CELL_CODES = ("bad_option", "livelock", "nothing_fits", "pool_too_large", "pool_too_small")
@@ -22,7 +24,7 @@ def translate_errors() -> Iterator[None]:
     """Convert errors of kvsim into user errors.
 
     Raises:
-        UserError: in place of a TraceError, SimulationError or PlanError.
+        UserError: in place of a TraceError, SimulationError or PlanError, or of an unknown name.
     """
     try:
         yield
@@ -32,6 +34,23 @@ def translate_errors() -> Iterator[None]:
         raise UserError(simulation_message(error)) from error
     except PlanError as error:
         raise user_error(f"error.plan.{error.code}", **error.params) from error
+    except UnknownGPUError as error:
+        raise unknown("gpu", error.name, (), near=error.close, see="--list gpus") from error
+    except UnknownModelError as error:
+        raise unknown_model(error) from error
+
+
+def unknown_model(error: UnknownModelError) -> UserError:
+    """No model of that name, or one whose cache is of another kind."""
+    if error.reason is not None:
+        return UserError(model_refused(error.name, error.reason))
+    return unknown("model", error.name, (), near=error.close, see="--list models")
+
+
+def model_refused(model: str, reason: str) -> Message:
+    """A model whose cache the formulas do not describe."""
+    why = message(f"geometry.{reason}").model_dump()
+    return message("error.sim.model_refused", model=model, why=why)
 
 
 def trace_message(error: TraceError) -> Message:
@@ -105,8 +124,7 @@ def cell_message(code: str, params: Mapping[str, Any], settings: Mapping[str, An
     if code in _CELL_CODES:
         return simulation_message(SimulationError(code, **known))
     if code == "unsupported_geometry":
-        why = message(f"geometry.{known['reason']}").model_dump()
-        return message("error.sim.model_refused", model=settings["model"], why=why)
+        return model_refused(settings["model"], known["reason"])
     return message("sweep.other", code=code)
 
 

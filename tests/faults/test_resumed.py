@@ -227,8 +227,8 @@ def test_a_changed_log_is_not_gone_on_with(run: Path, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"version": "0.0.1"}, "version 0.0.1"),
-        ({"schema_version": SCHEMA_VERSION - 1}, f"format {SCHEMA_VERSION - 1}"),
+        ({"version": "0.0.1"}, "version was 0.0.1"),
+        ({"schema_version": SCHEMA_VERSION - 1}, f"schema_version was {SCHEMA_VERSION - 1}"),
     ],
 )
 def test_another_version_or_format_is_refused(

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import re
 import resource
 import signal
 import subprocess
@@ -57,23 +56,9 @@ def campaign(names: Sequence[str], seconds: float) -> int:
         data = json.loads(text) if text else {"inputs": 0, "findings": ["died"]}
         if done.returncode and not text:
             print(done.stderr[-3000:])
-        data["covered"] = _covered(done.stderr)
-        data["seed"] = _seed(done.stderr)
         found += len(data["findings"])
         print(json.dumps({"target": name, **data}), flush=True)
     return int(found > 0)
-
-
-def _covered(said: str) -> int | None:
-    """Edges that libFuzzer saw."""
-    seen = [line.split("cov: ")[1].split()[0] for line in said.splitlines() if " cov: " in line]
-    return int(seen[-1]) if seen else None
-
-
-def _seed(said: str) -> int | None:
-    """What libFuzzer's choices began with."""
-    found = re.search(r"Seed: (\d+)", said)
-    return int(found[1]) if found else None
 
 
 def one(name: str, seconds: float, tell: Path) -> None:

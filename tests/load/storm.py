@@ -66,6 +66,20 @@ class Storm:
         """Requests that were accepted, their samples counted."""
         return sum(1 + len(each.children) for each in self.asked.values())
 
+    @property
+    def ends(self) -> set[int]:
+        """What should have ended: samples of a request that was aborted may not have begun."""
+        lost = {c for a in self.asked.values() if a.id in self.aborted for c in a.children}
+        return {i for a in self.asked.values() for i in (a.id, *a.children)} - (
+            lost - self.finished.keys()
+        )
+
+    @property
+    def undisturbed(self) -> list[Asked]:
+        """Requests of which nothing was aborted."""
+        every = self.asked.values()
+        return [a for a in every if self.aborted.isdisjoint((a.id, *a.children))]
+
 
 def drive(requests: int, preemption: str, seed: int = 0) -> tuple[Storm, Engine]:
     """Send ``requests`` and run until nothing is left."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 import re
 from collections.abc import Callable
 from itertools import combinations
@@ -15,7 +16,10 @@ from sim_runs import MODEL, hashed_trace, simulated
 from texts import fixed
 
 from experiment.commands.main import main
+from experiment.model.tokenizer import gpt2_tokenizer
+from experiment.simulate import trace as traces
 from experiment.simulate.names import LISTS
+from experiment.simulate.trace import _Counter, _pieces
 from experiment.text import LANGUAGES, Translator
 from experiment.text.errors import ExitCode
 from experiment.workload.kvsim_errors import cell_message, simulation_message, trace_message
@@ -286,3 +290,24 @@ def test_a_reason_names_what_it_is_about(
     text = Translator(lang).message(cell_message(code, params, SETTINGS))
     assert all(word in text for word in said), text
     assert not {"{", "}"} & set(text)
+
+
+# Words, and what may lie between two pieces of a long text.
+PARTS = (
+    "it's", "a", "word", " ", "  ", "\n", "\n\n\t", "  \n ", "x_y", "_", "，", "_，", "。", "你好",
+    "，你", "3", "12", "3，", "!", "!!", "...", "é", "e\u0301，", "🙂", "\u00a0", "\u3000", "²、",
+    "'re", "<|endoftext|>", "+", "/", "」", "a'b", ".", "a<", "|", "a|b",
+)  # fmt: skip
+
+
+def test_pieces_have_the_tokens_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, counter, choose = gpt2_tokenizer(), _Counter(), random.Random(0)
+    monkeypatch.setattr(traces, "_PIECE", 4)
+    cut = 0
+    for _ in range(400):
+        text = "".join(choose.choices(PARTS, k=choose.randint(0, 40)))
+        assert counter(text) == len(whole.encode(text)), repr(text)
+        pieces = list(_pieces(text))
+        assert "".join(pieces) == text
+        cut += len(pieces) - 1
+    assert cut > 1000
