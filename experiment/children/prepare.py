@@ -80,7 +80,7 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
     prompts = task["prompts"] if "prompts" in task else choose_prompts(config)
     arms = _active_arms(config, task["arms"], device)
     check_prompts(prompts)
-    _check_arms(config, arms, device)
+    check_arms(config, arms, device)
     model, directory = prepare_model(wire, config, device)
     arms = _active_arms(config, arms, device, model.head_dim)
     config, notices = adapt_block_size(config, arms, device)
@@ -144,7 +144,7 @@ def _refused(
     refused = {}
     for arm in arms:
         try:
-            _check_arms(config, [arm], device)
+            check_arms(config, [arm], device)
             workload = _workload(config, requests, model, [arm])
             check_capacity(arm, device, model, workload)
         except UserError as error:
@@ -160,7 +160,7 @@ def _active_arms(
     return tuple(arm for arm in arms if skip_reason(arm, config, device, head_dim) is None)
 
 
-def _check_arms(config: Config, arms: Sequence[str], device: str) -> None:
+def check_arms(config: Config, arms: Sequence[str], device: str) -> None:
     """Refuse arms that do not support the workload's priorities or the dtype of the cache.
 
     Raises:
