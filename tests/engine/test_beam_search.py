@@ -214,17 +214,26 @@ def test_a_search_that_can_never_fit_is_refused_with_the_reason(
     engine.add(0, [1, 2, 3], 2)  # the id is free
 
 
-def test_several_stop_tokens_widen_the_choice_as_they_do_in_transformers() -> None:
+@pytest.mark.parametrize(("spread", "width"), [(PEAKED, 3), (FLAT, 2)])
+def test_several_stop_tokens_widen_the_choice_as_they_do_in_transformers(
+    spread: float, width: int
+) -> None:
     search = Search(tuple(range(20, 31)), 10)
-    free, _ = reference("gpt2", PEAKED, search, 3, frozenset())
-    stops = frozenset({free[0][4], free[1][5], free[2][6]})
-    engine = engine_for("gpt2", PEAKED, 60, 4)
-    engine.add_beam_search(0, search.prompt, search.new, 3, stops)
-    CheckedRun(engine).to_the_end()
-    tokens, scores = reference("gpt2", PEAKED, search, 3, stops)
+    free, _ = reference("gpt2", spread, search, width, frozenset())
+    stops = frozenset({free[0][4], free[1][5], free[-1][6]})
+    engine = engine_for("gpt2", spread, 60, 4)
+    engine.add_beam_search(0, search.prompt, search.new, width, stops)
+    pruned: set[tuple[int, ...]] = set()
+    while engine.scheduler.has_work:
+        outcome = engine.execute()
+        pruned |= {tuple(engine.generated(beam)) for beam in outcome.pruned}
+        engine.complete(outcome)
+    tokens, scores = reference("gpt2", spread, search, width, stops)
     assert [h.tokens for h in engine.hypotheses(0)] == tokens
     assert [h.score for h in engine.hypotheses(0)] == pytest.approx(scores, rel=1e-4)
-    assert any(h.stopped for h in engine.hypotheses(0))
+    ended = {h.tokens[:-1] for h in engine.hypotheses(0) if h.stopped}
+    assert ended
+    assert ended.isdisjoint(pruned)  # a beam that ends with a hypothesis is not pruned
 
 
 def test_what_the_caller_may_not_ask() -> None:

@@ -124,3 +124,17 @@ def test_the_cache_is_new_memory_and_every_channel_of_the_gpu_sees_it(
     assert parts["kv"] == ("torch.allocated", KV)
     assert parts["runtime"] == ("nvml.process", CONTEXT)
     assert Stage.LOADED in {reading.stage for reading in log.readings}
+
+
+def test_a_sum_over_ranks_is_unknown_if_one_of_them_is(tmp_path: Path) -> None:
+    prepared = invented(tmp_path)
+    task = VllmTask(
+        arm="vllm", directory="", device="cpu", model=prepared.model, workload=prepared.workload,
+        block_size=BLOCK, ignore_eos=True, arguments={},
+    )  # fmt: skip
+    reporter = Reporter(Log(int), task, lambda tokens: "")  # type: ignore[arg-type]
+    reporter.ranks = lambda: [
+        {"torch_allocated": 5, "torch_reserved": None}, {"torch_allocated": 7, "torch_reserved": 9}
+    ]  # fmt: skip
+    read = {reading.channel: reading.bytes for reading in reporter.readings(Stage.LOADED, None)}
+    assert read == {Channel.TORCH_ALLOCATED: 12, Channel.TORCH_RESERVED: None}
