@@ -222,11 +222,6 @@ bench: $(VENV)/.ready
 bench-page: $(VENV)/.ready
 	$(BIN)/python run_experiment.py bench --markdown docs/performance.md
 
-# Where a decoding step's time goes on this CPU; BENCH_ARGS="--threads 2".
-.PHONY: bench-step
-bench-step: $(VENV)/.ready
-	$(BIN)/python tests/engine/step_bench.py $(BENCH_ARGS)
-
 # Frame times of the report's player in headless Chromium.
 .PHONY: bench-player
 bench-player: $(VENV)/.ready-dev

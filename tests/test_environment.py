@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 from made_up_machine import cuda_machine, machine
 
-from experiment.children.probe import assemble, cpu_flags, in_container, parse_cpuinfo
+from experiment.children.probe import assemble, cpu_flags, in_container
 from experiment.events import Channel, EnvironmentProbed, decode
+from experiment.machine.cpuinfo import parse_cpuinfo
 from experiment.machine.environment import (
     Environment,
     NvmlFacts,

@@ -9,7 +9,7 @@ from event_makers import BATCH, BUDGET, PAGED, TOKENS, batch_arm, changed, head,
 
 from experiment.analysis.conclusions import evaluate
 from experiment.analysis.results import Results
-from experiment.config.kv_dtype import cache_geometry, check_kernel, check_kv_dtype
+from experiment.config.kv_dtype import cache_geometry, check_kv_dtype
 from experiment.config.schema import Config
 from experiment.events import (
     CacheQuantized,
@@ -42,13 +42,6 @@ def test_fp8_needs_the_hardware_and_int8_needs_nothing() -> None:
     check_kv_dtype("fp8", ("contiguous.batch",), "cpu", None)  # nobody would use it
     for kv_dtype in ("int8", "auto"):
         check_kv_dtype(kv_dtype, ("paged", "slabs"), "cpu", None)
-
-
-def test_a_kernel_that_cannot_read_it_is_refused() -> None:
-    check_kernel("int8", "torch", frozenset({"torch"}))
-    with pytest.raises(UserError) as caught:
-        check_kernel("int8", "numba", frozenset({"torch"}))
-    assert caught.value.text.key == "error.kv_dtype.kernel"
 
 
 def test_the_budget_is_counted_in_bytes_of_blocks_and_scales() -> None:

@@ -14,7 +14,7 @@ import pytest
 from arms_here import Gathered
 
 from experiment.children import prepare as children_prepare
-from experiment.children.prepare import _check_arm
+from experiment.children.prepare import check_arms
 from experiment.config.schema import Config
 from experiment.events import (
     Event,
@@ -156,12 +156,12 @@ def test_who_serves_in_order_of_arrival_is_refused_where_priorities_decide(arm: 
         return Config.model_validate({"workload": workload, "engine": {"policy": policy}})
 
     with pytest.raises(UserError) as refused:
-        _check_arm(given("priority", 1, 0), arm)
+        check_arms(given("priority", 1, 0), [arm], "cpu")
     assert refused.value.text.key == "error.workload.in_order"
     for harmless in (given("fcfs", 1, 0), given("priority", 1, 1), given("priority")):
-        _check_arm(harmless, arm)
+        check_arms(harmless, [arm], "cpu")
     for each in ("slabs", "paged", "vllm"):
-        _check_arm(given("priority", 1, 0), each)
+        check_arms(given("priority", 1, 0), [each], "cpu")
 
 
 def test_slow_precision_is_told_from_the_flags_of_the_cpu(tmp_path: Path) -> None:

@@ -120,7 +120,8 @@ def test_a_process_that_shared_pages_and_ended_is_no_disagreement(
 
         def look(stage: Stage) -> list[Reading]:
             details = tree.details()
-            sizes = {Channel.RSS: tree.rss(), Channel.USS: details.uss, Channel.PSS: details.pss}
+            uss, pss = details["uss"](), details["pss"]()
+            sizes = {Channel.RSS: tree.rss(), Channel.USS: uss, Channel.PSS: pss}
             return [reading(channel, stage, size.bytes) for channel, size in sizes.items()]
 
         readings = [reading(Channel.FORMULA, Stage.CACHE_READY, KV), *look(Stage.LOADED)]

@@ -36,6 +36,12 @@ def make_engine(
     return Engine(ModelRunner(tiny(family), pool), config, eos, VOCABULARY, POSITIONS)
 
 
+def finish(engine: Engine) -> None:
+    """Step until nothing is left."""
+    while engine.scheduler.has_work:
+        engine.step()
+
+
 def solo(family: str, prompt: Sequence[int], new_tokens: int) -> list[int]:
     """Tokens of one request alone, through Transformers' own cache, attention and loop."""
     return _solo(family, tuple(prompt), new_tokens)

@@ -52,7 +52,7 @@ def kernel_facts(record: Record) -> list[Message]:
     facts: list[Message] = []
     for chosen in record.of(KernelChosen):
         if chosen.device != "cuda":
-            facts += [_slow(chosen)] if chosen.reason else []
+            facts += [_kernel(chosen)] if chosen.reason else []
             continue
         facts.append(_kernel(chosen))
         if ready := graphs.get(chosen.arm):
@@ -65,12 +65,6 @@ def _kernel(chosen: KernelChosen) -> Message:
     if chosen.reason is None:
         return message("kernel.chosen", **figures)
     return message("kernel.chosen_why", **figures, reason=chosen.reason.model_dump())
-
-
-def _slow(chosen: KernelChosen) -> Message:
-    reason = chosen.reason.model_dump() if chosen.reason else None
-    figures = {"arm": arm_message(chosen.arm), "kernel": chosen.kernel}
-    return message("kernel.not_compiled", **figures, reason=reason)
 
 
 def _graphs(ready: DecodeGraphsReady, used: DecodeGraphsUsed | None) -> Message:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
 
-from experiment.arms.base import ArmRun
 from experiment.events import WorkloadRequest
 from experiment.workload.arrival_clock import ArrivalClock
 from kvsim.core.request import final_tokens
@@ -13,11 +12,6 @@ from kvsim.core.request import final_tokens
 # A batch, and the number of waiting requests.
 Batch = tuple[Sequence[WorkloadRequest], int]
 Batches = Callable[[ArrivalClock], Iterator[Batch]]
-
-
-def arrival_clock(run: ArmRun) -> ArrivalClock:
-    """Clock of an arm's arrivals; create it when the generation begins."""
-    return ArrivalClock(run.now, run.task.config.workload.timed)
 
 
 def ordered_batches(

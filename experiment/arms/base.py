@@ -1,8 +1,4 @@
-"""Interface through which arms report stages, pool, steps and requests.
-
-process starts ─ mark START ─ load model ─ mark LOADED ─ reserve cache ─ mark CACHE_READY
-    ─ generate (steps, requests, mark REQUEST_DONE) ─ mark LAST_STEP ─ release ─ mark RELEASED
-"""
+"""Interface through which arms report stages, pool, steps and requests."""
 
 from __future__ import annotations
 
@@ -10,27 +6,22 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from experiment.arms.snapshot import StepSnapshot, keyframe_of
 from experiment.arms.task import ArmTask
 from experiment.events import (
     ArmFinished,
     Channel,
+    Keyframe,
     PoolReserved,
-    Progress,
+    ProfileRun,
     Reading,
-    RepeatFinished,
     Scope,
     Stage,
-    StageEntered,
-    Step,
-    TurnAwaited,
 )
-from experiment.events.arm_clock import Clock
-from experiment.events.pace import MAX_REQUEST_MARKS
+from experiment.events.pace import KEYFRAME_EVERY
 from experiment.memory.tensors import (
     reset_torch_peaks,
     slack_reading,
@@ -38,33 +29,40 @@ from experiment.memory.tensors import (
     torch_readings,
     trim,
 )
-from experiment.model.load import as_text, load_model, optional_tokenizer
+from experiment.model.load import (
+    as_text,
+    load_model,
+    optional_tokenizer,
+    transformers_attention,
+)
 from experiment.process.wire import Wire
-from experiment.text.messages import message
+from experiment.text.messages import Message, message
+from experiment.workload.arm_reporter import ArmReporter
+from experiment.workload.arrival_clock import ArrivalClock
 from experiment.workload.first_prompts import needs_warm_up
-from experiment.workload.request_times import RequestProgress
 from kvsim.accounting.ledger import PoolShape
-from kvsim.core.step import FinishReason, StepPlan
+from kvsim.core.step import StepPlan
 
 
-class ArmRun:
-    """A running arm: emits its events and keeps its clock.
+class StepSnapshot(NamedTuple):
+    """State after a step, taken before it changes again.
 
-    The clock is paused during measurements, so that they do not affect the arm's speed.
+    Slots counted from the tensors (None: not counted), and a keyframe if one is due.
     """
 
+    written_slots: int | None = None
+    keyframe: Keyframe | None = None
+
+
+class ArmRun(ArmReporter):
+    """A running arm on our interpreter."""
+
+    task: ArmTask
+
     def __init__(self, wire: Wire, task: ArmTask, import_s: float) -> None:
-        self.task = task
-        self._wire = wire
-        self._clock = Clock()
+        super().__init__(wire, task)
         self._import_s = import_s
         self._load_s = 0.0
-        self._began = 0
-        self._generate_ns = 0
-        self._marked_requests = 0
-        self._tokens_done = 0
-        self._last_step: int | None = None
-        self._repeat = 0
         self._kv_tensors: Callable[[], Iterable[torch.Tensor]] = tuple
         # Tensors that held keys and values at any stage and still exist.
         self._kv_seen: dict[int, weakref.ref[torch.Tensor]] = {}
@@ -74,10 +72,6 @@ class ArmRun:
         self._tokenizer: Any = None
         self.device = torch.device(task.device)
 
-    def now(self) -> int:
-        """Nanoseconds on the arm's clock, which excludes pauses."""
-        return self._clock.now()
-
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Pause the arm's clock during a measurement; may nest.
@@ -85,7 +79,7 @@ class ArmRun:
         Synchronises with the device before the clock stops and before it continues.
         """
         self.synchronize()
-        with self._clock.paused():
+        with self.clock.paused():
             yield
             self.synchronize()
 
@@ -94,10 +88,69 @@ class ArmRun:
         """Whether the arm warms up before its clock starts."""
         return needs_warm_up(self.task.config.experiment.measured_repeats)
 
+    @contextmanager
+    def recorded_warm_up(self, prompts: Sequence[int]) -> Iterator[None]:
+        """Pause the clock during a warm-up without our engine, and record its size and duration.
+
+        Args:
+            prompts: lengths in tokens.
+        """
+        began = time.perf_counter()
+        with self.paused():
+            yield
+            self.synchronize()
+        seconds = time.perf_counter() - began
+        self.emit(
+            ProfileRun(
+                arm=self.task.arm,
+                kept=False,
+                prompt_tokens=sum(prompts),
+                requests=len(prompts),
+                seconds=seconds,
+            )
+        )
+
+    def measured(self) -> Iterator[int]:
+        """Yield the numbers of the repeats, as many as the experiment needs."""
+        return self.repeats(self.task.config.experiment.measured_repeats)
+
+    def arrivals(self) -> ArrivalClock:
+        """Clock of the arm's arrivals; create it when the generation begins."""
+        return ArrivalClock(self.now, self.task.config.workload.timed)
+
     def synchronize(self) -> None:
         """Wait until the device has finished all work."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
+
+    def execute(
+        self,
+        generate: Callable[[Any], None],
+        attention: str | None = None,
+        check: Callable[[torch.nn.Module], None] | None = None,
+    ) -> None:
+        """Run the arm: load the model, generate, mark RELEASED.
+
+        Args:
+            generate: reserves the cache and runs the workload on the model. Cache tensors that are
+                still referenced when it returns count as held.
+            attention: as in :meth:`load`; None: that of the arms of Transformers.
+            check: as in :meth:`load`.
+        """
+        generate(self.load(attention or transformers_attention(self.task.model), check))
+        self._kv_tensors = tuple
+        trim()
+        self.mark(Stage.RELEASED)
+        self._wire.emit(
+            ArmFinished(
+                arm=self.task.arm,
+                import_s=self._import_s,
+                load_s=self._load_s,
+                generate_s=self.generate_s,
+                threads=torch.get_num_threads(),
+                device_name=device_name(self.device),
+            )
+        )
 
     def load(
         self, attention: str, check: Callable[[torch.nn.Module], None] | None = None
@@ -158,42 +211,16 @@ class ArmRun:
         self.mark(Stage.CACHE_READY)
         reset_torch_peaks(self.task.device)  # later peaks are those of the generation
 
-    def repeats(self) -> Iterator[int]:
-        """Yield the numbers of the repeats, from 0: one, or as many as an experiment needs.
-
-        In an experiment the first repeat is the warm-up, the others wait for their turn, and the
-        end of each is reported.
-        """
-        experiment = self.task.config.experiment
-        if experiment.name is None:
-            yield 0
-            return
-        for self._repeat in range(experiment.total_repeats):
-            if self._repeat:
-                with self.paused():
-                    self._wire.mark(TurnAwaited(arm=self.task.arm, repeat=self._repeat))
-            yield self._repeat
-            self.emit(
-                RepeatFinished(
-                    arm=self.task.arm,
-                    repeat=self._repeat,
-                    warm_up=self._repeat == 0,
-                    generate_s=self._generate_ns / 1e9,
-                )
-            )
-
     def begin_generation(self) -> None:
         """Start the clock of the workload, and reset torch's random generator."""
-        self._tokens_done = 0
-        self._progress()
         torch.manual_seed(self.task.workload.sampling.seed)
-        self._began = self.now()
+        super().begin_generation()
 
     def end_generation(self) -> None:
         """Stop the clock of the workload, mark LAST_STEP, read the allocator's slack."""
         self.synchronize()
-        self._generate_ns = self.now() - self._began
-        if self._repeat:
+        self.stop_generation()
+        if self.repeat:
             return  # further repeats use the same memory
         self.mark(Stage.LAST_STEP)
         self.emit(slack_reading(self.task.arm, Stage.LAST_STEP, self.task.device))
@@ -205,109 +232,46 @@ class ArmRun:
         written: Callable[[], Mapping[int, int]],
         witness: Callable[[], int] | None = None,
     ) -> StepSnapshot:
-        """Take a snapshot after a step, off the clock; regularly with ``tables`` and ``written``.
+        """Take a snapshot after a step, off the clock.
 
-        ``witness`` counts written slots from the tensors; it is called if the config enables it.
+        Args:
+            tables: returns the block table of each request, for a keyframe.
+            written: returns the number of written slots of each request, for a keyframe.
+            witness: counts written slots from the tensors; called if the config enables it.
         """
         with self.paused():
-            asked = self.task.config.run.witness and not self._repeat
+            asked = self.task.config.run.witness and not self.repeat
             count = witness() if witness and asked else None
-            return StepSnapshot(count, keyframe_of(self.task.arm, step, tables, written))
+            if step % KEYFRAME_EVERY:
+                return StepSnapshot(count)
+            found = {request: list(table) for request, table in tables().items()}
+            frame = Keyframe(arm=self.task.arm, step=step, tables=found, written=dict(written()))
+            return StepSnapshot(count, frame)
 
     def step(
         self, plan: StepPlan, began: int, snapshot: StepSnapshot, first_tokens: int = 0
     ) -> None:
-        """Log one executed step, without the time of measurements.
-
-        Args:
-            began: by :meth:`now`.
-            first_tokens: of samples that start here, in addition to the tokens of the chunks.
-        """
+        """Log one executed step, without the time of measurements; ``began`` is by :meth:`now`."""
         took, ended = self.now() - began, time.monotonic_ns()
         with self.paused():
-            self._wire.emit(
-                Step(
-                    t_ns=ended,
-                    arm=self.task.arm,
-                    plan=plan,
-                    started_ns=ended - took,
-                    written_slots=snapshot.written_slots,
-                )
-            )
+            self.log_step(plan, ended, took, snapshot.written_slots, first_tokens)
             if self._elastic:
                 self._note_growth()
             if snapshot.keyframe is not None:
                 self._wire.emit(snapshot.keyframe)
-            self._last_step = plan.step
-            self._tokens_done += sum(chunk.samples for chunk in plan.chunks) + first_tokens
-            self._progress()
 
-    def request_finished(
-        self, one: RequestProgress, reason: FinishReason, tokens: list[int], now: int
-    ) -> None:
-        """Log the end of a request and mark REQUEST_DONE, the latter only in the first repeat.
+    def text_of(self, tokens: list[int]) -> str:
+        """Decode tokens, or list their ids without a tokenizer."""
+        return as_text(self._tokenizer, tokens)
 
-        Later repeats are timed, and a reading slows down what follows.
-        """
-        with self.paused():
-            text = as_text(self._tokenizer, tokens)
-            step, began = self._last_step, self._began
-            self._wire.emit(
-                one.finished(now, self.task.arm, step, reason.value, tokens, text, began)
-            )
-        if not self._repeat and self._marked_requests < MAX_REQUEST_MARKS:
-            self._marked_requests += 1
-            self.mark(Stage.REQUEST_DONE, one.request.id)
-
-    def mark(self, stage: Stage, request: int | None = None) -> None:
-        """Read the channels of this process, then wait until the runner has read its own."""
-        arm = self.task.arm
-        with self.paused():
-            for reading in self._own_readings(stage, request):
-                self._wire.emit(reading)
-            self._wire.mark(
-                StageEntered(arm=arm, stage=stage, step=self._last_step, request=request)
-            )
-
-    def emit(self, event: Any) -> None:
-        """Emit any other event, off the clock."""
-        with self.paused():
-            self._wire.emit(event)
-
-    def finish(self) -> None:
-        """Mark RELEASED and finish; the arm must have dropped model and cache.
-
-        Cache tensors that are still referenced count as held.
-        """
-        self._kv_tensors = tuple
-        trim()
-        self.mark(Stage.RELEASED)
-        self._wire.emit(
-            ArmFinished(
-                arm=self.task.arm,
-                import_s=self._import_s,
-                load_s=self._load_s,
-                generate_s=self._generate_ns / 1e9,
-                threads=torch.get_num_threads(),
-                device_name=device_name(self.device),
-            )
-        )
-
-    def _own_readings(self, stage: Stage, request: int | None) -> list[Reading]:
-        arm = self.task.arm
-        readings = torch_readings(arm, stage, request, self.task.device)
+    def readings(self, stage: Stage, request: int | None) -> list[Reading]:
+        """torch's counters, and the sizes of tensors."""
+        found = torch_readings(self.task.arm, stage, request, self.task.device)
         if stage not in (Stage.START, Stage.LOADED):
-            readings.append(self._tensor_reading(self._held_bytes(), stage, request))
-        if stage is Stage.LOADED and self._weight_bytes is not None:
-            weights = Reading(
-                arm=arm,
-                channel=Channel.WEIGHTS,
-                scope=Scope.TENSOR,
-                bytes=self._weight_bytes,
-                stage=stage,
-            )
-            readings.append(weights)
-        return readings
+            found.append(self._of_tensors(Channel.TENSORS, self._held_bytes(), stage, request))
+        if stage is Stage.LOADED:
+            found.append(self._of_tensors(Channel.WEIGHTS, self._weight_bytes, stage))
+        return found
 
     def _empty_cache_readings(self, shape: PoolShape, poisoned: Callable[[], int] | None) -> None:
         """Emit the size of the cache by its shape and, independently, by counting unwritten slots.
@@ -323,23 +287,15 @@ class ArmRun:
         for channel, size, why in (
             (Channel.FORMULA, formula, grows), (Channel.POISON, counted, unmarked),
         ):  # fmt: skip
-            self._wire.emit(
-                Reading(
-                    arm=self.task.arm,
-                    channel=channel,
-                    scope=Scope.TENSOR,
-                    bytes=size,
-                    reason=why if size is None else None,
-                    stage=Stage.CACHE_READY,
-                )
-            )
+            reason = why if size is None else None
+            self._wire.emit(self._of_tensors(channel, size, Stage.CACHE_READY, reason=reason))
 
     def _note_growth(self) -> None:
         """Emit the size of a growing cache whenever it exceeds its maximum."""
         size = storage_bytes(self._kv_tensors())
         if size > self._kv_peak:
             self._kv_peak = size
-            self._wire.emit(self._tensor_reading(size, None, None))
+            self._wire.emit(self._of_tensors(Channel.TENSORS, size, None))
 
     def _held_bytes(self) -> int:
         """Bytes of tensors that hold or held keys and values and still exist."""
@@ -348,20 +304,18 @@ class ArmRun:
         seen = (ref() for ref in self._kv_seen.values())
         return storage_bytes(tensor for tensor in seen if tensor is not None)
 
-    def _tensor_reading(self, size: int, stage: Stage | None, request: int | None) -> Reading:
+    def _of_tensors(
+        self, channel: Channel, size: int | None, stage: Stage | None, request: int | None = None,
+        reason: Message | None = None,
+    ) -> Reading:  # fmt: skip
         return Reading(
             arm=self.task.arm,
-            channel=Channel.TENSORS,
+            channel=channel,
             scope=Scope.TENSOR,
             bytes=size,
+            reason=reason,
             stage=stage,
             request=request,
-        )
-
-    def _progress(self) -> None:
-        total = sum(request.max_new_tokens for request in self.task.workload.requests)
-        self._wire.emit(
-            Progress(task=message("progress.generate"), done=self._tokens_done, total=total)
         )
 
 

@@ -31,7 +31,6 @@ from transformers import (
 
 from experiment.arms.arrivals import (
     Batches,
-    arrival_clock,
     arrived_batches,
     count_fitting,
     ordered_batches,
@@ -45,9 +44,7 @@ from experiment.arms.contiguous_hooks import (
     cache_tensors,
 )
 from experiment.arms.sampling_arguments import sampling_arguments
-from experiment.arms.warm_up import recorded_warm_up
 from experiment.events import CacheMoved, ModelCompiled, WorkloadRequest
-from experiment.model.load import transformers_attention
 from experiment.workload.first_prompts import NEW_TOKENS
 from kvsim.accounting.ledger import PoolShape
 from kvsim.contiguous.planners import GrowingPlanner, StaticBatchPlanner
@@ -67,8 +64,12 @@ def run_sequential(run: ArmRun) -> None:
     """Run one prompt after another, with a slab for each of its samples."""
     prompts = run.task.workload.samples()
     rows = min(run.task.slabs, max(map(len, prompts)))
-    parts = [part for samples in prompts for part in _parts(samples, rows)]
-    _run_static(run, rows, lambda clock: ordered_batches(parts, clock), _longest(parts))
+    parts = [
+        samples[start : start + rows]
+        for samples in prompts
+        for start in range(0, len(samples), rows)
+    ]
+    _run_static(run, rows, _longest(parts), lambda clock: ordered_batches(parts, clock))
 
 
 def run_batch(run: ArmRun) -> None:
@@ -80,70 +81,52 @@ def run_batch(run: ArmRun) -> None:
     rows = min(task.slabs, len(requests), task.config.engine.max_num_seqs)
     length = task.workload.max_length
     first = requests[: count_fitting(requests, rows, length)]
-    _run_static(run, rows, lambda clock: arrived_batches(requests, rows, length, clock), first)
+    _run_static(run, rows, first, lambda clock: arrived_batches(requests, rows, length, clock))
 
 
 def run_growing(run: ArmRun) -> None:
     """Run one prompt after another; the cache grows with every token."""
-    model: Any = run.load(transformers_attention(run.task.model))
-    _generate_growing(run, model)
-    del model
-    run.finish()
+    run.execute(lambda model: _generate_growing(run, model))
 
 
 def _generate_growing(run: ArmRun, model: Any) -> None:
     task = run.task
     caches: list[Any] = []
-    slot_bytes = task.geometry.bytes_per_token
     prompts = task.workload.samples()
-    rows = max(map(len, prompts))
-    shape = PoolShape(rows * task.workload.max_length, 1, slot_bytes, elastic=True)
+    rows, length = max(map(len, prompts)), task.workload.max_length
+    shape = PoolShape(rows * length, 1, task.geometry.bytes_per_token, elastic=True)
     run.pool_reserved(shape, lambda: [t for cache in caches for t in cache_tensors(cache)])
     _warm_up(run, model, _longest(prompts), DynamicCache(config=model.config))
-    for _ in run.repeats():
-        _grow_all(run, model, prompts, caches)
-
-
-def _grow_all(
-    run: ArmRun, model: Any, prompts: Sequence[Sequence[WorkloadRequest]], caches: list[Any]
-) -> None:
-    task = run.task
-    planner = GrowingPlanner(task.workload.max_length, max(map(len, prompts)))
-    run.begin_generation()
-    clock = arrival_clock(run)
-    left = len(task.workload.requests)
-    for samples, waiting in ordered_batches(prompts, clock):
-        left -= len(samples)
-        cache = DynamicCache(config=model.config)
-        caches[:] = [cache]
-        hook = GrowingHook(cache, run, clock, planner, samples, waiting)
-        _generate(model, samples, cache, hook)
-        if not left:
-            run.end_generation()
-        caches.clear()
-        del cache
-        hook.release()
-        run.emit(CacheMoved(arm=task.arm, request=samples[0].id, bytes=hook.moved_bytes))
-
-
-def _parts(requests: Sequence[WorkloadRequest], rows: int) -> list[Sequence[WorkloadRequest]]:
-    return [requests[start : start + rows] for start in range(0, len(requests), rows)]
+    for _ in run.measured():
+        planner = GrowingPlanner(length, rows)
+        run.begin_generation()
+        clock = run.arrivals()
+        left = len(task.workload.requests)
+        for samples, waiting in ordered_batches(prompts, clock):
+            left -= len(samples)
+            cache = DynamicCache(config=model.config)
+            caches[:] = [cache]
+            hook = GrowingHook(cache, run, clock, planner, samples, waiting)
+            _generate(model, samples, cache, hook)
+            if not left:
+                run.end_generation()
+            caches.clear()
+            del cache
+            hook.release()
+            run.emit(CacheMoved(arm=task.arm, request=samples[0].id, bytes=hook.moved_bytes))
 
 
 def _longest(parts: Sequence[Sequence[WorkloadRequest]]) -> Sequence[WorkloadRequest]:
     return max(parts, key=lambda part: max(len(each.token_ids) for each in part))
 
 
-def _run_static(run: ArmRun, rows: int, batches: Batches, first: Sequence[WorkloadRequest]) -> None:
+def _run_static(run: ArmRun, rows: int, first: Sequence[WorkloadRequest], batches: Batches) -> None:
     """Run ``batches`` with a static cache; ``first`` is the warm-up batch."""
-    model: Any = run.load(transformers_attention(run.task.model))
-    _generate_static(run, model, rows, batches, first)
-    del model
-    run.finish()
+    run.execute(lambda model: _generate_static(run, model, rows, first, batches))
 
 
 def _generate_static(
-    run: ArmRun, model: Any, rows: int, batches: Batches, first: Sequence[WorkloadRequest]
+    run: ArmRun, model: Any, rows: int, first: Sequence[WorkloadRequest], batches: Batches
 ) -> None:
     task = run.task
     cache = _reserve(model, rows, run)
@@ -154,9 +137,21 @@ def _generate_static(
     first = _filled(first, rows, task.arm)
     reset_cache(cache, layers, len(first))
     _warm_up(run, model, first, cache)
-    for _ in run.repeats():
+    for _ in run.measured():
         planner = StaticBatchPlanner(rows, task.workload.max_length)
-        _run_batches(run, model, batches, planner, cache, layers)
+        run.begin_generation()
+        clock = run.arrivals()
+        left = len(task.workload.requests)
+        for batch, waiting in batches(clock):
+            filled = _filled(batch, rows, task.arm)
+            with run.paused():  # marking unwritten slots is not work of the arm
+                reset_cache(cache, layers, len(filled))
+            left -= len(batch)
+            hook = StaticHook(layers, run, clock, planner, batch, waiting)
+            _generate(model, filled, cache, hook)
+            if not left:
+                run.end_generation()
+            hook.release()
 
 
 def _warm_up(run: ArmRun, model: Any, batch: Sequence[WorkloadRequest], cache: Any) -> None:
@@ -171,7 +166,7 @@ def _warm_up(run: ArmRun, model: Any, batch: Sequence[WorkloadRequest], cache: A
             run.synchronize()
         run.emit(ModelCompiled(arm=arm, seconds=time.perf_counter() - began))
     elif run.has_warm_up:
-        with recorded_warm_up(run, [len(each.token_ids) for each in batch]):
+        with run.recorded_warm_up([len(each.token_ids) for each in batch]):
             _generate_first(run, model, batch, cache, NEW_TOKENS)
 
 
@@ -187,29 +182,6 @@ def _generate_first(
 
 def _compiling(arm: str) -> dict[str, Any]:
     return COMPILED if arm == _COMPILED_ARM else EAGER
-
-
-def _run_batches(
-    run: ArmRun,
-    model: Any,
-    batches: Batches,
-    planner: StaticBatchPlanner,
-    cache: Any,
-    layers: Sequence[tuple[torch.Tensor, torch.Tensor]],
-) -> None:
-    run.begin_generation()
-    clock = arrival_clock(run)
-    left = len(run.task.workload.requests)
-    for batch, waiting in batches(clock):
-        filled = _filled(batch, layers[0][0].shape[0], run.task.arm)
-        with run.paused():  # marking unwritten slots is not work of the arm
-            reset_cache(cache, layers, len(filled))
-        left -= len(batch)
-        hook = StaticHook(layers, run, clock, planner, batch, waiting)
-        _generate(model, filled, cache, hook)
-        if not left:
-            run.end_generation()
-        hook.release()
 
 
 def _filled(batch: Sequence[WorkloadRequest], rows: int, arm: str) -> list[WorkloadRequest]:

@@ -14,7 +14,7 @@ import torch
 from experiment.arms.base import ArmRun
 from experiment.arms.second_part import copies
 from experiment.engine.attention.interface import UnsupportedModelError
-from experiment.engine.attention.kernel_choice import choose_kernel, reason_against_compiled
+from experiment.engine.attention.kernel_choice import choose_kernel
 from experiment.engine.attention.kernels import triton_module
 from experiment.engine.cuda.decode_graphs import cuda_capture
 from experiment.engine.cuda.triton_support import LayerShape, reason_against
@@ -22,6 +22,7 @@ from experiment.engine.engine import Engine
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.working_memory import WarmUp, keep_working_memory, profile_run
 from experiment.events import DecodeGraphsReady, KernelChosen, ProfileRun
+from experiment.events.engine import OWN_ATTENTION
 from experiment.memory.tensors import trim
 from experiment.text.errors import one_line, user_error
 from experiment.text.messages import Message, message
@@ -29,33 +30,32 @@ from experiment.workload.first_prompts import first_prompts
 from kvsim.core.scheduler import SchedulerConfig
 
 
-def resolve_kernel(run: ArmRun, shape: LayerShape | None = None) -> str:
+def resolve_kernel(run: ArmRun, shape: LayerShape | None = None) -> tuple[str, Message | None]:
     """Name of the kernel for the config, the device and the shape of a layer.
+
+    The second value says why it is not the fastest kernel for such a device, if it is not. A model
+    with its own attention uses none.
 
     Raises:
         UserError: Triton is requested by name and cannot run here, or not with this shape.
     """
     asked = run.task.config.engine.kernel
+    if run.task.model.own_attention:
+        return "torch", message("kernel.own_attention")
     if asked == "triton" and (reason := reason_against(run.device, shape)):
         raise user_error("error.triton_kernel", reason=reason.model_dump())
     return choose_kernel(asked, run.device, run.task.dtype, shape)
 
 
-def announce_kernel(run: ArmRun, kernel: str, shape: LayerShape | None = None) -> None:
-    """Record the choice, and why it is not the fastest kernel for such a device."""
-    asked, reason = run.task.config.engine.kernel, None
-    if run.task.model.own_attention:
-        reason = message("kernel.own_attention")
-    elif asked == "auto" and run.device.type == "cuda" and kernel != "triton":
-        reason = reason_against(run.device, shape)
-    elif asked == "auto" and run.device.type == "cpu" and kernel != "numba":
-        reason = reason_against_compiled()
+def announce_kernel(run: ArmRun, kernel: str, reason: Message | None) -> None:
+    """Record the choice of :func:`resolve_kernel`."""
+    task = run.task
     run.emit(
         KernelChosen(
-            arm=run.task.arm,
+            arm=task.arm,
             device=run.device.type,
-            asked=asked,
-            kernel=kernel,
+            asked=task.config.engine.kernel,
+            kernel=OWN_ATTENTION if task.model.own_attention else kernel,
             reason=reason,
         )
     )
@@ -83,9 +83,14 @@ def capture_graphs(run: ArmRun, runner: ModelRunner, kernel: str) -> None:
     Raises:
         UserError: the config requires graphs and they are not possible.
     """
-    asked = run.task.config.engine.cuda_graphs
-    reason, before = _reason_against_graphs(asked, run.device, kernel), None
-    if reason is None:
+    asked, before = run.task.config.engine.cuda_graphs, None
+    if asked == "off":
+        reason: Message | None = message("graphs.off")
+    elif run.device.type != "cuda":
+        reason = message("graphs.no_gpu")
+    elif kernel != "triton":  # the others read lengths on the host
+        reason = message("graphs.kernel", kernel=kernel)
+    else:
         trim()  # capturing trims too, which would distort the count
         before = _reserved(run.device)
         reason = _capture(run, runner)
@@ -112,7 +117,7 @@ def warm_up_engine(run: ArmRun, runner: ModelRunner, limits: SchedulerConfig) ->
 
     On a CPU the working memory is kept from now on; on a GPU torch's allocator keeps it.
     """
-    kept, done = run.device.type == "cpu" and keep_working_memory(), WarmUp(0, 0, 0.0)
+    kept, done = run.device.type == "cpu" and keep_working_memory(), WarmUp()
     if run.has_warm_up:
         prompts = first_prompts(run.task.workload, limits.max_num_batched_tokens)
         vocabulary, length = run.task.model.vocab_size, run.task.workload.max_length
@@ -130,16 +135,6 @@ def _reserved(device: torch.device) -> int | None:
     return int(cuda.memory_reserved(device)) if known else None
 
 
-def _reason_against_graphs(asked: str, device: torch.device, kernel: str) -> Message | None:
-    if asked == "off":
-        return message("graphs.off")
-    if device.type != "cuda":
-        return message("graphs.no_gpu")
-    if kernel != "triton":  # the others read lengths on the host
-        return message("graphs.kernel", kernel=kernel)
-    return None
-
-
 def _capture(run: ArmRun, runner: ModelRunner) -> Message | None:
     """Capture for the maximum number of concurrent sequences; return the reason of a failure."""
     config, workload = run.task.config.engine, run.task.workload
@@ -154,8 +149,6 @@ def _capture(run: ArmRun, runner: ModelRunner) -> Message | None:
                 cuda_capture(run.device),
                 compiled=config.cuda_graphs == "compiled",
             )
-    except UnsupportedModelError as error:
-        return message("graphs.fails", detail=error.feature)
-    except RuntimeError as error:
+    except (UnsupportedModelError, RuntimeError) as error:
         return message("graphs.fails", detail=one_line(error))
     return None

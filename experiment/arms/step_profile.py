@@ -16,8 +16,8 @@ request are profiled.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -94,7 +94,10 @@ def _kernel_kind(name: str) -> str:
 
 
 class StepProfiler:
-    """Profiles up to :data:`STEPS` consecutive decode steps, then emits a summary."""
+    """Profiles up to :data:`STEPS` consecutive decode steps, then emits a summary.
+
+    Does nothing unless the config enables it.
+    """
 
     def __init__(self, run: ArmRun) -> None:
         self._run = run
@@ -102,7 +105,7 @@ class StepProfiler:
         self._most = min(STEPS, max(1, (longest - 1) // 2))
         self._profiler: Any = None
         self._requests: list[int] = []
-        self._done = False
+        self._done = not run.task.config.run.profile
 
     def step(self) -> AbstractContextManager[object]:
         """Context manager for a step."""
@@ -166,18 +169,6 @@ class StepProfiler:
         name = f"{self._run.task.arm}.trace.json.gz"
         profiler.export_chrome_trace(str(Path(self._run.task.logs, name)))
         return name
-
-
-@contextmanager
-def step_profiler(run: ArmRun) -> Iterator[StepProfiler | None]:
-    """Yield a profiler if the config enables it."""
-    profiler = StepProfiler(run) if run.task.config.run.profile else None
-    try:
-        yield profiler
-    finally:
-        if profiler is not None:
-            with run.paused():
-                profiler.finish()
 
 
 def _marked_attention(*arguments: Any, **named: Any) -> Any:

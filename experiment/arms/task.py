@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import torch
-from pydantic import BaseModel, ConfigDict
 
 from experiment.config.kv_dtype import cache_geometry
 from experiment.config.schema import Config
-from experiment.events import ModelPrepared, WorkloadReady
+from experiment.workload.arm_reporter import PreparedTask
 from kvsim.sizing.geometry import KVGeometry
 
 
-class ArmTask(BaseModel):
-    """The arm, its prepared inputs, and the directory of its files."""
+class ArmTask(PreparedTask):
+    """Task of an arm on our interpreter."""
 
-    model_config = ConfigDict(frozen=True)
-
-    arm: str
     config: Config
-    device: str
-    directory: str
-    model: ModelPrepared
-    workload: WorkloadReady
     logs: str | None = None  # directory for files outside of the record
 
     @property

@@ -21,10 +21,8 @@ from typing import Any
 
 from torch import Tensor
 
-from experiment.arms.arrivals import arrival_clock
 from experiment.arms.base import ArmRun
 from experiment.arms.sampling_arguments import sampling_arguments
-from experiment.arms.warm_up import recorded_warm_up
 from experiment.events import (
     Channel,
     PrefixCacheUsed,
@@ -34,7 +32,6 @@ from experiment.events import (
     WorkloadRequest,
 )
 from experiment.memory.tensors import storage_bytes
-from experiment.model.load import transformers_attention
 from experiment.text.errors import user_error
 from experiment.workload.arrival_clock import ArrivalClock
 from experiment.workload.first_prompts import NEW_TOKENS, first_prompts
@@ -50,21 +47,20 @@ _CHILD = "__child#"  # in Transformers' name of a forked sample, before its numb
 
 def run_transformers_paged(run: ArmRun) -> None:
     """Run all requests through Transformers' continuous batching."""
-    model: Any = run.load(transformers_attention(run.task.model))
+    run.execute(lambda model: _generate(run, model))
+
+
+def _generate(run: ArmRun, model: Any) -> None:
     manager = _start(run, model)
-    sharing = _shares(run)
     if run.has_warm_up:
         _warm_up(run, manager)
-    for _ in run.repeats():
-        if sharing:  # blocks cached by an earlier repeat
+    for _ in run.measured():
+        if _shares(run):  # blocks cached by an earlier repeat
             manager.batch_processor.cache.evict_cached_blocks()
         loop = _BatchingLoop(run, manager)
         loop.run_all()
-        if sharing:
+        if _shares(run):
             run.emit(PrefixCacheUsed(arm=run.task.arm, **asdict(loop.prefix.stats)))
-    del manager
-    del model
-    run.finish()
 
 
 def _forks(run: ArmRun) -> int:
@@ -146,7 +142,7 @@ def _warm_up(run: ArmRun, manager: Any) -> None:
     """Warm up with first prompts and decode steps, then reset the cache."""
     limit = run.task.config.engine.max_num_batched_tokens
     prompts, processor = first_prompts(run.task.workload, limit), manager.batch_processor
-    with recorded_warm_up(run, prompts):
+    with run.recorded_warm_up(prompts):
         for number, length in enumerate(prompts):
             name = f"first {number}"
             manager.add_request([0] * length, request_id=name, max_new_tokens=NEW_TOKENS)
@@ -198,13 +194,6 @@ class _Prefix:
                 self.writers.update(dict.fromkeys(op.blocks, op.request))
 
 
-@dataclass(slots=True)
-class _StepState:
-    plan: StepPlan
-    tables: dict[int, list[int]] = field(default_factory=dict)
-    written: dict[int, int] = field(default_factory=dict)
-
-
 class _BatchingLoop:
     """Submits the workload to the manager's processor, step by step."""
 
@@ -224,7 +213,9 @@ class _BatchingLoop:
         self.ids = {name: request for request, name in self.names.items()}
         self.prefix = _Prefix(size)
         self.kept: set[int] = set()
-        self.held: set[int] = set()
+        # Block tables and written tokens after the present step.
+        self.tables: dict[int, list[int]] = {}
+        self.written: dict[int, int] = {}
         self.ended: set[int] = set()
         self.coming = deque(self.requests.values())
         config = run.task.config.workload
@@ -236,23 +227,24 @@ class _BatchingLoop:
             while self.coming:
                 self._add(self.coming.popleft())
         self.run.begin_generation()
-        arrivals = arrival_clock(self.run)
+        arrivals = self.run.arrivals()
         while len(self.ended) < len(self.requests):
             self._admit_arrived(arrivals)
             clock = self.run.now()
             if not self.processor.prepare_next_batch():
                 raise RuntimeError("continuous batching has nothing to do and requests are left")
             with self.run.paused():
-                state = self._observe()
+                plan = self._observe()
             self.manager._generation_step()
             self.processor.update_batch()
             self.run.synchronize()
             now = self.run.now()
-            if state.plan.chunks:
+            if plan.chunks:
                 arrivals.tick()
             with self.run.paused():
-                self._log(state, clock)
-                self._take(state.plan, clock, now)
+                snapshot = self.run.snapshot(plan.step, lambda: self.tables, lambda: self.written)
+                self.run.step(plan, clock, snapshot)
+                self._take(plan, clock, now)
         release = self.trace.release()
         self.run.step(release, self.run.now(), self.run.snapshot(release.step, dict, dict))
 
@@ -273,14 +265,10 @@ class _BatchingLoop:
             eos_token_id=-1 if self.eos is None else self.eos,
         )
 
-    def _log(self, state: _StepState, began: int) -> None:
-        step = state.plan.step
-        snapshot = self.run.snapshot(step, lambda: state.tables, lambda: state.written)
-        self.run.step(state.plan, began, snapshot)
-
-    def _observe(self) -> _StepState:
+    def _observe(self) -> StepPlan:
         """Derive the scheduling decision from the block tables and the batch."""
-        tables = {
+        held = self.tables.keys()
+        self.tables = tables = {
             self.ids[name]: list(table)  # numbered from the start of the tensor, after the trash
             for name, table in self.allocator.block_table.items()
             if table
@@ -291,23 +279,20 @@ class _BatchingLoop:
             count = future.query_length
             chunks.append(Chunk(request, end - count, count, future.has_new_token))
             self.requests[request].state = future.state
-        preempted = tuple(sorted(self.held - tables.keys() - self.ended))
-        active = self.processor.scheduler.active_requests
-        states = {request: active[self.names[request]] for request in tables}
-        written = {request: state.position_offset for request, state in states.items()}
-        new = tables.keys() - self.held
+        preempted = tuple(sorted(held - tables.keys() - self.ended))
+        scheduler = self.processor.scheduler
+        states = {request: scheduler.active_requests[self.names[request]] for request in tables}
+        self.written = {request: state.position_offset for request, state in states.items()}
+        new = tables.keys() - held
         parents = self._parents({r: states[r] for r in new})
         # Cached blocks are assigned before the rest of the prompt, for which there may be no room.
-        found = {r: written[r] for r in new.difference(chunk.request for chunk in chunks)}
-        waiting = len(self.processor.scheduler.waiting_requests)
-        decision = Decision(
-            tables, preempted, tuple(chunks), waiting, found, self._evicted(tables), parents
-        )
+        found = {r: self.written[r] for r in new.difference(chunk.request for chunk in chunks)}
+        waiting, evicted = len(scheduler.waiting_requests), self._evicted(tables)
+        decision = Decision(tables, preempted, tuple(chunks), waiting, found, evicted, parents)
         plan = self.trace.plan(decision)
         asked = {r: len(states[r].initial_tokens) for r in new if r not in parents}
         self.prefix.take(plan, asked, parents)
-        self.held = set(tables)
-        return _StepState(plan, tables, written)
+        return plan
 
     def _parents(self, states: dict[int, Any]) -> dict[int, int]:
         """Parents of the new requests that were forked.

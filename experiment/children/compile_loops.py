@@ -18,9 +18,10 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
 def libraries() -> None:
     """Compile the engine's CPU loops; an arm that needs them reports a failure."""
     try:
-        from experiment.engine.attention.kernels import compile_loops
+        from experiment.engine.attention.kernels import cpu_kernel_module, few_rows_module
 
-        compile_loops()
+        cpu_kernel_module()
+        few_rows_module()
     except Exception:
         traceback.print_exc()
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from experiment.events import MachineLimits
 from experiment.process.wire import Wire, exit_process, serve
@@ -34,16 +34,12 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
     if task["threads"]:
         torch.set_num_threads(task["threads"])
     device, dtype = torch.device(task["device"]), getattr(torch, task["dtype"])
-    size = model_size(task["directory"])
     with torch.inference_mode():
         event = MachineLimits(
             threads=torch.get_num_threads(),
             read_bytes_per_s=read_rate(device, dtype, task.get("bytes")),
             flops_per_s=matrix_rate(device, dtype, task.get("side")),
-            matrix_parameters=size.matrix,
-            output_parameters=size.output,
-            attention_width=size.attention,
-            sampled_parameters=size.sampled,
+            **model_size(task["directory"]),
         )
     wire.emit(event)
 
@@ -99,17 +95,8 @@ def _packed_product(a: torch.Tensor) -> Callable[[], Any] | None:
     return lambda: product(a)
 
 
-class ModelSize(NamedTuple):
-    """Sizes of a model, named as in :class:`~experiment.events.MachineLimits`."""
-
-    matrix: int
-    output: int
-    attention: int
-    sampled: int
-
-
-def model_size(directory: str) -> ModelSize:
-    """Numbers of weights that a token is multiplied with, from the model's shape.
+def model_size(directory: str) -> dict[str, int]:
+    """Numbers of weights that a token is multiplied with, as in :class:`MachineLimits`.
 
     Built on ``meta``. The embedding is not a product unless it is tied to the output projection.
     """
@@ -134,7 +121,10 @@ def model_size(directory: str) -> ModelSize:
     stack = next(stacks, None)
     keys_and_values = text.hidden_size * 2 * kv_heads * dim
     sampled = parameters(stack[-1]) - keys_and_values if stack else 0
-    return ModelSize(parameters(model), head.weight.numel(), count * heads * dim, sampled)
+    return {
+        "matrix_parameters": parameters(model), "output_parameters": head.weight.numel(),
+        "attention_width": count * heads * dim, "sampled_parameters": sampled,
+    }  # fmt: skip
 
 
 def _best_s(work: Callable[[], Any], device: torch.device) -> float:

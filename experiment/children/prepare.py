@@ -7,14 +7,14 @@ and notices, then ModelPrepared, ModelDirectory and WorkloadReady. For an experi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from experiment.arms.launch import adapt_block_size, check_capacity, skip_reason
-from experiment.config.kv_dtype import Capability, cache_geometry, check_kv_dtype
+from experiment.config.kv_dtype import cache_geometry, check_kv_dtype
 from experiment.config.schema import Config, expand_arms, group_of
 from experiment.events import (
     CellPrepared,
@@ -79,11 +79,13 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
     config, device = Config.model_validate(task["config"]), task["device"]
     prompts = task["prompts"] if "prompts" in task else choose_prompts(config)
     arms = _active_arms(config, task["arms"], device)
-    _check(config, prompts, arms, device)
+    check_prompts(prompts)
+    check_arms(config, arms, device)
     model, directory = prepare_model(wire, config, device)
     arms = _active_arms(config, arms, device, model.head_dim)
     config, notices = adapt_block_size(config, arms, device)
-    _emit_notices(wire, notices)
+    for notice in notices:
+        wire.emit(Notice(text=notice))
     wire.emit(model)
     wire.emit(ModelDirectory(path=str(directory)))
     wire.emit(Progress(task=message("prepare.workload"), done=0, total=len(prompts)))
@@ -112,8 +114,9 @@ def _prepare_cells(wire: Wire, task: dict[str, Any]) -> None:
         model, directory, tokenizer = models[key]
         arms = _active_arms(config, cell["arms"], device, model.head_dim)
         config, notices = adapt_block_size(config, arms, device)
-        notices = [notice for notice in notices if notice not in emitted]
-        _emit_notices(wire, notices)
+        for notice in notices:
+            if notice not in emitted:
+                wire.emit(Notice(text=notice))
         emitted += notices
         requests = _requests(config, prompts, model, tokenizer)
         wire.emit(
@@ -141,8 +144,7 @@ def _refused(
     refused = {}
     for arm in arms:
         try:
-            _check_arm(config, arm)
-            _check_device(config, [arm], device)
+            check_arms(config, [arm], device)
             workload = _workload(config, requests, model, [arm])
             check_capacity(arm, device, model, workload)
         except UserError as error:
@@ -158,31 +160,21 @@ def _active_arms(
     return tuple(arm for arm in arms if skip_reason(arm, config, device, head_dim) is None)
 
 
-def _emit_notices(wire: Wire, notices: Iterable[Message]) -> None:
-    for notice in notices:
-        wire.emit(Notice(text=notice))
-
-
-def _check(config: Config, prompts: Sequence[str], arms: Sequence[str], device: str) -> None:
-    check_prompts(prompts)
-    for arm in arms:
-        _check_arm(config, arm)
-    _check_device(config, arms, device)
-
-
-def _check_arm(config: Config, arm: str) -> None:
-    """Refuse an arm without support for priorities.
+def check_arms(config: Config, arms: Sequence[str], device: str) -> None:
+    """Refuse arms that do not support the workload's priorities or the dtype of the cache.
 
     Raises:
-        UserError: the workload requires them.
+        UserError: naming the first of them.
     """
     by_priority = config.engine.policy == "priority" and len(set(config.workload.priorities)) > 1
-    if group_of(arm) in IN_ORDER and by_priority:
-        raise user_error("error.workload.in_order", arm=arm)
+    for arm in arms:
+        if group_of(arm) in IN_ORDER and by_priority:
+            raise user_error("error.workload.in_order", arm=arm)
+    capability = None
+    if config.cache.kv_dtype == "fp8" and device == "cuda":
+        import torch
 
-
-def _check_device(config: Config, arms: Sequence[str], device: str) -> None:
-    capability = _capability(device) if config.cache.kv_dtype == "fp8" else None
+        capability = torch.cuda.get_device_capability()
     check_kv_dtype(config.cache.kv_dtype, arms, device, capability)
 
 
@@ -238,14 +230,6 @@ def _workload(
     return make_workload(config, requests, model.slot_bytes, arms, cache.block_bytes)
 
 
-def _capability(device: str) -> Capability | None:
-    if device != "cuda":
-        return None
-    import torch
-
-    return torch.cuda.get_device_capability()
-
-
 def prepare_model(wire: Wire, config: Config, device: str) -> tuple[ModelPrepared, Path]:
     """Find, check and describe the model; the path is the directory of its weights.
 
@@ -265,8 +249,10 @@ def prepare_model(wire: Wire, config: Config, device: str) -> tuple[ModelPrepare
     _check_memory(built, name, resolve_dtype(config.model.dtype, device), device)
     model = describe(source, config, model_config, built, device, wire.emit)
     model = model.model_copy(update={"own_attention": has_own_attention(built)})
-    if model.own_attention:
-        _check_own_attention(config)
+    settings = {"engine.kernel": config.engine.kernel, "cache.kv_dtype": config.cache.kv_dtype}
+    for key, value in settings.items():
+        if model.own_attention and value != "auto":  # it would say how our attention computes
+            raise user_error("error.model.own_attention", model=name, config_key=key, value=value)
     if device == "cpu" and slow_on_cpu(model.dtype):
         wire.emit(Notice(text=message("prepare.slow_dtype", dtype=model.dtype)))
     return model, source.directory
@@ -289,22 +275,6 @@ def _check_memory(built: Any, name: str, dtype: str, device: str) -> None:
         return
     if needed > free:
         raise user_error("error.model.no_memory", model=name, needed=needed, free=free)
-
-
-def _check_own_attention(config: Config) -> None:
-    """Refuse settings that say how our attention computes, for a model that keeps its own.
-
-    Raises:
-        UserError: naming the first of them.
-    """
-    for key, value in (
-        ("engine.kernel", config.engine.kernel),
-        ("cache.kv_dtype", config.cache.kv_dtype),
-    ):
-        if value != "auto":
-            raise user_error(
-                "error.model.own_attention", model=config.model.name, config_key=key, value=value
-            )
 
 
 def accepted_model(directory: Path, name: str, max_length: int) -> tuple[Any, Any]:

@@ -10,7 +10,6 @@ import contextlib
 import importlib
 import os
 import platform
-import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -23,6 +22,7 @@ import psutil
 import experiment
 from experiment.events import EnvironmentProbed
 from experiment.machine.background_load import load_average
+from experiment.machine.cpuinfo import parse_cpuinfo
 from experiment.machine.environment import (
     DEPRECATED_PYNVML,
     CgroupLimits,
@@ -118,13 +118,6 @@ def in_container(root: Path = Path("/"), environ: Mapping[str, str] = os.environ
     except OSError:
         return False
     return any(word in text for word in _CONTAINER_WORDS)
-
-
-def parse_cpuinfo(text: str) -> tuple[str | None, frozenset[str]]:
-    """Model name and instruction-set flags of Linux's /proc/cpuinfo, x86 or ARM."""
-    model = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
-    return model[1].strip() if model else None, frozenset(flags[1].split() if flags else ())
 
 
 def cpu_flags(flags: frozenset[str], machine: str) -> dict[str, bool | None]:

@@ -69,20 +69,5 @@ def check_kv_dtype(
         )
 
 
-def check_kernel(kv_dtype: str, kernel: str, readers: frozenset[str]) -> None:
-    """Refuse a kernel that cannot read a quantized cache.
-
-    Raises:
-        UserError: it names the ``readers`` that can.
-    """
-    if kv_dtype != "auto" and kernel not in readers:
-        raise user_error(
-            "error.kv_dtype.kernel",
-            kv_dtype=kv_dtype,
-            kernel=kernel,
-            choices=", ".join(sorted(readers)),
-        )
-
-
 def _version(capability: Capability) -> str:
     return f"{capability[0]}.{capability[1]}"

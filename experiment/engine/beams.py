@@ -10,63 +10,14 @@ A continued beam keeps its id and blocks; a fork gets a new id.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import count
 
 import torch
 
-from experiment.engine.beam_search import BeamParams, BeamSearch, LiveSearch
-from experiment.engine.generation import Generation
+from experiment.engine.beam_search import BeamSearch
+from experiment.engine.generation import Generation, StepOutcome
 from experiment.events.sampling import FIRST_BEAM_ID
 from kvsim.core.step import Finish, FinishReason
-
-
-@dataclass(slots=True)
-class BeamMoves:
-    """Changes to the beams of all searches in one step; see :class:`StepOutcome`."""
-
-    forked: dict[int, int] = field(default_factory=dict)
-    pruned: list[int] = field(default_factory=list)
-    stopped: list[int] = field(default_factory=list)
-
-    def move(
-        self,
-        live: LiveSearch,
-        logits: torch.Tensor,
-        generations: dict[int, Generation],
-        new_ids: Iterator[int],
-    ) -> None:
-        """Select the next beams of ``live`` and append their next tokens.
-
-        The best continuation of a beam continues in place; any other is a fork of it.
-
-        Args:
-            logits: [live beams, vocabulary], in the order of ``live.scores``.
-            generations: of all sequences; forks are added.
-            new_ids: ids of forks.
-        """
-        ids = list(live.scores)
-        tokens = [generations[beam].new_tokens for beam in ids]
-        log_probs = logits.float().log_softmax(-1)
-        chosen, stopped = live.search.step(log_probs, list(live.scores.values()), tokens)
-        scores: dict[int, float] = {}
-        first: dict[int, int] = {}
-        for place, token, score in chosen:
-            beam = ids[place]
-            if beam in first:
-                parent, beam = beam, next(new_ids)
-                self.forked[beam] = parent
-                generations[beam] = generations[parent].fork(token)
-            else:
-                first[beam] = token
-            scores[beam] = score
-        for place, beam in enumerate(ids):
-            if beam not in first and len(tokens[place]) + 1 < live.search.max_new_tokens:
-                (self.stopped if place in stopped else self.pruned).append(beam)
-        # After forking, since forks copy the tokens.
-        for beam, token in first.items():
-            generations[beam].tokens.append(token)
-        live.scores = scores
 
 
 class Beams:
@@ -77,47 +28,65 @@ class Beams:
     """
 
     def __init__(self, generations: dict[int, Generation]) -> None:
-        self.searches: dict[int, LiveSearch] = {}
+        self.searches: dict[int, BeamSearch] = {}
         self._generations = generations
         self._ids = count(FIRST_BEAM_ID)
 
-    def begin(self, request: int, generation: Generation, params: BeamParams) -> None:
-        """Make ``generation`` the first beam of a search."""
-        search = BeamSearch(params, generation.max_new_tokens)
-        generation.search = self.searches[request] = LiveSearch(request, search, {request: 0.0})
+    def move(self, outcome: StepOutcome, requests: Sequence[int], logits: torch.Tensor) -> None:
+        """Select the next beams among ``requests`` from logits [requests, vocabulary].
 
-    def move(self, requests: Sequence[int], logits: torch.Tensor) -> BeamMoves:
-        """Select the next beams among ``requests`` from logits [requests, vocabulary]."""
-        rows: dict[int, dict[int, int]] = {}
-        for row, request in enumerate(requests):
-            live = self._generations[request].search
-            if live is not None:
-                rows.setdefault(live.request, {})[request] = row
-        moves = BeamMoves()
-        for request, beams in rows.items():
-            live = self.searches[request]
-            places = [beams[beam] for beam in live.scores]
-            moves.move(live, logits[places], self._generations, self._ids)
-        return moves
+        Their forks, and the beams that end, are added to the outcome.
+        """
+        rows = {request: row for row, request in enumerate(requests)}
+        found = (self._generations[request].search for request in requests)
+        for search in dict.fromkeys(filter(None, found)):
+            self._move(outcome, search, logits[[rows[beam] for beam in search.scores]])
+
+    def _move(self, outcome: StepOutcome, search: BeamSearch, logits: torch.Tensor) -> None:
+        """Select the next beams of a search and append their next tokens.
+
+        The best continuation of a beam continues in place; any other is a fork of it.
+        ``logits`` are [live beams, vocabulary], in the order of ``search.scores``.
+        """
+        generations, ids = self._generations, list(search.scores)
+        tokens = [generations[beam].new_tokens for beam in ids]
+        chosen, stopped = search.step(logits.float().log_softmax(-1), tokens)
+        search.scores = {}
+        first: dict[int, int] = {}
+        for place, token, score in chosen:
+            beam = ids[place]
+            if beam in first:
+                parent, beam = beam, next(self._ids)
+                outcome.forked[beam] = parent
+                generations[beam] = generations[parent].fork(token)
+            else:
+                first[beam] = token
+            search.scores[beam] = score
+        for place, beam in enumerate(ids):
+            if beam not in first and len(tokens[place]) + 1 < search.max_new_tokens:
+                (outcome.stopped if place in stopped else outcome.pruned).append(beam)
+        # After forking, since forks copy the tokens.
+        for beam, token in first.items():
+            generations[beam].tokens.append(token)
 
     def report(self, finished: Sequence[Finish]) -> Iterator[Finish]:
         """Replace finished beams by their request, once per search, when it is done."""
         ended: set[int] = set()
         for finish in finished:
             generation = self._generations.get(finish.request)
-            live = generation.search if generation else None
-            if live is None:
+            search = generation.search if generation else None
+            if search is None:
                 yield finish
                 continue
-            if live.search.done and live.request not in ended:
-                ended.add(live.request)
-                stopped = live.hypotheses[0].stopped
-                yield Finish(live.request, FinishReason.STOP if stopped else FinishReason.LENGTH)
-            if finish.request != live.request:
+            if search.done and search.request not in ended:
+                ended.add(search.request)
+                stopped = search.hypotheses[0].stopped
+                yield Finish(search.request, FinishReason.STOP if stopped else FinishReason.LENGTH)
+            if finish.request != search.request:
                 del self._generations[finish.request]
 
-    def drop(self, live: LiveSearch) -> None:
+    def drop(self, search: BeamSearch) -> None:
         """Remove the beams of an aborted search; the request itself is kept."""
         for request, generation in tuple(self._generations.items()):
-            if generation.search is live and request != live.request:
+            if generation.search is search and request != search.request:
                 del self._generations[request]

@@ -9,15 +9,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import torch
 
-from experiment.engine.beam_search import BeamParams, Hypothesis
+from experiment.engine.beam_search import BeamSearch, Hypothesis
 from experiment.engine.beams import Beams
-from experiment.engine.checks import InvalidRequestError, RequestLimits
-from experiment.engine.generation import EngineStatus, Generation, StepOutcome
+from experiment.engine.checks import InvalidRequestError, check_request
+from experiment.engine.generation import Generation, StepOutcome
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.sampling import GREEDY, Sampler, SamplingParams, check_logits, sample_all
@@ -27,8 +27,6 @@ from kvsim.core.blocks import BlockPool
 from kvsim.core.prefix import KeyChain
 from kvsim.core.scheduler import Request, Scheduler, SchedulerConfig
 from kvsim.core.step import Finish, StepPlan
-
-__all__ = ["FIRST_BEAM_ID", "Engine", "EngineStatus", "StepOutcome"]
 
 
 class Engine:
@@ -54,7 +52,7 @@ class Engine:
         self.blocks = BlockPool(runner.pool.num_blocks, runner.pool.block_size)
         self.scheduler = Scheduler(self.blocks, config)
         self.eos_token_id = eos_token_id
-        self.limits = RequestLimits(vocab_size, max_length)
+        self._limits = vocab_size, max_length
         self._generations: dict[int, Generation] = {}
         self._beams = Beams(self._generations)
         # Ids of parallel samples that have not started.
@@ -76,7 +74,6 @@ class Engine:
         *,
         children: Sequence[int] = (),
         priority: int = 0,
-        salt: str = "",
     ) -> None:
         """Queue a request.
 
@@ -87,67 +84,69 @@ class Engine:
             sampling: sampling parameters.
             children: ids of further samples of the prompt, which share its blocks.
             priority: a smaller number is more urgent, under the priority policy.
-            salt: requests with different salts share no prefix blocks.
 
         Raises:
             kvsim.core.scheduler.RequestRefusedError: the pool could never hold it.
             InvalidRequestError: an id is in use or reserved, the prompt is empty, a token id is
                 invalid, or the request would exceed the maximum length.
         """
-        self._check_ids((request, *children))
-        self.limits.check(request, prompt, max_new_tokens, sampling)
-        generation = Generation(
-            tokens=list(prompt),
-            prompt_tokens=len(prompt),
-            max_new_tokens=max_new_tokens,
-            sampler=Sampler(self._with_eos(sampling)),
-            chain=KeyChain(self.blocks.block_size, salt),
-            priority=priority,
-            children=tuple(children),
-        )
-        self._queue(request, generation)
-        self._reserved_ids.update(children)
+        self._queue(request, prompt, max_new_tokens, sampling, tuple(children), priority)
 
     def add_beam_search(
-        self,
-        request: int,
-        prompt: Sequence[int],
-        max_new_tokens: int,
-        params: BeamParams,
-        *,
-        priority: int = 0,
-        salt: str = "",
-    ) -> None:
-        """Queue a beam search; arguments and errors as in :meth:`add`.
+        self, request: int, prompt: Sequence[int], max_new_tokens: int, num_beams: int,
+        stop_token_ids: Iterable[int] = (), *, priority: int = 0,
+    ) -> None:  # fmt: skip
+        """Queue a beam search with at least two beams; arguments and errors as in :meth:`add`.
 
         Its beams are separate sequences in the step plans: the first has the id of the request, the
         others ids from :data:`FIRST_BEAM_ID` on. :meth:`complete` reports only the request, once,
         at the end of the search.
         """
-        self._check_ids((request,))
-        self.limits.check(request, prompt, max_new_tokens, GREEDY)
-        if self.eos_token_id is not None:
-            params = replace(params, stop_token_ids=params.stop_token_ids | {self.eos_token_id})
+        stops = self._eos.union(stop_token_ids)
+        search = BeamSearch(request, num_beams, stops, max_new_tokens, {request: 0.0})
+        self._queue(request, prompt, max_new_tokens, GREEDY, (), priority, search)
+
+    def _queue(
+        self, request: int, prompt: Sequence[int], max_new_tokens: int, sampling: SamplingParams,
+        children: tuple[int, ...], priority: int, search: BeamSearch | None = None,
+    ) -> None:  # fmt: skip
+        ids = (request, *children)
+        taken = any(i in self._generations or i in self._reserved_ids for i in ids)
+        if taken or len(set(ids)) != len(ids):
+            raise InvalidRequestError(f"request {request} or a child of it is already there")
+        if max(ids) >= FIRST_BEAM_ID:
+            raise InvalidRequestError(f"ids from {FIRST_BEAM_ID} on are reserved for beams")
+        check_request(request, prompt, max_new_tokens, sampling, *self._limits)
+        stops = sampling.stop_token_ids | self._eos
         generation = Generation(
             tokens=list(prompt),
             prompt_tokens=len(prompt),
             max_new_tokens=max_new_tokens,
-            sampler=Sampler(GREEDY),
-            chain=KeyChain(self.blocks.block_size, salt),
+            sampler=Sampler(replace(sampling, stop_token_ids=stops)),
+            chain=KeyChain(self.blocks.block_size),
             priority=priority,
+            children=children,
+            search=search,
         )
-        self._beams.begin(request, generation, params)
-        self._queue(request, generation)
+        self.scheduler.add(generation.as_request(request))
+        self._generations[request] = generation
+        self._reserved_ids.update(children)
+        if search is not None:
+            self._beams.searches[request] = search
+
+    @property
+    def _eos(self) -> frozenset[int]:
+        return frozenset(() if self.eos_token_id is None else (self.eos_token_id,))
 
     def abort(self, request: int) -> bool:
         """Abort a request and free its blocks; False if it is neither waiting nor running."""
-        live = self._beams.searches.get(request)
-        if live is None:
+        search = self._beams.searches.get(request)
+        if search is None:
             return self.scheduler.abort(request)
         # Aborting any beam aborts all; after the end of the search there is none.
-        aborted = any(self.scheduler.abort(beam) for beam in live.scores)
+        aborted = any(self.scheduler.abort(beam) for beam in search.scores)
         if aborted:
-            self._beams.drop(live)
+            self._beams.drop(search)
         return aborted
 
     def generated(self, request: int) -> list[int]:
@@ -164,31 +163,6 @@ class Engine:
         """Remove the tokens of a finished request."""
         self._reserved_ids.difference_update(self._generations.pop(request).children)
         self._beams.searches.pop(request, None)
-
-    def status(self) -> EngineStatus:
-        """Owners of blocks, running and waiting requests."""
-        return EngineStatus(
-            free_blocks=self.blocks.num_free,
-            cached_blocks=self.blocks.num_cached,
-            owners={r: tuple(self.blocks.table(r)) for r in self.blocks.owners},
-            running=self.scheduler.running,
-            waiting=self.scheduler.waiting,
-        )
-
-    def stream(self) -> Iterator[tuple[int, int | None]]:
-        """Run to the end; yield (request, token) as generated, and (request, None) when it ends.
-
-        Requests may be added and aborted between two tokens. The tokens of a beam search come at
-        its end.
-        """
-        while self.scheduler.has_work:
-            outcome, finished = self.step()
-            yield from outcome.tokens.items()
-            for finish in finished:
-                if finish.request in self._beams.searches:
-                    for token in self.generated(finish.request):
-                        yield finish.request, token
-                yield finish.request, None
 
     def shutdown(self) -> None:
         """Abort all waiting and running requests; afterwards every block is free."""
@@ -212,7 +186,7 @@ class Engine:
         plan = self.scheduler.schedule()
         self.pool.apply(plan)
         if not plan.chunks:
-            return StepOutcome(plan, {})
+            return StepOutcome(plan)
         inputs = self._inputs(plan)
         logits = self.runner.logits(inputs)
         return self._sample(plan, inputs.sampled_requests, logits)
@@ -241,17 +215,18 @@ class Engine:
         return build_inputs(plan, tokens, tables, size, device)
 
     def _sample(self, plan: StepPlan, requests: Sequence[int], logits: torch.Tensor) -> StepOutcome:
+        outcome = StepOutcome(plan)
         rows = [i for i, r in enumerate(requests) if self._generations[r].search is None]
         if len(rows) < len(requests):
             check_logits(logits)  # before any beam moves
-        moves = self._beams.move(requests, logits)
-        tokens = self._sample_alone(requests, rows, logits, moves.forked) if rows else {}
-        return StepOutcome(plan, tokens, moves.forked, tuple(moves.pruned), tuple(moves.stopped))
+            self._beams.move(outcome, requests, logits)
+        if rows:
+            self._sample_alone(outcome, requests, rows, logits)
+        return outcome
 
     def _sample_alone(
-        self, requests: Sequence[int], rows: list[int], logits: torch.Tensor,
-        forked: dict[int, int],
-    ) -> dict[int, int]:  # fmt: skip
+        self, outcome: StepOutcome, requests: Sequence[int], rows: list[int], logits: torch.Tensor
+    ) -> None:
         """Sample the next tokens of ``rows`` (no beams), and first tokens of their samples.
 
         All samples of a prompt start from the logits of its last position.
@@ -270,28 +245,7 @@ class Engine:
         for row, child, sampler in draws[len(rows) :]:
             self._generations[child] = self._generations[requests[row]].fork(sampler=sampler)
             self._reserved_ids.discard(child)
-            forked[child] = requests[row]
-        tokens = {sequence: token for (_, sequence, _), token in zip(draws, chosen, strict=True)}
-        for sequence, token in tokens.items():
+            outcome.forked[child] = requests[row]
+        for (_, sequence, _), token in zip(draws, chosen, strict=True):
+            outcome.tokens[sequence] = token
             self._generations[sequence].tokens.append(token)
-        return tokens
-
-    def _queue(self, request: int, generation: Generation) -> None:
-        try:
-            self.scheduler.add(generation.as_request(request))
-        except Exception:
-            self._beams.searches.pop(request, None)
-            raise
-        self._generations[request] = generation
-
-    def _check_ids(self, ids: Sequence[int]) -> None:
-        taken = any(i in self._generations or i in self._reserved_ids for i in ids)
-        if taken or len(set(ids)) != len(ids):
-            raise InvalidRequestError(f"request {ids[0]} or a child of it is already there")
-        if max(ids) >= FIRST_BEAM_ID:
-            raise InvalidRequestError(f"ids from {FIRST_BEAM_ID} on are reserved for beams")
-
-    def _with_eos(self, sampling: SamplingParams) -> SamplingParams:
-        if self.eos_token_id is None:
-            return sampling
-        return replace(sampling, stop_token_ids=sampling.stop_token_ids | {self.eos_token_id})

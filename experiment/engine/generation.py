@@ -1,10 +1,10 @@
-"""State of a request in the engine, outcome of a step, and status of the engine."""
+"""State of a request in the engine, and outcome of a step."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from experiment.engine.beam_search import LiveSearch
+from experiment.engine.beam_search import BeamSearch
 from experiment.engine.sampling import Sampler
 from kvsim.core.prefix import KeyChain
 from kvsim.core.request import Request
@@ -24,21 +24,10 @@ class StepOutcome:
     """
 
     plan: StepPlan
-    tokens: dict[int, int]
+    tokens: dict[int, int] = field(default_factory=dict)
     forked: dict[int, int] = field(default_factory=dict)
-    pruned: tuple[int, ...] = ()
-    stopped: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class EngineStatus:
-    """Block ids and request ids of the engine at one moment."""
-
-    free_blocks: int
-    cached_blocks: int
-    owners: dict[int, tuple[int, ...]]
-    running: tuple[int, ...]
-    waiting: tuple[int, ...]
+    pruned: list[int] = field(default_factory=list)
+    stopped: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
@@ -52,7 +41,7 @@ class Generation:
     chain: KeyChain
     priority: int
     children: tuple[int, ...] = ()
-    search: LiveSearch | None = None
+    search: BeamSearch | None = None
 
     @property
     def new_tokens(self) -> list[int]:
@@ -84,5 +73,5 @@ class Generation:
             self.max_new_tokens,
             keys=lambda count: self.chain.keys(self.tokens, count),
             priority=self.priority,
-            beams=self.search.search.params.num_beams if self.search else 1,
+            beams=self.search.num_beams if self.search else 1,
         )

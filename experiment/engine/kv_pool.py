@@ -16,7 +16,7 @@ the scale NaN. See :mod:`experiment.engine.quantized`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -25,10 +25,10 @@ from experiment.engine import quantized
 from experiment.engine.quantized import FP8, LayerKV, QuantizedKV, Rescale, bits
 from experiment.engine.step_inputs import StepInputs, to_device
 from experiment.engine.swap import Transfers, transfers_for
-from experiment.memory.tensors import storage_bytes
 from kvsim.core.step import RELEASING_OPS, BlockOp, OpKind, StepPlan
 from kvsim.sizing.geometry import KVGeometry
 
+Copy = Callable[[torch.Tensor, Sequence[int], torch.Tensor, Sequence[int]], None]
 Scatter = Callable[[torch.Tensor, StepInputs, torch.Tensor, torch.Tensor], None]
 
 
@@ -126,16 +126,11 @@ class KVPool:
         """All tensors on the device."""
         return [store.device for store in self._stores]
 
-    @property
-    def tensor_bytes(self) -> int:
-        """Bytes of the storages."""
-        return storage_bytes(self.tensors)
-
     def layer(self, index: int) -> LayerKV:
         """One layer: [2, blocks, kv_heads, block_size, head_dim]."""
-        if not self.quantized:
-            return self.kv[index]
-        return QuantizedKV(self.kv[index], None if self.scales is None else self.scales[index])
+        kv = self.kv[index]
+        scales = None if self.scales is None else self.scales[index]
+        return QuantizedKV(kv, scales) if self.quantized else kv
 
     def write(
         self, layer: int, inputs: StepInputs, keys: torch.Tensor, values: torch.Tensor
@@ -161,7 +156,7 @@ class KVPool:
 
     def _apply(self, op: BlockOp) -> None:
         if op.kind is OpKind.SWAP_OUT:
-            self._to_host(op)
+            self._swap(op, self._transfers.out)
         if op.kind in (OpKind.ALLOCATE, OpKind.SHARE, OpKind.COPY, OpKind.SWAP_IN):
             for block in op.blocks:
                 self._owners[block] += 1
@@ -174,28 +169,18 @@ class KVPool:
         if op.kind in RELEASING_OPS:
             for block in op.blocks:
                 self._owners[block] -= 1
+        if op.kind is OpKind.EVICT or op.kind in RELEASING_OPS:
             gone = [b for b in op.blocks if not self._owners[b] and b not in op.cached]
-            self._forget(gone)
-        if op.kind is OpKind.EVICT:
-            self._forget(op.blocks)
+            if self._poison_freed:
+                self.poison(gone)
         if op.kind is OpKind.SWAP_IN:
-            self._from_host(op)
+            self._swap(op, self._transfers.back)
 
-    def _to_host(self, op: BlockOp) -> None:
+    def _swap(self, op: BlockOp, copy: Copy) -> None:
         for store in self._stores:
             if store.host is None:
-                raise PoisonError("blocks are swapped out and there is no host memory for them")
-            self._transfers.out(store.device, op.blocks, store.host, op.sources)
-
-    def _from_host(self, op: BlockOp) -> None:
-        for store in self._stores:
-            if store.host is None:
-                raise PoisonError("blocks are swapped in and there is no host memory for them")
-            self._transfers.back(store.device, op.blocks, store.host, op.sources)
-
-    def _forget(self, blocks: Iterable[int]) -> None:
-        if self._poison_freed:
-            self.poison(blocks)
+                raise PoisonError("blocks are swapped and there is no host memory for them")
+            copy(store.device, op.blocks, store.host, op.sources)
 
     def poison(self, blocks: Iterable[int]) -> None:
         """Overwrite whole blocks with NaN or its equivalent."""

@@ -14,12 +14,7 @@ from experiment.engine.attention.interface import (
     PagedStep,
     UnsupportedModelError,
 )
-from experiment.engine.attention.kernels import (
-    KERNELS,
-    Kernel,
-    triton_module,
-    triton_rescale,
-)
+from experiment.engine.attention.kernels import KERNELS, Kernel, triton_module
 from experiment.engine.cuda.compiled_layers import compiled_layers
 from experiment.engine.cuda.decode_graphs import Capture, DecodeGraphs, padded_sizes
 from experiment.engine.cuda.static_decode import StaticBuffers, StaticInputs
@@ -38,14 +33,9 @@ class ModelRunner:
             then its own attention computes (:mod:`experiment.engine.attention.own`).
         kernel: a key of :data:`experiment.engine.attention.kernels.KERNELS`; unused by a model
             with its own attention.
-
-    Raises:
-        ValueError: unknown kernel.
     """
 
     def __init__(self, model: torch.nn.Module, pool: KVPool, kernel: str = "torch") -> None:
-        if kernel not in KERNELS:
-            raise ValueError(f"unknown kernel {kernel!r}; there are {', '.join(KERNELS)}")
         self.model = model
         self.pool = pool
         self.kernel: Kernel = KERNELS[kernel]
@@ -53,7 +43,7 @@ class ModelRunner:
         # Set by capture_decoding.
         self.graphs: DecodeGraphs | None = None
         if kernel == "triton":
-            pool.scatter, pool.rescale = triton_module().write, triton_rescale()
+            pool.scatter, pool.rescale = triton_module().write, triton_module().rescale
 
     @torch.inference_mode()
     def logits(self, inputs: StepInputs) -> torch.Tensor:
@@ -64,7 +54,7 @@ class ModelRunner:
         if isinstance(inputs, StaticInputs):
             assert self.graphs is not None
             return self.graphs.replay(inputs)
-        return self.forward(inputs, PagedStep(self.pool, inputs, self.kernel))
+        return self.forward(inputs)
 
     def capture_decoding(
         self, most: int, max_length: int, capture: Capture, *, compiled: bool = False
@@ -78,18 +68,18 @@ class ModelRunner:
             RuntimeError: the model cannot be captured or compiled, or memory is exhausted.
             UnsupportedModelError: the model has a window shorter than the maximum length.
         """
-
-        def forward(inputs: StepInputs) -> torch.Tensor:
-            return self.forward(inputs, PagedStep(self.pool, inputs, self.kernel))
-
         buffers = StaticBuffers(most, max_length, self.pool.block_size, self.pool.kv.device)
         layers = compiled_layers(self.model) if compiled else nullcontext()
         with torch.inference_mode(), layers:
-            self.graphs = DecodeGraphs(forward, buffers, padded_sizes(most), capture)
+            self.graphs = DecodeGraphs(self.forward, buffers, padded_sizes(most), capture)
         return self.graphs
 
-    def forward(self, inputs: StepInputs, step: PagedStep) -> torch.Tensor:
-        """Run the packed step; return unchecked logits, [requests that sample, vocabulary]."""
+    def forward(self, inputs: StepInputs, step: PagedStep | None = None) -> torch.Tensor:
+        """Run the packed step; return unchecked logits, [requests that sample, vocabulary].
+
+        ``step`` records the layers that called our attention.
+        """
+        step = step or PagedStep(self.pool, inputs, self.kernel)
         if self._own:
             return own.forward(self.model, inputs, step)
         output = self.model(
@@ -117,15 +107,14 @@ _PROBED = tuple(range(1, 8))
 def probe(
     model: torch.nn.Module,
     geometry: KVGeometry,
-    tolerance: float | None = None,
     kernel: str = "torch",
     expected: torch.Tensor | None = None,
 ) -> None:
     """Compare a few tokens through our attention with Transformers' own.
 
-    ``tolerance`` is relative to the largest logit; by default it depends on the model's dtype.
-    ``expected`` are the :func:`plain_logits` of the unmodified model. By default they are computed
-    from the model as it is, which does not check its weights.
+    The tolerance is relative to the largest logit. ``expected`` are the :func:`plain_logits` of the
+    unmodified model. By default they are computed from the model as it is, which does not check its
+    weights.
 
     A model on torch's device ``meta`` has no logits to compare. One that needs data to run, as some
     mixtures of experts do, is accepted there.
@@ -159,7 +148,7 @@ def probe(
         return
     paged = check_logits(paged)
     plain = plain_logits(model) if expected is None else expected
-    limit = tolerance or (1e-4 if parameter.dtype == torch.float32 else 3e-2)
+    limit = 1e-4 if parameter.dtype == torch.float32 else 3e-2
     # Negated, so that NaN on either side is a difference.
     if not (paged[0] - plain).abs().max() <= limit * plain.abs().max():
         raise UnsupportedModelError("logits")

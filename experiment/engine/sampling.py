@@ -53,9 +53,6 @@ class SamplingParams:
         seed: of the request's own generator; parallel samples add their index.
         stop_token_ids: generating one of these ends the request; it stays in the output.
         min_new_tokens: stop tokens are excluded until this many are generated.
-
-    Raises:
-        ValueError: a value out of range.
     """
 
     temperature: float = 0.0
@@ -64,12 +61,6 @@ class SamplingParams:
     seed: int = 0
     stop_token_ids: frozenset[int] = frozenset()
     min_new_tokens: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.temperature < math.inf:
-            raise ValueError(f"temperature {self.temperature} is not a number from 0")
-        if self.top_k < 0 or not 0 < self.top_p <= 1 or self.min_new_tokens < 0:
-            raise ValueError(f"out of range: {self}")
 
 
 GREEDY = SamplingParams()

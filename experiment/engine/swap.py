@@ -19,8 +19,8 @@ import math
 import mmap
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Any, Protocol
+from contextlib import contextmanager, suppress
+from typing import Any
 
 import torch
 
@@ -28,36 +28,8 @@ from experiment.engine.quantized import bits
 from experiment.engine.step_inputs import to_device
 
 
-class Streams(Protocol):
-    """A compute stream and a copy stream."""
-
-    def copying(self) -> AbstractContextManager[None]:
-        """Launch on the copy stream in the block."""
-        ...
-
-    def copy_after_compute(self) -> None:
-        """Make later copies wait for earlier computation."""
-        ...
-
-    def compute_after_copy(self) -> None:
-        """Make later computation wait for earlier copies."""
-        ...
-
-    def keep(self, tensor: torch.Tensor) -> None:
-        """Keep the memory of ``tensor`` until both streams have finished with it."""
-        ...
-
-    def settle(self) -> None:
-        """Block the host until all copies are done."""
-        ...
-
-    def host(self, size: int) -> torch.Tensor:
-        """Host memory of ``size`` bytes, pinned if possible."""
-        ...
-
-
 class CudaStreams:
-    """Streams and events of a CUDA device."""
+    """A compute stream and a copy stream of a CUDA device."""
 
     def __init__(self, device: torch.device) -> None:
         self._cuda: Any = torch.cuda  # torch has no types for some of these
@@ -66,25 +38,25 @@ class CudaStreams:
 
     @contextmanager
     def copying(self) -> Iterator[None]:
-        """Launch on the copy stream."""
+        """Launch on the copy stream in the block."""
         with self._cuda.stream(self._side):
             yield
 
     def copy_after_compute(self) -> None:
-        """Make the copy stream wait for an event of the compute stream."""
+        """Make later copies wait for earlier computation."""
         self._side.wait_event(self._cuda.current_stream(self._device).record_event())
 
     def compute_after_copy(self) -> None:
-        """Make the compute stream wait for an event of the copy stream."""
+        """Make later computation wait for earlier copies."""
         self._cuda.current_stream(self._device).wait_event(self._side.record_event())
 
     def keep(self, tensor: torch.Tensor) -> None:
-        """Register both streams with torch's allocator."""
+        """Keep the memory of ``tensor`` until both streams have finished with it."""
         tensor.record_stream(self._side)
         tensor.record_stream(self._cuda.current_stream(self._device))
 
     def settle(self) -> None:
-        """Wait for the copy stream."""
+        """Block the host until all copies are done."""
         self._side.synchronize()
 
     def host(self, size: int) -> torch.Tensor:
@@ -139,7 +111,7 @@ class Transfers:
 class StreamTransfers(Transfers):
     """Asynchronous copies with pinned memory on a separate stream, as drawn above."""
 
-    def __init__(self, streams: Streams) -> None:
+    def __init__(self, streams: CudaStreams) -> None:
         self._streams = streams
 
     def host(self, shape: Sequence[int], poison: float, dtype: torch.dtype) -> torch.Tensor:

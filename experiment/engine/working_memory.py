@@ -31,9 +31,9 @@ _NEVER = 2**31 - 1
 class WarmUp(NamedTuple):
     """What was computed before the first request, and its duration in seconds."""
 
-    prompt_tokens: int
-    requests: int
-    seconds: float
+    prompt_tokens: int = 0
+    requests: int = 0
+    seconds: float = 0.0
 
 
 def keep_working_memory() -> bool:

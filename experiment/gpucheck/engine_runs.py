@@ -82,12 +82,11 @@ def transformers_tokens(
     return [plain_tokens(model, prompt(length), new) for length, new in requests]
 
 
-def divergences(ours: list[list[int]], theirs: list[list[int]]) -> list[int | None]:
-    """Per request, the index of the first differing token; None if all are equal."""
-    return [
-        next((i for i, (a, b) in enumerate(zip(mine, other, strict=True)) if a != b), None)
-        for mine, other in zip(ours, theirs, strict=True)
-    ]
+def divergences(ours: list[list[int]], theirs: list[list[int]]) -> list[int]:
+    """The index of the first differing token of each request that has one."""
+    pairs = [zip(mine, other, strict=True) for mine, other in zip(ours, theirs, strict=True)]
+    firsts = (next((i for i, (a, b) in enumerate(each) if a != b), None) for each in pairs)
+    return [first for first in firsts if first is not None]
 
 
 @cache

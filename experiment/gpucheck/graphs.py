@@ -8,6 +8,7 @@ from experiment.gpucheck.engine_runs import MANY, divergences, engine_tokens
 from experiment.gpucheck.parts import Task, errors_fail, report
 from experiment.model.load import set_gpu_kernels
 from experiment.process.wire import Wire
+from experiment.text.messages import message
 
 _FAMILIES = ("gpt2", "llama")
 
@@ -23,10 +24,11 @@ def check(wire: Wire, task: Task) -> None:
 
 def _compare(wire: Wire, family: str, device: torch.device) -> None:
     eager = engine_tokens(family, device, MANY)
-    for name in ("graphs", "graphs_compiled"):
+    for name, mode in (("graphs", "graphs.plain"), ("graphs_compiled", "graphs.compiled")):
         compiled = name == "graphs_compiled"
         replayed = engine_tokens(family, device, MANY, graphs=True, compiled=compiled)
-        diverged = sum(place is not None for place in divergences(replayed.tokens, eager.tokens))
+        diverged = len(divergences(replayed.tokens, eager.tokens))
         right = diverged == 0 and replayed.graph_steps > 0
-        report(wire, f"{family}.{name}", right, f"gpucheck.{name}",
-               family=family, n=diverged, of=len(MANY), steps=replayed.graph_steps)  # fmt: skip
+        report(wire, f"{family}.{name}", right, "gpucheck.graphs",
+               family=family, mode=message(mode).model_dump(), n=diverged, of=len(MANY),
+               steps=replayed.graph_steps)  # fmt: skip

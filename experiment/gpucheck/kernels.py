@@ -12,7 +12,7 @@ from math import isfinite
 
 import torch
 
-from experiment.engine.attention.kernels import KERNELS, reference_kernel, triton_rescale
+from experiment.engine.attention.kernels import KERNELS, reference_kernel, triton_module
 from experiment.engine.quantized import FP8, LayerKV, QuantizedKV, from_blocks, rescale
 from experiment.gpucheck.kernel_cases import Case, Step, make_step, moved
 from experiment.gpucheck.parts import Task, errors_fail, report
@@ -94,7 +94,7 @@ def check_rescale(wire: Wire, device: torch.device) -> None:
     ours, plain = kv.values.clone(), kv.values.clone()
     about = {"format": "int8", "group": 1, "dim": 16, **_kind("mixed")}
     with errors_fail(wire, "int8.rescale", "gpucheck.kernels.raised", **about):
-        triton_rescale()(ours, step.inputs, old, old * times)
+        triton_module().rescale(ours, step.inputs, old, old * times)
         rescale(plain, step.inputs, old, old * times)
         differing = int((ours != plain).sum())
         report(wire, "int8.rescale", not differing, "gpucheck.kernels.rescale",

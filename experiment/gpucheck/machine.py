@@ -13,9 +13,10 @@ from importlib import metadata
 from experiment.children.probe import assemble, probe
 from experiment.events import Channel, EnvironmentProbed
 from experiment.gpucheck.parts import Task, report
-from experiment.machine.environment import Environment, Gpu
+from experiment.machine.environment import Environment
 from experiment.machine.toolchain import find_compiler, has_headers
 from experiment.process.wire import Wire
+from experiment.text.messages import message
 
 _CHANNELS = (
     Channel.NVML_PROCESS, Channel.NVML_DEVICE, Channel.CUDA_MEM_GET_INFO, Channel.TORCH_RESERVED,
@@ -47,28 +48,22 @@ def check(wire: Wire, task: Task) -> None:
 def _gpus(wire: Wire, environment: Environment) -> None:
     """Fail if torch cannot use a GPU that NVML lists, unless it is hidden on purpose."""
     gpus, reason = environment.gpus, environment.torch.reason
+    why = None if reason is None else reason.model_dump()
     if not gpus:
-        why = None if reason is None else reason.model_dump()
         report(wire, "gpu", None, "gpucheck.machine.no_gpu", reason=why)
     for place, gpu in enumerate(gpus):
         name = f"gpu{place}"
         report(wire, name, None, "gpucheck.machine.gpu", name=gpu.name, driver=gpu.driver_version,
                capability=gpu.compute_capability, size=gpu.total_bytes)  # fmt: skip
-        report(wire, f"{name}.mig", None, _mig(gpu), name=gpu.name)
+        mig = {True: "on", False: "off", None: "unknown"}[gpu.mig]
+        report(wire, f"{name}.mig", None, f"gpucheck.machine.mig_{mig}", name=gpu.name)
     if gpus and not environment.torch.cuda_available:
         hidden = reason is not None and reason.key == "environment.cuda_hidden"
-        why = None if reason is None else reason.model_dump()
-        passed = None if hidden else False
-        report(wire, "cuda", passed, "gpucheck.machine.unusable", reason=why)
+        report(wire, "cuda", None if hidden else False, "gpucheck.machine.unusable", reason=why)
     visible = os.environ.get(_VISIBLE)
     count = sum(gpu.visible for gpu in gpus)
     key = "gpucheck.machine.visible_all" if visible is None else "gpucheck.machine.visible"
     report(wire, "visible", None, key, variable=_VISIBLE, value=visible, n=count)
-
-
-def _mig(gpu: Gpu) -> str:
-    known = {True: "on", False: "off", None: "unknown"}
-    return f"gpucheck.machine.mig_{known[gpu.mig]}"
 
 
 def _triton(wire: Wire, on_gpu: bool) -> None:
@@ -84,28 +79,21 @@ def _triton(wire: Wire, on_gpu: bool) -> None:
 
 def _compiler(wire: Wire, on_gpu: bool) -> None:
     """Report C compiler and Python headers, which Triton needs to compile kernel launchers."""
-    needed = False if on_gpu else None
-    if found := find_compiler():
-        report(wire, "compiler", True, "gpucheck.machine.compiler", name=found)
-    else:
-        report(wire, "compiler", needed, "gpucheck.machine.no_compiler")
-    headers = has_headers()
+    missing = False if on_gpu else None
+    found, headers = find_compiler(), has_headers()
+    key = "gpucheck.machine.compiler" if found else "gpucheck.machine.no_compiler"
+    report(wire, "compiler", True if found else missing, key, name=found)
     key = "gpucheck.machine.headers" if headers else "gpucheck.machine.no_headers"
-    report(wire, "headers", True if headers else needed, key)
+    report(wire, "headers", True if headers else missing, key)
 
 
 def _channels(wire: Wire, environment: Environment) -> None:
     for channel in _CHANNELS:
         status = environment.status(channel)
-        named = {"key": f"channel.{channel.value}", "params": {}}
-        if status.usable:
-            report(
-                wire, f"channel.{channel.value}", None, "gpucheck.machine.channel", channel=named
-            )
-        else:
-            why = None if status.reason is None else status.reason.model_dump()
-            report(wire, f"channel.{channel.value}", None, "gpucheck.machine.no_channel",
-                   channel=named, reason=why)  # fmt: skip
+        key = "gpucheck.machine.channel" if status.usable else "gpucheck.machine.no_channel"
+        why = None if status.reason is None else status.reason.model_dump()
+        named = message(f"channel.{channel.value}").model_dump()
+        report(wire, f"channel.{channel.value}", None, key, channel=named, reason=why)
 
 
 def _variables(wire: Wire) -> None:

@@ -25,7 +25,6 @@ from experiment.gpucheck.result import (
     CheckResult,
     GpuCheck,
     PartResult,
-    Verdict,
 )
 from experiment.machine.environment import Environment
 from experiment.process.child import Child, ChildStartError, ChildTimeoutError
@@ -127,76 +126,56 @@ class Examination:
             return PartResult(part=part.name, verdict="skipped", reason=NEEDS_GPU)
         if limit_s < _LEAST_S:
             return PartResult(part=part.name, verdict="skipped", reason=NO_TIME)
-        heard = _Heard()
         began = time.monotonic()
-        heard.listen(part, self._directory, limit_s)
-        self._environment = heard.environment or self._environment
-        return heard.result(part.name, time.monotonic() - began, limit_s)
-
-
-class _Heard:
-    """Reports of a part, and the exit of its process."""
-
-    def __init__(self) -> None:
-        self.environment: Environment | None = None
-        self._checks: list[CheckResult] = []
-        self._failure: Message | None = None
-        self._skipped: Message | None = None
-        self._interpreted = False
-
-    def listen(self, part: Part, directory: Path, limit_s: float) -> None:
-        """Run the part to its end, or to its time limit."""
-        log = directory / LOGS / f"{part.name}.log"
-        task = as_task(part, directory, limit_s)
-        try:
-            with Child("experiment.gpucheck.child", task, log, limit_s) as child:
-                try:
-                    for event, _ in child.events():
-                        self._take(event)
-                except ChildTimeoutError:
-                    child.kill()
-                    for event, _ in child.unprocessed():
-                        self._take(event)
-                    self._failure = message("gpucheck.over_limit", limit=limit_s)
-                    return
-                code = child.wait()
-                if code and self._failure is None:
-                    self._failure = end_reason(code)
-        except ChildStartError as error:
-            self._failure = error.text
-
-    def result(self, part: str, seconds: float, limit_s: float) -> PartResult:
-        """The result; a part passes with at least one passed check and no failed one."""
-        failed = [check for check in self._checks if check.passed is False]
-        passed = sum(check.passed is True for check in self._checks)
-        reason = self._failure
-        if reason is None and failed:
+        events, failure = _run_part(part, self._directory, limit_s)
+        seconds = time.monotonic() - began
+        skipped: Message | None = None
+        checks: list[CheckResult] = []
+        for event in events:
+            if isinstance(event, Check):
+                # Check names may repeat on several devices.
+                taken = sum(each.id.partition("#")[0] == event.check for each in checks)
+                name = f"{event.check}#{taken + 1}" if taken else event.check
+                checks.append(CheckResult(id=name, passed=event.passed, text=event.text))
+            elif isinstance(event, EnvironmentProbed):
+                self._environment = Environment.model_validate(event.environment)
+            elif isinstance(event, ArmSkipped):
+                skipped = event.reason
+            elif isinstance(event, ArmFailed):
+                failure = event.reason
+        # A part passes with at least one passed check and no failed one.
+        failed = [check for check in checks if check.passed is False]
+        passed = sum(check.passed is True for check in checks)
+        if failure is None and failed:
             counts = {"n": len(failed), "of": len(failed) + passed}
-            reason = message("gpucheck.failed", first=failed[0].text.model_dump(), **counts)
-        if reason is None and self._skipped is None and not passed:
-            reason = message("gpucheck.nothing_checked")
-        verdict: Verdict = "fail" if reason else "skipped" if self._skipped else "pass"
+            failure = message("gpucheck.failed", first=failed[0].text.model_dump(), **counts)
+        if failure is None and skipped is None and not passed:
+            failure = message("gpucheck.nothing_checked")
         return PartResult(
-            part=part,
-            verdict=verdict,
-            interpreted=self._interpreted,
+            part=part.name,
+            verdict="fail" if failure else "skipped" if skipped else "pass",
+            interpreted=any(isinstance(e, Notice) and e.text == INTERPRETED for e in events),
             seconds=seconds,
             limit_s=limit_s,
-            reason=reason or self._skipped or message("gpucheck.passed", n=passed),
-            checks=tuple(self._checks),
+            reason=failure or skipped or message("gpucheck.passed", n=passed),
+            checks=tuple(checks),
         )
 
-    def _take(self, event: Event) -> None:
-        if isinstance(event, Check):
-            # Check names may repeat on several devices.
-            taken = sum(each.id.partition("#")[0] == event.check for each in self._checks)
-            name = f"{event.check}#{taken + 1}" if taken else event.check
-            self._checks.append(CheckResult(id=name, passed=event.passed, text=event.text))
-        elif isinstance(event, EnvironmentProbed):
-            self.environment = Environment.model_validate(event.environment)
-        elif isinstance(event, Notice) and event.text == INTERPRETED:
-            self._interpreted = True
-        elif isinstance(event, ArmSkipped):
-            self._skipped = event.reason
-        elif isinstance(event, ArmFailed):
-            self._failure = event.reason
+
+def _run_part(part: Part, directory: Path, limit_s: float) -> tuple[list[Event], Message | None]:
+    """Run a part to its end, or to its time limit; return its events, and why it failed."""
+    events: list[Event] = []
+    log, task = directory / LOGS / f"{part.name}.log", as_task(part, directory, limit_s)
+    try:
+        with Child("experiment.gpucheck.child", task, log, limit_s) as child:
+            try:
+                for event, _ in child.events():
+                    events.append(event)
+            except ChildTimeoutError:
+                child.kill()
+                events += [event for event, _ in child.unprocessed()]
+                return events, message("gpucheck.over_limit", limit=limit_s)
+            code = child.wait()
+            return events, end_reason(code) if code else None
+    except ChildStartError as error:
+        return events, error.text

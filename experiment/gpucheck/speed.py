@@ -10,7 +10,7 @@ with its sampling is timed, replayed from a CUDA graph. Settings that do not fit
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -27,7 +27,6 @@ from experiment.gpucheck.decode_steps import Setting, timed
 from experiment.gpucheck.parts import Task, report
 from experiment.gpucheck.result import NO_TIME
 from experiment.gpucheck.speed_transformers import (
-    compiled_step_s,
     continuous_step_s,
     static_step_s,
 )
@@ -53,8 +52,9 @@ _FIRST_S = {
     "paged": 5.0, "paged_compiled": 30.0, "static": 10.0, "continuous": 10.0, "compiled": 60.0,
 }  # fmt: skip
 OURS = ("paged", "paged_compiled")
-COMPARISONS = {
-    "static": static_step_s, "continuous": continuous_step_s, "compiled": compiled_step_s,
+COMPARISONS: dict[str, Callable[[Any, Setting], float]] = {
+    "static": static_step_s, "continuous": continuous_step_s,
+    "compiled": partial(static_step_s, compiled=True),
 }  # fmt: skip
 
 
@@ -74,23 +74,17 @@ def check(wire: Wire, task: Task) -> None:
             )
             return
         measured = Measured(wire, model, rate, task.deadline, cuda_capture(device))
+        every = [Setting(batch, context) for context in CONTEXTS for batch in BATCHES]
         for name in OURS:
             step_s = partial(measured.paged_step_s, compiled=name == "paged_compiled")
-            for setting in settings():
+            for setting in every:  # the shortest contexts first
                 measured.add(name, setting, step_s)
         for name, compared in COMPARISONS.items():
-            for setting in settings():
+            for setting in every:
                 if setting.context in _COMPARED:
                     measured.add(name, setting, partial(compared, model))
         if measured.nothing is not None:
             wire.emit(ArmSkipped(arm="speed", reason=measured.nothing))
-
-
-def settings() -> Iterator[Setting]:
-    """Yield all settings, the shortest contexts first."""
-    for context in CONTEXTS:
-        for batch in BATCHES:
-            yield Setting(batch, context)
 
 
 def make_model(device: torch.device, dtype: torch.dtype) -> Any:
@@ -141,18 +135,17 @@ class Measured:
         if not self._fits(kept):
             report(self._wire, check_id, None, "gpucheck.speed.no_memory", size=kept, **about)
             return
+        if name in OURS:
+            self.nothing = None
         try:
-            if name in OURS:
-                self.nothing = None
             seconds = step_s(setting)
         except torch.OutOfMemoryError:
             report(self._wire, check_id, None, "gpucheck.speed.no_memory", size=kept, **about)
             return
         except Exception as error:  # any error of a compiler or the driver
             # A failed comparison is not a failure of our engine.
-            found = False if name in OURS else None
-            text = one_line(error)
-            report(self._wire, check_id, found, "gpucheck.speed.raised", error=text, **about)
+            passed, text = False if name in OURS else None, one_line(error)
+            report(self._wire, check_id, passed, "gpucheck.speed.raised", error=text, **about)
             return
         finally:
             self._took[name] = time.monotonic() - began

@@ -16,17 +16,9 @@ _BATCH_TOKENS = 8192
 _PAGE_SIZE = 16
 
 
-def static_step_s(model: Any, setting: Setting) -> float:
-    """Seconds of an eager decode step with a static cache."""
-    return _static_step_s(model, setting, model)
-
-
-def compiled_step_s(model: Any, setting: Setting) -> float:
-    """Seconds of a decode step with a static cache, compiled and replayed from CUDA graphs."""
-    return _static_step_s(model, setting, torch.compile(model.forward, mode="reduce-overhead"))
-
-
-def _static_step_s(model: Any, setting: Setting, forward: Any) -> float:
+def static_step_s(model: Any, setting: Setting, *, compiled: bool = False) -> float:
+    """Seconds of a decode step with a static cache; eager, or compiled and replayed from graphs."""
+    forward = torch.compile(model.forward, mode="reduce-overhead") if compiled else model
     model.set_attn_implementation("sdpa")
     cache = StaticCache(config=model.config, max_cache_len=setting.context + WARM_UP + STEPS)
     shape = (setting.batch, setting.context)

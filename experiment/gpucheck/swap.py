@@ -25,11 +25,11 @@ def check(wire: Wire, task: Task) -> None:
             _FAMILY, device, MANY, graphs=graphs, blocks=_BLOCKS, preemption="swap",
             host_blocks=_HOST_BLOCKS,
         )  # fmt: skip
-        diverged = sum(place is not None for place in divergences(swapped.tokens, ample.tokens))
-        name = "graphs" if graphs else "eager"
+        diverged = len(divergences(swapped.tokens, ample.tokens))
+        name, mode = ("graphs", "graphs.plain") if graphs else ("eager", "gpucheck.swap_eager")
         passed = diverged == 0 and swapped.swapped_blocks > 0
         report(wire, f"tokens.{name}", passed, "gpucheck.swap",
                n=diverged, of=len(MANY), blocks=swapped.swapped_blocks,
-               mode=message(f"gpucheck.swap_{name}").model_dump())  # fmt: skip
+               mode=message(mode).model_dump())  # fmt: skip
         key = "gpucheck.swap_pinned" if swapped.is_pinned else "gpucheck.swap_not_pinned"
         report(wire, f"pinned.{name}", swapped.is_pinned, key)

@@ -98,11 +98,9 @@ def _tokens_check(row: dict[str, Any], exact: bool) -> Check:
 
 def _arm_check(arm: dict[str, Any]) -> Check:
     """Whether an arm finished without contradictions; inconclusive if skipped."""
-    named = {"arm": arm_message(arm["arm"]).model_dump()}
     problem = arm["reason"] or next(iter(arm["problems"]), None)
-    if problem is None and arm["status"] == "finished":
-        text = message("gpucheck.walkthrough.finished", **named)
-        return Check(check=f"arm.{arm['arm']}", passed=True, text=text)
-    text = message("gpucheck.walkthrough.problem", reason=problem, **named)
-    passed = None if arm["status"] == "skipped" else False
+    sound = problem is None and arm["status"] == "finished"
+    key = "gpucheck.walkthrough.finished" if sound else "gpucheck.walkthrough.problem"
+    text = message(key, reason=problem, arm=arm_message(arm["arm"]).model_dump())
+    passed = None if arm["status"] == "skipped" else sound
     return Check(check=f"arm.{arm['arm']}", passed=passed, text=text)

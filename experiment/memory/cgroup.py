@@ -33,23 +33,21 @@ def read_cgroup(proc: Path = PROC, root: Path = ROOT) -> CgroupLimits:
     if text is None:
         return CgroupLimits()
     paths = _controllers(text)
-    memory_v1, cpu_v1 = "memory" in paths, "cpu" in paths
-    mounts = [(root / name, paths[name]) for name in ("memory", "cpu") if name in paths]
-    if not any(_is_mounted(*mount) for mount in (*mounts, (_unified(root), paths.get("", "/")))):
+    hybrid = root / "unified"  # beside v1 controllers, v2 has its own directory
+    unified = list(_levels(hybrid if hybrid.is_dir() else root, paths.get("", "/")))
+    v1 = {name: list(_levels(root / name, paths[name])) for name in ("memory", "cpu")
+          if name in paths}  # fmt: skip
+    visible = [*unified, *(level for levels in v1.values() for level in levels)]
+    if not any((level / name).exists() for level in visible for name in _FILES):
         return CgroupLimits(reason=message("memory.cgroup_unreadable"))
-    if memory_v1:
-        memory = _memory(_levels(root / "memory", paths["memory"]), *_MEMORY_V1)
-    else:
-        memory = _memory(_levels(_unified(root), paths.get("", "/")), *_MEMORY_V2)
-    if cpu_v1:
-        cpus = [_quota_v1(level) for level in _levels(root / "cpu", paths["cpu"])]
-    else:
-        cpus = [_quota_v2(level) for level in _levels(_unified(root), paths.get("", "/"))]
+    names = _MEMORY_V1 if "memory" in v1 else _MEMORY_V2
+    memory = [row for level in v1.get("memory", unified) if (row := _memory(level, *names))]
+    quotas = [_quota(level) for level in v1.get("cpu", unified)]
     return CgroupLimits(
-        version=1 if memory_v1 or cpu_v1 else 2,
+        version=1 if v1 else 2,
         memory_bytes=min((limit for limit, _ in memory), default=None),
         memory_free_bytes=min((free for _, free in memory if free is not None), default=None),
-        cpus=min((quota for quota in cpus if quota is not None), default=None),
+        cpus=min((quota for quota in quotas if quota is not None), default=None),
     )
 
 
@@ -65,17 +63,6 @@ def _controllers(text: str) -> dict[str, str]:
         if len(parts) == 3:
             paths |= dict.fromkeys(parts[1].split(","), parts[2])
     return paths
-
-
-def _is_mounted(mount: Path, path: str) -> bool:
-    """Whether control groups are visible: one of their files exists."""
-    return any((level / name).exists() for level in _levels(mount, path) for name in _FILES)
-
-
-def _unified(root: Path) -> Path:
-    """Mount of the v2 hierarchy; beside v1 controllers it has its own directory."""
-    hybrid = root / "unified"
-    return hybrid if hybrid.is_dir() else root
 
 
 def _levels(mount: Path, path: str) -> Iterator[Path]:
@@ -94,47 +81,33 @@ def _levels(mount: Path, path: str) -> Iterator[Path]:
 
 
 def _memory(
-    levels: Iterator[Path], limit_name: str, used_name: str, inactive_name: str
-) -> list[tuple[int, int | None]]:
-    """Limit and free bytes of each level that has a limit."""
-    rows: list[tuple[int, int | None]] = []
-    for level in levels:
-        limit = _number(level / limit_name)
-        if limit is None or not 0 <= limit < _NO_LIMIT:
-            continue
-        used = _number(level / used_name)
-        free = None
-        if used is not None:
-            # Inactive file pages are reclaimed under pressure.
-            used -= _statistic(level / "memory.stat", inactive_name)
-            free = max(0, limit - max(0, used))
-        rows.append((limit, free))
-    return rows
+    level: Path, limit_name: str, used_name: str, inactive_name: str
+) -> tuple[int, int | None] | None:
+    """Limit and free bytes of a level; None without a limit."""
+    limit = _number(_text(level / limit_name))
+    if limit is None or not 0 <= limit < _NO_LIMIT:
+        return None
+    used = _number(_text(level / used_name))
+    if used is None:
+        return limit, None
+    # Inactive file pages are reclaimed under pressure.
+    lines = (_text(level / "memory.stat") or "").splitlines()
+    rows = dict(line.split() for line in lines if len(line.split()) == 2)
+    used -= _number(rows.get(inactive_name)) or 0
+    return limit, max(0, limit - max(0, used))
 
 
-def _quota_v1(level: Path) -> float | None:
-    quota = _number(level / "cpu.cfs_quota_us")
-    period = _number(level / "cpu.cfs_period_us")
+def _quota(level: Path) -> float | None:
+    """CPUs of a level, by either version's files; None without a quota."""
+    words = (_text(level / "cpu.max") or "").split()
+    if len(words) != 2:
+        words = [_text(level / f"cpu.cfs_{name}_us") or "" for name in ("quota", "period")]
+    quota, period = map(_number, words)
     return quota / period if quota and quota > 0 and period else None
 
 
-def _quota_v2(level: Path) -> float | None:
-    words = (_text(level / "cpu.max") or "").split()
-    if len(words) != 2 or not all(word.isdigit() for word in words) or not int(words[1]):
-        return None
-    return int(words[0]) / int(words[1])
-
-
-def _statistic(path: Path, name: str) -> int:
-    for line in (_text(path) or "").splitlines():
-        words = line.split()
-        if len(words) == 2 and words[0] == name and words[1].isdigit():
-            return int(words[1])
-    return 0
-
-
-def _number(path: Path) -> int | None:
-    text = (_text(path) or "").strip()
+def _number(text: str | None) -> int | None:
+    text = (text or "").strip()
     return int(text) if text.lstrip("-").isdigit() else None
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
 
 from experiment.machine.environment import Gpu, NvmlFacts, TorchFacts
 from experiment.machine.toolchain import minimum_driver
-from experiment.memory.figure import MemoryFigure
-from experiment.memory.nvml import Nvml, NvmlDevice, NvmlError, open_nvml
+from experiment.memory.figure import MemoryFigure, UnreadableError, figure
+from experiment.memory.nvml import Nvml, open_nvml
 from experiment.text.messages import Message, message
 
+T = TypeVar("T")
 PROBE_BYTES = 64 * 2**20
 # These drivers attribute memory to the wrong processes (gpustat, issue 161).
 _WRONG_DRIVERS = ((535, 43), (535, 86))
@@ -81,10 +85,10 @@ def probe_gpus(torch: Any | None, library: Any | None = None) -> tuple[tuple[Gpu
     """
     try:
         nvml = open_nvml(library)
-    except NvmlError as error:
+    except UnreadableError as error:
         return _torch_gpus(torch, None, None), NvmlFacts(reason=error.reason)
     try:
-        driver = _driver(nvml)
+        driver = _known(nvml.driver_version)
         if torch is None:
             return _nvml_gpus(nvml, driver), NvmlFacts(reason=None, driver_version=driver)
         return _torch_gpus(torch, nvml, driver), _try_nvml(torch, nvml, driver)
@@ -92,25 +96,25 @@ def probe_gpus(torch: Any | None, library: Any | None = None) -> tuple[tuple[Gpu
         nvml.close()
 
 
-def _driver(nvml: Nvml) -> str | None:
-    try:
-        return nvml.driver_version()
-    except NvmlError:
-        return None
+def _known(read: Callable[[], T]) -> T | None:
+    """What NVML returns; None if it returns an error."""
+    with suppress(UnreadableError):
+        return read()
+    return None
 
 
 def _torch_gpus(torch: Any | None, nvml: Nvml | None, driver: str | None) -> tuple[Gpu, ...]:
     """List the GPUs that torch can use, in its order; it uses the first."""
     found: list[Gpu] = []
-    if torch is None:
-        return ()
-    for index in range(torch.cuda.device_count()):
+    for index in range(torch.cuda.device_count() if torch is not None else 0):
+        assert torch is not None
         properties = torch.cuda.get_device_properties(index)
-        device = _device(nvml, torch_uuid(properties)) if nvml is not None else None
+        uuid = torch_uuid(properties)
+        device = _known(partial(nvml.device, uuid)) if nvml is not None and uuid else None
         found.append(
             Gpu(
                 name=properties.name,
-                uuid=device.uuid if device else _prefixed(torch_uuid(properties)),
+                uuid=device.uuid if device else _prefixed(uuid),
                 compute_capability=f"{properties.major}.{properties.minor}",
                 total_bytes=properties.total_memory,
                 driver_version=driver,
@@ -123,7 +127,7 @@ def _torch_gpus(torch: Any | None, nvml: Nvml | None, driver: str | None) -> tup
 
 def _nvml_gpus(nvml: Nvml, driver: str | None) -> tuple[Gpu, ...]:
     """List the GPUs that exist although torch cannot use them."""
-    try:
+    with suppress(UnreadableError):
         return tuple(
             Gpu(
                 name=device.name(),
@@ -136,15 +140,7 @@ def _nvml_gpus(nvml: Nvml, driver: str | None) -> tuple[Gpu, ...]:
             )
             for device in nvml.devices()
         )
-    except NvmlError:
-        return ()
-
-
-def _device(nvml: Nvml, uuid: str | None) -> NvmlDevice | None:
-    try:
-        return nvml.device(uuid) if uuid else None
-    except NvmlError:
-        return None
+    return ()
 
 
 def torch_uuid(properties: Any) -> str | None:
@@ -162,17 +158,16 @@ def _try_nvml(torch: Any, nvml: Nvml, driver: str | None) -> NvmlFacts:
     properties = torch.cuda.get_device_properties(0)
     try:
         device = nvml.device(torch_uuid(properties) or "")
-    except NvmlError as error:
-        return NvmlFacts(reason=error.reason, driver_version=driver)
-    try:
         held = torch.empty(PROBE_BYTES, dtype=torch.uint8, device="cuda:0")
         torch.cuda.synchronize()
+    except UnreadableError as error:
+        return NvmlFacts(reason=error.reason, driver_version=driver)
     except RuntimeError as error:  # the GPU is full or broken
         failed = message("memory.sample_failed", error=type(error).__name__)
         return NvmlFacts(reason=failed, driver_version=driver)
-    process = device.process_bytes([os.getpid()])
-    memory = device.memory()
-    others = _lists_others(device)
+    process = figure(lambda: device.process_bytes([os.getpid()]))
+    memory = figure(device.memory)
+    others = bool(_known(lambda: device.foreign_pids([os.getpid()])))
     del held
     torch.cuda.empty_cache()
     return NvmlFacts(
@@ -183,40 +178,33 @@ def _try_nvml(torch: Any, nvml: Nvml, driver: str | None) -> NvmlFacts:
     )
 
 
-def _lists_others(device: NvmlDevice) -> bool:
-    try:
-        return bool(device.foreign_pids([os.getpid()]))
-    except NvmlError:
-        return False
-
-
-def process_reason(figure: MemoryFigure, others: bool, driver: str | None) -> Message | None:
+def process_reason(seen: MemoryFigure, others: bool, driver: str | None) -> Message | None:
     """Why NVML's per-process figure is unusable, given an allocation of ``PROBE_BYTES``; or None.
 
     A process that is not listed although it holds memory is hidden by a PID namespace. So is one
     that is listed with too little: another process has the same number.
     """
-    if figure.bytes is not None:
-        if figure.bytes < PROBE_BYTES:
+    if seen.bytes is not None:
+        if seen.bytes < PROBE_BYTES:
             return message("memory.nvml_pid_namespace")
         if driver and _is_wrong(driver):
             return message("memory.nvml_driver_wrong", version=driver)
         return None
-    assert figure.reason is not None
-    if figure.reason.key == "memory.nvml_not_listed":
+    assert seen.reason is not None
+    if seen.reason.key == "memory.nvml_not_listed":
         return message("memory.nvml_pid_namespace" if others else "memory.nvml_lists_nothing")
-    return figure.reason
+    return seen.reason
 
 
-def device_reason(figure: MemoryFigure, torch_total: int) -> Message | None:
+def device_reason(seen: MemoryFigure, torch_total: int) -> Message | None:
     """Why NVML's figure for the device is unusable, or None.
 
     ``torch_total`` is the capacity in bytes that torch reports. A MIG slice is much smaller than
     its GPU, whose figure would include the other slices.
     """
-    if figure.reason is not None:
-        return figure.reason
-    if figure.total_bytes is not None and torch_total < 0.8 * figure.total_bytes:
+    if seen.reason is not None:
+        return seen.reason
+    if seen.total_bytes is not None and torch_total < 0.8 * seen.total_bytes:
         return message("memory.nvml_mig_parent")
     return None
 

@@ -14,7 +14,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import psutil
@@ -22,8 +22,7 @@ import psutil
 from experiment.events import Channel, Event, HighWaterReset, Notice, Reading, SamplerCost, Stage
 from experiment.machine.environment import ChannelStatus, Environment
 from experiment.memory.devices import GpuReader, system_used
-from experiment.memory.figure import MemoryFigure, missing, unavailable
-from experiment.memory.nvml import NvmlError
+from experiment.memory.figure import MemoryFigure, figure
 from experiment.memory.process_tree import ProcessTree
 from experiment.memory.usage import UsageMeter
 from experiment.text.messages import Message, message
@@ -156,7 +155,6 @@ class Monitor:
         self._count_time()
         if not self._thread.is_alive():
             self._gpu.close()
-            self._tree.close()
             return
         # A sampler that hangs in the driver is abandoned; it ends with the process.
         self._error, self._ended = TimeoutError(), True
@@ -169,8 +167,16 @@ class Monitor:
         """
         began = time.thread_time_ns()
         with self._lock:
-            for status, figure in self._take(stage):
-                self._send(status, figure, stage, request)
+            excluded = () if stage in _EXPENSIVE_STAGES else _EXPENSIVE_CHANNELS
+            readers = self._readers(fresh=True)
+            # First read, then emit: the readings belong together.
+            figures = [
+                (status, _read(status, readers[status.channel]))
+                for status in map(self._environment.status, MARKED)
+                if status.channel not in excluded and status.role != "unused"
+            ]
+            for status, seen in figures:
+                self._send(status, seen, stage, request)
             if stage is Stage.CACHE_READY:
                 self._reset_high_water()
             self._marks_ns += time.thread_time_ns() - began
@@ -216,12 +222,12 @@ class Monitor:
 
     def _sample(self) -> None:
         for status, read in self._sampled:
-            figure = _safely(read)
+            seen = _read(status, read)
             if self._stopping.is_set():
                 return
-            if self._is_notable(status.channel, figure):
-                self._send(status, figure, None, None)
-                self._last[status.channel] = (figure.bytes, figure.reason, time.monotonic())
+            if self._is_notable(status.channel, seen):
+                self._send(status, seen, None, None)
+                self._last[status.channel] = (seen.bytes, seen.reason, time.monotonic())
         self._emit_usage()
 
     def _is_sampled(self, channel: Channel) -> bool:
@@ -230,18 +236,18 @@ class Monitor:
         better = channel is Channel.NVML_DEVICE and status.role != "primary"
         return status.usable and status.role != "unused" and not better
 
-    def _is_notable(self, channel: Channel, figure: MemoryFigure) -> bool:
+    def _is_notable(self, channel: Channel, seen: MemoryFigure) -> bool:
         last = self._last.get(channel)
-        if figure.bytes is not None and figure.bytes > self._most.get(channel, -1):
-            self._most[channel] = figure.bytes
+        if seen.bytes is not None and seen.bytes > self._most.get(channel, -1):
+            self._most[channel] = seen.bytes
             return True
-        if last is None or figure.bytes is None or last[0] is None:
-            return last is None or (figure.bytes, figure.reason) != last[:2]
-        moved = abs(figure.bytes - last[0]) > CHANGE_SHARE * last[0]
+        if last is None or seen.bytes is None or last[0] is None:
+            return last is None or (seen.bytes, seen.reason) != last[:2]
+        moved = abs(seen.bytes - last[0]) > CHANGE_SHARE * last[0]
         return moved or time.monotonic() - last[2] >= KEEPALIVE_S
 
     def _send(
-        self, status: ChannelStatus, figure: MemoryFigure, stage: Stage | None, request: int | None
+        self, status: ChannelStatus, seen: MemoryFigure, stage: Stage | None, request: int | None
     ) -> None:
         on_gpu = status.channel in (Channel.NVML_PROCESS, Channel.NVML_DEVICE)
         gpu = self._environment.gpu
@@ -250,47 +256,35 @@ class Monitor:
                 arm=self._arm,
                 channel=status.channel,
                 scope=status.scope,
-                bytes=figure.bytes,
-                reason=figure.reason,
+                bytes=seen.bytes,
+                reason=seen.reason,
                 stage=stage,
                 request=request,
                 device=gpu.uuid if on_gpu and gpu is not None else None,
-                total_bytes=figure.total_bytes,
+                total_bytes=seen.total_bytes,
             )
         )
 
-    def _take(self, stage: Stage) -> list[tuple[ChannelStatus, MemoryFigure]]:
-        """Read every channel that applies to this device."""
-        excluded = () if stage in _EXPENSIVE_STAGES else _EXPENSIVE_CHANNELS
-        statuses = [
-            self._environment.status(channel) for channel in MARKED if channel not in excluded
-        ]
-        statuses = [status for status in statuses if status.role != "unused"]
-        readers = self._readers(fresh=True)
-        return [
-            (status, unavailable(status.reason) if status.reason else _safely(read))
-            for status in statuses
-            for read in (readers[status.channel],)
-        ]
-
     def _readers(self, *, fresh: bool) -> dict[Channel, Callable[[], MemoryFigure]]:
-        details = cache(self._tree.details)
+        details = self._tree.details()
         return {
             Channel.RSS: partial(self._tree.rss, fresh=fresh),
-            Channel.USS: lambda: details().uss,
-            Channel.PSS: lambda: details().pss,
+            Channel.USS: details["uss"],
+            Channel.PSS: details["pss"],
             Channel.HIGH_WATER: self._tree.high_water,
-            Channel.NVML_PROCESS: lambda: self._gpu.process_bytes(self._tree.pids()),
+            Channel.NVML_PROCESS: lambda: self._gpu.device().process_bytes(self._tree.pids()),
             Channel.NVML_DEVICE: lambda: self._gpu.device().memory(),
             Channel.SYSTEM: system_used,
         }
 
 
-def _safely(read: Callable[[], MemoryFigure]) -> MemoryFigure:
+def _read(status: ChannelStatus, read: Callable[[], MemoryFigure]) -> MemoryFigure:
+    """Read a channel; unknown if it is not usable or fails."""
+    if status.reason is not None:
+        return MemoryFigure(None, status.reason)
     try:
-        return read()
-    except NvmlError as error:
-        return unavailable(error.reason)
+        return figure(read)
     except Exception as error:
         # Without the error's text, which may vary, repeated failures are one reading.
-        return missing("memory.sample_failed", error=type(error).__name__)
+        failed = message("memory.sample_failed", error=type(error).__name__)
+        return MemoryFigure(None, failed)

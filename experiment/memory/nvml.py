@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from typing import Any
 
-from experiment.memory.figure import MemoryFigure, missing, unavailable
-from experiment.text.messages import Message, message
+from experiment.memory.figure import MemoryFigure, UnreadableError, unreadable
+from experiment.text.messages import message
 
 # Return codes of NVML (nvmlReturn_t); they never change.
 INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND = 2, 3, 4, 6
@@ -37,42 +38,29 @@ _LISTS = (
 )
 
 
-class NvmlError(Exception):
-    """An error of NVML: its ``reason`` and return ``code`` (None: NVML is not available)."""
-
-    def __init__(self, reason: Message, code: int | None = None) -> None:
-        super().__init__(reason.key)
-        self.reason = reason
-        self.code = code
-
-
 def open_nvml(library: Any | None = None) -> Nvml:
     """Initialise NVML in this process; the caller must close the result.
 
     Raises:
-        NvmlError: no binding, no driver library, no driver, or no permission.
+        UnreadableError: no binding, no driver library, no driver, or no permission.
     """
-    module = _binding() if library is None else library
+    try:
+        module = importlib.import_module("pynvml") if library is None else library
+    except ImportError as error:
+        raise unreadable("memory.nvml_not_installed") from error
     call(module, "nvmlInit")
     return Nvml(module)
-
-
-def _binding() -> Any:
-    try:
-        return importlib.import_module("pynvml")
-    except ImportError as error:
-        raise NvmlError(message("memory.nvml_not_installed")) from error
 
 
 def call(library: Any, name: str, *args: Any) -> Any:
     """Call a function of NVML.
 
     Raises:
-        NvmlError: NVML returned an error, or the binding lacks the function.
+        UnreadableError: NVML returned an error, or the binding lacks the function.
     """
     function = getattr(library, name, None)
     if function is None:
-        raise NvmlError(message("memory.nvml_driver_old"), FUNCTION_NOT_FOUND)
+        raise UnreadableError(message("memory.nvml_driver_old"), FUNCTION_NOT_FOUND)
     # The binding's wrappers of process lists raise another class for "function not found".
     mismatch = getattr(library, "NVMLLibraryMismatchError", library.NVMLError)
     try:
@@ -81,7 +69,7 @@ def call(library: Any, name: str, *args: Any) -> Any:
         code = int(getattr(error, "value", FUNCTION_NOT_FOUND))
         key = _REASONS.get(code)
         reason = message(key) if key else message("memory.nvml_error", code=code)
-        raise NvmlError(reason, code) from error
+        raise UnreadableError(reason, code) from error
 
 
 class Nvml:
@@ -92,16 +80,14 @@ class Nvml:
 
     def close(self) -> None:
         """Shut NVML down; errors are ignored."""
-        try:
+        with suppress(UnreadableError):
             call(self._library, "nvmlShutdown")
-        except NvmlError:
-            return
 
     def driver_version(self) -> str:
         """Version of the driver, such as 570.124.06.
 
         Raises:
-            NvmlError: unknown.
+            UnreadableError: unknown.
         """
         return _string(call(self._library, "nvmlSystemGetDriverVersion"))
 
@@ -111,28 +97,22 @@ class Nvml:
         Indices are not used, because NVML and CUDA number devices differently.
 
         Raises:
-            NvmlError: no such device, or no permission.
+            UnreadableError: no such device, or no permission.
         """
-        last: NvmlError | None = None
         for name in _candidates(uuid):
             try:
                 handle = call(self._library, "nvmlDeviceGetHandleByUUID", name)
-            except NvmlError as error:
-                last = error
-                if error.code not in (NOT_FOUND, INVALID_ARGUMENT):
-                    break
-            else:
                 return NvmlDevice(self._library, handle, name)
-        assert last is not None
-        if last.code == INVALID_ARGUMENT:
-            raise NvmlError(message("memory.nvml_gpu_not_found"), NOT_FOUND) from last
-        raise last
+            except UnreadableError as error:
+                if error.code not in (NOT_FOUND, INVALID_ARGUMENT):
+                    raise
+        raise unreadable("memory.nvml_gpu_not_found")
 
     def devices(self) -> list[NvmlDevice]:
         """All whole GPUs that the driver lists.
 
         Raises:
-            NvmlError: NVML does not list them.
+            UnreadableError: NVML does not list them.
         """
         found = []
         for index in range(int(call(self._library, "nvmlDeviceGetCount"))):
@@ -159,7 +139,7 @@ class NvmlDevice:
         """Product name.
 
         Raises:
-            NvmlError: unknown.
+            UnreadableError: unknown.
         """
         return _string(call(self._library, "nvmlDeviceGetName", self._handle))
 
@@ -167,7 +147,7 @@ class NvmlDevice:
         """Compute capability, such as 9.0.
 
         Raises:
-            NvmlError: unknown.
+            UnreadableError: unknown.
         """
         pair = call(self._library, "nvmlDeviceGetCudaComputeCapability", self._handle)
         return f"{pair[0]}.{pair[1]}"
@@ -178,7 +158,7 @@ class NvmlDevice:
             return True
         try:
             current, _pending = call(self._library, "nvmlDeviceGetMigMode", self._handle)
-        except NvmlError as error:
+        except UnreadableError as error:
             # GPUs without MIG do not support the query.
             return False if error.code == NOT_SUPPORTED else None
         return bool(current)
@@ -188,11 +168,11 @@ class NvmlDevice:
 
         Version 2 of the call excludes memory reserved by the driver; version 1, on older drivers,
         includes it. It cancels in a difference of two readings.
+
+        Raises:
+            UnreadableError: NVML returned an error.
         """
-        try:
-            info = self._memory_info()
-        except NvmlError as error:
-            return unavailable(error.reason)
+        info = self._memory_info()
         return MemoryFigure(int(info.used), total_bytes=int(info.total))
 
     def _memory_info(self) -> Any:
@@ -200,7 +180,7 @@ class NvmlDevice:
         if version is not None:
             try:
                 return call(self._library, "nvmlDeviceGetMemoryInfo", self._handle, version)
-            except NvmlError as error:
+            except UnreadableError as error:
                 if error.code not in (FUNCTION_NOT_FOUND, VERSION_MISMATCH, INVALID_ARGUMENT):
                     raise
         return call(self._library, "nvmlDeviceGetMemoryInfo", self._handle)
@@ -209,7 +189,7 @@ class NvmlDevice:
         """Shares of the driver's sampling period with a running kernel, and with memory traffic.
 
         Raises:
-            NvmlError: not supported, as on a GPU partitioned into MIG slices.
+            UnreadableError: not supported, as on a GPU partitioned into MIG slices.
         """
         rates = call(self._library, "nvmlDeviceGetUtilizationRates", self._handle)
         return int(rates.gpu) / 100, int(rates.memory) / 100
@@ -218,7 +198,7 @@ class NvmlDevice:
         """Used bytes of each process on the device; None if the driver does not report them.
 
         Raises:
-            NvmlError: the driver does not list processes.
+            UnreadableError: the driver does not list processes.
         """
         # A process may be in several lists with the same figure, which counts once. On a
         # partitioned GPU it is listed for each slice with different figures, which are added.
@@ -241,47 +221,43 @@ class NvmlDevice:
     def process_bytes(self, pids: Collection[int]) -> MemoryFigure:
         """Sum of the used bytes of the processes ``pids``.
 
-        None if the driver lists none of them, or one without a figure.
+        Raises:
+            UnreadableError: there are none, or the driver lists none of them, or one without a
+                figure.
         """
-        try:
-            usage = self.processes()
-        except NvmlError as error:
-            return unavailable(error.reason)
+        if not pids:
+            raise unreadable("memory.process_gone")
+        usage = self.processes()
         ours = [usage[pid] for pid in pids if pid in usage]
         if not ours:
-            return missing("memory.nvml_not_listed")
+            raise unreadable("memory.nvml_not_listed")
         known = [used for used in ours if used is not None]
         if len(known) < len(ours):
-            return missing("memory.nvml_no_value")
+            raise unreadable("memory.nvml_no_value")
         return MemoryFigure(sum(known))
 
     def foreign_pids(self, pids: Collection[int]) -> frozenset[int]:
         """Processes on the device that are not in ``pids``.
 
         Raises:
-            NvmlError: the driver does not list processes.
+            UnreadableError: the driver does not list processes.
         """
         return frozenset(self.processes()) - frozenset(pids)
 
     def _list(self, name: str, *, needed: bool) -> list[Any]:
-        for suffix in ("", "_v2"):
+        suffix, retried = "", False
+        while True:
             try:
-                return self._list_with_retry(name + suffix)
-            except NvmlError as error:
-                if error.code == FUNCTION_NOT_FOUND and not suffix:
-                    continue
-                if needed or error.code not in (NOT_SUPPORTED, FUNCTION_NOT_FOUND):
+                return list(call(self._library, name + suffix, self._handle))
+            except UnreadableError as error:
+                if error.code == INSUFFICIENT_SIZE and not retried:
+                    retried = True  # a process started between NVML's calls for count and list
+                elif error.code == FUNCTION_NOT_FOUND and not suffix:
+                    suffix = "_v2"
+                elif needed or error.code not in (NOT_SUPPORTED, FUNCTION_NOT_FOUND):
                     raise
-        return []
-
-    def _list_with_retry(self, name: str) -> list[Any]:
-        try:
-            return list(call(self._library, name, self._handle))
-        except NvmlError as error:
-            # A process started between NVML's two inner calls, for the count and the list.
-            if error.code != INSUFFICIENT_SIZE:
-                raise
-            return list(call(self._library, name, self._handle))
+                else:
+                    return []
 
 
 def _candidates(uuid: str) -> tuple[str, ...]:

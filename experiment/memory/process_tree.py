@@ -11,23 +11,22 @@ memory of known ones. Readings at stages always refresh it.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import psutil
 
-from experiment.memory.figure import MemoryFigure, missing
+from experiment.memory.figure import MemoryFigure, UnreadableError, process_errors, unreadable
 from experiment.process.process_tree import descendants, session_members
 from experiment.text.messages import Message, message
 
 REFRESH_S = 0.5
-_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _HIGH_WATER = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
 
 
@@ -43,47 +42,31 @@ class CpuSeconds:
     ended: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class TreeDetails:
-    """Figures that are too expensive for every sample."""
-
-    uss: MemoryFigure
-    pss: MemoryFigure
-
-
 class ProcessTree:
-    """Sample the process tree of ``pid``; every figure is unknown once the root has ended."""
+    """Sample the process tree of ``pid``; figures are unreadable once the root has ended."""
 
     def __init__(self, pid: int, refresh_s: float = REFRESH_S) -> None:
         self._refresh_s = refresh_s
         self._refreshed = float("-inf")
         self._members: tuple[Any, ...] = ()
-        self._statm: dict[Any, IO[bytes] | None] = {}
         self._root: Any = None  # None: it has ended
         self.observed_processes: set[psutil.Process] = set()  # all that were ever found
         with contextlib.suppress(psutil.NoSuchProcess):
             self._root = psutil.Process(pid)
 
-    def close(self) -> None:
-        """Close the cached files; they are reopened on demand."""
-        for file in self._statm.values():
-            _close(file)
-        self._statm = {}
-
     def pids(self) -> frozenset[int]:
         """Processes of the tree at the last refresh; empty once the root has ended."""
-        try:
+        with contextlib.suppress(UnreadableError):
             self._refresh()
-        except psutil.NoSuchProcess:
-            return frozenset()
-        return frozenset(process.pid for process in self._members)
+            return frozenset(process.pid for process in self._members)
+        return frozenset()
 
     def rss(self, *, fresh: bool = False) -> MemoryFigure:
         """Sum of the resident bytes of all processes.
 
         ``fresh`` refreshes the tree first; otherwise a process younger than 500 ms may be missing.
         """
-        return self._sum(self._rss, fresh=fresh)
+        return self._sum(lambda process: int(process.memory_info().rss), fresh=fresh)
 
     def cpu_times(self) -> dict[Any, CpuSeconds]:
         """CPU seconds of each living process since its start.
@@ -91,25 +74,26 @@ class ProcessTree:
         The tree is refreshed first, so that new processes are not counted as background load.
 
         Raises:
-            psutil.NoSuchProcess: the root has ended.
-            psutil.AccessDenied: no permission to read a process.
+            UnreadableError: the root has ended, or a process may not be read.
         """
         self._refresh(fresh=True)
         times: dict[Any, CpuSeconds] = {}
         for process in self._members:
-            try:
-                with process.oneshot():
-                    # A zombie keeps its times.
-                    gone = process.status() == psutil.STATUS_ZOMBIE
-                    spent = process.cpu_times()
-            except psutil.NoSuchProcess:
-                gone = True
-            if not gone:
+            with process_errors(), self._unless_a_child_ended(process), process.oneshot():
+                if process.status() == psutil.STATUS_ZOMBIE:  # it keeps its times
+                    raise psutil.NoSuchProcess(process.pid)
+                spent = process.cpu_times()
                 ended = spent.children_user + spent.children_system
                 times[process] = CpuSeconds(spent.user + spent.system, ended)
-            elif process == self._root:
-                raise psutil.NoSuchProcess(process.pid)
         return times
+
+    @contextlib.contextmanager
+    def _unless_a_child_ended(self, process: Any) -> Iterator[None]:
+        try:
+            yield
+        except psutil.NoSuchProcess:
+            if process == self._root:
+                raise
 
     def reset_high_water(self) -> Message | None:
         """Reset the root's high-water mark; return the reason if that is impossible."""
@@ -117,143 +101,67 @@ class ProcessTree:
             return message("memory.not_this_os")
         try:
             self._refresh(fresh=True)
-            Path(f"/proc/{self._root.pid}/clear_refs").write_text("5", encoding="ascii")
-        except (psutil.NoSuchProcess, ProcessLookupError):
-            return message("memory.process_gone")
-        except (psutil.AccessDenied, PermissionError):
-            return message("memory.process_denied")
+            with process_errors():
+                Path(f"/proc/{self._root.pid}/clear_refs").write_text("5", encoding="ascii")
+        except UnreadableError as error:
+            return error.reason
         except OSError:  # unknown to this kernel, or /proc is read-only
             return message("memory.reset_denied")
         return None
 
-    def details(self) -> TreeDetails:
-        """USS and PSS of the tree; takes milliseconds."""
+    def details(self) -> dict[str, Callable[[], MemoryFigure]]:
+        """Readers of USS and PSS of the tree, of one look that takes milliseconds."""
         infos: dict[Any, Any] = {}
 
-        def take(field: str) -> Callable[[Any], int | None]:
-            def read(process: Any) -> int | None:
-                if process not in infos:
-                    infos[process] = process.memory_full_info()
-                return getattr(infos[process], field, None)
+        def read(field: str, process: Any) -> int | None:
+            if process not in infos:
+                infos[process] = process.memory_full_info()
+            return getattr(infos[process], field, None)
 
-            return read
-
-        return TreeDetails(
-            uss=self._sum(take("uss"), fresh=True),
-            pss=self._sum(take("pss"), fresh=False),
-        )
-
-    def _rss(self, process: Any) -> int:
-        """Resident bytes of one process.
-
-        On Linux its file is kept open: reading it again takes a fifth of the time of opening it.
-        """
-        file = self._statm.get(process)
-        if file is None:
-            file = self._statm[process] = open_statm(process)
-        if file is None:
-            return int(process.memory_info().rss)
-        try:
-            return int(os.pread(file.fileno(), 256, 0).split()[1]) * _PAGE
-        except ProcessLookupError:
-            raise psutil.NoSuchProcess(process.pid) from None
+        return {
+            "uss": lambda: self._sum(partial(read, "uss"), fresh=True),
+            "pss": lambda: self._sum(partial(read, "pss"), fresh=False),
+        }
 
     def _sum(self, read: Callable[[Any], int | None], *, fresh: bool) -> MemoryFigure:
+        self._refresh(fresh=fresh)
         total = 0
-        try:
-            self._refresh(fresh=fresh)
-            for process in self._members:
-                size = self._size(process, read)
+        for process in self._members:
+            with process_errors(), self._unless_a_child_ended(process):
+                size = read(process)
                 if size is None:
-                    return missing("memory.not_this_os")
+                    raise unreadable("memory.not_this_os")
+                if size == 0:  # the kernel reports 0 for a zombie
+                    raise psutil.NoSuchProcess(process.pid)
                 total += size
-        except psutil.NoSuchProcess:
-            return missing("memory.process_gone")
-        except psutil.AccessDenied:
-            return missing("memory.process_denied")
         return MemoryFigure(total)
-
-    def _size(self, process: Any, read: Callable[[Any], int | None]) -> int | None:
-        """Bytes of one process; 0 for a child that has ended.
-
-        Raises:
-            psutil.NoSuchProcess: the root has ended.
-        """
-        try:
-            size = read(process)
-        except psutil.NoSuchProcess:
-            size = 0
-        # The kernel reports 0 for a zombie.
-        if size == 0 and process == self._root:
-            raise psutil.NoSuchProcess(process.pid)
-        return size
 
     def high_water(self) -> MemoryFigure:
         """The root's high-water mark, never a sum: peaks of several processes need not coincide."""
-        try:
-            self._refresh()
+        self._refresh()
+        with process_errors():
             if sys.platform == "win32":
                 return MemoryFigure(self._root.memory_info().peak_wset)
             if sys.platform != "linux":
-                return missing("memory.not_this_os")
+                raise unreadable("memory.not_this_os")
             status = Path(f"/proc/{self._root.pid}/status").read_text(encoding="utf-8")
-        except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
-            return missing("memory.process_gone")
-        except (psutil.AccessDenied, PermissionError):
-            return missing("memory.process_denied")
         found = _HIGH_WATER.search(status)
-        # The status of a zombie has no memory fields.
-        return MemoryFigure(int(found[1]) * 1024) if found else missing("memory.process_gone")
-
-    def _exists(self, process: Any) -> bool:
-        """Whether a process exists, as a zombie too; False if its pid was reused."""
-        file = self._statm.get(process)
-        if file is None:
-            return bool(process.is_running())  # compares start times; three times slower
-        try:
-            return bool(os.pread(file.fileno(), 1, 0))
-        except ProcessLookupError:
-            return False
+        if found is None:  # the status of a zombie has no memory fields
+            raise unreadable("memory.process_gone")
+        return MemoryFigure(int(found[1]) * 1024)
 
     def _refresh(self, *, fresh: bool = False) -> None:
         """Refresh the list of processes; ``fresh``: even if the last refresh is recent."""
         now = time.monotonic()
         if not fresh and now - self._refreshed < self._refresh_s:
             return
-        if self._root is None or not self._exists(self._root):
+        # A zombie is running, another process with its pid is not.
+        if self._root is None or not self._root.is_running():
             self._root, self._members, self._refreshed = None, (), float("-inf")
-            self.close()
-            raise psutil.NoSuchProcess(0)
+            raise unreadable("memory.process_gone")
         known = {process: process for process in self._members}
         # Those whose parent has ended are in the session only.
         below = dict.fromkeys((*descendants(self._root.pid), *session_members(self._root.pid)))
         self._members = (self._root, *(known.get(child, child) for child in below))
         self.observed_processes.update(self._members)
-        for ended in self._statm.keys() - set(self._members):
-            _close(self._statm.pop(ended))
         self._refreshed = now
-
-
-def open_statm(process: Any) -> IO[bytes] | None:
-    """Open the file with the resident pages of a process; None if there is none.
-
-    Reading it fails once the process has ended.
-
-    Raises:
-        psutil.NoSuchProcess: the process has ended.
-    """
-    if sys.platform != "linux":
-        return None
-    try:
-        file = Path(f"/proc/{process.pid}/statm").open("rb", buffering=0)  # noqa: SIM115 - kept
-    except OSError:
-        return None
-    if process.is_running():  # otherwise the pid may have been reused before opening
-        return file
-    file.close()
-    raise psutil.NoSuchProcess(process.pid)
-
-
-def _close(file: IO[bytes] | None) -> None:
-    if file is not None:
-        file.close()

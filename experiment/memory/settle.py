@@ -20,8 +20,7 @@ from typing import Any
 from experiment.events import Baseline, Channel, Event, ForeignProcesses, Notice
 from experiment.machine.environment import Environment
 from experiment.memory.devices import GpuReader, system_used
-from experiment.memory.figure import MemoryFigure, unavailable
-from experiment.memory.nvml import NvmlError
+from experiment.memory.figure import MemoryFigure, UnreadableError, figure
 from experiment.process.process_tree import descendants
 from experiment.text.messages import Message, message
 
@@ -55,15 +54,12 @@ def settle(
     began = clock()
     last: deque[int] = deque(maxlen=READINGS)
     while True:
-        figure = read()
+        seen = read()
         waited = clock() - began
-        if figure.bytes is None:
-            return Settled(figure, False, waited)
-        last.append(figure.bytes)
-        if len(last) == READINGS and max(last) - min(last) <= tolerance_bytes:
-            return Settled(figure, True, waited)
-        if waited + PAUSE_S > LIMIT_S:
-            return Settled(figure, False, waited)
+        last.append(seen.bytes or 0)
+        settled = len(last) == READINGS and max(last) - min(last) <= tolerance_bytes
+        if seen.bytes is None or settled or waited + PAUSE_S > LIMIT_S:
+            return Settled(seen, settled and seen.bytes is not None, waited)
         sleep(PAUSE_S)
 
 
@@ -107,7 +103,13 @@ class DeviceWatch:
                 foreign_reason=reason,
             )
         )
-        self._notify(result)
+        if result.settled:
+            return
+        if (why := result.figure.reason) is not None:
+            text = message("settle.unknown", arm=self._arm, reason=why.model_dump())
+        else:
+            text = message("settle.moving", arm=self._arm, waited=result.waited_s)
+        self._emit(Notice(text=text))
 
     def after(self, ours: Collection[int] = ()) -> None:
         """Count other processes again; ``ours`` are the arm's, which may still be listed."""
@@ -125,12 +127,7 @@ class DeviceWatch:
         if channel is Channel.SYSTEM:
             return system_used()
         reason = self._environment.status(channel).reason
-        if reason is not None:
-            return unavailable(reason)
-        try:
-            return gpu.device().memory()
-        except NvmlError as error:
-            return unavailable(error.reason)
+        return MemoryFigure(None, reason) if reason else figure(lambda: gpu.device().memory())
 
     def _foreign(self, gpu: GpuReader, ours: Collection[int]) -> tuple[int | None, Message | None]:
         """Number of other processes on the GPU; None and the reason if unknown."""
@@ -143,15 +140,5 @@ class DeviceWatch:
         known = {os.getpid(), *ours, *(process.pid for process in descendants(os.getpid()))}
         try:
             return len(gpu.device().foreign_pids(known)), None
-        except NvmlError as error:
+        except UnreadableError as error:
             return None, error.reason
-
-    def _notify(self, result: Settled) -> None:
-        if result.settled:
-            return
-        reason = result.figure.reason
-        if reason is not None:
-            text = message("settle.unknown", arm=self._arm, reason=reason.model_dump())
-        else:
-            text = message("settle.moving", arm=self._arm, waited=result.waited_s)
-        self._emit(Notice(text=text))

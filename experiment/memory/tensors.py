@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from experiment.events import Channel, Reading, Scope, Stage
-from experiment.memory.figure import MemoryFigure, missing
+from experiment.memory.figure import MemoryFigure
+from experiment.text.messages import message
 
 if TYPE_CHECKING:
     import torch
@@ -44,7 +45,7 @@ def torch_readings(
     if device.startswith("cuda"):
         figures = _cuda_figures(device)
     else:
-        none = missing("memory.torch_cpu")
+        none = MemoryFigure(None, message("memory.torch_cpu"))
         figures = {Channel.TORCH_ALLOCATED: none, Channel.TORCH_RESERVED: none}
     return [
         _reading(arm, channel, figure, stage, request, device)
@@ -99,29 +100,28 @@ def trim() -> None:
     _trim_heap()
 
 
+# Torch's counters on CUDA, and the functions that return them.
+_COUNTERS = {
+    Channel.TORCH_ALLOCATED: "memory_allocated",
+    Channel.TORCH_RESERVED: "memory_reserved",
+    Channel.TORCH_ALLOCATED_PEAK: "max_memory_allocated",
+    Channel.TORCH_RESERVED_PEAK: "max_memory_reserved",
+}
+
+
 def _cuda_figures(device: str) -> dict[Channel, MemoryFigure]:
     # Imported dynamically: torch has no types for some of these functions.
-    torch: Any = importlib.import_module("torch")
-    channels = (
-        Channel.TORCH_ALLOCATED,
-        Channel.TORCH_RESERVED,
-        Channel.TORCH_ALLOCATED_PEAK,
-        Channel.TORCH_RESERVED_PEAK,
-        Channel.CUDA_MEM_GET_INFO,
-    )
-    if not torch.cuda.is_available():
-        return dict.fromkeys(channels, missing("memory.cuda_missing"))
+    cuda: Any = importlib.import_module("torch").cuda
     # Before CUDA is initialised the counters are 0, and a query would initialise it.
-    if not torch.cuda.is_initialized():
-        return dict.fromkeys(channels, missing("memory.cuda_not_started"))
-    free, total = torch.cuda.mem_get_info(device)
-    return {
-        Channel.TORCH_ALLOCATED: MemoryFigure(torch.cuda.memory_allocated(device)),
-        Channel.TORCH_RESERVED: MemoryFigure(torch.cuda.memory_reserved(device)),
-        Channel.TORCH_ALLOCATED_PEAK: MemoryFigure(torch.cuda.max_memory_allocated(device)),
-        Channel.TORCH_RESERVED_PEAK: MemoryFigure(torch.cuda.max_memory_reserved(device)),
-        Channel.CUDA_MEM_GET_INFO: MemoryFigure(total - free, total_bytes=total),
+    if not cuda.is_available() or not cuda.is_initialized():
+        key = "memory.cuda_not_started" if cuda.is_available() else "memory.cuda_missing"
+        unknown = MemoryFigure(None, message(key))
+        return dict.fromkeys((*_COUNTERS, Channel.CUDA_MEM_GET_INFO), unknown)
+    free, total = cuda.mem_get_info(device)
+    counters = {
+        channel: MemoryFigure(getattr(cuda, name)(device)) for channel, name in _COUNTERS.items()
     }
+    return counters | {Channel.CUDA_MEM_GET_INFO: MemoryFigure(total - free, total_bytes=total)}
 
 
 def _cuda_slack(device: str) -> MemoryFigure:
@@ -137,7 +137,7 @@ def _heap_slack() -> MemoryFigure:
     process = psutil.Process()
     before = process.memory_info().rss
     if not _trim_heap():
-        return missing("memory.not_this_os")
+        return MemoryFigure(None, message("memory.not_this_os"))
     # Ignore pages that were allocated meanwhile.
     return MemoryFigure(max(0, before - process.memory_info().rss))
 

@@ -10,22 +10,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
-
-import psutil
 
 from experiment.events import Usage
 from experiment.machine.background_load import system_seconds
 from experiment.machine.environment import Environment
 from experiment.memory.devices import GpuReader
-from experiment.memory.nvml import NvmlError
+from experiment.memory.figure import UnreadableError
 from experiment.memory.process_tree import CpuSeconds, ProcessTree
 from experiment.text.messages import Message, message
 
 EVERY_S = 0.25
-_Shares = tuple[float | None, float | None, Message | None]
-_Cores = tuple[float | None, Message | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +63,8 @@ class UsageMeter:
         """Start a new interval: CPU time used in turns of other arms is not counted."""
         now, self._before = self._clock(), None
         self._due = now + EVERY_S
-        sample = self._sample(now)
-        self._before = None if isinstance(sample, Message) else sample
+        with suppress(UnreadableError):
+            self._before = self._sample(now)
 
     def take(self, *, force: bool = False) -> Usage | None:
         """Measure since the last call if 250 ms have passed; None if not, or if it is unchanged.
@@ -79,10 +76,16 @@ class UsageMeter:
         if now < self._due and not force:
             return None
         self._due = now + EVERY_S
-        taken = self._cores(now)
-        if taken is None:
-            return None  # the first sample has nothing to compare with
-        (cores, reason), (others, others_reason) = taken
+        before = self._before
+        try:
+            sample = self._before = self._sample(now)
+            if before is None or sample.at <= before.at:
+                return None  # nothing to compare with
+            cores: float | None = _used(before, sample) / (sample.at - before.at)
+            reason, (others, others_reason) = None, _background_cores(before, sample)
+        except UnreadableError as error:
+            cores = others = None
+            reason = others_reason = error.reason
         gpu, gpu_memory, gpu_reason = self._gpu_shares()
         usage = Usage(
             arm=self._arm,
@@ -100,34 +103,20 @@ class UsageMeter:
             return None if same else usage
         return usage
 
-    def _cores(self, now: float) -> tuple[_Cores, _Cores] | None:
-        """Busy cores of the arm and of other programs since the last sample."""
-        sample = self._sample(now)
-        if isinstance(sample, Message):
-            return (None, sample), (None, sample)
-        before, self._before = self._before, sample
-        if before is None or sample.at <= before.at:
-            return None
-        return (_used(before, sample) / (sample.at - before.at), None), _background_cores(
-            before, sample
-        )
+    def _sample(self, now: float) -> _Sample:
+        """Read all counters.
 
-    def _sample(self, now: float) -> _Sample | Message:
-        """Read all counters; the reason if those of the arm are unavailable."""
-        try:
-            tree = self._tree.cpu_times()
-        except psutil.NoSuchProcess:
-            return message("memory.process_gone")
-        except psutil.AccessDenied:
-            return message("memory.process_denied")
-        return _Sample(now, tree, time.process_time(), system_seconds())
+        Raises:
+            UnreadableError: those of the arm are unavailable.
+        """
+        return _Sample(now, self._tree.cpu_times(), time.process_time(), system_seconds())
 
-    def _gpu_shares(self) -> _Shares:
+    def _gpu_shares(self) -> tuple[float | None, float | None, Message | None]:
         if not self._on_gpu:
             return None, None, message("memory.device_is_cpu")
         try:
             busy, memory = self._gpu.device().utilisation()
-        except NvmlError as error:
+        except UnreadableError as error:
             return None, None, error.reason
         return busy, memory, None
 
@@ -143,7 +132,7 @@ def _used(before: _Sample, now: _Sample) -> float:
     )
 
 
-def _background_cores(before: _Sample, now: _Sample) -> _Cores:
+def _background_cores(before: _Sample, now: _Sample) -> tuple[float | None, Message | None]:
     """Cores kept busy by other programs between two samples, or None and the reason."""
     if before.system is None or now.system is None:
         return None, message("memory.no_system_times")

@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,75 +44,49 @@ STALE_S = 3600  # a build takes seconds to minutes
 _VOCABULARY = 50257
 
 
-def _gpt2() -> PretrainedConfig:
-    from transformers import GPT2Config
-
-    return GPT2Config()
-
-
-def _tiny_gpt2() -> PretrainedConfig:
-    from transformers import GPT2Config
-
-    return GPT2Config(n_layer=2, n_embd=64, n_head=4, n_positions=1024)
-
-
-def _tiny_llama() -> PretrainedConfig:
-    from transformers import LlamaConfig
-
-    return LlamaConfig(**_grouped(1024))
-
-
-def _tiny_qwen2() -> PretrainedConfig:
-    from transformers import Qwen2Config
-
-    return Qwen2Config(**_grouped(4096))
-
-
-def _tiny_mistral() -> PretrainedConfig:
-    from transformers import MistralConfig
-
-    return MistralConfig(sliding_window=None, **_grouped(1024))
-
-
-def _llama_1b() -> PretrainedConfig:
-    """Shape of Llama 3.2 1B with GPT-2's vocabulary, for measurements on GPUs."""
-    from transformers import LlamaConfig
-
-    shape = _grouped(4096) | {
-        "hidden_size": 2048,
-        "intermediate_size": 8192,
-        "num_hidden_layers": 16,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "head_dim": 64,
-        "tie_word_embeddings": True,
-    }
-    return LlamaConfig(**shape)
-
-
-def _grouped(positions: int) -> dict[str, Any]:
-    """Config of a rotary decoder with two query heads per KV head."""
-    return {
-        "vocab_size": _VOCABULARY,
-        "hidden_size": 64,
-        "intermediate_size": 128,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": positions,
-        "bos_token_id": END_OF_TEXT,
-        "eos_token_id": END_OF_TEXT,
-    }
-
-
-RECIPES: dict[str, Callable[[], PretrainedConfig]] = {
-    "gpt2": _gpt2,
-    "tiny-gpt2": _tiny_gpt2,
-    "tiny-llama": _tiny_llama,
-    "tiny-qwen2": _tiny_qwen2,
-    "tiny-mistral": _tiny_mistral,
-    "llama-1b-random": _llama_1b,
+# A rotary decoder with two query heads per KV head.
+_GROUPED: dict[str, Any] = {
+    "vocab_size": _VOCABULARY,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 1024,
+    "bos_token_id": END_OF_TEXT,
+    "eos_token_id": END_OF_TEXT,
 }
+# Shape of Llama 3.2 1B with GPT-2's vocabulary, for measurements on GPUs.
+_LLAMA_1B: dict[str, Any] = {
+    **_GROUPED,
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 4096,
+    "head_dim": 64,
+    "tie_word_embeddings": True,
+}
+_TINY_GPT2: dict[str, Any] = {"n_layer": 2, "n_embd": 64, "n_head": 4, "n_positions": 1024}
+# Transformers' class of the config, and its arguments.
+_SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
+    "gpt2": ("GPT2Config", {}),
+    "tiny-gpt2": ("GPT2Config", _TINY_GPT2),
+    "tiny-llama": ("LlamaConfig", _GROUPED),
+    "tiny-qwen2": ("Qwen2Config", {**_GROUPED, "max_position_embeddings": 4096}),
+    "tiny-mistral": ("MistralConfig", {**_GROUPED, "sliding_window": None}),
+    "llama-1b-random": ("LlamaConfig", _LLAMA_1B),
+}
+
+
+def _config(name: str) -> PretrainedConfig:
+    kind, shape = _SHAPES[name]
+    config: PretrainedConfig = getattr(import_module("transformers"), kind)(**shape)
+    return config
+
+
+RECIPES = {name: partial(_config, name) for name in _SHAPES}
 TINY = tuple(name for name in RECIPES if name.startswith("tiny-"))
 # Names for which no hub is asked.
 ALWAYS_RANDOM = (*TINY, "llama-1b-random")
@@ -175,8 +150,7 @@ def build_model(
 def is_complete(place: Path) -> bool:
     """Whether every file of the manifest exists with its recorded checksum."""
     try:
-        manifest = parse_json(read_bounded(place / MANIFEST, MAX_JSON_BYTES))
-        files = manifest["files"]
+        files = _manifest(place)
         return bool(files) and all(file_sha256(place / name) == files[name] for name in files)
     except (OSError, UserError, ValueError, KeyError, TypeError):
         return False
@@ -184,8 +158,13 @@ def is_complete(place: Path) -> bool:
 
 def recorded_sha256(place: Path) -> str:
     """SHA-256 of a built model's weights, from its manifest."""
-    manifest = parse_json(read_bounded(place / MANIFEST, MAX_JSON_BYTES))
-    return str(manifest["files"]["model.safetensors"])
+    return str(_manifest(place)["model.safetensors"])
+
+
+def _manifest(place: Path) -> dict[str, Any]:
+    """Checksum of every file of a built model."""
+    files: dict[str, Any] = parse_json(read_bounded(place / MANIFEST, MAX_JSON_BYTES))["files"]
+    return files
 
 
 def _write_model(work: Path, recipe: str | Path, seed: int, init_range: float) -> None:

@@ -241,14 +241,13 @@ def _check_layers(config: Any, values: Mapping[str, Any], name: str) -> None:
     recurrent = config.model_type in _RECURRENT_TYPES or any(
         word in key for key in values for word in _RECURRENT_WORDS
     )
+    other = types - {_FULL, _SLIDING, _CHUNKED}
+    latent = any(kind.startswith(_LATENT_TYPES) for kind in other)
     # A hybrid model may use only attention layers.
-    if recurrent and not types & {_FULL, _SLIDING}:
+    if (recurrent and not types & {_FULL, _SLIDING}) or (other and not latent):
         raise _refused(name, "state", config)
-    other = sorted(types - {_FULL, _SLIDING, _CHUNKED})
-    if any(kind.startswith(_LATENT_TYPES) for kind in other):
+    if latent:
         raise _refused(name, "latent", config)
-    if other:
-        raise _refused(name, "state", config)
 
 
 def _check_window(config: Any, values: Mapping[str, Any], name: str, max_length: int) -> None:
@@ -273,26 +272,20 @@ def _check_sizes(config: Any, name: str) -> None:
     try:
         sizes = model_geometry(config, element_bytes=1)
     except UnsupportedGeometryError as error:
-        raise _other_cache(config, name, error) from error
+        if error.reason == "unknown_key":
+            key = "error.model.unknown_key"
+            raise user_error(key, model=name, config_key=error.detail) from error
+        raise _refused(name, _REASONS.get(error.reason, "layout"), config) from error
     except (ValueError, TypeError, ZeroDivisionError) as error:
-        raise _missing(name, error) from error
+        detail = one_line(error)
+        raise user_error("error.model.missing_size", model=name, detail=detail) from error
     if min(sizes.layers, sizes.kv_heads, sizes.head_dim) < 1:
         raise user_error("error.model.unbuildable", model=name, detail=str(sizes))
     if not isinstance(config.to_dict().get("vocab_size"), int):
         raise user_error("error.model.missing_size", model=name, detail="vocab_size")
 
 
-def _other_cache(config: Any, name: str, error: UnsupportedGeometryError) -> UserError:
-    if error.reason == "unknown_key":
-        return user_error("error.model.unknown_key", model=name, config_key=error.detail)
-    return _refused(name, _REASONS.get(error.reason, "layout"), config)
-
-
 def _refused(name: str, reason: str, config: Any) -> UserError:
     """A refusal for one of the reasons in ``families.reason``."""
     why = message(f"families.reason.{reason}").model_dump()
     return user_error("error.model.refused", model=name, family=config.model_type, why=why)
-
-
-def _missing(name: str, error: Exception) -> UserError:
-    return user_error("error.model.missing_size", model=name, detail=one_line(error))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiment.config.schema import Config
 from experiment.events import Event, ModelPrepared, Progress
+from experiment.machine.cpuinfo import parse_cpuinfo
 from experiment.model.builtin import recorded_sha256
 from experiment.model.checks import max_positions, model_geometry, read_object
 from experiment.model.source import Source, weight_files
@@ -36,17 +37,11 @@ def resolve_dtype(dtype: str, device: str) -> str:
 
 def slow_on_cpu(dtype: str, cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
     """Whether the CPU has no instructions for ``dtype``; False where that is not known."""
-    wanted = _FLAGS.get(dtype)
-    if wanted is None:
-        return False
     try:
-        text = cpuinfo.read_text(encoding="utf-8", errors="replace")
+        _, flags = parse_cpuinfo(cpuinfo.read_text(encoding="utf-8", errors="replace"))
     except OSError:
         return False
-    for line in text.splitlines():
-        if line.lower().startswith(("flags", "features")):
-            return not wanted & set(line.partition(":")[2].split())
-    return False
+    return bool(flags) and dtype in _FLAGS and not _FLAGS[dtype] & flags
 
 
 _REPORT_EVERY = 1 << 26  # bytes

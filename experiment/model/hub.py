@@ -126,11 +126,20 @@ def download(
         HubUnavailableError: the hub stopped answering.
         UserError: refused, no access, or the cache is not writable.
     """
-    monitor = _DownloadMonitor(model, emit, stall_s)
-    directory = monitor.run(["config.json"]).parent
+    # Bytes of other revisions are not progress; bytes of an earlier attempt are.
+    before = _bytes_on_disk(model.name, partial=False)
+
+    def report(on_disk: int) -> None:
+        task, total = message("prepare.download", model=model.name), model.total_bytes
+        done = max(0, on_disk - before)
+        done = done if total is None else min(done, total)
+        emit(Progress(task=task, done=done, total=total))
+
+    directory = _fetch_watched(model.name, ["config.json"], stall_s, report).parent
     accept(directory)
     rest = [file for file in model.files if file != "config.json"]
-    monitor.run(sorted(rest, key=lambda file: model.files[file] or 0))
+    rest.sort(key=lambda file: model.files[file] or 0)
+    _fetch_watched(model.name, rest, stall_s, report)
     return directory
 
 
@@ -141,50 +150,32 @@ def fetch_config(model: HubModel) -> Path:
         HubUnavailableError: the hub stopped answering.
         UserError: no access, or the cache is not writable.
     """
-    return _DownloadMonitor(model, lambda _: None, STALL_S).run(["config.json"])
+    return _fetch_watched(model.name, ["config.json"], STALL_S, lambda _: None)
 
 
-class _DownloadMonitor:
-    """Run downloads in a thread and observe the bytes on disk."""
-
-    def __init__(self, model: HubModel, emit: Callable[[Event], None], stall_s: float) -> None:
-        self._model = model
-        self._emit = emit
-        self._stall_s = stall_s
-        # Bytes of other revisions are not progress; bytes of an earlier attempt are.
-        self._before = _bytes_on_disk(model.name, partial=False)
-
-    def run(self, files: Sequence[str]) -> Path:
-        job = _WorkerThread(lambda: [_fetch(self._model.name, file) for file in files])
-        seen, most, last, restarts = -1, -1, time.monotonic(), 0
-        while job.is_alive():
-            job.join(POLL_S)
-            now = _bytes_on_disk(self._model.name, partial=True)
-            if now != seen:
-                # A hub that cannot resume may fail at the same byte repeatedly.
-                restarts = 0 if now > most else restarts + (now < seen)
-                seen, most, last = now, max(now, most), time.monotonic()
-                self._report(now)
-            if restarts > MAX_RESTARTS or time.monotonic() - last > self._stall_s:
-                raise HubUnavailableError(
-                    message("prepare.tried_stalled", endpoint=endpoint(), time=self._stall_s)
-                )
-        if job.error is not None:
-            raise _explain(self._model.name, job.error) from job.error
-        assert job.result is not None
-        self._report(_bytes_on_disk(self._model.name, partial=True))
-        return job.result[-1]
-
-    def _report(self, on_disk: int) -> None:
-        total = self._model.total_bytes
-        done = max(0, on_disk - self._before)
-        self._emit(
-            Progress(
-                task=message("prepare.download", model=self._model.name),
-                done=min(done, total) if total is not None else done,
-                total=total,
+def _fetch_watched(
+    name: str, files: Sequence[str], stall_s: float, report: Callable[[int], None]
+) -> Path:
+    """Download in a thread and observe the bytes on disk; return the path of the last file."""
+    job = _WorkerThread(lambda: [_fetch(name, file) for file in files])
+    seen, most, last, restarts = -1, -1, time.monotonic(), 0
+    while job.is_alive():
+        job.join(POLL_S)
+        now = _bytes_on_disk(name, partial=True)
+        if now != seen:
+            # A hub that cannot resume may fail at the same byte repeatedly.
+            restarts = 0 if now > most else restarts + (now < seen)
+            seen, most, last = now, max(now, most), time.monotonic()
+            report(now)
+        if restarts > MAX_RESTARTS or time.monotonic() - last > stall_s:
+            raise HubUnavailableError(
+                message("prepare.tried_stalled", endpoint=endpoint(), time=stall_s)
             )
-        )
+    if job.error is not None:
+        raise _explain(name, job.error) from job.error
+    assert job.result is not None
+    report(_bytes_on_disk(name, partial=True))
+    return job.result[-1]
 
 
 class _WorkerThread(threading.Thread, Generic[T]):

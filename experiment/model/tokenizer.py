@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 from pathlib import Path
 from typing import Any
 
@@ -19,32 +18,14 @@ def gpt2_tokenizer() -> Any:
     Raises:
         UserError: the package with the vocabulary is missing or incomplete.
     """
+    from tokenizers.models import BPE
     from transformers import GPT2Tokenizer
 
-    folder = _data_folder()
+    spec = importlib.util.find_spec(_PACKAGE)  # only its data files are used
     try:
-        vocab = json.loads((folder / "encoder.json").read_text(encoding="utf-8"))
-        merges = _read_merges(folder / "vocab.bpe")
-    except (OSError, ValueError) as error:
+        assert spec is not None
+        folder = Path(str(spec.origin)).parent / "data"
+        vocab, merges = BPE.read_file(str(folder / "encoder.json"), str(folder / "vocab.bpe"))
+    except Exception as error:  # the Rust core has no error class of its own
         raise user_error("error.model.no_vocabulary", package=_PACKAGE) from error
     return GPT2Tokenizer(vocab=vocab, merges=merges)
-
-
-def _data_folder() -> Path:
-    # Only the data files are used; the module is not imported.
-    spec = importlib.util.find_spec(_PACKAGE)
-    if spec is None or spec.origin is None:
-        raise user_error("error.model.no_vocabulary", package=_PACKAGE)
-    return Path(spec.origin).parent / "data"
-
-
-def _read_merges(path: Path) -> list[tuple[str, str]]:
-    # Not splitlines(): tokens may contain characters that it treats as line breaks.
-    lines = path.read_text(encoding="utf-8").split("\n")
-    merges = []
-    for line in lines:
-        if not line.strip() or line.startswith("#version"):
-            continue
-        left, right = line.split()
-        merges.append((left, right))
-    return merges

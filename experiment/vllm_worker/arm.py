@@ -24,8 +24,8 @@ from experiment.events import (
     ArmFinished,
     EngineReported,
     EngineStep,
+    Keyframe,
     Notice,
-    RepeatFinished,
     Stage,
 )
 from experiment.events.pace import KEYFRAME_EVERY
@@ -96,9 +96,10 @@ def run(wire: Wire, task: VllmTask, import_s: float) -> None:
     engine = start.engine()
     try:
         start.report(engine)
-        generate_s = 0.0
-        for repeat in range(task.repeats + 1):
-            generate_s = _repeat(engine, start.stats, reporter, repeat)
+        for repeat in reporter.repeats(task.repeats):
+            if repeat:  # without state of earlier repeats
+                engine.reset_prefix_cache()
+            _Generation(engine, start.stats, reporter).run_all()
         assert reporter.ranks is not None
         rank = reporter.ranks()[0]
     finally:
@@ -110,26 +111,11 @@ def run(wire: Wire, task: VllmTask, import_s: float) -> None:
             arm=task.arm,
             import_s=import_s,
             load_s=start.seconds["load"],
-            generate_s=generate_s,
+            generate_s=reporter.generate_s,
             threads=rank["threads"],
             device_name=rank["device_name"],
         )
     )
-
-
-def _repeat(engine: Any, stats: LastStats, reporter: Reporter, repeat: int) -> float:
-    """Run the workload once more, without state of earlier repeats; return its seconds."""
-    task, reporter.repeat = reporter.task, repeat
-    if repeat:
-        engine.reset_prefix_cache()
-        reporter.await_turn()
-    generate_s = _Generation(engine, stats, reporter, first=not repeat).run_all()
-    if task.repeats:
-        finished = RepeatFinished(
-            arm=task.arm, repeat=repeat, warm_up=not repeat, generate_s=generate_s
-        )
-        reporter.emit(finished)
-    return generate_s
 
 
 class _Start:
@@ -206,8 +192,7 @@ class _Start:
 class _Generation:
     """Step the engine through the workload; memory is read in the first repeat only."""
 
-    def __init__(self, engine: Any, stats: LastStats, reporter: Reporter, first: bool) -> None:
-        self.first = first
+    def __init__(self, engine: Any, stats: LastStats, reporter: Reporter) -> None:
         self.engine = engine
         self.stats = stats
         self.reporter = reporter
@@ -218,23 +203,21 @@ class _Generation:
         self.coming = deque(self.requests.values())
         self.watcher = self._watcher()
 
-    def run_all(self) -> float:
-        """Generate everything; return the seconds."""
+    def run_all(self) -> None:
+        """Generate everything."""
         if not any(one.request.arrival for one in self.coming):
             while self.coming:
                 self._add(self.coming.popleft())
         self.watcher.attach()
         self.stats.preempted = 0
-        self.reporter.begin()
-        arrivals = ArrivalClock(self.reporter.clock.now, self.task.timed)
+        self.reporter.begin_generation()
+        arrivals = ArrivalClock(self.reporter.now, self.task.timed)
         self._admit_arrived(arrivals)
-        generate_s = 0.0
         while self.engine.has_unfinished_requests():
-            generate_s = self._step(arrivals)
+            self._step(arrivals)
             self._admit_arrived(arrivals)
         self.watcher.detach()
-        self.reporter.step(self.watcher.trace.release(), time.monotonic_ns(), 0)
-        return generate_s
+        self.reporter.log_step(self.watcher.trace.release(), time.monotonic_ns(), 0)
 
     def _admit_arrived(self, arrivals: ArrivalClock) -> None:
         """Submit arrived requests; if idle, block until the next arrival."""
@@ -253,25 +236,24 @@ class _Generation:
         name = self.engine.add_request(str(request.id), prompt, params, priority=request.priority)
         self.ids[name] = request.id
 
-    def _step(self, arrivals: ArrivalClock) -> float:
-        """Run one step; return the seconds since the workload began, at its end."""
-        clock = self.reporter.clock
-        began = clock.now()
+    def _step(self, arrivals: ArrivalClock) -> None:
+        reporter = self.reporter
+        began = reporter.now()
         outputs = self.engine.step()
-        took, ended_ns = clock.now() - began, time.monotonic_ns()
-        generated_s = self.reporter.generated_s()
-        with clock.paused():
+        took, ended_ns = reporter.now() - began, time.monotonic_ns()
+        reporter.stop_generation()
+        with reporter.paused():
             self._log_step(ended_ns, took)
             if any(observed.plan.chunks for observed in self.watcher.decisions):
                 arrivals.tick()
             self._note_chunks(began)
             self.watcher.decisions.clear()
             ended = [output for output in outputs if self._take(output)]
-            if self.first and not self.coming and not self.engine.has_unfinished_requests():
-                self.reporter.mark(Stage.LAST_STEP)
+            done = not self.coming and not self.engine.has_unfinished_requests()
+            if done and not reporter.repeat:
+                reporter.mark(Stage.LAST_STEP)
             for output in ended:
                 self._finish(output)
-        return generated_s
 
     def _note_chunks(self, began: int) -> None:
         """Record starts and first-token steps of the requests in this step."""
@@ -288,21 +270,29 @@ class _Generation:
         one = self.requests[request]
         self.tokens[request] += list(output.outputs[0].token_ids)
         if one.first_token is None and self.tokens[request]:
-            one.first_token = self.reporter.clock.now()
+            one.first_token = self.reporter.now()
         return bool(output.finished)
 
     def _finish(self, output: Any) -> None:
         request = int(output.request_id)
         reason = _REASONS.get(output.outputs[0].finish_reason, FinishReason.ABORTED)
         self.watcher.trace.finished(request, reason)
-        self.reporter.finished(self.requests[request], reason, self.tokens[request])
+        tokens, now = self.tokens[request], self.reporter.now()
+        self.reporter.request_finished(self.requests[request], reason, tokens, now)
 
     def _log_step(self, ended_ns: int, took: int) -> None:
         for observed in self.watcher.decisions:
             plan = observed.plan
-            self.reporter.step(plan, ended_ns, took)
-            if plan.step % KEYFRAME_EVERY == 0:
-                self.reporter.keyframe(plan.step, observed.tables, observed.written)
+            self.reporter.log_step(plan, ended_ns, took)
+            if plan.step % KEYFRAME_EVERY == 0:  # to check the replay of the plans
+                self.reporter.emit(
+                    Keyframe(
+                        arm=self.task.arm,
+                        step=plan.step,
+                        tables=observed.tables,
+                        written=observed.written,
+                    )
+                )
         if self.watcher.decisions and self.stats.scheduler is not None:
             self.reporter.emit(self._engine_step(self.watcher.decisions[-1].plan.step))
 
@@ -333,7 +323,7 @@ class _Generation:
 
         cache = self.engine.vllm_config.cache_config
         trace = ScheduleTrace(cache.block_size, keeps if cache.enable_prefix_caching else None)
-        return SchedulerWatcher(scheduler, trace, self.ids, self.reporter.clock.paused)
+        return SchedulerWatcher(scheduler, trace, self.ids, self.reporter.paused)
 
     def _eos(self) -> int | None:
         return None if self.task.ignore_eos else self.task.model.eos_token_id

@@ -17,6 +17,8 @@ import torch
 from vllm.v1.executor.multiproc_executor import MultiprocExecutor
 from vllm.v1.metrics.loggers import StatLoggerBase
 
+from experiment.memory.tensors import storage_bytes
+
 PhaseCallback = Callable[[Any, str, float], None]
 
 
@@ -90,7 +92,11 @@ class RankReport:
         return {
             "pid": os.getpid(),
             # One of vLLM's two runners lacks the attribute until it has a cache.
-            "kv_bytes": _storage_bytes(getattr(self.model_runner, "kv_caches", ())),
+            "kv_bytes": storage_bytes(
+                tensor
+                for cache in getattr(self.model_runner, "kv_caches", ())
+                for tensor in (cache if isinstance(cache, list | tuple) else (cache,))
+            ),
             "threads": torch.get_num_threads(),
             "device_name": counters.get_device_name() if cuda else "cpu",
             "torch_allocated": counters.memory_allocated() if cuda else None,
@@ -103,13 +109,3 @@ class RankReport:
         if allocator.is_initialized():
             gc.collect()
             allocator.empty_cache()
-
-
-def _storage_bytes(caches: Any) -> int:
-    """Bytes of the layers' storages; layers may be views of one storage."""
-    sizes: dict[int, int] = {}
-    for cache in caches:
-        for tensor in cache if isinstance(cache, (list, tuple)) else (cache,):
-            storage = tensor.untyped_storage()
-            sizes[storage.data_ptr()] = storage.nbytes()
-    return sum(sizes.values())

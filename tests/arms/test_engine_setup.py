@@ -97,7 +97,9 @@ def capture(run: FakeRun, runner: FakeRunner, kernel: str = "triton") -> DecodeG
     return event
 
 
-def choose(monkeypatch: pytest.MonkeyPatch, run: FakeRun, reason: Message | None) -> str:
+def choose(
+    monkeypatch: pytest.MonkeyPatch, run: FakeRun, reason: Message | None
+) -> tuple[str, Message | None]:
     for module in (kernel_choice, engine_setup):
         monkeypatch.setattr(module, "reason_against", lambda device, shape: reason)
     return resolve_kernel(run)  # type: ignore[arg-type]
@@ -108,8 +110,9 @@ def test_on_a_gpu_auto_is_triton_where_it_runs_and_torch_with_the_reason_elsewhe
 ) -> None:
     for reason, kernel in ((None, "triton"), (OLD, "torch")):
         run = FakeRun()
-        assert choose(monkeypatch, run, reason) == kernel
-        announce_kernel(run, kernel)  # type: ignore[arg-type]
+        found = choose(monkeypatch, run, reason)
+        assert found == (kernel, reason)
+        announce_kernel(run, *found)  # type: ignore[arg-type]
         [event] = run.events
         assert (event.kernel, event.asked, event.reason) == (kernel, "auto", reason)
 
@@ -122,28 +125,27 @@ def test_triton_by_name_is_refused_where_it_cannot_run(monkeypatch: pytest.Monke
     assert "7.0" in text
     assert "engine.kernel" in text
     assert "auto" in text
-    assert choose(monkeypatch, run, None) == "triton"
-
-
-def test_graphs_are_captured_for_as_many_requests_as_can_decode_at_once() -> None:
-    for engine, most in (({}, 5), ({"max_num_seqs": 3}, 3), ({"max_num_batched_tokens": 2}, 2)):
-        runner = FakeRunner()
-        event = capture(FakeRun(**engine), runner)
-        assert runner.asked == (most, 64)
-        assert (event.sizes, event.static_bytes, event.reason) == ([1, 2, 4, most], 1000, None)
+    assert choose(monkeypatch, run, None) == ("triton", None)
 
 
 @pytest.mark.parametrize(
-    ("asked", "most"),
-    [({}, 6), ({"arms": ("slabs", "paged")}, 30), ({"samples": 4}, 24)],
+    ("asked", "blocks", "most"),
+    [
+        ({}, 5, 5),
+        ({"max_num_seqs": 3}, 5, 3),
+        ({"max_num_batched_tokens": 2}, 5, 2),
+        ({}, 500, 6),
+        ({"arms": ("slabs", "paged")}, 500, 30),  # the second part
+        ({"samples": 4}, 500, 24),
+    ],
 )
-def test_graphs_are_captured_for_the_second_part_and_for_samples(
-    asked: dict[str, Any], most: int
+def test_graphs_are_captured_for_as_many_requests_as_can_decode_at_once(
+    asked: dict[str, Any], blocks: int, most: int
 ) -> None:
-    """More requests than graphs were captured for would be generated without them."""
-    runner = FakeRunner(blocks=500)
-    capture(FakeRun(**asked), runner)
+    runner = FakeRunner(blocks=blocks)
+    event = capture(FakeRun(**asked), runner)
     assert runner.asked == (most, 64)
+    assert (event.sizes, event.static_bytes, event.reason) == ([1, 2, 4, most], 1000, None)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +182,7 @@ def test_layers_are_compiled_where_that_is_asked_for_and_the_report_says_so(
     asked: str, compiled: bool
 ) -> None:
     run, runner = FakeRun(cuda_graphs=asked), FakeRunner()
-    announce_kernel(run, "triton")  # type: ignore[arg-type]
+    announce_kernel(run, "triton", None)  # type: ignore[arg-type]
     capture_graphs(run, runner, "triton")  # type: ignore[arg-type]
     assert runner.compiled is compiled
     _, text = kernel_facts(record(run.events))
@@ -196,8 +198,8 @@ def test_a_cpu_without_the_compiled_kernel_says_why(
 
     monkeypatch.setattr(kernels, "cpu_kernel_module", gone)
     run = FakeRun(CPU)
-    kernel = resolve_kernel(run)  # type: ignore[arg-type]
-    announce_kernel(run, kernel)  # type: ignore[arg-type]
+    kernel, reason = resolve_kernel(run)  # type: ignore[arg-type]
+    announce_kernel(run, kernel, reason)  # type: ignore[arg-type]
     assert kernel == "torch"
     (text,) = kernel_facts(record(run.events))
     assert "NumPy 2.3" in Translator(lang).message(text)

@@ -25,7 +25,6 @@ from experiment.events import (
     Scope,
     SecondPartRun,
     Stage,
-    Step,
     Usage,
 )
 from experiment.model.load import load_model
@@ -76,23 +75,6 @@ def test_slabs_run_as_many_as_the_budget_has_and_blocks_as_many_as_their_tokens_
         assert mean is not None
         assert most is not None
         assert 1 <= mean <= most
-
-
-@pytest.mark.parametrize("arm", ARMS)
-def test_the_first_part_is_what_it_is_without_a_second(run: Run, arm: str) -> None:
-    result, found = run.arm(arm), part(run, arm)
-    assert result.problems == []
-    assert len(result.requests) == len(REQUESTS)
-    assert max(step.t_ns for step in run.record.of(Step) if step.arm == arm) < found.started_ns
-    assert result.generate_s is not None
-    assert result.peak is not None
-    assert result.peak.running <= len(REQUESTS)
-
-
-def test_the_claims_on_counts_have_a_verdict(run: Run) -> None:
-    found = {claim.id: claim for claim in run.results.claims}
-    assert found["concurrency"].verdict == "shown"
-    assert found["concurrency"].text.params["factor"] == 5.0
 
 
 def task(run: Run, prepared: Prepared, config: Config) -> ArmTask:

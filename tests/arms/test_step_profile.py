@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from experiment.arms.step_profile import StepProfiler
+from experiment.config.schema import Config
 from experiment.engine.cpu.packed_layers import PackedLinear
 from experiment.engine.cpu.packed_weights import pack_weights
 from experiment.events import StepProfile
@@ -24,7 +25,11 @@ def test_a_packed_layers_products_are_matrix_products(rows: int) -> None:
     pack_weights(model)
     emitted: list[Any] = []
     requests = [SimpleNamespace(max_new_tokens=9)]
-    task = SimpleNamespace(arm="paged", logs=None, workload=SimpleNamespace(requests=requests))
+    config, workload = (
+        Config.model_validate({"run": {"profile": True}}),
+        SimpleNamespace(requests=requests),
+    )
+    task = SimpleNamespace(arm="paged", logs=None, config=config, workload=workload)
     run: Any = SimpleNamespace(task=task, device=torch.device("cpu"), emit=emitted.append)
     profiler, x = StepProfiler(run), torch.randn(rows, 256)
     model(x)

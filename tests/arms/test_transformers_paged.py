@@ -16,6 +16,7 @@ from experiment.arms import transformers_paged
 from experiment.arms.base import ArmRun
 from experiment.arms.task import ArmTask
 from experiment.arms.transformers_paged import _Prefix
+from experiment.config.schema import Config
 from experiment.events import Channel, ProfileRun, Reading
 from experiment.machine.environment import Environment
 from experiment.text.messages import message
@@ -150,6 +151,17 @@ def test_it_computes_the_same_prompts_as_ours_before_its_clock(run: Run) -> None
     assert told[ARM] == told["paged"] == (len(prompts), sum(prompts))
 
 
+def arm_of(fitted: Prepared, config: Config) -> tuple[ArmRun, list[Any]]:
+    """The arm, and what it emits."""
+    events: list[Any] = []
+    wire: Any = SimpleNamespace(emit=events.append, mark=lambda _: None)
+    task = ArmTask(
+        arm=ARM, config=config, device="cpu", directory=fitted.directory, model=fitted.model,
+        workload=fitted.workload,
+    )  # fmt: skip
+    return ArmRun(wire, task, 0.0), events
+
+
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_on_a_gpu_it_says_what_its_inputs_take_beside_its_cache(
     device: str, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
@@ -157,13 +169,7 @@ def test_on_a_gpu_it_says_what_its_inputs_take_beside_its_cache(
     """Its attention mask has a row for each token of a step, over every slot and these tokens."""
     config = make_config("tiny-gpt2", (ARM,))
     fitted = with_requests(prepared, REQUESTS, slabs=4, max_length=64, block_size=8)
-    task = ArmTask(
-        arm=ARM, config=config, device="cpu", directory=fitted.directory, model=fitted.model,
-        workload=fitted.workload,
-    )  # fmt: skip
-    events: list[Any] = []
-    wire: Any = SimpleNamespace(emit=events.append, mark=lambda _: None)
-    run = ArmRun(wire, task, 0.0)
+    run, events = arm_of(fitted, config)
     model = run.load("sdpa")
     run.device = torch.device(device)  # the model stays on the CPU
     monkeypatch.setattr(run, "synchronize", lambda: None)
@@ -184,12 +190,7 @@ def test_what_it_computed_before_leaves_the_cache_as_a_new_one(prepared: Prepare
     engine = config.engine.model_copy(update={"prefix_caching": True})
     config = config.model_copy(update={"engine": engine})
     fitted = with_requests(prepared, ALIKE, slabs=4, max_length=64, block_size=8)
-    task = ArmTask(
-        arm=ARM, config=config, device="cpu", directory=fitted.directory, model=fitted.model,
-        workload=fitted.workload,
-    )  # fmt: skip
-    wire: Any = SimpleNamespace(emit=lambda _: None, mark=lambda _: None)
-    run = ArmRun(wire, task, 0.0)
+    run, _ = arm_of(fitted, config)
     manager = transformers_paged._start(run, run.load("sdpa"))
     cache = manager.batch_processor.cache
     (allocator,) = cache.cache_allocators.values()

@@ -66,7 +66,7 @@ def test_of_several_measurements_the_larger_rate_counts() -> None:
 
 @pytest.mark.parametrize("recipe", ["tiny-gpt2", "tiny-llama"])
 def test_weights_that_a_token_is_multiplied_with(recipe: str, model_cache: Path) -> None:
-    matrix, output, attention, sampled = model_size(str(build_model(recipe, 0, 0.08)))
+    matrix, output, attention, sampled = model_size(str(build_model(recipe, 0, 0.08))).values()
     assert output == 50257 * 64
     assert attention == 2 * 4 * 16
     # GPT-2: 12 width² a layer. Llama: q and o whole, k and v half, three of 64 times 128.

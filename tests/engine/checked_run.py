@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from recount import recount
 
-from experiment.engine.engine import Engine, StepOutcome
+from experiment.engine.engine import Engine
+from experiment.engine.generation import StepOutcome
 from kvsim.accounting.ledger import Ledger, PoolShape
 from kvsim.core.step import Finish, OpKind, StepPlan
 

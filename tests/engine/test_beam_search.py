@@ -13,14 +13,14 @@ from checked_run import CheckedRun
 from tiny_engine import geometry, solo
 
 from experiment.engine.attention.interface import ATTENTION
-from experiment.engine.beam_search import BeamParams
-from experiment.engine.engine import FIRST_BEAM_ID, Engine
+from experiment.engine.engine import Engine
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
+from experiment.events.sampling import FIRST_BEAM_ID
 from experiment.gpucheck.tiny_models import CONFIGS, FAMILIES, VOCABULARY, build
 from kvsim.core.group import most_blocks
 from kvsim.core.scheduler import Request, RequestRefusedError, SchedulerConfig
-from kvsim.core.step import Finish, FinishReason, OpKind
+from kvsim.core.step import FinishReason, OpKind
 
 # Initialiser ranges: flat distributions, where beams change places often, and peaked ones.
 FLAT, PEAKED = 0.08, 0.3
@@ -64,28 +64,25 @@ def searches(seed: int) -> list[Search]:
 
 @cache
 def reference(
-    family: str, spread: float, search: Search, params: BeamParams, eos: int | None
+    family: str, spread: float, search: Search, width: int, ends: frozenset[int]
 ) -> tuple[list[tuple[int, ...]], list[float]]:
     """Hypotheses and scores of Transformers' own beam search, best first."""
-    stops = params.stop_token_ids | ({eos} if eos is not None else set())
     ids = torch.tensor([search.prompt])
     out = model(family, spread, "sdpa").generate(
         input_ids=ids,
         attention_mask=torch.ones_like(ids),
         max_new_tokens=search.new,
         do_sample=False,
-        num_beams=params.num_beams,
-        num_return_sequences=params.num_beams,
-        length_penalty=params.length_penalty,
-        early_stopping=params.early_stopping,
-        eos_token_id=sorted(stops) or None,
+        num_beams=width,
+        num_return_sequences=width,
+        eos_token_id=sorted(ends) or None,
         pad_token_id=0,
         return_dict_in_generate=True,
         output_scores=True,
     )
     rows = [tuple(row[len(search.prompt) :]) for row in out.sequences.tolist()]
-    ends = [next((i for i, t in enumerate(row, 1) if t in stops), len(row)) for row in rows]
-    ended = [row[:end] for row, end in zip(rows, ends, strict=True)]
+    lengths = [next((i for i, t in enumerate(row, 1) if t in ends), len(row)) for row in rows]
+    ended = [row[:end] for row, end in zip(rows, lengths, strict=True)]
     return ended, out.sequences_scores.tolist()
 
 
@@ -95,15 +92,16 @@ def need(search: Search, width: int, block_size: int) -> int:
 
 def some_eos(family: str, spread: float, search: Search, width: int) -> int:
     """A token that beams do meet."""
-    sequences, _ = reference(family, spread, search, BeamParams(width), None)
+    sequences, _ = reference(family, spread, search, width, frozenset())
     return sequences[0][len(sequences[0]) // 2]
 
 
 def assert_as_transformers(
-    engine: Engine, family: str, spread: float, jobs: list[Search], params: BeamParams
+    engine: Engine, family: str, spread: float, jobs: list[Search], width: int
 ) -> None:
     for request, search in enumerate(jobs):
-        tokens, scores = reference(family, spread, search, params, engine.eos_token_id)
+        ends = frozenset({engine.eos_token_id} - {None})
+        tokens, scores = reference(family, spread, search, width, ends)
         found = engine.hypotheses(request)
         assert [h.tokens for h in found] == tokens, request
         assert [h.score for h in found] == pytest.approx(scores, rel=1e-4, abs=1e-4)
@@ -121,19 +119,14 @@ def test_a_batch_of_searches_finds_what_transformers_finds(
     for seed, block_size in enumerate((1, 3, 4, 16)):
         jobs = searches(10 * width + seed)
         eos = some_eos(family, spread, jobs[0], width) if seed % 2 else None
-        params = BeamParams(
-            width,
-            length_penalty=(1.0, 0.0, 2.0, 1.0)[seed],
-            early_stopping=(False, True, "never", False)[seed],
-        )
         budget = (2048, 7, 64, 11)[seed]
         blocks = sum(need(search, width, block_size) for search in jobs)
         engine = engine_for(family, spread, blocks, block_size, eos, max_num_batched_tokens=budget)
         for request, search in enumerate(jobs):
-            engine.add_beam_search(request, search.prompt, search.new, params)
+            engine.add_beam_search(request, search.prompt, search.new, width)
         run = CheckedRun(engine)
         run.to_the_end()
-        assert_as_transformers(engine, family, spread, jobs, params)
+        assert_as_transformers(engine, family, spread, jobs, width)
         assert sorted(finish.request for finish in run.finished) == list(range(len(jobs)))
         stopped += sum(h.stopped for i in range(len(jobs)) for h in engine.hypotheses(i))
         copied += run.count(OpKind.COPY)
@@ -164,16 +157,15 @@ def test_searches_that_fight_for_blocks_find_the_same(
             max_num_batched_tokens=(width, 9, 512)[seed % 3],
             watermark_blocks=seed % 2,
         )
-        params = BeamParams(width)
         alone = len(jobs), list(jobs[0].prompt), 6
         for request, search in enumerate(jobs):
             engine.add_beam_search(
-                request, search.prompt, search.new, params, priority=seed % 2 - request
+                request, search.prompt, search.new, width, priority=seed % 2 - request
             )
         engine.add(*alone)
         run = CheckedRun(engine)
         plans = run.to_the_end()
-        assert_as_transformers(engine, family, PEAKED, jobs, params)
+        assert_as_transformers(engine, family, PEAKED, jobs, width)
         if engine.eos_token_id is None:
             # Both models of the family have the same weights.
             assert engine.generated(alone[0]) == solo(family, *alone[1:])
@@ -183,61 +175,11 @@ def test_searches_that_fight_for_blocks_find_the_same(
     assert (swapped > 0) == (preemption == "swap")
 
 
-def test_a_pruned_beam_gives_its_blocks_back_at_once() -> None:
-    width = 4
-    engine = engine_for("gpt2", PEAKED, 60, 4)
-    engine.add_beam_search(0, range(1, 11), 10, BeamParams(width))
-    run = CheckedRun(engine)
-    seen = 0
-    while engine.scheduler.has_work:
-        outcome = run.step()
-        for beam in outcome.pruned:
-            assert beam not in engine.blocks.owners
-        live = engine.scheduler.running
-        assert len(live) in (width, 0)
-        held = {block for beam in live for block in engine.blocks.table(beam)}
-        assert engine.blocks.num_free == 60 - len(held)
-        if not outcome.pruned:
-            continue
-        following = run.step()
-        assert set(outcome.pruned) == {
-            f.request for f in following.plan.finished if f.reason is FinishReason.PRUNED
-        }
-        freed = {op.request for op in following.plan.ops if op.kind is OpKind.FREE}
-        assert set(outcome.pruned) <= freed
-        seen += len(outcome.pruned)
-    assert seen > 3
-
-
-def test_the_caller_hears_of_a_search_once_and_of_no_beam() -> None:
-    engine = engine_for("llama", PEAKED, 80, 4)
-    engine.add_beam_search(3, [5, 6, 7, 8, 9], 7, BeamParams(3))
-    engine.add(4, [5, 6, 7], 3)
-    events = list(engine.stream())
-    assert {request for request, _ in events} == {3, 4}
-    assert events.count((3, None)) == 1
-    best = engine.hypotheses(3)[0]
-    assert [token for request, token in events if request == 3] == [*best.tokens, None]
-    engine.forget(3)
-    engine.forget(4)
-    assert engine._generations == {}
-
-
-def test_one_new_token_needs_no_fork() -> None:
-    engine = engine_for("gpt2", FLAT, 10, 4)
-    engine.add_beam_search(0, [1, 2, 3], 1, BeamParams(4))
-    run = CheckedRun(engine)
-    run.to_the_end()
-    assert run.finished == [Finish(0, FinishReason.LENGTH)]
-    assert run.count(OpKind.SHARE) == 0
-    assert_as_transformers(engine, "gpt2", FLAT, [Search((1, 2, 3), 1)], BeamParams(4))
-
-
 def test_an_aborted_search_leaves_nothing_at_any_moment() -> None:
     for moment in range(14):
         engine = engine_for("qwen2", PEAKED, 40, 4, max_num_batched_tokens=8)
         for request in (0, 1):
-            engine.add_beam_search(request, range(1, 11), 6, BeamParams(4))
+            engine.add_beam_search(request, range(1, 11), 6, 4)
         run = CheckedRun(engine)
         for _ in range(moment):
             run.step()
@@ -266,43 +208,38 @@ def test_a_search_that_can_never_fit_is_refused_with_the_reason(
     # 10 + 12 - 1 = 21 slots in 6 blocks of 4; 2 full blocks of the prompt stay shared: 2 + 4 * 4.
     engine = engine_for("gpt2", PEAKED, blocks, 4, **limits)
     with pytest.raises(RequestRefusedError) as caught:
-        engine.add_beam_search(0, range(1, 11), 12, BeamParams(4))
+        engine.add_beam_search(0, range(1, 11), 12, 4)
     assert (caught.value.limit, caught.value.needed) == (limit, needed)
     assert not engine.scheduler.has_work
     engine.add(0, [1, 2, 3], 2)  # the id is free
 
 
-def test_a_search_runs_where_it_just_fits() -> None:
-    limits = {"max_num_seqs": 4, "max_num_batched_tokens": 4}
-    engine = engine_for("gpt2", PEAKED, 18, 4, **limits)
-    search = Search(tuple(range(1, 11)), 12)
-    engine.add_beam_search(0, search.prompt, search.new, BeamParams(4))
-    CheckedRun(engine).to_the_end()
-    assert_as_transformers(engine, "gpt2", PEAKED, [search], BeamParams(4))
-
-
-def test_several_stop_tokens_widen_the_choice_as_they_do_in_transformers() -> None:
+@pytest.mark.parametrize(("spread", "width"), [(PEAKED, 3), (FLAT, 2)])
+def test_several_stop_tokens_widen_the_choice_as_they_do_in_transformers(
+    spread: float, width: int
+) -> None:
     search = Search(tuple(range(20, 31)), 10)
-    free, _ = reference("gpt2", PEAKED, search, BeamParams(3), None)
-    stops = frozenset({free[0][2], free[1][4], free[2][1]})
-    params = BeamParams(3, length_penalty=0.0, stop_token_ids=stops)
-    engine = engine_for("gpt2", PEAKED, 60, 4)
-    engine.add_beam_search(0, search.prompt, search.new, params)
-    CheckedRun(engine).to_the_end()
-    tokens, scores = reference("gpt2", PEAKED, search, params, None)
+    free, _ = reference("gpt2", spread, search, width, frozenset())
+    stops = frozenset({free[0][4], free[1][5], free[-1][6]})
+    engine = engine_for("gpt2", spread, 60, 4)
+    engine.add_beam_search(0, search.prompt, search.new, width, stops)
+    pruned: set[tuple[int, ...]] = set()
+    while engine.scheduler.has_work:
+        outcome = engine.execute()
+        pruned |= {tuple(engine.generated(beam)) for beam in outcome.pruned}
+        engine.complete(outcome)
+    tokens, scores = reference("gpt2", spread, search, width, stops)
     assert [h.tokens for h in engine.hypotheses(0)] == tokens
     assert [h.score for h in engine.hypotheses(0)] == pytest.approx(scores, rel=1e-4)
-    assert any(h.stopped for h in engine.hypotheses(0))
+    ended = {h.tokens[:-1] for h in engine.hypotheses(0) if h.stopped}
+    assert ended
+    assert ended.isdisjoint(pruned)  # a beam that ends with a hypothesis is not pruned
 
 
 def test_what_the_caller_may_not_ask() -> None:
-    with pytest.raises(ValueError, match="width"):
-        BeamParams(1)
-    with pytest.raises(ValueError, match="early_stopping"):
-        BeamParams(2, early_stopping="sometimes")  # type: ignore[arg-type]
     engine = engine_for("gpt2", PEAKED, 20, 4)
     with pytest.raises(ValueError, match="beams"):
         engine.add(FIRST_BEAM_ID, [1], 1)
-    engine.add_beam_search(1, [1], 2, BeamParams(2))
+    engine.add_beam_search(1, [1], 2, 2)
     with pytest.raises(ValueError, match="already"):
-        engine.add_beam_search(1, [1], 2, BeamParams(2))
+        engine.add_beam_search(1, [1], 2, 2)

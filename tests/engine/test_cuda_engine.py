@@ -13,24 +13,21 @@ from checked_run import CheckedRun
 from tiny_engine import geometry
 
 from experiment.config.kv_dtype import cache_geometry
-from experiment.engine.attention.kernel_choice import choose_kernel
 from experiment.engine.attention.kernels import (
     KERNELS,
     reference_kernel,
-    triton_module,
 )
 from experiment.engine.attention.lookup import layouts, queries, time_lookup
 from experiment.engine.cuda.decode_graphs import cuda_capture
 from experiment.engine.cuda.triton_support import reason_against
 from experiment.engine.engine import Engine
-from experiment.engine.kv_pool import KVPool, scatter
+from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
 from experiment.engine.quantized import KV_DTYPES, LayerKV
 from experiment.engine.sampling import Sampler, SamplingParams, sample_all
 from experiment.gpucheck.kernel_cases import Case, Step, make_step, moved
 from experiment.gpucheck.tiny_models import POSITIONS, VOCABULARY, tiny
 from kvsim.core.scheduler import SchedulerConfig
-from kvsim.core.step import BlockOp, OpKind, StepPlan
 from kvsim.sizing.geometry import KVGeometry
 
 pytestmark = [
@@ -62,11 +59,6 @@ def agrees(kernel: Any, step: Step, kv: LayerKV) -> None:
     torch.testing.assert_close(ours, expected, atol=tolerance, rtol=tolerance)
 
 
-def test_auto_is_triton_where_it_runs() -> None:
-    expected = "torch" if reason_against(GPU) else "triton"
-    assert choose_kernel("auto", GPU, torch.float16) == expected
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
 @pytest.mark.parametrize("block_size", [1, 16, 256])
 @pytest.mark.parametrize(("group", "kv_heads", "dim"), SIZES)
@@ -77,18 +69,6 @@ def test_heads_and_blocks_of_any_size(
     case = Case(sequences, block_size, group * kv_heads, kv_heads, dim)
     step = on_gpu(make_step(case, seed=dim), dtype)
     agrees(KERNELS["triton"], step, step.kv)
-
-
-def test_keys_and_values_go_to_their_slots(triton: None) -> None:
-    step = on_gpu(make_step(Case(((5, 3), (0, 4), (6, 1)), 4, 6, 3, 80)), torch.bfloat16)
-    rows = torch.randn(2, 3, 8, 80, device=GPU, dtype=torch.bfloat16).transpose(1, 2)
-    ours, expected = step.kv.clone(), step.kv.clone()
-    triton_module().write(ours, step.inputs, rows[0], rows[1])
-    scatter(expected, step.inputs, rows[0], rows[1])
-    assert torch.equal(ours.nan_to_num(9.0), expected.nan_to_num(9.0))
-    step.inputs.slot_blocks.fill_(-1)
-    triton_module().write(ours, step.inputs, rows[1], rows[0])
-    assert torch.equal(ours.nan_to_num(9.0), expected.nan_to_num(9.0))
 
 
 @cache
@@ -177,17 +157,3 @@ def test_the_lookup_is_timed_by_the_device(triton: None) -> None:
     assert short is not None
     assert long is not None
     assert long.contiguous_s > 2 * short.contiguous_s > 0
-
-
-def test_host_memory_is_pinned_and_blocks_come_back() -> None:
-    pool = KVPool(geometry("llama"), 40, 16, torch.float16, GPU, host_blocks=30)
-    assert pool.host is not None
-    assert pool.host.is_pinned()
-    pool.kv.copy_(torch.randn_like(pool.kv))
-    before = pool.kv.clone()
-    there, here, places = tuple(range(30)), tuple(range(10, 40)), tuple(reversed(range(30)))
-    pool.apply(StepPlan(0, ops=(BlockOp(OpKind.ALLOCATE, 0, there),)))
-    pool.apply(StepPlan(1, ops=(BlockOp(OpKind.SWAP_OUT, 0, there, sources=places),)))
-    pool.apply(StepPlan(2, ops=(BlockOp(OpKind.SWAP_IN, 0, here, sources=places),)))
-    assert torch.equal(pool.kv[:, :, 10:], before[:, :, :30])
-    assert torch.equal(pool.host[:, :, 29].to(GPU), before[:, :, 0])

@@ -8,13 +8,13 @@ import pytest
 import torch
 from checked_run import CheckedRun
 from static_runs import call_again, flat_kernel, traced
-from sweeps import FULL, full
-from tiny_engine import geometry, make_engine, solo
+from sweeps import FULL
+from tiny_engine import geometry, solo
 from transformers import MistralConfig
 
 from experiment.config.kv_dtype import cache_geometry
 from experiment.engine.attention import kernels
-from experiment.engine.attention.interface import PagedStep, UnsupportedModelError
+from experiment.engine.attention.interface import UnsupportedModelError
 from experiment.engine.cuda.compiled_layers import compiled_layers
 from experiment.engine.cuda.decode_graphs import Capture, DecodeGraphs, padded_sizes
 from experiment.engine.cuda.static_decode import StaticBuffers, StaticInputs
@@ -105,31 +105,6 @@ def test_preempted_requests_come_back_to_the_same_tokens(preemption: str) -> Non
     assert graphs.counts.steps > 5
 
 
-@pytest.mark.parametrize(
-    ("kv_dtype", "capture"),
-    [
-        ("int8", traced),
-        ("fp8", call_again),
-        pytest.param("int8", call_again, marks=full),
-        pytest.param("fp8", traced, marks=full),
-    ],
-)
-def test_over_eight_bits_tokens_are_those_of_steps_that_are_not_captured(
-    kv_dtype: str, capture: Capture
-) -> None:
-    found = []
-    for make_it in (
-        lambda: make_engine("llama", 60, 4, kv_dtype=kv_dtype),
-        lambda: make("llama", capture, kv_dtype=kv_dtype)[0],
-    ):
-        engine = make_it()
-        for request, length in enumerate((1, 20, 9, 5, 2)):
-            engine.add(request, list(range(3, 3 + length)), 4 + 2 * request)
-        CheckedRun(engine).to_the_end()
-        found.append([engine.generated(request) for request in range(5)])
-    assert found[0] == found[1]
-
-
 @pytest.mark.parametrize("capture", [call_again, traced])
 @pytest.mark.parametrize("kv_dtype", KV_DTYPES)
 def test_static_rows_write_the_same_bytes_as_a_packed_step_and_padding_none(
@@ -163,16 +138,6 @@ def test_static_rows_write_the_same_bytes_as_a_packed_step_and_padding_none(
     assert at == {7: 5, 3: 4, 5: 4}
 
 
-def test_more_requests_than_the_largest_size_run_as_ever() -> None:
-    engine, graphs = make("gpt2", call_again, most=2)
-    for request in range(3):
-        engine.add(request, [5 + request, 6], 6 if request else 3)
-    CheckedRun(engine).to_the_end()
-    for request in range(3):
-        assert engine.generated(request) == solo("gpt2", [5 + request, 6], 6 if request else 3)
-    assert (graphs.counts.steps, graphs.counts.rows) == (3, 6)
-
-
 def test_only_single_tokens_that_sample_within_the_maximum_length_are_taken() -> None:
     _, graphs = make("gpt2", call_again, most=2)
     assert graphs.accepts(plan_of((7, 3), (8, POSITIONS - 1)))
@@ -181,40 +146,6 @@ def test_only_single_tokens_that_sample_within_the_maximum_length_are_taken() ->
     assert not graphs.accepts(plan_of((7, POSITIONS)))
     assert not graphs.accepts(StepPlan(0, chunks=(Chunk(7, 3, 1, samples=False),)))
     assert not graphs.accepts(StepPlan(0, chunks=(Chunk(7, 3, 2, samples=True),)))
-
-
-def test_a_row_holds_the_table_of_its_step_whatever_stood_there() -> None:
-    """Other requests, other blocks of the same one, fewer, padding and back, size by size."""
-    buffers = StaticBuffers(4, 64, 4, CPU)
-    steps: list[dict[int, list[int]]] = [
-        {7: [6, 2, 9], 3: [4, 1, 8]},
-        {7: [6, 2, 9, 5], 3: [4, 1, 8]},
-        {3: [4, 1, 8], 7: [6, 2, 9, 5]},
-        {7: [10, 2, 9, 5]},
-        {7: [10, 2], 3: [4, 1, 8], 5: [11]},
-        {5: [11]},
-        {3: [4, 1, 8], 7: [6, 2, 9], 5: [11]},
-    ]
-    for tables, size in zip(steps, (4, 4, 2, 4, 4, 2, 4), strict=True):
-        plan = plan_of(*((r, 4 * len(table) - 1) for r, table in tables.items()))
-        buffers.fill(plan, {r: [1] * 16 for r in tables}, tables, size)
-        found = buffers.inputs(size, tuple(tables))
-        for row, table in enumerate(tables.values()):
-            assert found.flat.tables[row, : len(table)].tolist() == table
-            assert found.slot_blocks[row] == table[-1]
-            assert found.flat.contexts[row] == 4 * len(table)
-        for row in range(len(tables), size):
-            assert not found.flat.tables[row].any()
-            assert found.slot_blocks[row] == -1
-
-
-def test_tensors_stay_where_they_are() -> None:
-    buffers = StaticBuffers(4, 64, 4, CPU)
-    places = [tensor.data_ptr() for tensor in buffers.tensors]
-    before = buffers.inputs(2)
-    buffers.fill(plan_of((7, 0)), {7: [11]}, {7: [5]}, 2)
-    assert [tensor.data_ptr() for tensor in buffers.tensors] == places
-    assert before.input_ids.tolist() == [[11, 0]]
 
 
 def test_the_static_bytes_are_those_of_the_tensors_and_the_logits() -> None:
@@ -233,17 +164,6 @@ def test_a_window_below_the_maximum_length_cannot_be_captured() -> None:
     runner.capture_decoding(2, POSITIONS - 1, call_again)
 
 
-def test_a_capture_that_fails_leaves_no_graphs() -> None:
-    def fail(work: Any) -> Any:
-        raise RuntimeError("operation not permitted when stream is capturing")
-
-    pool = KVPool(geometry("gpt2"), 4, 4, torch.float32, CPU)
-    runner = ModelRunner(build(CONFIGS["gpt2"]()), pool, "flat")
-    with pytest.raises(RuntimeError):
-        runner.capture_decoding(2, POSITIONS, fail)
-    assert runner.graphs is None
-
-
 @pytest.mark.parametrize("family", CONFIGS if FULL else ["gpt2", "llama"])
 def test_compiled_layers_give_the_same_logits_and_leave_the_model_as_it_was(family: str) -> None:
     compiled: list[int] = []
@@ -254,7 +174,7 @@ def test_compiled_layers_give_the_same_logits_and_leave_the_model_as_it_was(fami
 
     def logits(runner: ModelRunner, inputs: StaticInputs) -> torch.Tensor:
         with torch.inference_mode():
-            return runner.forward(inputs, PagedStep(runner.pool, inputs, runner.kernel))
+            return runner.forward(inputs)
 
     torch.compiler.reset()
     engine, graphs = make(family, call_again)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,21 +10,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sweeps import FULL
-from tiny_engine import geometry, solo
 
 from experiment.engine.attention import kernels
 from experiment.engine.attention.kernel_choice import choose_kernel
-from experiment.engine.attention.kernels import KERNELS, Kernel, gather, reference_kernel
+from experiment.engine.attention.kernels import KERNELS, Kernel, reference_kernel
 from experiment.engine.cpu import torch_threads
 from experiment.engine.cuda import triton_support
 from experiment.engine.cuda.triton_support import reason_against
-from experiment.engine.engine import Engine
-from experiment.engine.kv_pool import KVPool
-from experiment.engine.model_runner import ModelRunner
 from experiment.engine.step_inputs import StepInputs
 from experiment.files import code_cache as compiled_cache
 from experiment.gpucheck.kernel_cases import CASES, Case, make_step
-from experiment.gpucheck.tiny_models import FAMILIES, tiny
 
 cpu_kernel = kernels.cpu_kernel_module()
 CPU = torch.device("cpu")
@@ -161,96 +154,6 @@ def test_queries_are_read_where_they_stand() -> None:
             torch.testing.assert_close(ours, expected, atol=TOLERANCE, rtol=0)
 
 
-def test_a_single_query_is_read_whatever_torch_says_of_the_next() -> None:
-    step = make_step(Case(((40, 1),), 16, 4, 2, dim=64))
-    expected = reference_kernel(step.q, step.kv, step.inputs, step.scale)
-    for stride in (0, 64, 1000):
-        q = step.q.as_strided(step.q.shape, (stride, 64, 1))
-        for kernel in OTHERS.values():
-            ours = kernel(q, step.kv, step.inputs, step.scale)
-            torch.testing.assert_close(ours, expected, atol=TOLERANCE, rtol=0)
-
-
-def test_gather_reads_in_logical_order_and_stops_at_the_context() -> None:
-    step = make_step(Case(((0, 5),), 2, kv_heads=2))
-    keys, values = gather(step.kv, step.inputs.sequences[0])
-    assert keys.shape == values.shape == (2, 5, 8)
-    for position in range(5):
-        block, offset = step.tables[0][position // 2], position % 2
-        assert torch.equal(keys[:, position], step.kv[0, block, :, offset])
-        assert torch.equal(values[:, position], step.kv[1, block, :, offset])
-
-
-@pytest.mark.parametrize("half", [0, 1], ids=["key", "value"])
-@pytest.mark.parametrize("kernel", ALL.values(), ids=ALL)
-def test_a_stale_read_shows_in_every_query_that_sees_the_slot(kernel: Kernel, half: int) -> None:
-    step = make_step(Case(((4, 3), (0, 5)), 4))
-    step.kv[half, step.tables[0][1], :, 1] = float("nan")  # position 5 of the first sequence
-    out = kernel(step.q, step.kv, step.inputs, step.scale)
-    spoilt = out.isnan().flatten(1).any(1).tolist()
-    assert all(spoilt[1:3])
-    assert not any(spoilt[3:])  # the other sequence
-
-
-@pytest.mark.parametrize("kernel", ALL.values(), ids=ALL)
-def test_a_wrong_table_changes_the_result(kernel: Kernel) -> None:
-    step = make_step(Case(((7, 1), (7, 1)), 4))
-    before = kernel(step.q, step.kv, step.inputs, step.scale)
-    step.inputs.sequences[0].table[0] = step.tables[1][0]
-    after = kernel(step.q, step.kv, replace(step.inputs), step.scale)  # no flat tables yet
-    assert not torch.allclose(before[0], after[0])
-    assert torch.equal(before[1], after[1])
-
-
-@pytest.mark.parametrize("half", [0, 1], ids=["key", "value"])
-@pytest.mark.parametrize("place", [0, 127, 128, 200])
-@pytest.mark.parametrize("kernel", ALL.values(), ids=ALL)
-def test_one_poisoned_slot_anywhere_in_a_context_shows(
-    kernel: Kernel, place: int, half: int
-) -> None:
-    """In the first or last place of a tile; and a weight of zero does not hide it."""
-    step = make_step(Case(((200, 1), (200, 1)), 16, dim=64))
-    step.q *= 1000.0
-    step.kv[half, step.tables[0][place // 16], 2, place % 16] = float("nan")
-    out = kernel(step.q, step.kv, step.inputs, step.scale)
-    assert out[0, 2].isnan().any()
-    assert not out[0, [0, 1, 3]].isnan().any()
-    assert not out[1].isnan().any()
-
-
-def test_flat_sequences_are_those_of_the_step() -> None:
-    step = make_step(Case(((5, 3), (0, 4), (20, 1)), 4))
-    flat = step.inputs.flat
-    assert flat.contexts.tolist() == [8, 4, 21]
-    assert flat.starts.tolist() == [0, 3, 7, 8]
-    for index, table in step.tables.items():
-        assert flat.tables[index, : len(table)].tolist() == table
-    assert {tensor.dtype for tensor in flat} == {torch.int32}
-    assert step.inputs.flat is flat
-
-
-@pytest.mark.parametrize("block_size", [1, 16, 64])
-@pytest.mark.parametrize("family", FAMILIES)
-def test_tokens_are_those_of_transformers(family: str, block_size: int) -> None:
-    pool = KVPool(geometry(family), -(-64 // block_size) * 4, block_size, torch.float32, CPU)
-    engine = Engine(ModelRunner(tiny(family), pool, "numba"))
-    prompts = [list(range(3, 3 + length)) for length in (1, 40, 16, 5)]
-    for request, prompt in enumerate(prompts):
-        engine.add(request, prompt, 12)
-    while engine.scheduler.has_work:
-        engine.step()
-    for request, prompt in enumerate(prompts):
-        assert engine.generated(request) == solo(family, prompt, 12)
-
-
-LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "as it is": lambda rows: rows,
-    "parts of a wider tensor": lambda rows: torch.cat((rows, rows, rows), -1)[..., 8:16],
-    "heads outside tokens": lambda rows: rows.transpose(0, 1).contiguous().transpose(0, 1),
-    "numbers apart": lambda rows: torch.stack((rows, rows), -1)[..., 0],
-}
-
-
 def test_half_precision_goes_to_torch() -> None:
     step = make_step(Case(((5, 3), (20, 1)), 4))
     q, kv = step.q.bfloat16(), step.kv.bfloat16()
@@ -259,18 +162,10 @@ def test_half_precision_goes_to_torch() -> None:
 
 
 def test_auto_is_numba_in_float32_on_the_cpu_and_torch_elsewhere() -> None:
-    assert choose_kernel("auto", CPU, torch.float32) == "numba"
-    assert choose_kernel("auto", CPU, torch.bfloat16) == "torch"
-    assert choose_kernel("auto", torch.device("cuda"), torch.float32) == "torch"
-    assert choose_kernel("reference", CPU, torch.float32) == "reference"
-
-
-def test_auto_is_torch_where_numba_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> None:
-        raise ImportError
-
-    monkeypatch.setattr(kernels, "cpu_kernel_module", fail)
-    assert choose_kernel("auto", CPU, torch.float32) == "torch"
+    assert choose_kernel("auto", CPU, torch.float32) == ("numba", None)
+    assert choose_kernel("auto", CPU, torch.bfloat16) == ("torch", None)
+    assert choose_kernel("auto", torch.device("cuda"), torch.float32)[0] == "torch"
+    assert choose_kernel("reference", CPU, torch.float32) == ("reference", None)
 
 
 def test_compiled_code_is_kept_apart_for_each_state_of_the_sources(tmp_path: Path) -> None:
@@ -308,10 +203,9 @@ def test_a_triton_that_cannot_be_imported_is_a_reason_not_an_error(
 ) -> None:
     monkeypatch.setattr(triton_support.importlib.util, "find_spec", lambda name: object())
     monkeypatch.setitem(sys.modules, "experiment.engine.cuda.triton_tile", None)
-    reason = reason_against(torch.device("cuda"))
+    kernel, reason = choose_kernel("auto", torch.device("cuda"), torch.float16)
     assert reason is not None
-    assert reason.key == "kernel.triton_fails"
-    assert choose_kernel("auto", torch.device("cuda"), torch.float16) == "torch"
+    assert (kernel, reason.key) == ("torch", "kernel.triton_fails")
 
 
 def test_a_shape_that_asks_for_too_much_is_refused_before_it_runs(
@@ -333,7 +227,7 @@ def test_a_shape_that_asks_for_too_much_is_refused_before_it_runs(
     try:
         for dim, kernel in ((64, "triton"), (1024, "torch")):
             shape = triton_support.LayerShape(8, 2, dim, 16, torch.float32, torch.int8)
-            assert choose_kernel("auto", gpu, torch.float32, shape) == kernel
+            assert choose_kernel("auto", gpu, torch.float32, shape)[0] == kernel
         assert reason_against(gpu) is None
         refused = reason_against(gpu, shape)
         assert refused is not None

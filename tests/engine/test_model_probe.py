@@ -23,13 +23,10 @@ from experiment.engine.attention.interface import (
     UnsupportedModelError,
     paged_attention,
 )
-from experiment.engine.attention.kernels import KERNELS
 from experiment.engine.engine import Engine
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner, probe
-from experiment.engine.step_inputs import build_inputs
 from experiment.gpucheck.tiny_models import FAMILIES, GROUPED, build, tiny
-from kvsim.core.step import Chunk, StepPlan
 from kvsim.sizing.geometry import KVGeometry, geometry_from_config
 
 SHAPE = KVGeometry(layers=2, kv_heads=2, head_dim=4, element_bytes=4)
@@ -156,24 +153,6 @@ class Shifted(FakeModel):
 
 def test_a_model_whose_logits_differ_is_refused() -> None:
     assert refusal(Shifted([0, 1])) == "logits"
-
-
-def test_the_tolerance_can_be_given() -> None:
-    probe(Shifted([0, 1]), SHAPE, tolerance=0.1)
-
-
-def test_an_attention_mask_is_refused_when_the_function_is_called_alone() -> None:
-    pool = KVPool(SHAPE, 2, 4, torch.float32, torch.device("cpu"))
-    plan = StepPlan(0, chunks=(Chunk(0, 0, 2, samples=True),))
-    inputs = build_inputs(plan, {0: [1, 2]}, {0: [1]}, 4, torch.device("cpu"))
-    states = torch.ones(1, 2, 2, 4)
-    module: Any = SimpleNamespace(layer_idx=0)
-    step = PagedStep(pool, inputs, KERNELS["torch"])
-    out, weights = paged_attention(module, states, states, states, None, paged_step=step)
-    assert (out.shape, weights) == ((1, 2, 2, 4), None)
-    assert pool.layer(0)[:, 1, :, :2].isfinite().all()
-    with pytest.raises(UnsupportedModelError, match="attention_mask"):
-        paged_attention(module, states, states, states, torch.ones(1), paged_step=step)
 
 
 def test_a_window_that_no_sequence_outgrows_is_accepted_and_a_longer_sequence_refused() -> None:

@@ -8,17 +8,15 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_engine import geometry, make_engine, solo
+from tiny_engine import geometry, make_engine
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from experiment.engine.engine import Engine
 from experiment.engine.kv_pool import KVPool, PoisonError
 from experiment.engine.model_runner import ModelRunner
-from experiment.engine.sampling import InvalidLogitsError
 from experiment.engine.step_inputs import build_inputs
 from experiment.engine.working_memory import keep_working_memory, profile_run
-from experiment.gpucheck.tiny_models import CONFIGS, build, tiny
-from kvsim.core.step import BlockOp, Chunk, OpKind, StepPlan
+from experiment.gpucheck.tiny_models import tiny
+from kvsim.core.step import Chunk, StepPlan
 from kvsim.sizing.geometry import KVGeometry
 
 CPU = torch.device("cpu")
@@ -26,18 +24,6 @@ CPU = torch.device("cpu")
 
 def make_pool(blocks: int = 3, block_size: int = 4) -> KVPool:
     return KVPool(KVGeometry(2, 2, 8, 4), blocks, block_size, torch.float32, CPU)
-
-
-def test_nan_in_the_weights_is_an_error_and_no_token() -> None:
-    model = build(CONFIGS["gpt2"]())
-    with torch.no_grad():
-        model.transformer.h[1].mlp.c_proj.weight[0, 0] = float("nan")
-    pool = KVPool(geometry("gpt2"), 4, 4, torch.float32, CPU)
-    engine = Engine(ModelRunner(model, pool))
-    engine.add(0, [1, 2, 3], 4)
-    with pytest.raises(InvalidLogitsError):
-        engine.step()
-    assert engine.generated(0) == []
 
 
 def test_logits_are_those_of_the_last_token_of_each_request_that_samples() -> None:
@@ -57,22 +43,6 @@ def test_logits_are_those_of_the_last_token_of_each_request_that_samples() -> No
             plain = tiny("llama", "sdpa")(input_ids=torch.tensor([prompts[request]])).logits
         torch.testing.assert_close(logits[row], plain[0, -1], atol=1e-4, rtol=0)
     assert pool.written_slots() == 3 + 6 + 1
-
-
-def test_inputs_are_packed_without_padding() -> None:
-    chunks = (Chunk(4, 2, 3, samples=False), Chunk(7, 5, 1, samples=True))
-    tokens = {4: [10, 11, 12, 13, 14, 15], 7: [20, 21, 22, 23, 24, 25]}
-    tables = {4: [8, 3], 7: [1, 0, 9]}
-    inputs = build_inputs(StepPlan(0, chunks=chunks), tokens, tables, 4, CPU)
-    assert inputs.input_ids.tolist() == [[12, 13, 14, 25]]
-    assert inputs.position_ids.tolist() == [[2, 3, 4, 5]]
-    assert inputs.slot_blocks.tolist() == [8, 8, 3, 0]
-    assert inputs.slot_offsets.tolist() == [2, 3, 0, 1]
-    assert [(s.rows, s.context, s.table.tolist()) for s in inputs.sequences] == [
-        (slice(0, 3), 5, [8, 3]),
-        (slice(3, 4), 6, [1, 0]),
-    ]
-    assert (inputs.sampled_rows.tolist(), inputs.sampled_requests) == ([3], (7,))
 
 
 class Copies(TorchDispatchMode):
@@ -98,24 +68,6 @@ def test_inputs_go_to_the_device_in_one_copy() -> None:
         inputs = build_inputs(StepPlan(0, chunks=chunks), tokens, tables, 4, torch.device("meta"))
         assert all(tensor.is_meta for tensor in (*inputs.flat, inputs.decoding))
     assert len(copies.seen) == 1
-
-
-def test_a_new_pool_is_resident_and_holds_nothing() -> None:
-    pool = make_pool()
-    assert pool.kv.isnan().all()
-    assert pool.written_slots() == 0
-    assert pool.tensor_bytes == 2 * 2 * 3 * 2 * 4 * 8 * 4
-
-
-def test_freed_blocks_become_unreadable_and_others_stay() -> None:
-    pool = make_pool()
-    pool.kv.fill_(1.0)
-    pool.apply(StepPlan(0, ops=(BlockOp(OpKind.ALLOCATE, 0, (2, 0)),)))
-    ops = (BlockOp(OpKind.FREE, 0, (2, 0)), BlockOp(OpKind.ALLOCATE, 1, (2,)))
-    pool.apply(StepPlan(1, ops=ops))
-    assert pool.kv[:, :, [0, 2]].isnan().all()
-    assert (pool.kv[:, :, 1] == 1.0).all()
-    assert pool.written_slots() == 4
 
 
 @pytest.mark.parametrize("place", [(0, 0), (1, 0), (0, 1), (1, 1)])
@@ -180,12 +132,3 @@ def test_a_prompt_that_is_refused_is_left_out() -> None:
     engine = make_engine("gpt2", 3, 4)
     done = profile_run(engine, [40, 0, 6])
     assert (done.prompt_tokens, done.requests) == (6, 1)
-
-
-def test_what_is_generated_afterwards_is_what_would_have_been() -> None:
-    engine = make_engine("gpt2", 20, 4)
-    profile_run(engine, [5, 9])
-    engine.add(7, [1, 2, 3, 4, 5], 6)
-    while engine.scheduler.has_work:
-        engine.step()
-    assert engine.generated(7) == solo("gpt2", [1, 2, 3, 4, 5], 6)

@@ -11,7 +11,6 @@ import pytest
 from random_jobs import Job, needs, random_jobs, run
 from tiny_engine import make_engine
 
-from experiment.engine.beam_search import BeamParams
 from experiment.engine.engine import Engine
 from experiment.gpucheck.tiny_models import VOCABULARY
 from kvsim.core.prefix import KeyChain
@@ -89,8 +88,7 @@ def test_beam_searches_replay_without_a_difference() -> None:
         for number in range(3):
             prompt = draw.choices(range(VOCABULARY), k=draw.randint(2, 14))
             new = draw.randint(3, 9)
-            params = BeamParams(num_beams=3, stop_token_ids=frozenset(range(0, VOCABULARY, 9)))
-            engine.add_beam_search(number, prompt, new, params)
+            engine.add_beam_search(number, prompt, new, 3, range(0, VOCABULARY, 9))
             requests.append(RecordedRequest(number, len(prompt), new, beams=3))
         plans = []
         while engine.scheduler.has_work:

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 import torch
 
-from experiment.arms import paged
-from experiment.config.schema import Config
 from experiment.engine.kv_pool import KVPool
 from kvsim.core.step import BlockOp, OpKind, StepPlan
 from kvsim.sizing.geometry import KVGeometry
-
-SHAPE = KVGeometry(layers=2, kv_heads=2, head_dim=4, element_bytes=4)
 
 
 def freed(dtype: torch.dtype, kind: OpKind, poison_freed: bool) -> KVPool:
@@ -44,30 +37,3 @@ def test_in_eight_bits_a_freed_block_always_loses_its_scale() -> None:
     pool = freed(torch.int8, OpKind.FREE, poison_freed=False)
     assert pool.scales is not None
     assert pool.scales[:, :, 0].isnan().all()
-
-
-class _SeenError(Exception):
-    pass
-
-
-@pytest.mark.parametrize("witness", [True, False])
-def test_an_arm_overwrites_what_it_frees_where_slots_are_counted(witness: bool) -> None:
-    config = Config.model_validate({"run": {"witness": witness}})
-    found: list[KVPool] = []
-
-    def reserved(shape: Any, tensors: Any, poisoned: Any, name: Any) -> None:
-        found.append(poisoned.__self__)
-        raise _SeenError
-
-    workload = SimpleNamespace(budget_bytes=64 * SHAPE.bytes_per_token, max_length=64)
-    task = SimpleNamespace(
-        config=config, cache_geometry=SHAPE, workload=workload, dtype=torch.float32
-    )
-    run: Any = SimpleNamespace(task=task, device=torch.device("cpu"), pool_reserved=reserved)
-    with pytest.raises(_SeenError):
-        paged._generate(run, torch.nn.Linear(1, 1), 4)
-    (pool,) = found
-    pool.kv.fill_(1)
-    pool.apply(StepPlan(0, ops=(BlockOp(OpKind.ALLOCATE, 0, (0,)),)))
-    pool.apply(StepPlan(1, ops=(BlockOp(OpKind.FREE, 0, (0,)),)))
-    assert bool(pool.kv[:, :, 0].isnan().all()) is witness

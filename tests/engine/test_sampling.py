@@ -89,43 +89,6 @@ def test_every_token_has_the_probability_that_transformers_gives_it(step: float)
         assert (counts - POINTS * expected).abs().max() <= 1 + 1e-3, params
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("seed", range(5))
-def test_the_filters_of_a_large_vocabulary_leave_what_those_of_transformers_leave(
-    seed: int, dtype: torch.dtype
-) -> None:
-    """The numbers just above 0 and at 1 give the first and the last token that is left."""
-    logits = draw(seed, 4, 5003, spread=3.0).to(dtype)
-    for params in CASES:
-        if params.temperature < 1:  # the last one's probability may be less than a rounding error
-            continue
-        ends = [number for _ in logits for number in (1e-300, 1.0)]
-        rows = logits.repeat_interleave(2, 0)
-        found = sample_all(rows, [At(params, number) for number in ends], [0] * len(ends))
-        left = [probabilities(row, params).nonzero()[:, 0] for row in logits]
-        expected = [int(end) for tokens in left for end in (tokens[0], tokens[-1])]
-        assert found == expected, params
-
-
-def test_tokens_come_as_often_as_their_probabilities_say() -> None:
-    """A request each, or one request's next tokens; chi-squared with 19 degrees of freedom."""
-    params, count = SamplingParams(0.8, 0, 0.999), 4000
-    logits = draw(1, 1, 20)
-    expected = count * probabilities(logits[0], params)
-    one = Sampler(params)
-    for samplers in (
-        [Sampler(SamplingParams(0.8, 0, 0.999, seed=seed)) for seed in range(count)],
-        [Sampler(params, index) for index in range(count)],
-        [one] * count,
-    ):
-        tokens = torch.tensor(sample_all(logits.expand(count, -1), samplers, [0] * count))
-        counts = tokens.bincount(minlength=20)
-        allowed = expected > 0
-        assert not counts[~allowed].any()
-        squares = (counts - expected)[allowed] ** 2 / expected[allowed]
-        assert squares.sum() < 43.8  # one in a thousand is above
-
-
 PARAMS = st.builds(
     SamplingParams,
     temperature=st.sampled_from((0.0, 0.2, 1.0, 3.0)),
@@ -182,10 +145,3 @@ def test_of_equal_numbers_the_first_is_taken(dtype: torch.dtype) -> None:
     rows = [[0.0, 2.0, 2.0, -1.0], [-inf, -3.0, -inf, -3.0], [-1.0, -2.0, -3.0, -0.5]]
     logits = torch.tensor(rows, dtype=dtype)
     assert sample_all(logits, [Sampler(GREEDY)] * 3, [0] * 3) == [1, 1, 3]
-
-
-def test_the_likeliest_tokens_are_those_that_torch_finds() -> None:
-    logits = torch.randn(40, 1009, generator=torch.Generator().manual_seed(0))
-    for part in (logits, logits[::3], logits.T.contiguous().T, logits[:, 5:900]):
-        found = sample_all(part, [Sampler(GREEDY)] * len(part), [0] * len(part))
-        assert found == part.argmax(-1).tolist()

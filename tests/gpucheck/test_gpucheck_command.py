@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import sys
 import tarfile
 import time
 from dataclasses import dataclass
@@ -48,7 +46,6 @@ class Ran:
     """One whole command."""
 
     code: int
-    printed: str
     directory: Path
     seconds: float
 
@@ -66,7 +63,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     home = tmp_path_factory.mktemp("homes") / PERSON
     home.mkdir()
     directory = tmp_path_factory.mktemp("reports") / "reports" / "gpucheck-1"
-    with pytest.MonkeyPatch.context() as patch, Printed() as printed:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(HERE / "parts"))
         patch.setenv("HOME", str(home))
         patch.setenv("USER", PERSON)
@@ -76,25 +73,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
         words = ["gpucheck", "--minutes", MINUTES, "--lang", "en", "--ascii"]
         code = main([*words, "--out", str(directory)])
         seconds = time.monotonic() - begin
-        said = printed.text()
-    return Ran(code, said, directory, seconds)
-
-
-class Printed:
-    """What a command prints, for a fixture that several tests share."""
-
-    def __enter__(self) -> Printed:
-        self._capture = pytest.MonkeyPatch()
-        self._out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
-        self._capture.setattr(sys, "stdout", self._out)
-        return self
-
-    def text(self) -> str:
-        buffer: Any = self._out.buffer
-        return str(buffer.getvalue().decode())
-
-    def __exit__(self, *_: object) -> None:
-        self._capture.undo()
+    return Ran(code, directory, seconds)
 
 
 def test_a_broken_kernel_fails_and_the_others_report(ran: Ran) -> None:

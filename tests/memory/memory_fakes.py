@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -51,75 +52,48 @@ class FakeNvml:
         self.graphics: list[Any] = []
         self.mps: list[Any] = []
         self.calls: list[str] = []
+        self.answers: dict[str, Callable[..., Any]] = {
+            "nvmlInit": lambda: None,
+            "nvmlShutdown": lambda: None,
+            "nvmlSystemGetDriverVersion": lambda: b"570.124.06",
+            "nvmlDeviceGetHandleByUUID": self._handle,
+            "nvmlDeviceGetCount": lambda: len(self.uuids),
+            "nvmlDeviceGetHandleByIndex": lambda index: sorted(self.uuids)[index],
+            "nvmlDeviceGetUUID": lambda handle: handle,
+            "nvmlDeviceGetName": lambda handle: "Fake GPU",
+            "nvmlDeviceGetCudaComputeCapability": lambda handle: [9, 0],
+            "nvmlDeviceGetMigMode": lambda handle: [0, 0],
+            "nvmlDeviceGetMemoryInfo": self._memory,
+            "nvmlDeviceGetComputeRunningProcesses": lambda handle: self.compute,
+            "nvmlDeviceGetComputeRunningProcesses_v2": lambda handle: self.compute,
+            "nvmlDeviceGetGraphicsRunningProcesses": lambda handle: self.graphics,
+            "nvmlDeviceGetMPSComputeRunningProcesses": lambda handle: self.mps,
+        }
 
-    def _enter(self, name: str) -> None:
-        self.calls.append(name)
-        codes = self.errors.get(name)
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name not in vars(self).get("answers", ()):
+            raise AttributeError(name)
+        return partial(self._call, name)
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        entered = name + "_v2" * (name.endswith("MemoryInfo") and len(arguments) > 1)
+        self.calls.append(entered)
+        codes = self.errors.get(entered)
         code = codes.pop(0) if isinstance(codes, list) and codes else codes
-        if not isinstance(code, int):
-            return
-        if code == FUNCTION_NOT_FOUND and name.endswith("RunningProcesses"):
+        if code == FUNCTION_NOT_FOUND and entered.endswith("RunningProcesses"):
             raise self.NVMLLibraryMismatchError
-        raise self.NVMLError(code)
+        if isinstance(code, int):
+            raise self.NVMLError(code)
+        return self.answers[name](*arguments)
 
-    def nvmlInit(self) -> None:  # noqa: N802
-        self._enter("nvmlInit")
-
-    def nvmlShutdown(self) -> None:  # noqa: N802
-        self._enter("nvmlShutdown")
-
-    def nvmlSystemGetDriverVersion(self) -> bytes:  # noqa: N802
-        self._enter("nvmlSystemGetDriverVersion")
-        return b"570.124.06"
-
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:  # noqa: N802
-        self._enter("nvmlDeviceGetHandleByUUID")
+    def _handle(self, uuid: str) -> str:
         if uuid not in self.uuids:
             raise self.NVMLError(6)
         return uuid
 
-    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
-        self._enter("nvmlDeviceGetCount")
-        return len(self.uuids)
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:  # noqa: N802
-        return sorted(self.uuids)[index]
-
-    def nvmlDeviceGetUUID(self, handle: str) -> str:  # noqa: N802
-        return handle
-
-    def nvmlDeviceGetName(self, handle: str) -> str:  # noqa: N802
-        return "Fake GPU"
-
-    def nvmlDeviceGetCudaComputeCapability(self, handle: str) -> list[int]:  # noqa: N802
-        return [9, 0]
-
-    def nvmlDeviceGetMigMode(self, handle: str) -> list[int]:  # noqa: N802
-        self._enter("nvmlDeviceGetMigMode")
-        return [0, 0]
-
-    def nvmlDeviceGetMemoryInfo(  # noqa: N802
-        self, handle: str, version: int | None = None
-    ) -> SimpleNamespace:
-        self._enter("nvmlDeviceGetMemoryInfo" + ("_v2" if version else ""))
+    def _memory(self, handle: str, version: int | None = None) -> SimpleNamespace:
         used = self.used if version else self.used + self.reserved
         return SimpleNamespace(used=used, total=self.total)
-
-    def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[Any]:  # noqa: N802
-        self._enter("nvmlDeviceGetComputeRunningProcesses")
-        return self.compute
-
-    def nvmlDeviceGetComputeRunningProcesses_v2(self, handle: str) -> list[Any]:  # noqa: N802
-        self._enter("nvmlDeviceGetComputeRunningProcesses_v2")
-        return self.compute
-
-    def nvmlDeviceGetGraphicsRunningProcesses(self, handle: str) -> list[Any]:  # noqa: N802
-        self._enter("nvmlDeviceGetGraphicsRunningProcesses")
-        return self.graphics
-
-    def nvmlDeviceGetMPSComputeRunningProcesses(self, handle: str) -> list[Any]:  # noqa: N802
-        self._enter("nvmlDeviceGetMPSComputeRunningProcesses")
-        return self.mps
 
 
 class FakeTorch:
@@ -183,3 +157,16 @@ class PatternProcess:
         for process in (*below, self.process):
             process.kill()
         self.process.communicate()
+
+
+class FakeClock:
+    """Time that passes only while somebody sleeps, or a test moves it."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds

@@ -2,7 +2,7 @@
 
     ramp    sixteen times 8 MiB, 30 ms apart
     spike   128 MiB for 50 ms
-    child   a process below that holds 64 MiB; grandchild: one below that one
+    child   a process below that holds 64 MiB
     keep    64 MiB in blocks of 96 KiB, freed again but for a few: the C library keeps them
     trim    malloc_trim
     drop    everything that is held, and every process below
@@ -29,9 +29,9 @@ held: list[object] = []
 below: list[subprocess.Popen[str]] = []
 
 
-def start(*words: str) -> None:
+def start() -> None:
     process = subprocess.Popen(
-        [sys.executable, __file__, *words],
+        [sys.executable, __file__, "hold"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -75,15 +75,12 @@ def drop() -> None:
 
 
 def main() -> None:
-    for word in sys.argv[1:]:
-        if word == "hold":
-            held.append(b"\1" * BELOW_BYTES)
-        else:
-            start("hold")
+    if sys.argv[1:]:
+        held.append(b"\1" * BELOW_BYTES)
     print("ready", flush=True)
     patterns = {
         "ramp": ramp, "spike": spike, "keep": keep, "trim": trim, "drop": drop,
-        "child": lambda: start("hold"), "grandchild": lambda: start("below"),
+        "child": start,
     }  # fmt: skip
     for line in sys.stdin:
         patterns[line.strip()]()

@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 import pytest
-from made_up_machine import UUID, cpu_environment, cuda_environment
+from made_up_machine import cpu_environment, cuda_environment
 from memory_fakes import MIB, FakeNvml, PatternProcess, entry, until
 
 from experiment.events import Channel, Event, Reading, Scope, Stage
@@ -56,17 +56,6 @@ def test_an_unchanged_value_is_repeated_only_every_quarter_second(
     watch.stop()
     gaps = [b.t_ns - a.t_ns for a, b in zip(log.readings, log.readings[1:], strict=False)]
     assert min(gaps) >= 245e6
-
-
-def test_a_changed_value_is_emitted_at_once(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    values = iter(range(1, 1_000_000))
-    monkeypatch.setattr(ProcessTree, "rss", lambda self, **_: MemoryFigure(next(values)))
-    watch = monitor(os.getpid(), log, interval_ms=1)
-    watch.start()
-    until(lambda: len(log.readings) >= 20)
-    watch.stop()
-    sizes = [reading.bytes for reading in log.readings]
-    assert sizes == list(range(1, len(sizes) + 1))
 
 
 def test_no_reading_after_stop_and_the_cost_is_known(child: PatternProcess, log: Log) -> None:
@@ -163,21 +152,6 @@ def test_a_sample_that_raises_is_one_unknown_and_not_the_end(
     until(lambda: len(log.readings) == 2)
     watch.stop()
     assert log.readings[1].bytes == MIB
-
-
-def test_nvml_of_the_process_is_sampled_and_the_device_is_marked(log: Log) -> None:
-    fake = FakeNvml()
-    fake.compute = [entry(os.getpid(), 900 * MIB), entry(2**22 + 1, 5 * MIB)]
-    watch = monitor(os.getpid(), log, fake)
-    watch.start()
-    until(lambda: bool(log.of(Channel.NVML_PROCESS)))
-    watch.stop()
-    sample = log.of(Channel.NVML_PROCESS)[0]
-    assert (sample.bytes, sample.device) == (900 * MIB, f"GPU-{UUID}")
-    assert log.of(Channel.NVML_DEVICE) == []
-    watch.mark(Stage.LAST_STEP)
-    (device,) = log.of(Channel.NVML_DEVICE, Stage.LAST_STEP)
-    assert (device.bytes, device.total_bytes) == (fake.used, fake.total)
 
 
 def test_where_the_process_is_hidden_the_device_is_sampled(log: Log) -> None:

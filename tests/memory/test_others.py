@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections import namedtuple
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -174,28 +173,3 @@ def test_what_a_child_used_is_there_once_it_was_waited_for() -> None:
         during = tree.cpu_times()[me].ended
     assert during == before
     assert tree.cpu_times()[me].ended - before >= 0.2
-
-
-@pytest.mark.parametrize("its_own", [True, False])
-def test_a_busy_process_is_another_unless_it_is_the_arms(its_own: bool) -> None:
-    """Beside whatever else this machine does: what is neither its nor the runner's is others'."""
-    with started("while True: pass") as busy, started("import time; time.sleep(60)") as idle:
-        until(lambda: seconds_of(busy) > 0.1)
-        environment = cpu_environment()
-        root = busy if its_own else idle
-        meter = UsageMeter("paged", environment, ProcessTree(root.pid),
-                           GpuReader(environment, None))  # fmt: skip
-        assert meter.take() is None
-        began, spent, system = time.monotonic(), seconds_of(busy), noise.system_seconds()
-        time.sleep(1.5)
-        one = meter.take()
-        passed, mine = time.monotonic() - began, seconds_of(busy) - spent
-        now = noise.system_seconds()
-    assert one is not None
-    assert one.others_cores is not None
-    assert system is not None
-    assert now is not None
-    assert mine / passed > 0.2
-    everybody = (now[0] - system[0]) / passed
-    expected = everybody - (mine / passed if its_own else 0)
-    assert one.others_cores == pytest.approx(expected, abs=0.15)

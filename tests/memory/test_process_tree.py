@@ -13,8 +13,7 @@ import psutil
 import pytest
 from memory_fakes import PatternProcess, until
 
-from experiment.memory import process_tree
-from experiment.memory.figure import MemoryFigure
+from experiment.memory.figure import MemoryFigure, UnreadableError
 from experiment.memory.process_tree import ProcessTree
 from experiment.process import process_tree as cleanup
 from experiment.process.process_tree import descendants
@@ -25,17 +24,18 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
 
 def size(figure: MemoryFigure) -> int:
-    assert figure.reason is None
     assert figure.bytes is not None
     return figure.bytes
 
 
-def gone(figure: MemoryFigure) -> bool:
-    return (
-        figure.bytes is None
-        and figure.reason is not None
-        and (figure.reason.key == "memory.process_gone")
-    )
+def reasons(tree: ProcessTree) -> set[str]:
+    """Why each figure of a tree cannot be read."""
+    found = set()
+    for read in (tree.rss, *tree.details().values(), tree.high_water):
+        with pytest.raises(UnreadableError) as caught:
+            read()
+        found.add(caught.value.reason.key)
+    return found
 
 
 def test_grandchildren_count_once_the_tree_is_walked_again(child: PatternProcess) -> None:
@@ -73,8 +73,7 @@ def test_a_root_that_ended_and_was_not_waited_for_is_unknown(child: PatternProce
     assert size(tree.rss()) > 0
     child.process.kill()
     until(lambda: psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE)
-    details = tree.details()
-    assert all(map(gone, (tree.rss(), details.uss, details.pss, tree.high_water())))
+    assert reasons(tree) == {"memory.process_gone"}
 
 
 def test_a_root_that_is_gone_is_unknown_even_while_its_children_live(child: PatternProcess) -> None:
@@ -85,10 +84,7 @@ def test_a_root_that_is_gone_is_unknown_even_while_its_children_live(child: Patt
     child.process.kill()
     child.process.wait()
     try:
-        details = tree.details()
-        assert all(map(gone, (details.uss, details.pss, tree.high_water())))
-        assert gone(tree.rss())
-        assert gone(tree.rss())
+        assert reasons(tree) == reasons(tree) == {"memory.process_gone"}
         assert tree.pids() == frozenset()
     finally:
         grandchild.kill()
@@ -98,12 +94,10 @@ def test_no_permission_is_a_reason(child: PatternProcess, monkeypatch: pytest.Mo
     def refuse(process: psutil.Process) -> None:
         raise psutil.AccessDenied(process.pid)
 
-    monkeypatch.setattr(process_tree, "open_statm", lambda process: None)
     monkeypatch.setattr(psutil.Process, "memory_info", refuse)
-    figure = ProcessTree(child.pid).rss()
-    assert figure.bytes is None
-    assert figure.reason is not None
-    assert figure.reason.key == "memory.process_denied"
+    with pytest.raises(UnreadableError) as caught:
+        ProcessTree(child.pid).rss()
+    assert caught.value.reason.key == "memory.process_denied"
 
 
 def test_both_ways_of_finding_processes_find_the_same(

@@ -9,12 +9,12 @@ from functools import partial
 
 import pytest
 from made_up_machine import cpu_environment, cuda_environment
-from memory_fakes import MIB, FakeNvml, entry
+from memory_fakes import MIB, FakeClock, FakeNvml, entry
 
 from experiment.events import Baseline, Channel, Event, ForeignProcesses, Notice
 from experiment.machine.environment import NvmlFacts
 from experiment.memory import settle as module
-from experiment.memory.figure import MemoryFigure, missing
+from experiment.memory.figure import MemoryFigure
 from experiment.memory.settle import LIMIT_S, DeviceWatch, settle
 from experiment.text import LANGUAGES, Translator
 from experiment.text.messages import message
@@ -24,25 +24,13 @@ MEMORY = "nvmlDeviceGetMemoryInfo_v2"
 STRANGER = 2**22 + 1
 
 
-class Clock:
-    """Time that passes only while somebody sleeps."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
 def settled(values: Iterator[int | None], tolerance: int = 8) -> tuple[int | None, bool, float]:
-    clock = Clock()
+    clock = FakeClock()
 
     def read() -> MemoryFigure:
         value = next(values)
-        return missing("memory.nvml_gpu_lost") if value is None else MemoryFigure(value)
+        lost = message("memory.nvml_gpu_lost")
+        return MemoryFigure(None, lost) if value is None else MemoryFigure(value)
 
     result = settle(read, tolerance, clock, clock.sleep)
     return result.figure.bytes, result.settled, pytest.approx(result.waited_s)
@@ -99,7 +87,7 @@ class Watched:
 @pytest.fixture(autouse=True)
 def no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A watch waits on a clock of its own."""
-    clock = Clock()
+    clock = FakeClock()
     monkeypatch.setattr(module, "settle", partial(settle, clock=clock, sleep=clock.sleep))
 
 
@@ -172,14 +160,6 @@ def test_a_gpu_that_is_lost_is_unknown_from_then_on() -> None:
     watched.watch.before()
     assert (watched.baseline.bytes, watched.baseline.reason) == (None, lost)
     assert (watched.baseline.foreign, watched.baseline.foreign_reason) == (None, lost)
-
-
-def test_a_mig_slice_of_which_nvml_shows_the_whole_gpu_has_no_baseline() -> None:
-    reason = message("memory.nvml_mig_parent")
-    watched = Watched(FakeNvml(), NvmlFacts(reason=None, device_reason=reason))
-    watched.watch.before()
-    assert (watched.baseline.bytes, watched.baseline.reason) == (None, reason)
-    assert watched.notices == ["settle.unknown"]
 
 
 def test_hidden_processes_are_unknown_and_not_0() -> None:

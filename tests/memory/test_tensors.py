@@ -36,19 +36,6 @@ def test_allocator_figures_are_unknown_without_cuda(device: str) -> None:
     assert (Channel.CUDA_MEM_GET_INFO in readings) == (device == "cuda")
 
 
-@pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
-def test_allocator_figures_see_an_allocation() -> None:
-    torch.zeros(1, device="cuda")
-    before = {r.channel: r.bytes for r in torch_readings("paged", None, None, "cuda")}
-    held = torch.zeros(64 * MIB, dtype=torch.uint8, device="cuda")
-    after = {r.channel: r.bytes for r in torch_readings("paged", None, None, "cuda")}
-    assert (after[Channel.TORCH_ALLOCATED] or 0) - (
-        before[Channel.TORCH_ALLOCATED] or 0
-    ) == 64 * MIB
-    del held
-
-
 # Blocks below 128 KiB stay with the C library when freed; one every so often pins the heap.
 TRIM = """
 import psutil, torch

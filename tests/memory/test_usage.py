@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 from made_up_machine import cpu_environment, cuda_environment
-from memory_fakes import FakeNvml, until
+from memory_fakes import FakeClock, FakeNvml, until
 
 from experiment.events import (
     Event,
@@ -35,19 +35,9 @@ IDLE = "import time; time.sleep(60)"
 class UsageNvml(FakeNvml):
     """The stand-in with utilisation rates."""
 
-    gpu, memory = 63, 12
-
-    def nvmlDeviceGetUtilizationRates(self, handle: str) -> SimpleNamespace:  # noqa: N802
-        self._enter(RATES)
-        return SimpleNamespace(gpu=self.gpu, memory=self.memory)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 10.0
-
-    def __call__(self) -> float:
-        return self.now
+    def __init__(self, errors: Any = None) -> None:
+        super().__init__(errors)
+        self.answers[RATES] = lambda handle: SimpleNamespace(gpu=63, memory=12)
 
 
 @pytest.fixture
@@ -94,7 +84,7 @@ def test_what_came_before_it_began_anew_is_not_measured(monkeypatch: pytest.Monk
     root = iter([1.0, 50.0, 50.1, 50.2])
     monkeypatch.setattr(ProcessTree, "cpu_times", lambda self: {"root": CpuSeconds(next(root))})
     monkeypatch.setattr(usage, "system_seconds", lambda: None)
-    clock = Clock()
+    clock = FakeClock()
     watch = meter(os.getpid(), cpu_environment(), clock=clock)
     assert watch.take() is None
     clock.now += 60
@@ -107,7 +97,7 @@ def test_what_came_before_it_began_anew_is_not_measured(monkeypatch: pytest.Monk
 
 
 def test_on_the_cpu_the_gpu_is_unknown_and_left_alone() -> None:
-    clock, fake = Clock(), UsageNvml()
+    clock, fake = FakeClock(), UsageNvml()
     watch = meter(os.getpid(), cpu_environment(), fake, clock=clock)
     watch.take()
     clock.now += 1
@@ -120,7 +110,7 @@ def test_on_the_cpu_the_gpu_is_unknown_and_left_alone() -> None:
 
 
 def on_gpu(fake: FakeNvml, environment: Environment | None = None) -> Usage:
-    clock = Clock()
+    clock = FakeClock()
     watch = meter(os.getpid(), environment or cuda_environment(), fake, clock=clock)
     watch.take()
     clock.now += 1
@@ -154,7 +144,7 @@ def test_what_the_gpu_does_not_say_is_unknown_and_not_0(errors: Any, key: str) -
 
 def test_a_process_that_has_ended_is_unknown_once(run: Any) -> None:
     pid = run(IDLE)
-    clock = Clock()
+    clock = FakeClock()
     watch = meter(pid, cpu_environment(), clock=clock)
     watch.take()
     psutil.Process(pid).kill()

@@ -205,9 +205,3 @@ def test_without_the_package_there_is_one_clear_error(monkeypatch: pytest.Monkey
     with pytest.raises(UserError) as caught:
         gpt2_tokenizer()
     assert caught.value.text.key == "error.model.no_vocabulary"
-
-
-def test_a_directory_without_tokenizer_is_one_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(UserError) as caught:
-        load_tokenizer(str(tmp_path))
-    assert caught.value.text.key == "error.model.no_tokenizer"

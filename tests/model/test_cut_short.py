@@ -55,6 +55,12 @@ def replace(file: Path, content: bytes) -> None:
     file.write_bytes(content)
 
 
+def configure(model: Path, values: dict[str, Any]) -> None:
+    """Change fields of the config of the model."""
+    config = json.loads((model / "config.json").read_text("utf-8"))
+    replace(model / "config.json", json.dumps(config | values).encode())
+
+
 def prepared(model: Path) -> None:
     """Prepare a run of the model as its process does."""
     config = Config.model_validate({"model": {"name": str(model)}})
@@ -105,47 +111,34 @@ def test_a_directory_or_a_pipe_in_the_place_of_a_file_is_one_line(
 
 
 @pytest.mark.parametrize(
-    "values",
+    ("values", "key"),
     [
-        {"n_layer": 10**12}, {"n_layer": -1}, {"n_layer": "two"}, {"n_embd": 7}, {"n_embd": -64},
-        {"vocab_size": -1}, {"vocab_size": 10**30}, {"architectures": 5}, {"architectures": [5]},
-        {"n_positions": "many"}, {"n_head": 0}, {"sliding_window": "wide"},
-        {"layer_types": 3}, {"activation_function": "none such"}, {"model_type": ["gpt2"]},
+        *(
+            (values, "error.model.")
+            for values in (
+                {"n_layer": 10**12}, {"n_layer": -1}, {"n_layer": "two"}, {"n_embd": 7},
+                {"n_embd": -64}, {"vocab_size": -1}, {"vocab_size": 10**30}, {"architectures": 5},
+                {"architectures": [5]}, {"n_positions": "many"}, {"n_head": 0}, {"layer_types": 3},
+                {"sliding_window": "wide"}, {"activation_function": "none such"},
+                {"model_type": ["gpt2"]},
+            )
+        ),
+        # No part of a config chooses an implementation.
+        ({"text_config": [{"x_implementation": "evil/kernel"}]}, "error.model.implementation"),
+        ({"text_config": [{"transformers_weights": "other"}]}, "error.model.implementation"),
+        # Layers of a nested config are counted before they are built.
+        ({"vision_config": {"num_hidden_layers": 50_000}}, "error.model.unbuildable"),
+        ({"vision_config": {"depth": 50_000}}, "error.model.unbuildable"),
+        # Transformers makes a table of that many names.
+        ({"num_labels": 10**7}, "error.memory"),
     ],
 )  # fmt: skip
 def test_a_config_that_makes_no_sense_is_one_line(
-    values: dict[str, Any], whole: Path, model: Path
+    values: dict[str, Any], key: str, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = json.loads((whole / "config.json").read_text("utf-8"))
-    replace(model / "config.json", json.dumps(config | values).encode())
-    assert refusal(model).startswith("error.model.")
-
-
-def test_no_part_of_a_config_chooses_an_implementation(whole: Path, model: Path) -> None:
-    config = json.loads((whole / "config.json").read_text("utf-8"))
-    for inner in ({"x_implementation": "evil/kernel"}, {"transformers_weights": "other"}):
-        config["text_config"] = [inner]
-        replace(model / "config.json", json.dumps(config).encode())
-        assert refusal(model) == "error.model.implementation"
-
-
-@pytest.mark.parametrize("key", ["num_hidden_layers", "depth", "encoder_layers"])
-def test_layers_of_a_nested_config_are_counted_before_they_are_built(
-    key: str, whole: Path, model: Path
-) -> None:
-    config = json.loads((whole / "config.json").read_text("utf-8"))
-    replace(model / "config.json", json.dumps(config | {"vision_config": {key: 50_000}}).encode())
-    assert refusal(model) == "error.model.unbuildable"
-
-
-def test_a_config_that_takes_gibibytes_is_one_line(
-    whole: Path, model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Transformers makes a table of that many names, and of other numbers other tables."""
     monkeypatch.setenv("PAGEDKV_MEMORY", "64MiB")
-    config = json.loads((whole / "config.json").read_text("utf-8"))
-    replace(model / "config.json", json.dumps(config | {"num_labels": 10**7}).encode())
-    assert refusal(model) == "error.memory"
+    configure(model, values)
+    assert refusal(model).startswith(key)
 
 
 def changed(model: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
@@ -168,8 +161,7 @@ def test_weights_of_more_layers_than_the_config_has_are_named(model: Path) -> No
     layer = "transformer.h.2.mlp.c_fc.weight"
     changed(model, lambda some: some.update({layer: torch.zeros(64, 256)}))
     assert refusal(model) == "error.model.surplus_layers"
-    config = json.loads((model / "config.json").read_text("utf-8"))
-    replace(model / "config.json", json.dumps(config | {"num_nextn_predict_layers": 1}).encode())
+    configure(model, {"num_nextn_predict_layers": 1})
     prepared(model)
 
 

@@ -87,42 +87,6 @@ def ours(path: Path) -> list[psutil.Process]:
     ]
 
 
-def test_without_vllm_the_arm_is_skipped_and_says_how_to_get_it(
-    directory: Path, tmp_path: Path, environment: Environment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(VLLM_PYTHON, raising=False)
-    monkeypatch.setattr("experiment.arms.launch.VLLM_ENVIRONMENT", "nowhere")
-    arm = result(run_arms(directory, config(), environment, invented(tmp_path)))
-    assert (arm.status, arm.reason) == ("skipped", message("vllm.missing"))
-
-
-def test_an_interpreter_without_vllm_is_named(
-    directory: Path, tmp_path: Path, environment: Environment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    python = tmp_path / "python"
-    python.write_text("#!/bin/sh\necho '[]'\n", encoding="utf-8")
-    python.chmod(0o755)
-    monkeypatch.setenv(VLLM_PYTHON, str(python))
-    arm = result(run_arms(directory, config(), environment, invented(tmp_path)))
-    assert (arm.status, arm.reason) == ("skipped", message("vllm.not_there", path=str(python)))
-
-
-def test_a_budget_without_room_for_the_null_block_is_refused_before_anything_starts(
-    directory: Path, tmp_path: Path, environment: Environment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    python = pretender(tmp_path / "python", "raise SystemExit('it was started')")
-    monkeypatch.setenv(VLLM_PYTHON, str(python))
-    prepared = invented(tmp_path)
-    four = prepared.workload.model_copy(update={"budget_bytes": 4 * 32 * 1024})
-    small = type(prepared)(prepared.directory, prepared.model, four)
-    record = run_arms(directory, config(), environment, small)
-    arm = result(record)
-    needed = 5 * 32 * 1024  # four blocks of 32 slots for 128 tokens, and the null block
-    reason = message("error.vllm_budget_small", budget=four.budget_bytes, needed=needed)
-    assert (arm.status, arm.reason) == ("failed", reason)
-    assert not list(directory.glob("logs/vllm.log"))
-
-
 # Lines as vLLM 0.32 writes them.
 LOG = """\
 (Worker pid=7) INFO 11-21 09:25:42 [cpu_worker.py:260] Explicitly set (0.04/8.21) GiB

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -51,62 +50,6 @@ class Allocator:
         )
 
 
-def stand_in_for_vllm(monkeypatch: pytest.MonkeyPatch, allocator: Allocator) -> None:
-    """vLLM's modules, as much of them as the arm uses until its cache is there."""
-    made: dict[str, ModuleType] = {}
-
-    def module(name: str, **content: Any) -> None:
-        made[name] = ModuleType(name)
-        vars(made[name]).update(content)
-        monkeypatch.setitem(sys.modules, name, made[name])
-
-    class Executor:
-        worker: Any
-
-        def __init__(self) -> None:
-            cache = SimpleNamespace(num_gpu_blocks=8, block_size=BLOCK)
-            self.vllm_config = SimpleNamespace(cache_config=cache)
-            self._init_executor()
-
-        def _init_executor(self) -> None:
-            inside = sys.modules["experiment.vllm_worker.inside"]
-            self.worker = inside.RankReport()
-            self.worker.model_runner = SimpleNamespace()  # of the second version: no kv_caches yet
-            allocator.take(230 * MIB)
-
-        def determine_available_memory(self) -> list[int]:
-            allocator.take(64 * MIB)
-            allocator.free(64 * MIB)  # what a profile run leaves in the allocator's hands
-            return [KV]
-
-        def initialize_from_config(self, configs: Any) -> None:
-            self.worker.model_runner.kv_caches = [torch.empty(KV, dtype=torch.uint8)]
-            allocator.take(KV)
-
-        def compile_or_warm_up_model(self) -> None:
-            pass
-
-        def collective_rpc(self, name: str) -> list[Any]:
-            return [getattr(self.worker, name)()]
-
-    class Engine:
-        @staticmethod
-        def from_engine_args(arguments: Any, stat_loggers: Any) -> None:
-            executor = arguments.distributed_executor_backend()
-            executor.determine_available_memory()
-            executor.initialize_from_config([SimpleNamespace(kv_cache_groups=[0])])
-            executor.compile_or_warm_up_model()
-
-    module("vllm", SamplingParams=object, __version__="0.32.0")
-    module("vllm.engine.arg_utils", EngineArgs=SimpleNamespace)
-    module("vllm.sampling_params", RequestOutputKind=object)
-    module("vllm.v1.engine.llm_engine", LLMEngine=Engine)
-    module("vllm.v1.executor.multiproc_executor", MultiprocExecutor=Executor)
-    module("vllm.v1.metrics.loggers", StatLoggerBase=object)
-    for name in ("inside", "arm"):
-        monkeypatch.delitem(sys.modules, f"experiment.vllm_worker.{name}", raising=False)
-
-
 class Log:
     """The wire; at each stage it reads NVML too, as the runner does."""
 
@@ -128,22 +71,48 @@ class Log:
             )
 
 
+VLLM = (
+    "vllm", "vllm.engine.arg_utils", "vllm.sampling_params", "vllm.v1.engine.llm_engine",
+    "vllm.v1.executor.multiproc_executor", "vllm.v1.metrics.loggers",
+)  # fmt: skip
+
+
 def test_the_cache_is_new_memory_and_every_channel_of_the_gpu_sees_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    allocator = Allocator()
-    stand_in_for_vllm(monkeypatch, allocator)
-    prepared = invented(tmp_path)
+    for name in VLLM:  # whatever is imported from them
+        module = ModuleType(name)
+        vars(module)["__getattr__"] = lambda _: object
+        monkeypatch.setitem(sys.modules, name, module)
+    for name in ("inside", "arm"):
+        monkeypatch.delitem(sys.modules, f"experiment.vllm_worker.{name}", raising=False)
+    arm = importlib.import_module("experiment.vllm_worker.arm")
+    inside = importlib.import_module("experiment.vllm_worker.inside")
+    allocator, prepared = Allocator(), invented(tmp_path)
+    counters = SimpleNamespace(cuda=allocator.counters(), get_num_threads=lambda: 1)
+    monkeypatch.setattr(inside, "torch", counters)
     model = prepared.model.model_copy(update={"element_bytes": KV // (8 * BLOCK * 2 * 2 * 2 * 32)})
     task = VllmTask(
         arm="vllm", directory="", device="cuda", model=model, workload=prepared.workload,
         block_size=BLOCK, ignore_eos=True, arguments={},
     )  # fmt: skip
     log = Log(lambda: CONTEXT + allocator.allocated + allocator.kept)
-    arm = importlib.import_module("experiment.vllm_worker.arm")
-    counters = SimpleNamespace(cuda=allocator.counters(), get_num_threads=lambda: 1)
-    monkeypatch.setattr(sys.modules["experiment.vllm_worker.inside"], "torch", counters)
-    arm._Start(Reporter(log, task, lambda tokens: "")).engine()  # type: ignore[arg-type]
+    start = arm._Start(Reporter(log, task, lambda tokens: ""))  # type: ignore[arg-type]
+    worker = inside.RankReport()
+    worker.model_runner = SimpleNamespace()  # of the second version: no kv_caches yet
+    cache = SimpleNamespace(num_gpu_blocks=8, block_size=BLOCK)
+    executor = SimpleNamespace(
+        groups=1, vllm_config=SimpleNamespace(cache_config=cache),
+        collective_rpc=lambda name: [getattr(worker, name)()],
+    )  # fmt: skip
+    allocator.take(230 * MIB)
+    start._phase(executor, "load", 1.0)
+    allocator.take(64 * MIB)
+    allocator.free(64 * MIB)  # what a profile run leaves in the allocator's hands
+    start._phase(executor, "compile", 1.0)
+    worker.model_runner.kv_caches = [torch.empty(KV, dtype=torch.uint8)]
+    allocator.take(KV)
+    start._phase(executor, "cache", 1.0)
     found = reconcile(log.readings, [], model.slot_bytes)
     assert found is not None
     assert found.expected_bytes == KV
@@ -155,3 +124,17 @@ def test_the_cache_is_new_memory_and_every_channel_of_the_gpu_sees_it(
     assert parts["kv"] == ("torch.allocated", KV)
     assert parts["runtime"] == ("nvml.process", CONTEXT)
     assert Stage.LOADED in {reading.stage for reading in log.readings}
+
+
+def test_a_sum_over_ranks_is_unknown_if_one_of_them_is(tmp_path: Path) -> None:
+    prepared = invented(tmp_path)
+    task = VllmTask(
+        arm="vllm", directory="", device="cpu", model=prepared.model, workload=prepared.workload,
+        block_size=BLOCK, ignore_eos=True, arguments={},
+    )  # fmt: skip
+    reporter = Reporter(Log(int), task, lambda tokens: "")  # type: ignore[arg-type]
+    reporter.ranks = lambda: [
+        {"torch_allocated": 5, "torch_reserved": None}, {"torch_allocated": 7, "torch_reserved": 9}
+    ]  # fmt: skip
+    read = {reading.channel: reading.bytes for reading in reporter.readings(Stage.LOADED, None)}
+    assert read == {Channel.TORCH_ALLOCATED: 12, Channel.TORCH_RESERVED: None}

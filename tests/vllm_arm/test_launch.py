@@ -24,6 +24,7 @@ from experiment.arms.launch import (
 from experiment.config.schema import Config
 from experiment.machine.environment import Environment
 from experiment.process.child import Child
+from experiment.text.errors import UserError
 from experiment.text.messages import Message, message
 from experiment.vllm_worker.task import VllmTask
 from experiment.workload.prepared import Prepared
@@ -149,6 +150,29 @@ def test_the_worker_is_told_the_same_things_as_the_others(python: str, tmp_path:
     assert (arguments["dtype"], arguments["max_model_len"]) == ("float32", 128)
     assert (arguments["tensor_parallel_size"], arguments["cpu_offload_gb"]) == (2, 1)
     assert arguments["enable_prefix_caching"] is False
+
+
+def test_without_vllm_the_arm_is_skipped_and_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(VLLM_PYTHON, raising=False)
+    monkeypatch.setattr("experiment.arms.launch.VLLM_ENVIRONMENT", "nowhere")
+    assert skip_reason("vllm", config(), "cpu") == message("vllm.missing")
+    python = str(pretender(tmp_path / "python", "", {}))
+    monkeypatch.setenv(VLLM_PYTHON, python)
+    assert skip_reason("vllm", config(), "cpu") == message("vllm.not_there", path=python)
+
+
+def test_a_budget_without_room_for_the_null_block_is_refused_before_anything_starts(
+    tmp_path: Path, python: str
+) -> None:
+    prepared = invented(tmp_path)
+    four = prepared.workload.model_copy(update={"budget_bytes": 4 * 32 * 1024})
+    with pytest.raises(UserError) as caught:
+        planned(replace(prepared, workload=four))
+    needed = 5 * 32 * 1024  # four blocks of 32 slots for 128 tokens, and the null block
+    reason = message("error.vllm_budget_small", budget=four.budget_bytes, needed=needed)
+    assert caught.value.text == reason
 
 
 @pytest.mark.parametrize(

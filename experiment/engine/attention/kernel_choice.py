@@ -11,20 +11,18 @@ from experiment.text.messages import Message, message
 
 def choose_kernel(
     name: str, device: torch.device, dtype: torch.dtype, shape: LayerShape | None = None
-) -> str:
-    """Resolve ``auto`` to the fastest available kernel; other names are returned unchanged."""
+) -> tuple[str, Message | None]:
+    """Resolve ``auto`` to the fastest available kernel; other names are returned unchanged.
+
+    The second value says why it is not the fastest one for such a device; None if it is.
+    """
     if name != "auto":
-        return name
+        return name, None
     if device.type == "cuda":
-        return "torch" if reason_against(device, shape) else "triton"
-    compiled = device.type == "cpu" and dtype == torch.float32
-    return "numba" if compiled and reason_against_compiled() is None else "torch"
-
-
-def reason_against_compiled() -> Message | None:
-    """Why the CPU's compiled kernel is not available; None if it is."""
+        reason = reason_against(device, shape)
+        return "torch" if reason else "triton", reason
     try:
         kernels.cpu_kernel_module()
     except ImportError as error:
-        return message("kernel.no_numba", detail=str(error))
-    return None
+        return "torch", message("kernel.no_numba", detail=str(error))
+    return "numba" if dtype == torch.float32 and device.type == "cpu" else "torch", None

@@ -4,8 +4,8 @@
     kv   [2, blocks, kv_heads, block_size, head_dim]      one layer of the pool
     out  [tokens, heads, head_dim]      contiguous
 
-``kv`` is a tensor, or a :class:`QuantizedKV` for the kernels of ``READS_QUANTIZED``. The step's
-keys and values are in the pool before a kernel runs.
+``kv`` is a tensor or a :class:`QuantizedKV`. The step's keys and values are in the pool before a
+kernel runs.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from math import isqrt
 from types import ModuleType
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own spelling
@@ -23,7 +23,6 @@ import torch.nn.functional as F  # noqa: N812 - torch's own spelling
 from experiment.engine.quantized import (
     LayerKV,
     QuantizedKV,
-    Rescale,
     from_blocks,
     take,
     to_blocks,
@@ -32,15 +31,9 @@ from experiment.engine.step_inputs import SDPA_FROM, PackedSequence, StepInputs,
 from experiment.files.code_cache import code_cache, numba_cache
 from kvsim.core.step import Chunk, StepPlan
 
-
-class Kernel(Protocol):
-    """Computes attention of one layer for one packed step."""
-
-    def __call__(
-        self, q: torch.Tensor, kv: LayerKV, inputs: StepInputs, scale: float
-    ) -> torch.Tensor:
-        """Return [tokens, heads, head_dim]; ``scale`` multiplies the scores."""
-        ...
+# Computes attention of one layer for one packed step: queries, keys and values, the step, and the
+# factor of the scores.
+Kernel = Callable[[torch.Tensor, LayerKV, StepInputs, float], torch.Tensor]
 
 
 def gather(
@@ -84,8 +77,8 @@ def numba_kernel(q: torch.Tensor, kv: LayerKV, inputs: StepInputs, scale: float)
     for sequence in large:
         _attend_gathered(q, kv, sequence, scale, out)
     if chosen.numel():
-        attend = _int8_attend() if isinstance(kv, QuantizedKV) else cpu_kernel_module().attend
-        attend(q, kv, out, inputs.flat, chosen, scale)
+        name = "attention_kernel_int8" if isinstance(kv, QuantizedKV) else "attention_kernel"
+        cpu_kernel_module(name).attend(q, kv, out, inputs.flat, chosen, scale)
     return out
 
 
@@ -141,38 +134,18 @@ def _causal_mask(sequence: PackedSequence, device: torch.device) -> torch.Tensor
 
 
 @cache
-def cpu_kernel_module() -> ModuleType:
-    """Import the Numba kernels, only in the process that runs them."""
+def cpu_kernel_module(name: str = "attention_kernel") -> ModuleType:
+    """Import a module of Numba kernels, only in the process that runs them."""
     # Numba reads the variable on import.
     os.environ.setdefault("NUMBA_CACHE_DIR", str(numba_cache()))
-    from experiment.engine.cpu import attention_kernel as cpu_kernel
-
-    return cpu_kernel
+    return import_module(f"experiment.engine.cpu.{name}")
 
 
 def triton_module() -> ModuleType:
     """Import the Triton kernels, only in the process that runs them."""
     # Triton reads the variable when it compiles.
     os.environ.setdefault("TRITON_CACHE_DIR", str(code_cache("triton")))
-    from experiment.engine.cuda import triton_kernel as module
-
-    return module
-
-
-def triton_rescale() -> Rescale:
-    """The function that enlarges the scales of an int8 pool on a GPU."""
-    triton_module()  # sets the cache directory
-    from experiment.engine.cuda.triton_rescale import rescale
-
-    return rescale
-
-
-@cache
-def _int8_attend() -> Callable[..., None]:
-    cpu_kernel_module()  # sets the cache directory
-    from experiment.engine.cpu import attention_kernel_int8 as cpu_kernel_int8
-
-    return cpu_kernel_int8.attend
+    return import_module("experiment.engine.cuda.triton_kernel")
 
 
 def few_rows_module() -> ModuleType | None:
@@ -181,8 +154,7 @@ def few_rows_module() -> ModuleType | None:
     Requires Numba, AVX-512 or AVX2, and correct output of the compiler.
     """
     try:
-        cpu_kernel_module()
-        from experiment.engine.cpu import panel_products as module
+        module = cpu_kernel_module("panel_products")
     except Exception:  # Numba is missing or fails: oneDNN is used
         return None
     return module if module.usable() else None
@@ -194,17 +166,6 @@ KERNELS: dict[str, Kernel] = {
     "triton": triton_kernel,
     "reference": reference_kernel,
 }
-READS_QUANTIZED = frozenset({"torch", "numba", "triton", "reference"})
-
-
-def compile_loops() -> None:
-    """Compile all float32 loops, or load them from the cache.
-
-    Raises:
-        ImportError: Numba is missing.
-    """
-    cpu_kernel_module()
-    few_rows_module()
 
 
 @torch.inference_mode()

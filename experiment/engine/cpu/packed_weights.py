@@ -24,8 +24,7 @@ was packed for.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -58,10 +57,6 @@ class Packing:
     bytes: int = 0
     reason: Message | None = None
 
-    def facts(self) -> dict[str, Any]:
-        """Fields of the event."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
-
 
 def pack_weights(model: torch.nn.Module) -> Packing:
     """Replace the linear layers of ``model`` by packed ones, one at a time.
@@ -75,13 +70,13 @@ def pack_weights(model: torch.nn.Module) -> Packing:
     few_rows = PanelProducts()  # may compile, so before the clock starts
     began = time.perf_counter()
     layers = kept = 0
-    users, places = _users(model), _places(model)
+    users, names = _users(model), _names(model)
     while users:
         weight_users = users.pop(next(iter(users)))
         linear = [module for module in weight_users if type(module) in _LINEAR]
         if not linear:
             continue
-        if all(map(_replaceable, weight_users)) and _replace(weight_users, places, few_rows):
+        if all(map(_replaceable, weight_users)) and _replace(model, weight_users, names, few_rows):
             layers += len(linear)
         else:
             kept += len(linear)
@@ -103,14 +98,10 @@ def pack_weights(model: torch.nn.Module) -> Packing:
 
 def _replace_gelus(model: torch.nn.Module) -> int:
     """Replace Transformers' GELU by torch's, the same formula in one operation; return how many."""
-    gelus = [
-        (parent, name)
-        for parent in model.modules()
-        for name, child in parent.named_children()
-        if type(child) is NewGELUActivation
-    ]
-    for parent, name in gelus:
-        setattr(parent, name, torch.nn.GELU(approximate="tanh"))
+    found = model.named_modules(remove_duplicate=False)
+    gelus = [name for name, module in found if type(module) is NewGELUActivation]
+    for name in gelus:
+        model.set_submodule(name, torch.nn.GELU(approximate="tanh"))
     return len(gelus)
 
 
@@ -122,20 +113,18 @@ def _spans(model: torch.nn.Module) -> set[tuple[int, int]]:
 
 
 def _replace(
-    users: list[Any],
-    places: dict[int, list[tuple[torch.nn.Module, str]]],
-    few_rows: PanelProducts,
+    model: torch.nn.Module, users: list[Any], names: dict[int, list[str]], few_rows: PanelProducts
 ) -> bool:
     """Replace all users of a weight by packed modules, and release the weight."""
-    made = (
-        _packed_modules(users, few_rows) if all(id(module) in places for module in users) else None
-    )
+    # The model itself cannot be replaced.
+    replaceable = all(map(all, (names[id(module)] for module in users)))
+    made = _packed_modules(users, few_rows) if replaceable else None
     if made is None:
         return False
     weight = users[0].weight
     for module, new in zip(users, made, strict=True):
-        for parent, name in places.pop(id(module)):
-            setattr(parent, name, new)
+        for name in names.pop(id(module)):
+            model.set_submodule(name, new)
     release_pages(weight)
     return True
 
@@ -194,23 +183,16 @@ def _users(model: torch.nn.Module) -> dict[int, list[Any]]:
     for module in model.modules():
         for parameter in module.parameters(recurse=False):
             users.setdefault(id(parameter), []).append(module)
-    wanted = {id(module.weight) for module in _linear_layers(model)}
+    wanted = {id(module.weight) for module in model.modules() if type(module) in _LINEAR}
     return {key: some for key, some in users.items() if key in wanted}
 
 
-def _places(model: torch.nn.Module) -> dict[int, list[tuple[torch.nn.Module, str]]]:
-    """Parents of each module and its name in them, by id of the module."""
-    places: dict[int, list[tuple[torch.nn.Module, str]]] = {}
-    for parent in model.modules():
-        for name, child in parent.named_children():
-            places.setdefault(id(child), []).append((parent, name))
-    return places
-
-
-def _linear_layers(model: torch.nn.Module) -> Iterator[Any]:
-    for module in model.modules():
-        if type(module) in _LINEAR:
-            yield module
+def _names(model: torch.nn.Module) -> dict[int, list[str]]:
+    """Names of each module, by its id."""
+    names: dict[int, list[str]] = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        names.setdefault(id(module), []).append(name)
+    return names
 
 
 def _replaceable(module: torch.nn.Module) -> bool:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from experiment.engine.cuda import triton_decode, triton_prefill, triton_write
+from experiment.engine.cuda import triton_decode, triton_prefill, triton_rescale, triton_write
 from experiment.engine.cuda.triton_tile import layer_of
 from experiment.engine.quantized import LayerKV
 from experiment.engine.step_inputs import StepInputs, build_inputs
 from kvsim.core.step import Chunk, StepPlan
 
-write = triton_write.write
+write, rescale = triton_write.write, triton_rescale.rescale
 
 
 def attend(q: torch.Tensor, kv: LayerKV, inputs: StepInputs, scale: float) -> torch.Tensor:
