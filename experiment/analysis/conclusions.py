@@ -20,6 +20,7 @@ from experiment.analysis.gains import (
 )
 from experiment.analysis.results import ArmResult, Claim, Margin, Results, TokenComparison
 from experiment.analysis.throughput_claim import (
+    claim,
     contiguous_and_paged,
     second_parts,
     throughput,
@@ -51,26 +52,20 @@ def kernel_facts(record: Record) -> list[Message]:
     graphs = {event.arm: event for event in record.of(DecodeGraphsReady)}
     facts: list[Message] = []
     for chosen in record.of(KernelChosen):
-        if chosen.device != "cuda":
-            facts += [_slow(chosen)] if chosen.reason else []
-            continue
-        facts.append(_kernel(chosen))
-        if ready := graphs.get(chosen.arm):
+        on_gpu, reason = chosen.device == "cuda", chosen.reason
+        if on_gpu or reason:
+            key = "not_compiled" if not on_gpu else "chosen_why" if reason else "chosen"
+            facts.append(
+                message(
+                    f"kernel.{key}",
+                    arm=arm_message(chosen.arm),
+                    kernel=chosen.kernel,
+                    reason=reason.model_dump() if reason else None,
+                )
+            )
+        if on_gpu and (ready := graphs.get(chosen.arm)):
             facts.append(_graphs(ready, used.get(chosen.arm)))
     return facts
-
-
-def _kernel(chosen: KernelChosen) -> Message:
-    figures = {"arm": arm_message(chosen.arm), "kernel": chosen.kernel}
-    if chosen.reason is None:
-        return message("kernel.chosen", **figures)
-    return message("kernel.chosen_why", **figures, reason=chosen.reason.model_dump())
-
-
-def _slow(chosen: KernelChosen) -> Message:
-    reason = chosen.reason.model_dump() if chosen.reason else None
-    figures = {"arm": arm_message(chosen.arm), "kernel": chosen.kernel}
-    return message("kernel.not_compiled", **figures, reason=reason)
 
 
 def _graphs(ready: DecodeGraphsReady, used: DecodeGraphsUsed | None) -> Message:
@@ -205,7 +200,7 @@ def waste(results: Results) -> Claim:
     if before is None or after is None:
         return untested_claim("waste")
     held = paged.peak.allocated
-    figures = {
+    figures: dict[str, Any] = {
         "contiguous": before,
         "paged": after,
         "factor": contiguous.peak.allocated / held if held else None,
@@ -213,32 +208,25 @@ def waste(results: Results) -> Claim:
         # In the model's precision: the saving of a smaller one is not paging's.
         "paged_bytes": contiguous.bytes_of(paged.peak.wasted),
     }
-    if after < before - _SAME_SHARE:
-        return Claim(id="waste", verdict="shown", text=message("claim.waste.shown", **figures))
-    return Claim(id="waste", verdict="not_shown", text=message("claim.waste.not_shown", **figures))
+    return claim("waste", after < before - _SAME_SHARE, **figures)
 
 
 def concurrency(results: Results) -> Claim:
     """Claim: more requests run concurrently in the same budget."""
     parts = second_parts(results)
     if parts is None:
-        return untested_claim("concurrency")
+        return untested_claim("concurrency", message("claim.concurrency.second_part"))
     slabs, paged = parts
     if not slabs.running or not paged.running:
         return untested_claim("concurrency", slabs.reason or paged.reason)
-    figures = {
-        "requests": paged.requests,
-        "slabs": slabs.running,
-        "paged": paged.running,
-        "factor": paged.running / slabs.running,
-    }
-    verdict = "shown" if paged.running > slabs.running else "not_shown"
-    return Claim.model_validate(
-        {
-            "id": "concurrency",
-            "verdict": verdict,
-            "text": message(f"claim.concurrency.{verdict}", **figures),
-        }
+    return claim(
+        "concurrency",
+        paged.running > slabs.running,
+        "measured",
+        requests=paged.requests,
+        slabs=slabs.running,
+        paged=paged.running,
+        factor=paged.running / slabs.running,
     )
 
 
@@ -251,16 +239,15 @@ def stability(results: Results) -> Claim:
     if before is None or after is None:
         return untested_claim("stability")
     growing = results.arm("contiguous.growing")
-    figures = {
-        "contiguous": before,
-        "paged": after,
-        "growing": growing.reserved_variation if growing else None,
-    }
-    if after < before - _SAME_SHARE:
-        text = message("claim.stability.shown", **figures)
-        return Claim(id="stability", verdict="shown", text=text)
-    key = "claim.stability.not_shown_growing" if growing else "claim.stability.not_shown"
-    return Claim(id="stability", verdict="not_shown", text=message(key, **figures))
+    shown = after < before - _SAME_SHARE
+    return claim(
+        "stability",
+        shown,
+        "not_shown_growing" if growing and not shown else None,
+        contiguous=before,
+        paged=after,
+        growing=growing.reserved_variation if growing else None,
+    )
 
 
 def _wasted_share(arm: ArmResult) -> float | None:
