@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from experiment.analysis.experiment_results import Number
-from experiment.compare.names import parse_id
+from experiment.compare.figures import parse_id
 from experiment.compare.results import Figure, Side
 from experiment.compare.sides import is_finite, same, why_not_comparable
 from experiment.config.reading import read_toml
@@ -87,9 +87,9 @@ def read_gate(path: Path) -> tuple[Limit, ...]:
         raise user_error("error.gate.too_long", path=str(path), count=longest, most=MAX_PATTERN)
     found = tuple(each for pattern, table in limits.items() for each in _limits(pattern, table))
     for limit in found:
-        about = parse_id(limit.pattern)
-        if about.kind != "count":
-            raise user_error(f"error.gate.{about.kind}", id=limit.pattern)
+        *_, metric = parse_id(limit.pattern)
+        if metric.kind != "count":
+            raise user_error(f"error.gate.{metric.kind}", id=limit.pattern)
     return found
 
 
