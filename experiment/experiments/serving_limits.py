@@ -24,7 +24,7 @@ from experiment.experiments.labels import (
     rate_label,
     saturation_title,
 )
-from experiment.experiments.load import KEEPS_UP, LATER, LoadOutcome, all_saturated, alone_at
+from experiment.experiments.load import KEEPS_UP, LATER, LoadOutcome, alone_at
 from experiment.text.messages import Message, message
 
 _NAME = "serving"
@@ -68,8 +68,8 @@ class _Rate:
 
     @property
     def saturated(self) -> bool:
-        """Whether every repeat is saturated."""
-        return all_saturated(self._outcomes)
+        """Whether every repeat is saturated; a single one may be due to background load."""
+        return bool(self._outcomes) and all(each.is_saturated for each in self._outcomes)
 
     @property
     def open(self) -> bool:

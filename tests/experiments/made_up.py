@@ -61,6 +61,12 @@ def begun_busy(one: CellResult, *arms: str) -> CellResult:
     return one.model_copy(update={"arms": made})
 
 
+def with_outputs(one: CellResult, outputs: list[str]) -> CellResult:
+    """The same cell, all arms having put out these digests."""
+    arms = [arm.model_copy(update={"outputs": outputs}) for arm in one.arms]
+    return one.model_copy(update={"arms": arms})
+
+
 def found_of(name: str, *cells: CellResult, margin: float | None = 0) -> Found:
     """``margin``: what two processes may differ by; by default repeats decide alone."""
     asked = {"experiment.margin": margin}
@@ -78,6 +84,12 @@ def claimed(name: str, found: Found) -> Judged:
     """What is made of a claim by what one experiment found."""
     judged = judge({found.config.experiment.name or "": found})
     return next(one for one in judged if one.claim.name == name)
+
+
+def told(claim: Judged) -> tuple[str, Number | None, str | None]:
+    """Verdict and figure of a claim, and the code of its reason."""
+    key = claim.reason.key.rpartition(".")[2] if claim.reason else None
+    return claim.verdict, claim.seen.value if claim.seen else None, key
 
 
 def assert_told(finding: Finding) -> None:

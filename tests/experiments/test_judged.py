@@ -14,18 +14,19 @@ from made_up import (
     beside,
     budget,
     cell,
+    claimed,
     codes,
     findings,
     found_of,
     notes,
     sides,
     why,
+    with_outputs,
 )
 
 from experiment.analysis.experiment_results import CellResult
 from experiment.analysis.finding_text import answer
 from experiment.config.reading import load_config
-from experiment.experiments.claims import judge
 from experiment.experiments.figures import FIGURES
 from experiment.experiments.found import Found
 from experiment.experiments.holes import HOLES
@@ -61,18 +62,6 @@ def test_too_few_repeats_make_nothing_clear(repeats: int) -> None:
     assert why(beside(seen["at_once"])["tokens_per_s"]) == "few"
 
 
-def test_who_is_preempted_does_not_fit_beside_the_others() -> None:
-    def one(index: int, context: int, slabs: int, preempted: int) -> CellResult:
-        return cell(
-            index, {"context": context},
-            slabs={"running_peak": slabs, "preemptions": 0},
-            paged={"running_peak": 4, "preemptions": preempted},
-        )  # fmt: skip
-
-    seen = findings("context", one(0, 256, 4, 0), one(1, 512, 2, 0), one(2, 1024, 1, 3))["together"]
-    assert sides(seen) == {"slabs": 256, "paged": 512}
-
-
 @pytest.mark.parametrize(
     ("repeats", "verdict", "key"),
     [
@@ -94,12 +83,11 @@ def test_a_cost_whose_repeats_straddle_zero(
     cells = [cell(0, {"context": 64}, paged=ran)]
     seen = findings("lookup", *cells)["of_step"]
     assert (seen.verdict, why(seen)) == (verdict, key)
-    claim = next(
-        j for j in judge({"lookup": found_of("lookup", *cells)}) if j.claim.name == "lookup"
-    )
-    assert claim.verdict == verdict
+    claim = claimed("lookup", found_of("lookup", *cells))
     # The claim has no other reason than the finding: too noisy, or too few repeats.
-    assert claim.reason == (answer(seen) if verdict == "untested" else None)
+    assert (claim.verdict, claim.reason) == (
+        verdict, answer(seen) if verdict == "untested" else None
+    )  # fmt: skip
 
 
 def test_where_one_context_is_clearly_dear_noise_at_another_excuses_nothing() -> None:
@@ -181,34 +169,28 @@ def test_where_nobody_is_saturated_that_is_said() -> None:
     assert sides(seen["first"]) == {"slabs": None, "paged": None}
 
 
-def test_tokens_that_vllm_finds_are_those_of_its_own_statistics() -> None:
-    steps = [SimpleNamespace(prefix_hits=32), SimpleNamespace(prefix_hits=64)]
+@pytest.mark.parametrize(("arm", "caching", "hits"), [("paged", True, 32), ("vllm", True, 32),
+                                                     ("vllm", False, None)])  # fmt: skip
+def test_tokens_that_were_found_need_not_be_computed_to_be_counted_once(
+    arm: str, caching: bool, hits: int | None
+) -> None:
+    """Of 44 tokens 32 were found at first, 2 behind a preemption; the last one needs no place.
 
-    def found(caching: bool) -> object:
-        config = SimpleNamespace(engine=SimpleNamespace(prefix_caching=caching))
-        events = SimpleNamespace(engine_steps=steps, prefix=None)
-        one = SimpleNamespace(events=events, config=config)
-        return FIGURES["prefix_hits"].measure(one)  # type: ignore[arg-type]
-
-    assert found(caching=True) == 96
-    assert found(caching=False) is None
-
-
-@pytest.mark.parametrize("arm", ["paged", "vllm"])
-def test_tokens_that_were_found_need_not_be_computed_to_be_counted_once(arm: str) -> None:
-    """Of 44 tokens 32 were found at first, 2 behind a preemption; the last one needs no place."""
-    theirs = [SimpleNamespace(prefix_hits=32)] if arm == "vllm" else []
+    What vLLM finds is told by its own statistics.
+    """
+    theirs = [SimpleNamespace(prefix_hits=n) for n in (12, 20)] if arm == "vllm" else []
     request = SimpleNamespace(token_ids=[1] * 40, max_new_tokens=5)
-    one = SimpleNamespace(
+    one: Any = SimpleNamespace(
         events=SimpleNamespace(
             engine_steps=theirs,
             prefix=None if theirs else SimpleNamespace(hit_cross=20, hit_batch=12),
         ),
-        config=SimpleNamespace(engine=SimpleNamespace(prefix_caching=True)),
+        config=SimpleNamespace(engine=SimpleNamespace(prefix_caching=caching)),
         workload=SimpleNamespace(samples=lambda: [[request]]),
         rows=[SimpleNamespace(tokens=8, found_late=0), SimpleNamespace(tokens=2, found_late=2)],
     )
-    assert FIGURES["recomputed"].measure(one) == 0  # type: ignore[arg-type]
+    assert FIGURES["prefix_hits"].measure(one) == hits
+    assert FIGURES["recomputed"].measure(one) == (hits or 0) - 32
 
 
 @pytest.mark.parametrize("shown", [True, False])
@@ -233,11 +215,16 @@ def reasons(name: str, *cells: CellResult, **asked: Any) -> dict[str, str]:
     return {finding.id: why(finding) or "" for finding in found if finding.verdict == "untested"}
 
 
-def context(index: int, length: int, slabs: int, paged: int) -> CellResult:
-    def ran(peak: int) -> Figures:
-        return {"running_peak": peak, "preemptions": 0, "generate_s": [1, 2, 3]}
+def context(index: int, length: int, slabs: int, paged: int, preempted: int = 0) -> CellResult:
+    def ran(peak: int, preempted: int = 0) -> Figures:
+        return {"running_peak": peak, "preemptions": preempted, "generate_s": [1, 2, 3]}
 
-    return cell(index, {"context": length}, slabs=ran(slabs), paged=ran(paged))
+    return cell(index, {"context": length}, slabs=ran(slabs), paged=ran(paged, preempted))
+
+
+def test_who_is_preempted_does_not_fit_beside_the_others() -> None:
+    cells = [context(0, 256, 4, 4), context(1, 512, 2, 4), context(2, 1024, 1, 4, preempted=3)]
+    assert sides(findings("context", *cells)["together"]) == {"slabs": 256, "paged": 512}
 
 
 def test_requests_that_never_ran_all_at_a_time_are_no_arm_that_failed() -> None:
@@ -249,19 +236,9 @@ def test_requests_that_never_ran_all_at_a_time_are_no_arm_that_failed() -> None:
 
 
 def test_preemptions_that_there_were_none_of_are_no_arm_that_failed() -> None:
-    figures: Figures = {"preemptions": 0, "recomputed": 0, "swapped_blocks": 0, "steps": 9,
-                        "generate_s": [1, 1, 1]}  # fmt: skip
-    cells = [
-        cell(n, {"block_size": 4, "preemption": way}, paged=figures)
-        for n, way in enumerate(("ample", "recompute", "swap", "first_chunk"))
-    ]
-    ran = [
-        one.model_copy(
-            update={"arms": [arm.model_copy(update={"outputs": ["a"]}) for arm in one.arms]}
-        )
-        for one in cells
-    ]
-    assert reasons("preemption", *ran) == {"outputs": "never_preempted"}
+    ways = ("ample", "recompute", "swap", "first_chunk")
+    cells = [gave_way(n, 4, way, ["a"], times=0) for n, way in enumerate(ways)]
+    assert reasons("preemption", *cells) == {"outputs": "never_preempted"}
 
 
 @pytest.mark.parametrize(
@@ -348,14 +325,13 @@ def test_where_times_decide_nothing_steps_do(
     )
 
 
-def gave_way(index: int, size: int, way: str, outputs: list[str]) -> CellResult:
+def gave_way(index: int, size: int, way: str, outputs: list[str], times: int = 1) -> CellResult:
     figures: Figures = {
-        "preemptions": int(way != "ample"), "recomputed": 3, "swapped_blocks": 0, "steps": 9,
+        "preemptions": times * (way != "ample"), "recomputed": 3, "swapped_blocks": 0, "steps": 9,
         "generate_s": [1.0, 1.1, 1.2],
     }  # fmt: skip
     made = cell(index, {"block_size": size, "preemption": way}, paged=figures)
-    arms = [arm.model_copy(update={"outputs": outputs}) for arm in made.arms]
-    return made.model_copy(update={"arms": arms})
+    return with_outputs(made, outputs)
 
 
 @pytest.mark.parametrize(("last", "equal"), [(["a", "b"], 8), (["a", "c"], 7)])
