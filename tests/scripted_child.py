@@ -85,12 +85,8 @@ def linger(wire: Wire) -> None:
     time.sleep(600)
 
 
-def _grandchild() -> int:
-    return subprocess.Popen([sys.executable, "-c", FOREVER]).pid
-
-
 def grandchild(wire: Wire) -> None:
-    say(wire, pid=_grandchild())
+    say(wire, pid=subprocess.Popen([sys.executable, "-c", FOREVER]).pid)
     time.sleep(600)
 
 
@@ -171,23 +167,16 @@ def turns(wire: Wire) -> None:
         say(wire, repeat=repeat, at=time.monotonic_ns())
 
 
-def fail(wire: Wire) -> None:
-    raise RuntimeError("something broke")
-
-
-def refuse(wire: Wire) -> None:
-    raise user_error("error.no_arms")
-
-
-def run_out_of_memory(wire: Wire) -> None:
-    raise MemoryError
-
-
-def run_out_of_pinned_memory(wire: Wire) -> None:
-    """Of torch's class AcceleratorError."""
-    raise RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported later")
-
-
+# Scripts that end by an error.
+ERRORS = {
+    "fail": RuntimeError("something broke"),
+    "refuse": user_error("error.no_arms"),
+    "run_out_of_memory": MemoryError(),
+    # Of torch's class AcceleratorError.
+    "run_out_of_pinned_memory": RuntimeError(
+        "CUDA error: out of memory\nCUDA kernel errors might be reported later"
+    ),
+}
 SCRIPTS: dict[str, Callable[[Wire], None]] = {
     "rubbish": rubbish,
     "secrets": secrets,
@@ -209,14 +198,12 @@ SCRIPTS: dict[str, Callable[[Wire], None]] = {
     "map_a_file": map_a_file,
     "stages": stages,
     "turns": turns,
-    "fail": fail,
-    "refuse": refuse,
-    "run_out_of_memory": run_out_of_memory,
-    "run_out_of_pinned_memory": run_out_of_pinned_memory,
 }
 
 
 def main(wire: Wire, task: dict[str, Any]) -> None:
+    if task["script"] in ERRORS:
+        raise ERRORS[task["script"]]
     SCRIPTS[task["script"]](wire)
 
 

@@ -19,6 +19,7 @@ from event_makers import (
     changed,
     head,
     paged_arm,
+    plans_of,
     record,
     whole_run,
 )
@@ -348,22 +349,12 @@ def test_tensor_bytes_are_the_largest_that_were_seen() -> None:
     assert results([*whole_run(), grown])[BATCH].tensor_bytes == 999
 
 
-def plans_of(preemption: Literal["recompute", "swap"], host_blocks: int) -> list[StepPlan]:
-    config = SchedulerConfig(preemption=preemption, host_blocks=host_blocks)
-    scheduler, plans = Scheduler(BlockPool(8, 4), config), []
-    for number in range(6):
-        scheduler.add(Request(number, 5 + number, 12))
-    while scheduler.has_work:
-        plans.append(scheduler.schedule())
-        scheduler.complete(plans[-1])
-    return plans
-
-
 @pytest.mark.parametrize(("preemption", "host_blocks"), [("recompute", 0), ("swap", 64)])
 def test_swapped_tokens_are_not_lost(
     preemption: Literal["recompute", "swap"], host_blocks: int
 ) -> None:
-    plans = plans_of(preemption, host_blocks)
+    limits = SchedulerConfig(preemption=preemption, host_blocks=host_blocks)
+    plans = plans_of([(5 + number, 12) for number in range(6)], 8, 4, limits)
     preempted = Counter(request for plan in plans for request in plan.preempted)
     assert preempted.total() > 2
     computed = sum(plan.tokens for plan in plans)
@@ -494,13 +485,7 @@ def test_never_written_is_what_a_count_of_every_slot_finds(preemption: str) -> N
         max_num_batched_tokens=8, preemption="swap" if preemption == "swap" else "recompute",
         host_blocks=20,
     )  # fmt: skip
-    scheduler = Scheduler(BlockPool(blocks, size), limits)
-    for request in range(8):
-        scheduler.add(Request(request, 3 + 2 * request, 9 - request))
-    plans = []
-    while scheduler.has_work:
-        plans.append(scheduler.schedule())
-        scheduler.complete(plans[-1])
+    plans = plans_of([(3 + 2 * n, 9 - n) for n in range(8)], blocks, size, limits)
     kinds = {op.kind for plan in plans for op in plan.ops}
     assert any(plan.preempted for plan in plans)
     assert (OpKind.SWAP_OUT in kinds) == (preemption == "swap")

@@ -286,38 +286,20 @@ def asked_anew() -> Iterator[None]:
     has_background_load.cache_clear()
 
 
-def looks(monkeypatch: pytest.MonkeyPatch, *cores: float | None) -> list[float | None]:
+def looks(monkeypatch: pytest.MonkeyPatch, *cores: float | None) -> None:
     left = list(cores)
     monkeypatch.setattr(background_load, "others_cores", lambda: left.pop(0))
-    return left
 
 
 @pytest.mark.parametrize(
-    ("seen", "expected", "unused"),
-    [
-        ((0.0, 1.0, 1.0), False, 2),
-        ((1.0, 0.1, 1.0), False, 1),
-        ((1.0, 0.5, 0.3), True, 0),
-        ((None, None, None), True, 2),
-    ],
+    ("seen", "busy"), [((2.0, 2.0, 2.0), True), ((1.0, 0.1), False), ((None,), True)]
 )
-def test_a_busy_moment_is_no_busy_machine(
-    monkeypatch: pytest.MonkeyPatch,
-    seen: tuple[float | None, ...],
-    expected: bool,
-    unused: int,
+def test_spinning_is_bounded_on_a_busy_machine_alone(
+    monkeypatch: pytest.MonkeyPatch, seen: tuple[float | None, ...], busy: bool
 ) -> None:
-    left = looks(monkeypatch, *seen)
-    assert has_background_load() == expected
-    assert len(left) == unused
-
-
-def test_spinning_is_bounded_on_a_busy_machine_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks(monkeypatch, 2.0, 2.0, 2.0)
-    assert WAITING.items() <= thread_variables(2, {}).items()
-    has_background_load.cache_clear()
-    looks(monkeypatch, 0.0)
-    assert not WAITING.keys() & thread_variables(2, {}).keys()
+    """A busy moment is no busy machine; what cannot be seen may be one."""
+    looks(monkeypatch, *seen)
+    assert (WAITING.items() <= thread_variables(2, {}).items()) is busy
 
 
 def test_what_the_person_has_set_stands(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,25 +352,18 @@ def test_nothing_stays_of_one_that_cannot_be_started(temporary: Path, tmp_path: 
     assert list(temporary.iterdir()) == []
 
 
-def test_a_path_in_which_a_socket_has_no_room_is_left_alone(
-    temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("where", ["x" * 60, "gone"])
+def test_without_a_place_for_its_temporary_files_a_child_runs_all_the_same(
+    where: str, temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The child then has the temporary directory that everybody has, as without us."""
-    long = temporary / ("x" * 60)
-    long.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(long))
-    monkeypatch.setenv("TMPDIR", str(long))
+    """In the directory that everybody has: a socket's path has no room in ours, or it is gone."""
+    ours, everybodys = temporary / where, temporary / "x"
+    for made in (everybodys, *([ours] if where != "gone" else [])):
+        made.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(ours))
+    monkeypatch.setenv("TMPDIR", str(everybodys))
     assert make_scratch() is None
-    assert run("leave_files", tmp_path / "log") == [long]
-
-
-def test_without_a_place_for_temporary_files_a_child_runs_all_the_same(
-    temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(temporary / "gone"))
-    monkeypatch.setenv("TMPDIR", str(temporary))
-    assert make_scratch() is None
-    assert run("leave_files", tmp_path / "log") == [temporary]
+    assert run("leave_files", tmp_path / "log") == [everybodys]
 
 
 def test_what_torch_compiles_is_kept_where_something_can_be_kept(
