@@ -10,8 +10,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from multiprocessing import resource_tracker
-from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +90,7 @@ def grandchild(wire: Wire) -> None:
 
 def stranger(wire: Wire) -> None:
     """Start a process that begins a session of its own, as pools of libraries do."""
-    say(wire, pid=_runaway())
+    say(wire, pid=subprocess.Popen([sys.executable, "-c", FOREVER], start_new_session=True).pid)
     time.sleep(600)
 
 
@@ -105,16 +103,6 @@ def heir(wire: Wire) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _runaway() -> int:
-    """A process that begins a session of its own."""
-    return subprocess.Popen([sys.executable, "-c", FOREVER], start_new_session=True).pid
-
-
-def runaway_killed(wire: Wire) -> None:
-    say(wire, pid=_runaway())
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def runaway_twice_away(wire: Wire) -> None:
     """Of two sessions in between nobody is left."""
     starts = (
@@ -124,14 +112,6 @@ def runaway_twice_away(wire: Wire) -> None:
     words = [sys.executable, "-c", code]
     done = subprocess.run(words, start_new_session=True, stdout=subprocess.PIPE, check=True)
     say(wire, pid=int(done.stdout))
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def share_and_die(wire: Wire) -> None:
-    kept = SharedMemory(create=True, size=1 << 16)
-    resource_tracker.unregister(f"/{kept.name}", "shared_memory")
-    say(wire, name=kept.name)
-    wire.mark(StageEntered(arm="paged", stage=Stage.CACHE_READY))
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -191,9 +171,7 @@ SCRIPTS: dict[str, Callable[[Wire], None]] = {
     "grandchild": grandchild,
     "stranger": stranger,
     "heir": heir,
-    "runaway_killed": runaway_killed,
     "runaway_twice_away": runaway_twice_away,
-    "share_and_die": share_and_die,
     "register_and_die": register_and_die,
     "map_a_file": map_a_file,
     "stages": stages,

@@ -330,16 +330,11 @@ def run(script: str, log: Path) -> list[Path]:
     return [Path(event.text.params["place"]) for event in said if "place" in event.text.params]
 
 
+@pytest.mark.parametrize(("script", "places"), [("leave_files", 1), ("kill_itself", 0)])
 def test_what_a_child_leaves_among_temporary_files_goes_with_it(
-    temporary: Path, tmp_path: Path
+    script: str, places: int, temporary: Path, tmp_path: Path
 ) -> None:
-    (place,) = run("leave_files", tmp_path / "log")
-    assert place.parent == temporary
-    assert list(temporary.iterdir()) == []
-
-
-def test_nothing_stays_of_one_that_ends_badly(temporary: Path, tmp_path: Path) -> None:
-    run("kill_itself", tmp_path / "log")
+    assert [place.parent for place in run(script, tmp_path / "log")] == [temporary] * places
     assert list(temporary.iterdir()) == []
 
 
@@ -406,14 +401,13 @@ def told(session: Session) -> dict[str, Any]:
     return read_record(session.directory).of(Notice)[0].text.params
 
 
-@pytest.mark.parametrize("how", ["killed", "twice_away"])
 def test_what_began_a_session_of_its_own_is_ended_though_the_child_is_dead(
-    how: str, start: Start, stranger: subprocess.Popen[bytes]
+    start: Start, stranger: subprocess.Popen[bytes]
 ) -> None:
     """Its parent is dead and its session another one: nothing leads from the child to it."""
     with start("grandchild") as neighbour:
         others = said(until_first(neighbour))[0]["pid"]
-        with start(f"runaway_{how}") as child:
+        with start("runaway_twice_away") as child:
             (word,) = said(list(child.events()))
             child.wait()
             assert psutil.pid_exists(word["pid"])
@@ -426,13 +420,9 @@ def test_what_began_a_session_of_its_own_is_ended_though_the_child_is_dead(
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="where Linux keeps it")
-@pytest.mark.parametrize("script", ["share_and_die", "register_and_die"])
-def test_shared_memory_of_a_child_that_died_is_given_back(script: str, session: Session) -> None:
-    """It had nobody to do that for it, and of the dead nobody can ask what they had.
-
-    Some of it is mapped by nobody, and known by its name alone.
-    """
-    session._run("paged", MODULE, {"arm": "paged", "script": script}, 60, None)
+def test_shared_memory_of_a_child_that_died_is_given_back(session: Session) -> None:
+    """It is mapped by nobody, and known by its name alone."""
+    session._run("paged", MODULE, {"arm": "paged", "script": "register_and_die"}, 60, None)
     place = SHARED / told(session)["name"]
     try:
         assert not place.exists()

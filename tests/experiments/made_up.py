@@ -151,6 +151,15 @@ def budget(mean: float, rates: Sequence[float], peak: int = 4, preemptions: int 
     }  # fmt: skip
 
 
+def rate(index: int, rate: float, **arms: tuple[float, float]) -> CellResult:
+    """A rate by the wall clock: of each arm, who ended of those who came, and how much later."""
+    figures: dict[str, Figures] = {
+        arm: {"kept_up": [kept] * 3, "later_tokens": [later] * 3, "latency_s": [1.0, 1.1, 1.2]}
+        for arm, (kept, later) in arms.items()
+    }
+    return cell(index, {"rate": rate, "clock": "wall"}, **figures)
+
+
 SLABS = budget(4.0, [100, 101, 102])
 
 

@@ -23,6 +23,7 @@ from made_up import (
     findings,
     found_of,
     notes,
+    rate,
     sides,
     value,
     why,
@@ -417,14 +418,11 @@ def test_what_the_table_costs_is_not_told_on_a_busy_machine(
         assert is_untested(seen["of_step"])
 
 
-def rate(index: int, at: float, kept: float, later: float) -> CellResult:
-    figures: Figures = {"kept_up": [kept] * 3, "later_tokens": [later] * 3,
-                        "latency_s": [1.0, 1.0, 1.0]}  # fmt: skip
-    return cell(index, {"rate": at, "clock": "wall"}, slabs=figures, paged=figures)
-
-
 def test_a_queue_on_a_busy_machine_may_be_that_of_others() -> None:
-    bore, queued, more = rate(0, 1.0, 1.0, 1.0), rate(1, 2.0, 0.5, 2.0), rate(2, 4.0, 0.4, 3.0)
+    bore, queued, more = (
+        rate(n, 2.0**n, slabs=queue, paged=queue)
+        for n, queue in enumerate([(1.0, 1.0), (0.5, 2.0), (0.4, 3.0)])
+    )
     seen = findings("serving", bore, begun_busy(queued, "slabs"), more)
     assert is_untested(seen["first"])
     assert "busy" in notes(seen["limit_slabs"])

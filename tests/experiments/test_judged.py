@@ -19,6 +19,7 @@ from made_up import (
     findings,
     found_of,
     notes,
+    rate,
     sides,
     why,
     with_outputs,
@@ -33,33 +34,6 @@ from experiment.experiments.holes import HOLES
 from experiment.experiments.registry import find_experiment
 from experiment.files.shipped import CONFIGS
 from experiment.text.messages import message
-
-
-@pytest.mark.parametrize(
-    ("paged", "verdict"),
-    [
-        (budget(8.0, [140, 141, 142]), "shown"),
-        # A moment's peak before blocks are taken away again is no gain.
-        (budget(4.1, [140, 141, 142], peak=24, preemptions=60), "not_shown"),
-        # More at a time, and clearly slower.
-        (budget(8.0, [60, 61, 62]), "not_shown"),
-        # As slow in one of the repeats as in slabs: not clearly slower.
-        (budget(8.0, [60, 61, 100]), "shown"),
-    ],
-)
-def test_more_at_a_time_is_a_mean_and_not_slower(paged: Figures, verdict: str) -> None:
-    seen = findings("capacity", cell(0, {"requests": 24}, slabs=SLABS, paged=paged))["at_once"]
-    assert seen.verdict == verdict
-    assert sides(beside(seen)["paged"])["preemptions"] == paged["preemptions"]
-
-
-@pytest.mark.parametrize("repeats", [1, 2])
-def test_too_few_repeats_make_nothing_clear(repeats: int) -> None:
-    paged = budget(8.0, [140, 141][:repeats])
-    slabs = budget(4.0, [100, 101][:repeats])
-    seen = findings("capacity", cell(0, {"requests": 24}, slabs=slabs, paged=paged))
-    assert (seen["throughput"].verdict, why(seen["throughput"])) == ("untested", "few")
-    assert why(beside(seen["at_once"])["tokens_per_s"]) == "few"
 
 
 @pytest.mark.parametrize(
@@ -88,39 +62,6 @@ def test_a_cost_whose_repeats_straddle_zero(
     assert (claim.verdict, claim.reason) == (
         verdict, answer(seen) if verdict == "untested" else None
     )  # fmt: skip
-
-
-def test_where_one_context_is_clearly_dear_noise_at_another_excuses_nothing() -> None:
-    def at(index: int, context: int, repeats: list[float]) -> CellResult:
-        return cell(index, {"context": context}, paged={"lookup_of_step": repeats})
-
-    noisy, dear = [-0.05, 0.001, 0.05], [0.011, 0.012, 0.013]
-    seen = findings("lookup", at(0, 64, noisy), at(1, 512, dear))["of_step"]
-    assert (seen.verdict, sides(seen)) == ("not_shown", {"512": 0.012})
-
-
-@pytest.mark.parametrize(
-    ("rates", "reason"),
-    [
-        ([90, 105, 110], "overlap"),
-        ([60, 61, 62], "opposite"),
-        ([103, 104, 105], "small"),
-        ([150, 151, 152], None),
-    ],
-)
-def test_what_speaks_against_a_faster_run_is_said(rates: list[float], reason: str | None) -> None:
-    """Slower is not the same as nothing seen, and a twentieth more is no gain."""
-    ran = cell(0, {"requests": 24}, slabs=SLABS, paged=budget(8.0, rates))
-    assert why(findings("capacity", ran)["throughput"]) == reason
-
-
-def rate(index: int, rate: float, **arms: tuple[float, float]) -> CellResult:
-    """A rate by the wall clock: of each arm, who ended of those who came, and how much later."""
-    figures: dict[str, Figures] = {
-        arm: {"kept_up": [kept] * 3, "later_tokens": [later] * 3, "latency_s": [1.0, 1.1, 1.2]}
-        for arm, (kept, later) in arms.items()
-    }
-    return cell(index, {"rate": rate, "clock": "wall"}, **figures)
 
 
 def test_saturation_takes_both_a_queue_and_requests_that_wait() -> None:
@@ -319,6 +260,7 @@ def test_where_times_decide_nothing_steps_do(
     seen = findings(name, one)["at_once" if name == "capacity" else "short"]
     assert seen.verdict == verdict
     assert why(seen) == (None if verdict == "shown" else "later")
+    assert sides(beside(seen)["paged"])["preemptions"] == 0
     told = beside(seen).get("steps")
     assert (sides(told) if told else None) == (
         None if len(rates) > 2 else {"paged": steps, "slabs": 100}
@@ -358,22 +300,6 @@ def pair(
         return cell(index, {"rows": 25, "prefix_cache": cache}, paged=figures)
 
     return [one(0, "off", whole, first), one(1, "on", QUIET, [7.9, 7.95, 8.0])]
-
-
-@pytest.mark.parametrize(
-    ("off", "verdict", "reason"),
-    [
-        ([0.0628, 0.0898, 0.0997], "not_shown", "overlap"),
-        ([0.15, 0.16, 0.17], "shown", None),
-        ([0.05, 0.051, 0.052], "not_shown", "opposite"),
-    ],
-)
-def test_later_questions_are_not_the_whole_run(
-    off: Sequence[float], verdict: str, reason: str | None
-) -> None:
-    seen = findings("prefix", *pair(off))["whole"]
-    assert (seen.verdict, why(seen)) == (verdict, reason)
-    assert sides(seen) == {"off": off[1], "on": 0.0933}
 
 
 SLOW, MIDDLE, FAST = [1.90, 1.95, 2.00], [1.63, 1.65, 1.68], [1.20, 1.26, 1.34]
@@ -425,16 +351,59 @@ def test_what_the_usual_size_costs_is_told() -> None:
     assert "tokens_per_s" not in beside(best)
 
 
-@pytest.mark.parametrize(
-    ("shares", "verdict"),
-    [([0, 0, 0.05, 0.05, 0.3], "shown"), ([0, 0.1, 0.05, 0.3], "not_shown"),
-     ([0.1, 0.1], "not_shown")],
-)  # fmt: skip
-def test_waste_that_stays_from_one_size_to_the_next_is_not_said_to_grow_there(
-    shares: list[float], verdict: str
-) -> None:
-    """Few requests may leave as much in blocks of either size."""
-    made = [cell(n, {"block_size": 2**n}, paged={"waste": share}) for n, share in enumerate(shares)]
-    seen = findings("block-size", *made)["waste"]
-    assert (seen.verdict, why(seen)) == (verdict, None if verdict == "shown" else "sizes")
-    assert list(sides(seen).values()) == shares
+def held(paged: Figures, slabs: Figures = SLABS) -> list[CellResult]:
+    return [cell(0, {"requests": 24}, slabs=slabs, paged=paged)]
+
+
+def wasted(*shares: float) -> list[CellResult]:
+    return [cell(n, {"block_size": 2**n}, paged={"waste": share}) for n, share in enumerate(shares)]
+
+
+def looked_up(*shares: list[float]) -> list[CellResult]:
+    return [
+        cell(n, {"context": 64 * 8**n}, paged={"lookup_of_step": each})
+        for n, each in enumerate(shares)
+    ]
+
+
+MORE, ONCE, TWICE = budget(8.0, [140, 141, 142]), budget(4.0, [100]), budget(4.0, [100, 101])
+FINDINGS: dict[str, tuple[str, list[CellResult], str, str, str | None]] = {
+    "more at once": ("capacity", held(MORE), "at_once", "shown", None),
+    "a peak before blocks are taken away again": (
+        "capacity", held(budget(4.1, [140, 141, 142], peak=24, preemptions=60)), "at_once",
+        "not_shown", "small"),
+    "more, and clearly slower": (
+        "capacity", held(budget(8.0, [60, 61, 62])), "at_once", "not_shown", "later"),
+    "more, and slower but for a repeat": (
+        "capacity", held(budget(8.0, [60, 61, 100])), "at_once", "shown", None),
+    "one repeat": ("capacity", held(budget(8.0, [140]), ONCE), "throughput", "untested", "few"),
+    "two repeats": (
+        "capacity", held(budget(8.0, [140, 141]), TWICE), "throughput", "untested", "few"),
+    "faster": ("capacity", held(budget(8.0, [150, 151, 152])), "throughput", "shown", None),
+    # Slower is not the same as nothing seen, and a twentieth more is no gain.
+    "overlaps": (
+        "capacity", held(budget(8.0, [90, 105, 110])), "throughput", "not_shown", "overlap"),
+    "slower": ("capacity", held(budget(8.0, [60, 61, 62])), "throughput", "not_shown", "opposite"),
+    "hardly faster": (
+        "capacity", held(budget(8.0, [103, 104, 105])), "throughput", "not_shown", "small"),
+    # Noise at one context excuses nothing where another one is clearly dear.
+    "clearly dear": (
+        "lookup", looked_up([-0.05, 0.001, 0.05], [0.011, 0.012, 0.013]), "of_step", "not_shown",
+        None),
+    # Later questions are not the whole run.
+    "whole run, unclear": (
+        "prefix", pair([0.0628, 0.0898, 0.0997]), "whole", "not_shown", "overlap"),
+    "whole run, shorter": ("prefix", pair([0.15, 0.16, 0.17]), "whole", "shown", None),
+    "whole run, longer": ("prefix", pair([0.05, 0.051, 0.052]), "whole", "not_shown", "opposite"),
+    # Few requests may leave as much in blocks of either size.
+    "waste rises": ("block-size", wasted(0, 0, 0.05, 0.05, 0.3), "waste", "shown", None),
+    "waste falls": ("block-size", wasted(0, 0.1, 0.05, 0.3), "waste", "not_shown", "sizes"),
+    "waste stays": ("block-size", wasted(0.1, 0.1), "waste", "not_shown", "sizes"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FINDINGS)
+def test_what_is_found(name: str) -> None:
+    experiment, cells, finding, verdict, reason = FINDINGS[name]
+    seen = findings(experiment, *cells)[finding]
+    assert (seen.verdict, why(seen)) == (verdict, reason)
