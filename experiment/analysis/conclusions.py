@@ -257,24 +257,17 @@ def _wasted_share(arm: ArmResult) -> float | None:
 
 def _compare(arm: ArmResult, reference: ArmResult) -> TokenComparison:
     expected = {request.request: request.tokens for request in reference.requests}
-    equal = tokens_in_both = tokens_equal = 0
-    different = first_differences(arm, reference)
     generated = {request.request: request.tokens for request in arm.requests}
-    for request, tokens in generated.items():
-        wanted = expected.get(request, [])
-        same = _common_beginning(tokens, wanted)
-        if request in expected:
-            tokens_in_both += max(len(tokens), len(wanted))
-            tokens_equal += same
-        equal += tokens == wanted
+    pairs = [(generated[each], expected[each]) for each in generated if each in expected]
+    different = first_differences(arm, reference)
     return TokenComparison(
         arm=arm.arm,
         reference=reference.arm,
         requests=max(len(arm.requests), len(expected)),
-        equal_requests=equal,
+        equal_requests=sum(mine == theirs for mine, theirs in pairs),
         first_difference=different[0] if different else None,
-        tokens=tokens_in_both,
-        equal_tokens=tokens_equal,
+        tokens=sum(max(map(len, pair)) for pair in pairs),
+        equal_tokens=sum(_common_beginning(*pair) for pair in pairs),
         kv_dtype=arm.kv_dtype,
         reference_kv_dtype=reference.kv_dtype,
     )
