@@ -163,7 +163,7 @@ def _judge_one(limit: Limit, name: str, side: Side, baseline: Side | None) -> Ga
     figure = side.figures.get(name)
     if figure is None or figure.value is None:
         missing = figure.reason if figure else None
-        why = missing or message("compare.gate.reason.gone")
+        why = missing or message("compare.reason.not_had")
         return GateResult(limit, name, figure, None, "unknown", why)
     allowed, reason = _allowed(limit, figure, side, baseline)
     if allowed is None:

@@ -64,7 +64,7 @@ JUDGED: list[tuple[str, Side, Side | None, str, str | None]] = [
     ('max = "baseline"', TEN, None, "unknown", "no_baseline"),
     ('max = "baseline"', TEN, side(), "unknown", "not_in_baseline"),
     ('max = "baseline"', TEN, counted(10, requests={"": "other"}), "unknown", "requests"),
-    ('max = "baseline"', counted(None), TEN, "unknown", "gone"),
+    ('max = "baseline"', counted(None), TEN, "unknown", "not_had"),
     # Nothing passes by a run that is not whole.
     ("max = 10", counted(10, **NO_END), TEN, "unknown", "not_whole"),
     ("max = 10", counted(10, damaged_lines=1), TEN, "unknown", "not_whole"),

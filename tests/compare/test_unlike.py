@@ -93,5 +93,5 @@ def test_too_few_repeats_are_not_called_none(repeats: int, place: str) -> None:
     for lang in LANGUAGES:
         t = Translator(lang)
         text = t.message(counted(found))
-        assert (t("compare.part.single", n=1) in text) is few
+        assert (t("compare.verdict.single") in text) is few
         assert "{" not in text
