@@ -266,6 +266,7 @@ def test_the_page_looks_at_the_last_cell_in_which_the_most_arms_ran() -> None:
     first, more, last = of(0, "contiguous.sequential", *both), of(1, *both), of(2, "paged")
     more, last = (one.model_copy(update={"arms": [alone, *one.arms]}) for one in (more, last))
     assert focus_of([first, more]) == focus_of([first, more, last]) == 1
+    assert focus_of([of(0, "paged"), gone.model_copy(update={"arms": [alone]})]) == 0
 
 
 def test_of_a_run_on_a_cpu_it_is_said_what_holds_elsewhere() -> None:
