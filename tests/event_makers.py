@@ -28,6 +28,7 @@ from experiment.record.log import Record
 from kvsim.accounting.ledger import Ledger, PoolShape
 from kvsim.contiguous.planners import StaticBatchPlanner
 from kvsim.core.blocks import BlockPool
+from kvsim.core.limits import SchedulerConfig
 from kvsim.core.scheduler import Request, Scheduler
 from kvsim.core.step import FinishReason, StepPlan
 
@@ -75,15 +76,22 @@ def batch_arm(arm: str = BATCH, tokens: dict[int, list[int]] | None = None) -> l
 
 def paged_arm(tokens: dict[int, list[int]] | None = None) -> list[Event]:
     """Five blocks of 2 at the end: 10 slots, all of them live."""
-    scheduler = Scheduler(BlockPool(8, 2))
-    for request, prompt in enumerate(PROMPTS):
-        scheduler.add(Request(request, prompt, NEW))
-    plans = []
-    while scheduler.has_work:
-        plan = scheduler.schedule()
-        plans.append(plan)
-        scheduler.complete(plan)
+    plans = plans_of([(prompt, NEW) for prompt in PROMPTS], 8, 2)
     return arm_events(PAGED, PoolShape(8, 2, SLOT_BYTES), plans, tokens or TOKENS)
+
+
+def plans_of(
+    lengths: Iterable[tuple[int, int]], blocks: int, size: int,
+    limits: SchedulerConfig | None = None,
+) -> list[StepPlan]:  # fmt: skip
+    """What the scheduler does with requests of these (prompt, new) in so many blocks of a size."""
+    scheduler, plans = Scheduler(BlockPool(blocks, size), limits), []
+    for request, (prompt, new) in enumerate(lengths):
+        scheduler.add(Request(request, prompt, new))
+    while scheduler.has_work:
+        plans.append(scheduler.schedule())
+        scheduler.complete(plans[-1])
+    return plans
 
 
 def arm_events(

@@ -10,8 +10,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from multiprocessing import resource_tracker
-from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
 
@@ -85,18 +83,14 @@ def linger(wire: Wire) -> None:
     time.sleep(600)
 
 
-def _grandchild() -> int:
-    return subprocess.Popen([sys.executable, "-c", FOREVER]).pid
-
-
 def grandchild(wire: Wire) -> None:
-    say(wire, pid=_grandchild())
+    say(wire, pid=subprocess.Popen([sys.executable, "-c", FOREVER]).pid)
     time.sleep(600)
 
 
 def stranger(wire: Wire) -> None:
     """Start a process that begins a session of its own, as pools of libraries do."""
-    say(wire, pid=_runaway())
+    say(wire, pid=subprocess.Popen([sys.executable, "-c", FOREVER], start_new_session=True).pid)
     time.sleep(600)
 
 
@@ -109,16 +103,6 @@ def heir(wire: Wire) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _runaway() -> int:
-    """A process that begins a session of its own."""
-    return subprocess.Popen([sys.executable, "-c", FOREVER], start_new_session=True).pid
-
-
-def runaway_killed(wire: Wire) -> None:
-    say(wire, pid=_runaway())
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def runaway_twice_away(wire: Wire) -> None:
     """Of two sessions in between nobody is left."""
     starts = (
@@ -128,14 +112,6 @@ def runaway_twice_away(wire: Wire) -> None:
     words = [sys.executable, "-c", code]
     done = subprocess.run(words, start_new_session=True, stdout=subprocess.PIPE, check=True)
     say(wire, pid=int(done.stdout))
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def share_and_die(wire: Wire) -> None:
-    kept = SharedMemory(create=True, size=1 << 16)
-    resource_tracker.unregister(f"/{kept.name}", "shared_memory")
-    say(wire, name=kept.name)
-    wire.mark(StageEntered(arm="paged", stage=Stage.CACHE_READY))
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -171,23 +147,16 @@ def turns(wire: Wire) -> None:
         say(wire, repeat=repeat, at=time.monotonic_ns())
 
 
-def fail(wire: Wire) -> None:
-    raise RuntimeError("something broke")
-
-
-def refuse(wire: Wire) -> None:
-    raise user_error("error.no_arms")
-
-
-def run_out_of_memory(wire: Wire) -> None:
-    raise MemoryError
-
-
-def run_out_of_pinned_memory(wire: Wire) -> None:
-    """Of torch's class AcceleratorError."""
-    raise RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported later")
-
-
+# Scripts that end by an error.
+ERRORS = {
+    "fail": RuntimeError("something broke"),
+    "refuse": user_error("error.no_arms"),
+    "run_out_of_memory": MemoryError(),
+    # Of torch's class AcceleratorError.
+    "run_out_of_pinned_memory": RuntimeError(
+        "CUDA error: out of memory\nCUDA kernel errors might be reported later"
+    ),
+}
 SCRIPTS: dict[str, Callable[[Wire], None]] = {
     "rubbish": rubbish,
     "secrets": secrets,
@@ -202,21 +171,17 @@ SCRIPTS: dict[str, Callable[[Wire], None]] = {
     "grandchild": grandchild,
     "stranger": stranger,
     "heir": heir,
-    "runaway_killed": runaway_killed,
     "runaway_twice_away": runaway_twice_away,
-    "share_and_die": share_and_die,
     "register_and_die": register_and_die,
     "map_a_file": map_a_file,
     "stages": stages,
     "turns": turns,
-    "fail": fail,
-    "refuse": refuse,
-    "run_out_of_memory": run_out_of_memory,
-    "run_out_of_pinned_memory": run_out_of_pinned_memory,
 }
 
 
 def main(wire: Wire, task: dict[str, Any]) -> None:
+    if task["script"] in ERRORS:
+        raise ERRORS[task["script"]]
     SCRIPTS[task["script"]](wire)
 
 

@@ -19,6 +19,7 @@ from event_makers import (
     changed,
     head,
     paged_arm,
+    plans_of,
     record,
     whole_run,
 )
@@ -84,20 +85,16 @@ def test_the_peak_is_the_step_with_the_most_live_slots() -> None:
     assert (batch.utilisation, paged.utilisation) == (10 / 16, 1.0)
 
 
-def test_means_are_over_time_and_leave_out_what_did_not_compute() -> None:
-    arm = results(whole_run())[BATCH]
-    assert arm.mean is not None
-    assert arm.mean.live == pytest.approx((6 + 8 + 10) / 3)
-    assert arm.mean.reserved == 16
-
-
-def test_a_long_step_weighs_more_in_the_mean() -> None:
+@pytest.mark.parametrize("longer", [1, 2])
+def test_means_are_over_time_and_leave_out_what_did_not_compute(longer: int) -> None:
+    """The first step takes so many seconds, each other one second."""
     events = changed(
-        whole_run(), Step, lambda e: e.model_copy(update={"t_ns": e.t_ns + 10**9}), BATCH
+        whole_run(), Step, lambda e: e.model_copy(update={"t_ns": longer * 10**9}), BATCH
     )
-    arm = results(events)[BATCH]
-    assert arm.mean is not None
-    assert arm.mean.live == pytest.approx((2 * 6 + 8 + 10) / 4)
+    mean = results(events)[BATCH].mean
+    assert mean is not None
+    assert mean.live == pytest.approx((longer * 6 + 8 + 10) / (longer + 2))
+    assert mean.reserved == 16
 
 
 def test_slots_that_are_never_written_are_told_from_those_written_later() -> None:
@@ -302,44 +299,28 @@ def test_the_device_is_compared_with_what_it_held_before(
     )  # fmt: skip
 
 
-def test_busy_figures_are_of_the_generation_alone() -> None:
-    arm = paged_arm()
+def test_what_is_used_is_a_mean_over_the_generation_and_unknown_is_no_nothing() -> None:
+    arm, why = paged_arm(), message("memory.child_ended")
     steps = [event for event in arm if isinstance(event, Step)]
     begin, end = steps[0].started_ns, steps[-1].t_ns
 
-    def usage(cores: float, t_ns: int) -> Usage:
-        return Usage(
-            arm=PAGED, t_ns=t_ns, cpu_cores=cores, gpu_share=None, gpu_memory_share=None,
-            gpu_reason=message("memory.device_is_cpu"),
-        )  # fmt: skip
-
-    seen = [usage(9.0, begin - 1), usage(1.0, begin), usage(2.0, end), usage(9.0, end + 1)]
-    assert results([*head(), *arm, *seen])[PAGED].watch.cpu_cores == 1.5
-    outside = results([*head(), *arm, seen[0], seen[-1]])[PAGED].watch
-    assert (outside.cpu_cores, outside.cpu_reason) == (None, message("memory.no_usage_sample"))
-
-
-def test_what_others_use_is_a_mean_over_the_generation_and_unknown_is_no_nothing() -> None:
-    arm = paged_arm()
-    steps = [event for event in arm if isinstance(event, Step)]
-    begin, end = steps[0].started_ns, steps[-1].t_ns
-    why = message("memory.child_ended")
-
-    def watched(*cores: float | None) -> Watch:
-        seen = [
-            Usage(arm=PAGED, t_ns=t_ns, cpu_cores=1.0, gpu_share=None, gpu_memory_share=None,
-                  others_cores=each, others_reason=None if each is not None else why)
-            for t_ns, each in zip((begin, begin + 1, end, end + 1), cores, strict=False)
+    def watched(*seen: tuple[int, float, float | None]) -> Watch:
+        samples = [
+            Usage(arm=PAGED, t_ns=t_ns, cpu_cores=cores, gpu_share=None, gpu_memory_share=None,
+                  others_cores=others, others_reason=why if others is None else None)
+            for t_ns, cores, others in seen
         ]  # fmt: skip
-        return results([*head(), *arm, *seen])[PAGED].watch
+        return results([*head(), *arm, *samples])[PAGED].watch
 
-    assert watched(0.5, None, 1.5, 9.0).others_cores == 1.0
-    unknown = watched(None, None, None, 9.0)
+    before, after = (begin - 1, 9.0, 9.0), (end + 1, 9.0, 9.0)
+    during = ((begin, 1.0, 0.5), (begin + 1, 3.0, None), (end, 2.0, 1.5))
+    whole, none = watched(before, *during, after), watched(before, after)
+    assert (whole.cpu_cores, whole.others_cores) == (2.0, 1.0)
+    assert (none.cpu_cores, none.cpu_reason) == (None, message("memory.no_usage_sample"))
+    unknown = watched((begin, 1.0, None), (end, 1.0, None), after)
     assert (unknown.cpu_cores, unknown.others_cores, unknown.others_reason) == (1.0, None, why)
-    told = Watch.model_validate(
-        {k: v for k, v in unknown.model_dump().items() if not k.startswith("others")}
-    )
-    assert told.others_cores is None  # as in a run.json of before
+    old = {k: v for k, v in unknown.model_dump().items() if not k.startswith("others")}
+    assert Watch.model_validate(old).others_cores is None  # as in a run.json of before
 
 
 def test_tensor_bytes_are_the_largest_that_were_seen() -> None:
@@ -348,22 +329,12 @@ def test_tensor_bytes_are_the_largest_that_were_seen() -> None:
     assert results([*whole_run(), grown])[BATCH].tensor_bytes == 999
 
 
-def plans_of(preemption: Literal["recompute", "swap"], host_blocks: int) -> list[StepPlan]:
-    config = SchedulerConfig(preemption=preemption, host_blocks=host_blocks)
-    scheduler, plans = Scheduler(BlockPool(8, 4), config), []
-    for number in range(6):
-        scheduler.add(Request(number, 5 + number, 12))
-    while scheduler.has_work:
-        plans.append(scheduler.schedule())
-        scheduler.complete(plans[-1])
-    return plans
-
-
 @pytest.mark.parametrize(("preemption", "host_blocks"), [("recompute", 0), ("swap", 64)])
 def test_swapped_tokens_are_not_lost(
     preemption: Literal["recompute", "swap"], host_blocks: int
 ) -> None:
-    plans = plans_of(preemption, host_blocks)
+    limits = SchedulerConfig(preemption=preemption, host_blocks=host_blocks)
+    plans = plans_of([(5 + number, 12) for number in range(6)], 8, 4, limits)
     preempted = Counter(request for plan in plans for request in plan.preempted)
     assert preempted.total() > 2
     computed = sum(plan.tokens for plan in plans)
@@ -494,13 +465,7 @@ def test_never_written_is_what_a_count_of_every_slot_finds(preemption: str) -> N
         max_num_batched_tokens=8, preemption="swap" if preemption == "swap" else "recompute",
         host_blocks=20,
     )  # fmt: skip
-    scheduler = Scheduler(BlockPool(blocks, size), limits)
-    for request in range(8):
-        scheduler.add(Request(request, 3 + 2 * request, 9 - request))
-    plans = []
-    while scheduler.has_work:
-        plans.append(scheduler.schedule())
-        scheduler.complete(plans[-1])
+    plans = plans_of([(3 + 2 * n, 9 - n) for n in range(8)], blocks, size, limits)
     kinds = {op.kind for plan in plans for op in plan.ops}
     assert any(plan.preempted for plan in plans)
     assert (OpKind.SWAP_OUT in kinds) == (preemption == "swap")

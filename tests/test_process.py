@@ -286,38 +286,20 @@ def asked_anew() -> Iterator[None]:
     has_background_load.cache_clear()
 
 
-def looks(monkeypatch: pytest.MonkeyPatch, *cores: float | None) -> list[float | None]:
+def looks(monkeypatch: pytest.MonkeyPatch, *cores: float | None) -> None:
     left = list(cores)
     monkeypatch.setattr(background_load, "others_cores", lambda: left.pop(0))
-    return left
 
 
 @pytest.mark.parametrize(
-    ("seen", "expected", "unused"),
-    [
-        ((0.0, 1.0, 1.0), False, 2),
-        ((1.0, 0.1, 1.0), False, 1),
-        ((1.0, 0.5, 0.3), True, 0),
-        ((None, None, None), True, 2),
-    ],
+    ("seen", "busy"), [((2.0, 2.0, 2.0), True), ((1.0, 0.1), False), ((None,), True)]
 )
-def test_a_busy_moment_is_no_busy_machine(
-    monkeypatch: pytest.MonkeyPatch,
-    seen: tuple[float | None, ...],
-    expected: bool,
-    unused: int,
+def test_spinning_is_bounded_on_a_busy_machine_alone(
+    monkeypatch: pytest.MonkeyPatch, seen: tuple[float | None, ...], busy: bool
 ) -> None:
-    left = looks(monkeypatch, *seen)
-    assert has_background_load() == expected
-    assert len(left) == unused
-
-
-def test_spinning_is_bounded_on_a_busy_machine_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks(monkeypatch, 2.0, 2.0, 2.0)
-    assert WAITING.items() <= thread_variables(2, {}).items()
-    has_background_load.cache_clear()
-    looks(monkeypatch, 0.0)
-    assert not WAITING.keys() & thread_variables(2, {}).keys()
+    """A busy moment is no busy machine; what cannot be seen may be one."""
+    looks(monkeypatch, *seen)
+    assert (WAITING.items() <= thread_variables(2, {}).items()) is busy
 
 
 def test_what_the_person_has_set_stands(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,16 +330,11 @@ def run(script: str, log: Path) -> list[Path]:
     return [Path(event.text.params["place"]) for event in said if "place" in event.text.params]
 
 
+@pytest.mark.parametrize(("script", "places"), [("leave_files", 1), ("kill_itself", 0)])
 def test_what_a_child_leaves_among_temporary_files_goes_with_it(
-    temporary: Path, tmp_path: Path
+    script: str, places: int, temporary: Path, tmp_path: Path
 ) -> None:
-    (place,) = run("leave_files", tmp_path / "log")
-    assert place.parent == temporary
-    assert list(temporary.iterdir()) == []
-
-
-def test_nothing_stays_of_one_that_ends_badly(temporary: Path, tmp_path: Path) -> None:
-    run("kill_itself", tmp_path / "log")
+    assert [place.parent for place in run(script, tmp_path / "log")] == [temporary] * places
     assert list(temporary.iterdir()) == []
 
 
@@ -370,25 +347,18 @@ def test_nothing_stays_of_one_that_cannot_be_started(temporary: Path, tmp_path: 
     assert list(temporary.iterdir()) == []
 
 
-def test_a_path_in_which_a_socket_has_no_room_is_left_alone(
-    temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("where", ["x" * 60, "gone"])
+def test_without_a_place_for_its_temporary_files_a_child_runs_all_the_same(
+    where: str, temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The child then has the temporary directory that everybody has, as without us."""
-    long = temporary / ("x" * 60)
-    long.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(long))
-    monkeypatch.setenv("TMPDIR", str(long))
+    """In the directory that everybody has: a socket's path has no room in ours, or it is gone."""
+    ours, everybodys = temporary / where, temporary / "x"
+    for made in (everybodys, *([ours] if where != "gone" else [])):
+        made.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(ours))
+    monkeypatch.setenv("TMPDIR", str(everybodys))
     assert make_scratch() is None
-    assert run("leave_files", tmp_path / "log") == [long]
-
-
-def test_without_a_place_for_temporary_files_a_child_runs_all_the_same(
-    temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(temporary / "gone"))
-    monkeypatch.setenv("TMPDIR", str(temporary))
-    assert make_scratch() is None
-    assert run("leave_files", tmp_path / "log") == [temporary]
+    assert run("leave_files", tmp_path / "log") == [everybodys]
 
 
 def test_what_torch_compiles_is_kept_where_something_can_be_kept(
@@ -431,14 +401,13 @@ def told(session: Session) -> dict[str, Any]:
     return read_record(session.directory).of(Notice)[0].text.params
 
 
-@pytest.mark.parametrize("how", ["killed", "twice_away"])
 def test_what_began_a_session_of_its_own_is_ended_though_the_child_is_dead(
-    how: str, start: Start, stranger: subprocess.Popen[bytes]
+    start: Start, stranger: subprocess.Popen[bytes]
 ) -> None:
     """Its parent is dead and its session another one: nothing leads from the child to it."""
     with start("grandchild") as neighbour:
         others = said(until_first(neighbour))[0]["pid"]
-        with start(f"runaway_{how}") as child:
+        with start("runaway_twice_away") as child:
             (word,) = said(list(child.events()))
             child.wait()
             assert psutil.pid_exists(word["pid"])
@@ -451,13 +420,9 @@ def test_what_began_a_session_of_its_own_is_ended_though_the_child_is_dead(
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="where Linux keeps it")
-@pytest.mark.parametrize("script", ["share_and_die", "register_and_die"])
-def test_shared_memory_of_a_child_that_died_is_given_back(script: str, session: Session) -> None:
-    """It had nobody to do that for it, and of the dead nobody can ask what they had.
-
-    Some of it is mapped by nobody, and known by its name alone.
-    """
-    session._run("paged", MODULE, {"arm": "paged", "script": script}, 60, None)
+def test_shared_memory_of_a_child_that_died_is_given_back(session: Session) -> None:
+    """It is mapped by nobody, and known by its name alone."""
+    session._run("paged", MODULE, {"arm": "paged", "script": "register_and_die"}, 60, None)
     place = SHARED / told(session)["name"]
     try:
         assert not place.exists()

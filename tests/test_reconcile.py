@@ -57,22 +57,23 @@ def figure(found: Reconciliation, channel: Channel) -> tuple[int | None, bool | 
     return row.bytes, row.agrees
 
 
-def test_channels_that_see_the_same_bytes_agree() -> None:
-    found = arm()
-    assert found.agree is True
-    assert found.text.key == "reconcile.agree"
-    assert figure(found, Channel.RSS) == (KV, True)
-
-
-def test_a_process_that_grew_by_something_else_is_called_a_difference() -> None:
-    found = arm(rss_growth=KV + 20 * MIB)
-    assert found.agree is False
-    assert found.text.key == "reconcile.differ"
-    assert found.text.params["off"] == pytest.approx(20 / 144)
-
-
-def test_a_count_that_is_one_slot_off_is_a_difference() -> None:
-    assert figure(arm(counted=KV - 73_728), Channel.POISON)[1] is False
+@pytest.mark.parametrize(
+    ("changes", "channel", "agree", "text"),
+    [
+        ({}, Channel.RSS, True, "agree"),
+        ({"rss_growth": KV + 20 * MIB}, Channel.RSS, False, "differ"),
+        ({"counted": KV - 73_728}, Channel.POISON, False, "differ"),  # a slot
+    ],
+)
+def test_channels_agree_where_they_see_the_same_bytes(
+    changes: dict[str, int], channel: Channel, agree: bool, text: str
+) -> None:
+    found = arm(**changes)
+    assert (found.agree, found.text.key) == (agree, f"reconcile.{text}")
+    size = KV if not changes else next(iter(changes.values()))
+    assert figure(found, channel) == (size, agree)
+    if "rss_growth" in changes:
+        assert found.text.params["off"] == pytest.approx(20 / 144)
 
 
 _SHARER = """

@@ -116,11 +116,14 @@ def test_threads_do_not_cut_each_others_lines(tmp_path: Path) -> None:
     assert (len(record.events), record.damaged_lines) == (801, 0)
 
 
-@pytest.mark.parametrize("cut", [1, 20, -2])
-def test_a_log_whose_last_line_is_cut_is_read_up_to_it(tmp_path: Path, cut: int) -> None:
+@pytest.mark.parametrize(("cut", "whole"), [(1, False), (20, False), (-2, False), (None, True)])
+def test_a_log_whose_last_line_is_cut_is_read_up_to_it(
+    tmp_path: Path, cut: int | None, whole: bool
+) -> None:
+    """A line that only lacks its newline is whole."""
     write_log(tmp_path, encode(started()), encode(notice(1)), encode(notice(2))[:cut], end="")
     record = read_record(tmp_path)
-    assert (len(record.events), record.damaged_lines) == (2, 1)
+    assert (len(record.events), record.damaged_lines) == ((3, 0) if whole else (2, 1))
 
 
 def test_what_was_cut_where_a_run_was_resumed_is_told_from_other_damage(tmp_path: Path) -> None:
@@ -129,11 +132,6 @@ def test_what_was_cut_where_a_run_was_resumed_is_told_from_other_damage(tmp_path
     write_log(tmp_path, *log, encode(resumed), "damaged", encode(notice(2)))
     record = read_record(tmp_path)
     assert (record.damaged_lines, record.cut_lines) == (4, 1)
-
-
-def test_a_last_line_that_only_lacks_its_newline_is_whole(tmp_path: Path) -> None:
-    write_log(tmp_path, encode(started()), encode(notice(1)), end="")
-    assert (len(read_record(tmp_path).events), read_record(tmp_path).damaged_lines) == (2, 0)
 
 
 def test_a_line_that_is_no_text_is_counted_as_damaged(tmp_path: Path) -> None:
@@ -183,13 +181,9 @@ def test_a_later_version_is_told_apart_even_if_its_events_are_unknown_here(tmp_p
 
 @pytest.mark.parametrize("lines", [["rubbish"], [encode(notice(1))], ["[1]", "7"]])
 def test_a_file_that_is_no_log_is_no_record(tmp_path: Path, lines: list[str]) -> None:
+    assert refusal(tmp_path)[0] == refusal(tmp_path / "nowhere")[0] == "error.no_record"
     write_log(tmp_path, *lines)
     assert refusal(tmp_path)[0] == "error.no_record"
-
-
-def test_a_directory_without_a_log_is_no_record(tmp_path: Path) -> None:
-    assert refusal(tmp_path)[0] == "error.no_record"
-    assert refusal(tmp_path / "nowhere")[0] == "error.no_record"
 
 
 @pytest.mark.parametrize("part", [0, 9, None])

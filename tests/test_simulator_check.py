@@ -6,7 +6,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from event_makers import BATCH, PAGED, TOKENS, arm_events, changed, head, record, whole_run
+from event_makers import (
+    BATCH,
+    PAGED,
+    TOKENS,
+    arm_events,
+    changed,
+    head,
+    plans_of,
+    record,
+    whole_run,
+)
 
 from experiment.analysis.arm_results import arm_results
 from experiment.analysis.results import ArmResult, SimulatorCheck
@@ -19,9 +29,7 @@ from experiment.events import (
     Step,
 )
 from kvsim.accounting.ledger import PoolShape
-from kvsim.core.blocks import BlockPool
 from kvsim.core.limits import SchedulerConfig
-from kvsim.core.scheduler import Request, Scheduler
 from kvsim.core.step import StepPlan
 
 VLLM = "vllm"
@@ -31,14 +39,7 @@ SHAPE = PoolShape(6, 2, 4, engine_blocks=1)
 
 def plans(config: SchedulerConfig, news: tuple[int, int] = (3, 3)) -> list[StepPlan]:
     """What an engine of five blocks does with prompts of 2 and 4 tokens."""
-    scheduler = Scheduler(BlockPool(5, 2), config)
-    for request, (prompt, new) in enumerate(zip((2, 4), news, strict=True)):
-        scheduler.add(Request(request, prompt, new))
-    made = []
-    while scheduler.has_work:
-        made.append(scheduler.schedule())
-        scheduler.complete(made[-1])
-    return made
+    return plans_of(zip((2, 4), news, strict=True), 5, 2, config)
 
 
 def vllm_run(made: list[StepPlan], tokens: dict[int, list[int]] | None = None) -> list[Event]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from event_makers import PAGED, SLOT_BYTES, arm_events, head, whole_run
+from event_makers import PAGED, SLOT_BYTES, arm_events, head, plans_of, whole_run
 
 from experiment.config.schema import make_config
 from experiment.events import (
@@ -18,9 +18,7 @@ from experiment.events import (
 from experiment.events.pace import KEYFRAME_EVERY
 from experiment.record.log import EVENTS_FILE
 from kvsim.accounting.ledger import PoolShape
-from kvsim.core.blocks import BlockPool
 from kvsim.core.limits import SchedulerConfig
-from kvsim.core.scheduler import Request, Scheduler
 
 
 def sample_run(directory: Path) -> Path:
@@ -34,15 +32,8 @@ def long_run(directory: Path, requests: int, new: int, together: int = 1) -> Pat
     With ``together`` 1 it has ``requests * new`` steps.
     """
     prompt, shape = 20, PoolShape(64, 16, SLOT_BYTES)
-    scheduler = Scheduler(
-        BlockPool(shape.blocks, shape.block_size), SchedulerConfig(max_num_seqs=together)
-    )
-    for request in range(requests):
-        scheduler.add(Request(request, prompt, new))
-    plans = []
-    while scheduler.has_work:
-        plans.append(scheduler.schedule())
-        scheduler.complete(plans[-1])
+    limits = SchedulerConfig(max_num_seqs=together)
+    plans = plans_of([(prompt, new)] * requests, shape.blocks, shape.block_size, limits)
     started, model, _ = head()
     config = make_config({"engine": {"max_num_seqs": together}}).model_dump(mode="json")
     workload = WorkloadReady(

@@ -48,6 +48,9 @@ from kvsim.core.request import final_tokens
 from kvsim.sizing.geometry import max_concurrent_requests
 from kvsim.sizing.vllm_capacity import vllm_capacity
 
+# Fields of a finished request that its result has too.
+_OF_REQUEST = RequestResult.model_fields.keys() & RequestFinished.model_fields.keys()
+
 
 def engine_result(
     reported: EngineReported | None, pool: PoolReserved | None, steps: Sequence[EngineStep]
@@ -148,7 +151,10 @@ def arm_result(
         tensor_bytes=_tensor_peak(events),
         fits=_fits(events, workload),
         fits_plain=_fits(events, workload, plain=True),
-        requests=[_request(request) for request in events.requests],
+        requests=[
+            RequestResult(new_tokens=len(ended.tokens), **ended.model_dump(include=_OF_REQUEST))
+            for ended in events.requests
+        ],
         mean_request_s=_mean_service(events.requests),
         moved_bytes=sum(move.bytes for move in events.moved) if events.moved else None,
         quantization=_fields(events.quantized),
@@ -318,20 +324,6 @@ def _fits(events: ArmEvents, workload: WorkloadReady | None, plain: bool = False
     # With a block table, samples of a prompt share its whole blocks.
     shared = [0 if r.sample_of is None else len(r.token_ids) for r in workload.requests]
     return max_concurrent_requests(lengths, blocks, pool.block_size, () if pool.elastic else shared)
-
-
-def _request(event: RequestFinished) -> RequestResult:
-    return RequestResult(
-        request=event.request,
-        reason=event.reason,
-        prompt_tokens=event.prompt_tokens,
-        new_tokens=len(event.tokens),
-        wait_s=event.wait_s,
-        first_token_s=event.first_token_s,
-        latency_s=event.latency_s,
-        text=event.text,
-        tokens=event.tokens,
-    )
 
 
 def _mean_service(requests: list[RequestFinished]) -> float | None:

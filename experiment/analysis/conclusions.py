@@ -20,6 +20,7 @@ from experiment.analysis.gains import (
 )
 from experiment.analysis.results import ArmResult, Claim, Margin, Results, TokenComparison
 from experiment.analysis.throughput_claim import (
+    claim,
     contiguous_and_paged,
     second_parts,
     throughput,
@@ -199,7 +200,7 @@ def waste(results: Results) -> Claim:
     if before is None or after is None:
         return untested_claim("waste")
     held = paged.peak.allocated
-    figures = {
+    figures: dict[str, Any] = {
         "contiguous": before,
         "paged": after,
         "factor": contiguous.peak.allocated / held if held else None,
@@ -207,32 +208,25 @@ def waste(results: Results) -> Claim:
         # In the model's precision: the saving of a smaller one is not paging's.
         "paged_bytes": contiguous.bytes_of(paged.peak.wasted),
     }
-    if after < before - _SAME_SHARE:
-        return Claim(id="waste", verdict="shown", text=message("claim.waste.shown", **figures))
-    return Claim(id="waste", verdict="not_shown", text=message("claim.waste.not_shown", **figures))
+    return claim("waste", after < before - _SAME_SHARE, **figures)
 
 
 def concurrency(results: Results) -> Claim:
     """Claim: more requests run concurrently in the same budget."""
     parts = second_parts(results)
     if parts is None:
-        return untested_claim("concurrency")
+        return untested_claim("concurrency", message("claim.concurrency.second_part"))
     slabs, paged = parts
     if not slabs.running or not paged.running:
         return untested_claim("concurrency", slabs.reason or paged.reason)
-    figures = {
-        "requests": paged.requests,
-        "slabs": slabs.running,
-        "paged": paged.running,
-        "factor": paged.running / slabs.running,
-    }
-    verdict = "shown" if paged.running > slabs.running else "not_shown"
-    return Claim.model_validate(
-        {
-            "id": "concurrency",
-            "verdict": verdict,
-            "text": message(f"claim.concurrency.{verdict}", **figures),
-        }
+    return claim(
+        "concurrency",
+        paged.running > slabs.running,
+        "measured",
+        requests=paged.requests,
+        slabs=slabs.running,
+        paged=paged.running,
+        factor=paged.running / slabs.running,
     )
 
 
@@ -245,16 +239,15 @@ def stability(results: Results) -> Claim:
     if before is None or after is None:
         return untested_claim("stability")
     growing = results.arm("contiguous.growing")
-    figures = {
-        "contiguous": before,
-        "paged": after,
-        "growing": growing.reserved_variation if growing else None,
-    }
-    if after < before - _SAME_SHARE:
-        text = message("claim.stability.shown", **figures)
-        return Claim(id="stability", verdict="shown", text=text)
-    key = "claim.stability.not_shown_growing" if growing else "claim.stability.not_shown"
-    return Claim(id="stability", verdict="not_shown", text=message(key, **figures))
+    shown = after < before - _SAME_SHARE
+    return claim(
+        "stability",
+        shown,
+        "not_shown_growing" if growing and not shown else None,
+        contiguous=before,
+        paged=after,
+        growing=growing.reserved_variation if growing else None,
+    )
 
 
 def _wasted_share(arm: ArmResult) -> float | None:
@@ -264,24 +257,17 @@ def _wasted_share(arm: ArmResult) -> float | None:
 
 def _compare(arm: ArmResult, reference: ArmResult) -> TokenComparison:
     expected = {request.request: request.tokens for request in reference.requests}
-    equal = tokens_in_both = tokens_equal = 0
-    different = first_differences(arm, reference)
     generated = {request.request: request.tokens for request in arm.requests}
-    for request, tokens in generated.items():
-        wanted = expected.get(request, [])
-        same = _common_beginning(tokens, wanted)
-        if request in expected:
-            tokens_in_both += max(len(tokens), len(wanted))
-            tokens_equal += same
-        equal += tokens == wanted
+    pairs = [(generated[each], expected[each]) for each in generated if each in expected]
+    different = first_differences(arm, reference)
     return TokenComparison(
         arm=arm.arm,
         reference=reference.arm,
         requests=max(len(arm.requests), len(expected)),
-        equal_requests=equal,
+        equal_requests=sum(mine == theirs for mine, theirs in pairs),
         first_difference=different[0] if different else None,
-        tokens=tokens_in_both,
-        equal_tokens=tokens_equal,
+        tokens=sum(max(map(len, pair)) for pair in pairs),
+        equal_tokens=sum(_common_beginning(*pair) for pair in pairs),
         kv_dtype=arm.kv_dtype,
         reference_kv_dtype=reference.kv_dtype,
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
+from experiment.analysis.finding_text import listed
 from experiment.analysis.results import ArmResult
 from experiment.config.kv_dtype import ENGINE_ARMS
 from experiment.events import KernelChosen
@@ -52,13 +52,11 @@ def differences(record: Record, arms: list[ArmResult]) -> list[Message]:
 
 def _grouped(sentences: Iterable[tuple[ArmResult, Message]]) -> list[Message]:
     """Merge equal sentences of several arms into one with all their names."""
-    names: dict[str, dict[str, Any]] = {}
+    names: dict[str, list[Message]] = {}
     for arm, text in sentences:
-        key, name = text.model_dump_json(), arm_message(arm.arm).model_dump()
-        both = {"one": names.get(key), "other": name}
-        names[key] = message("experiments.and", **both).model_dump() if key in names else name
-    texts = ((Message.model_validate_json(key), name) for key, name in names.items())
-    return [message(text.key, arm=name, **text.params) for text, name in texts]
+        names.setdefault(text.model_dump_json(), []).append(arm_message(arm.arm))
+    texts = ((Message.model_validate_json(key), arms) for key, arms in names.items())
+    return [message(text.key, arm=listed(arms), **text.params) for text, arms in texts]
 
 
 def _engine(kernel: str | None) -> Message:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
+from experiment.analysis.finding_text import joined, param
 from experiment.analysis.results import Preempting, RemedyResult
 from experiment.analysis.simulator_check import (
     RecordedArm,
@@ -155,13 +156,14 @@ def describe_preemptions(
 
 
 def _wait_text(waits: Counter[str]) -> Message | None:
-    listed: Message | None = None
-    for reason, count in waits.most_common():
-        what = message(f"preemption.for.{reason}").model_dump()
-        one = message("preemption.reason", what=what, n=count)
-        both = {"one": listed.model_dump(), "other": one.model_dump()} if listed else {}
-        listed = message("preemption.listed", **both) if both else one
-    return message("preemption.waited", reasons=listed.model_dump()) if listed else None
+    reasons = joined(
+        "preemption.listed",
+        (
+            message("preemption.reason", what=param(message(f"preemption.for.{reason}")), n=count)
+            for reason, count in waits.most_common()
+        ),
+    )
+    return message("preemption.waited", reasons=param(reasons)) if reasons else None
 
 
 def _duration(outcome: Outcome | Remedy, where: Where) -> dict[str, object]:

@@ -18,18 +18,18 @@ from experiment.events import Channel, HighWaterReset, Reading, Stage
 from experiment.text.messages import Message, message
 
 
-class _Size(NamedTuple):
+class Size(NamedTuple):
     """Bytes by a channel, or the reason why they are unknown."""
 
     channel: Channel
     bytes: int | None
     reason: Message | None = None
 
-    def minus(self, other: _Size) -> _Size:
+    def minus(self, other: Size) -> Size:
         """Difference with the channel of ``self``; None if either is None."""
         if self.bytes is None or other.bytes is None:
-            return _Size(self.channel, None, self.reason or other.reason)
-        return _Size(self.channel, self.bytes - other.bytes)
+            return Size(self.channel, None, self.reason or other.reason)
+        return Size(self.channel, self.bytes - other.bytes)
 
 
 def memory_parts(
@@ -49,20 +49,20 @@ def memory_parts(
         return []
     if not reserved:
         reason = message("memory.nothing_reserved")
-        parts["kv"] = _Size(parts["kv"].channel, None, reason)
-    parts["slack"] = _read(readings, Channel.ALLOCATOR_SLACK, Stage.LAST_STEP)
+        parts["kv"] = Size(parts["kv"].channel, None, reason)
+    parts["slack"] = read(readings, Channel.ALLOCATOR_SLACK, Stage.LAST_STEP)
     return [
         MemoryPart(part=name, channel=size.channel.value, bytes=size.bytes, reason=size.reason)
         for name, size in parts.items()
     ]
 
 
-def _on_host(readings: Sequence[Reading], reset: HighWaterReset | None) -> dict[PartName, _Size]:
+def _on_host(readings: Sequence[Reading], reset: HighWaterReset | None) -> dict[PartName, Size]:
     start, loaded, ready, released = (
-        _read(readings, Channel.RSS, stage)
+        read(readings, Channel.RSS, stage)
         for stage in (Stage.START, Stage.LOADED, Stage.CACHE_READY, Stage.RELEASED)
     )
-    weights = _read(readings, Channel.WEIGHTS, Stage.LOADED)
+    weights = read(readings, Channel.WEIGHTS, Stage.LOADED)
     return {
         "runtime": start,
         "weights": weights,
@@ -73,31 +73,31 @@ def _on_host(readings: Sequence[Reading], reset: HighWaterReset | None) -> dict[
     }
 
 
-def _on_gpu(readings: Sequence[Reading]) -> dict[PartName, _Size]:
+def _on_gpu(readings: Sequence[Reading]) -> dict[PartName, Size]:
     loaded, ready = (
-        _read(readings, Channel.TORCH_ALLOCATED, stage)
+        read(readings, Channel.TORCH_ALLOCATED, stage)
         for stage in (Stage.LOADED, Stage.CACHE_READY)
     )
-    weights = _read(readings, Channel.WEIGHTS, Stage.LOADED)
-    process = _read(readings, Channel.NVML_PROCESS, Stage.CACHE_READY)
+    weights = read(readings, Channel.WEIGHTS, Stage.LOADED)
+    process = read(readings, Channel.NVML_PROCESS, Stage.CACHE_READY)
     cache, inputs = ready.minus(loaded), at(readings, Channel.STATIC_INPUTS, Stage.CACHE_READY)
-    static: dict[PartName, _Size] = {}
+    static: dict[PartName, Size] = {}
     if inputs is not None:
-        static["inputs"] = _Size(inputs.channel, inputs.bytes)
+        static["inputs"] = Size(inputs.channel, inputs.bytes)
         cache = cache.minus(static["inputs"])
     return {
-        "runtime": process.minus(_read(readings, Channel.TORCH_RESERVED, Stage.CACHE_READY)),
+        "runtime": process.minus(read(readings, Channel.TORCH_RESERVED, Stage.CACHE_READY)),
         "weights": weights,
         "started": loaded.minus(weights),
         "kv": cache,
         **static,
-        "work": _read(readings, Channel.TORCH_ALLOCATED_PEAK, Stage.LAST_STEP).minus(ready),
+        "work": read(readings, Channel.TORCH_ALLOCATED_PEAK, Stage.LAST_STEP).minus(ready),
         # NVML would include the context, which stays as long as the process.
-        "left": _read(readings, Channel.TORCH_ALLOCATED, Stage.RELEASED),
+        "left": read(readings, Channel.TORCH_ALLOCATED, Stage.RELEASED),
     }
 
 
-def _largest_since_ready(readings: Sequence[Reading], reset: HighWaterReset | None) -> _Size:
+def _largest_since_ready(readings: Sequence[Reading], reset: HighWaterReset | None) -> Size:
     """Maximum resident memory after the cache was created, because loading has its own peaks.
 
     Samples cover the whole tree at some moments, the high-water mark the main process at all
@@ -109,17 +109,18 @@ def _largest_since_ready(readings: Sequence[Reading], reset: HighWaterReset | No
     if reset is not None and reset.reason is None:
         since[Channel.HIGH_WATER] = reset.t_ns + 1
     sizes = [
-        _Size(r.channel, r.bytes)
+        Size(r.channel, r.bytes)
         for r in readings
         if r.channel in since and r.bytes is not None and r.t_ns >= since[r.channel]
         and not (r.channel is Channel.HIGH_WATER and r.stage is Stage.RELEASED)
     ]  # fmt: skip
-    return max(sizes, key=lambda size: size.bytes or 0, default=_Size(Channel.RSS, None))
+    return max(sizes, key=lambda size: size.bytes or 0, default=Size(Channel.RSS, None))
 
 
-def _read(readings: Iterable[Reading], channel: Channel, stage: Stage) -> _Size:
+def read(readings: Iterable[Reading], channel: Channel, stage: Stage) -> Size:
+    """A channel's first reading at a stage; unknown without a reason if there is none."""
     reading = at(readings, channel, stage)
-    return _Size(channel, reading.bytes if reading else None, reading.reason if reading else None)
+    return Size(channel, reading.bytes if reading else None, reading.reason if reading else None)
 
 
 def is_on_gpu(readings: Iterable[Reading]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from experiment.analysis.process_memory import at, is_on_gpu, memory_parts
+from experiment.analysis.process_memory import at, is_on_gpu, memory_parts, read
 from experiment.analysis.results import ChannelFigure, Reconciliation
 from experiment.events import Channel, HighWaterReset, Reading, Stage
 from experiment.replay.step_rows import StepRow
@@ -91,16 +91,15 @@ def _reserved_rows(
 ) -> list[ChannelFigure]:
     rows = []
     held = _allocator_growth(readings)
-    inputs = at(readings, Channel.STATIC_INPUTS, Stage.CACHE_READY)  # come with some caches
-    for channel, ready in _ready_readings(readings).items():
-        size, reason = ready.bytes, ready.reason
+    inputs = read(readings, Channel.STATIC_INPUTS, Stage.CACHE_READY)
+    has_inputs = at(readings, Channel.STATIC_INPUTS, Stage.CACHE_READY) is not None
+    for channel in _ready_readings(readings):
+        size = read(readings, channel, Stage.CACHE_READY)
         if channel not in _ABSOLUTE:
-            before = at(readings, channel, Stage.LOADED)
-            size = _minus(size, before.bytes if before else None)
-            size = _minus(size, inputs.bytes) if inputs else size
-            reason = reason or (before.reason if before else None)
+            size = size.minus(read(readings, channel, Stage.LOADED))
+            size = size.minus(inputs) if has_inputs else size
         slack = held if channel in _ABOVE_TORCH else 0
-        rows.append(_row(channel, size, expected, reason, slack))
+        rows.append(_row(channel, size.bytes, expected, size.reason, slack))
     if others != 0:
         rows = [_unjudged(row, _AFFECTED_BY_OTHERS, "reconcile.others") for row in rows]
     if any(row.channel == Channel.RSS and row.agrees for row in rows):
@@ -124,13 +123,11 @@ def _unjudged(row: ChannelFigure, channels: Sequence[Channel], why: str) -> Chan
 
 def _allocator_growth(readings: Sequence[Reading]) -> int:
     """Change of torch's reserved but not allocated bytes with the cache."""
-    changes = []
-    for channel in (Channel.TORCH_RESERVED, Channel.TORCH_ALLOCATED):
-        ready, loaded = (at(readings, channel, s) for s in (Stage.CACHE_READY, Stage.LOADED))
-        if ready is None or loaded is None or ready.bytes is None or loaded.bytes is None:
-            return 0
-        changes.append(ready.bytes - loaded.bytes)
-    return abs(changes[0] - changes[1])
+    reserved, allocated = (
+        read(readings, channel, Stage.CACHE_READY).minus(read(readings, channel, Stage.LOADED))
+        for channel in (Channel.TORCH_RESERVED, Channel.TORCH_ALLOCATED)
+    )
+    return abs(reserved.minus(allocated).bytes or 0)
 
 
 def _largest_grown(
@@ -215,7 +212,3 @@ def _sentence(rows: Sequence[ChannelFigure]) -> Message:
     if any(row.bytes is not None and row.allowed_bytes is None for row in rows):
         return message("reconcile.agree_small", n=len(judged), limit=JUDGED_FROM_BYTES)
     return message("reconcile.agree", n=len(judged), **about)
-
-
-def _minus(larger: int | None, smaller: int | None) -> int | None:
-    return None if larger is None or smaller is None else larger - smaller

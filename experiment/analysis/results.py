@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, computed_field
 
-from experiment.analysis.experiment_results import ExperimentResult
+from experiment.analysis.experiment_results import ExperimentResult, Verdict
 from experiment.replay.step_rows import SlotFigures, StepRow
 from experiment.text.messages import Message
 from kvsim.planning.remedies import Change
@@ -390,11 +390,14 @@ class TokenComparison(_Result):
         return self.equal_tokens / self.tokens if self.tokens else None
 
 
+ClaimName = Literal["waste", "concurrency", "stability", "throughput"]
+
+
 class Claim(_Result):
     """A claim that is commonly made, and what this run says to it."""
 
-    id: Literal["waste", "concurrency", "stability", "throughput"]
-    verdict: Literal["shown", "not_shown", "untested"]
+    id: ClaimName
+    verdict: Verdict
     text: Message
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from experiment.analysis.differences import products_differ
+from experiment.analysis.experiment_results import Verdict
 from experiment.analysis.gains import cores_before, disturbed
-from experiment.analysis.results import ArmResult, Claim, Results, SecondPart
+from experiment.analysis.results import ArmResult, Claim, ClaimName, Results, SecondPart
 from experiment.config.schema import MARGINS, percent_of
 from experiment.machine.background_load import is_busy
 from experiment.text.messages import Message, message
@@ -29,36 +32,29 @@ def throughput(results: Results, margin: float | None = None) -> Claim:
 
     ``margin`` is the relative difference to ignore; None: from :data:`MARGINS` by duration.
     """
-    slabs = results.arm("slabs")
+    slabs, sequential = results.arm("slabs"), results.arm("contiguous.sequential")
     contiguous, paged = contiguous_and_paged(results)
     if slabs is not None and paged is not None:
         if products_differ(slabs, paged):
-            text = message("claim.throughput.unlike")
-            return Claim(id="throughput", verdict="untested", text=text)
+            return untested_claim("throughput", message("claim.throughput.unlike"))
         if _is_disturbed(results, slabs, paged):
-            text = message("claim.throughput.busy")
-            return Claim(id="throughput", verdict="untested", text=text)
+            return untested_claim("throughput", message("claim.throughput.busy"))
         parts = second_parts(results)
         if parts and (reason := parts[0].reason or parts[1].reason):
             return untested_claim("throughput", reason)
         without, with_paging = parts or (slabs, paged)
-        share = _margin(without, with_paging) if margin is None else margin
-        return _paging_alone(without, with_paging, share)
-    sequential = results.arm("contiguous.sequential")
+        return _paging_alone(without, with_paging, margin)
     if contiguous is None or paged is None or not paged.tokens_per_s:
         return untested_claim("throughput")
-    figures = {
-        "paged": paged.tokens_per_s,
-        "batch_factor": _factor(paged, contiguous),
-        "sequential_factor": _factor(paged, sequential),
-        "kinds": message(_KINDS[products_differ(paged, contiguous)]).model_dump(),
-    }
-    key = (
-        "claim.throughput.mixed"
-        if sequential and sequential is not contiguous
-        else "claim.throughput.mixed_one"
+    alone = sequential is None or sequential is contiguous
+    text = message(
+        f"claim.throughput.{'mixed_one' if alone else 'mixed'}",
+        paged=paged.tokens_per_s,
+        batch_factor=_factor(paged, contiguous),
+        sequential_factor=_factor(paged, sequential),
+        kinds=message(_KINDS[products_differ(paged, contiguous)]).model_dump(),
     )
-    return Claim(id="throughput", verdict="untested", text=message(key, **figures))
+    return untested_claim("throughput", text)
 
 
 def second_parts(results: Results) -> tuple[SecondPart, SecondPart] | None:
@@ -86,35 +82,30 @@ def _margin(*arms: ArmResult | SecondPart) -> float:
 
 
 def _paging_alone(
-    slabs: ArmResult | SecondPart, paged: ArmResult | SecondPart, margin: float
+    slabs: ArmResult | SecondPart, paged: ArmResult | SecondPart, margin: float | None
 ) -> Claim:
     """Compare the same engine with slabs and with blocks."""
     factor = _factor(paged, slabs)
     if factor is None:
         return untested_claim("throughput")
-    figures = {
+    margin = _margin(slabs, paged) if margin is None else margin
+    figures: dict[str, Any] = {
         "paged": paged.tokens_per_s,
         "slabs": slabs.tokens_per_s,
         "factor": factor,
         "paged_running": paged.mean_running,
         "slabs_running": slabs.mean_running,
     }
-    faster, hits = factor > 1 + margin, _prefix_hits(paged)
-    small = {"percent": percent_of(margin)} if factor > 1 and not faster else {}
+    figures["measured"] = message("claim.throughput.measured", **figures).model_dump()
+    shown, hits, more = factor > 1 + margin, _prefix_hits(paged), _more_at_once(slabs, paged)
+    key = "shown" if shown else "not_shown"
+    if not shown and factor > 1 and (hits or more):
+        key, figures["percent"] = "not_shown_small", percent_of(margin)
     if hits:  # whole blocks of a prefix can be shared, a slab cannot
-        return _judged("prefix_small" if small else "prefix", faster, hits=hits, **figures, **small)
-    more = _more_at_once(slabs, paged)
-    if faster:
-        return _judged("shown" if more else "not_shown_equal", more, **figures)
-    if small and more:
-        return _judged("not_shown_small", False, **figures, **small)
-    return _judged("not_shown", False, **figures)
-
-
-def _judged(key: str, shown: bool, **figures: object) -> Claim:
-    text = message(f"claim.throughput.{key}", **figures)
-    verdict = "shown" if shown else "untested" if key in _UNDECIDED else "not_shown"
-    return Claim.model_validate({"id": "throughput", "verdict": verdict, "text": text})
+        key, figures["hits"] = "prefix_small" if "percent" in figures else "prefix", hits
+    elif shown and not more:
+        key = "not_shown_equal"
+    return claim("throughput", shown and key not in _UNDECIDED, key, **figures)
 
 
 def _more_at_once(slabs: ArmResult | SecondPart, paged: ArmResult | SecondPart) -> bool:
@@ -145,7 +136,14 @@ def _factor(arm: ArmResult | SecondPart, base: ArmResult | SecondPart | None) ->
     return arm.tokens_per_s / base.tokens_per_s
 
 
-def untested_claim(claim: str, reason: Message | None = None) -> Claim:
-    """A claim without the necessary figures, and the reason."""
-    text = reason or message(f"claim.{claim}.untested")
-    return Claim.model_validate({"id": claim, "verdict": "untested", "text": text})
+def claim(name: ClaimName, shown: bool, key: str | None = None, **figures: object) -> Claim:
+    """A claim with the figures of its text; ``key``: of the text, by default the verdict's."""
+    verdict: Verdict = "shown" if shown else "untested" if key in _UNDECIDED else "not_shown"
+    return Claim(
+        id=name, verdict=verdict, text=message(f"claim.{name}.{key or verdict}", **figures)
+    )
+
+
+def untested_claim(name: ClaimName, reason: Message | None = None) -> Claim:
+    """A claim without the necessary figures; ``reason``: None: of an arm that did not finish."""
+    return Claim(id=name, verdict="untested", text=reason or message("claim.untested"))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from statistics import fmean
 
 from experiment.analysis.results import Watch
-from experiment.events import Baseline, Channel, ForeignProcesses, Reading, Step, Usage
+from experiment.events import Baseline, Channel, ForeignProcesses, Reading, Usage
 from experiment.replay.arm_events import ArmEvents
 from experiment.text.messages import Message, message
 
@@ -17,7 +17,9 @@ COST_LIMIT = 0.01
 def watch(events: ArmEvents, cores: float | None) -> Watch:
     """Means over the time in which the arm generated; None with a reason without samples."""
     usages, baseline, foreign = events.usages, events.baseline, events.foreign
-    cost, period = events.sampler_cost, _generating(events.steps)
+    cost, steps = events.sampler_cost, events.steps
+    # While it generated; an empty period without steps.
+    period = (steps[0].started_ns, steps[-1].t_ns) if steps else (1, 0)
     busy = _between(usages, *period)
     last = busy[-1] if busy else None
     others = others_cores(usages, *period)
@@ -78,11 +80,6 @@ def others_cores(usages: Iterable[Usage], begin_ns: int, end_ns: int) -> float |
     mean = _mean(usage.others_cores for usage in _between(usages, begin_ns, end_ns))
     # A sample may be negative, because counters are rounded.
     return None if mean is None else max(0.0, mean)
-
-
-def _generating(steps: Sequence[Step]) -> tuple[int, int]:
-    """Begin of the first step and end of the last; an empty period without steps."""
-    return (steps[0].started_ns, steps[-1].t_ns) if steps else (1, 0)
 
 
 def _between(usages: Iterable[Usage], begin_ns: int, end_ns: int) -> list[Usage]:

@@ -136,7 +136,10 @@ def rows_of(record: Record, workload: str, number: int) -> list[Row]:
     if reference is None:
         return rows
     tokens = {events.arm: _tokens(events.requests) for events in arms}
-    firsts = {arm: _firsts(ended) for arm, ended in tokens.items()}
+    firsts = {
+        arm: {request: made[:1] for request, made in ended.items() if made}
+        for arm, ended in tokens.items()
+    }
     return [
         row.model_copy(
             update={
@@ -170,7 +173,7 @@ def _row(events: ArmEvents, record: Record, workload: str, number: int) -> Row:
     if result.status != "finished":
         return Row(**facts, status=result.status, reason=result.reason)
     steps, _ = timeline(events)
-    tokens = useful_tokens(events.requests, asked)
+    tokens, made = useful_tokens(events.requests, asked), sorted(_tokens(events.requests).items())
     seconds, problem = checked_seconds(result.generate_s, events.steps)
     short = missing_tokens(events.requests, asked)
     problems = [*result.problems, *(each for each in (problem, short) if each)]
@@ -194,7 +197,7 @@ def _row(events: ArmEvents, record: Record, workload: str, number: int) -> Row:
         **_shares(events, record, asked),
         **decode_step(events.steps),
         steps=result.steps,
-        tokens_sha256=_digest(events.requests),
+        tokens_sha256=hashlib.sha256(json.dumps(made).encode()).hexdigest(),
         import_s=result.import_s,
         load_s=result.load_s,
         threads=result.threads,
@@ -259,14 +262,5 @@ def _tokens(requests: Sequence[RequestFinished]) -> dict[int, list[int]]:
     return {ended.request: ended.tokens for ended in requests}
 
 
-def _firsts(ended: dict[int, list[int]]) -> dict[int, list[int]]:
-    """First token of each request that has one."""
-    return {request: tokens[:1] for request, tokens in ended.items() if tokens}
-
-
 def _equal(ours: dict[int, list[int]], theirs: dict[int, list[int]]) -> int:
     return sum(ours[request] == tokens for request, tokens in theirs.items() if request in ours)
-
-
-def _digest(requests: Sequence[RequestFinished]) -> str:
-    return hashlib.sha256(json.dumps(sorted(_tokens(requests).items())).encode()).hexdigest()

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from experiment.analysis.experiment_results import Number
 from experiment.compare.facts import read_side
-from experiment.compare.names import parse_id
+from experiment.compare.figures import parse_id
 from experiment.compare.results import Figure, Side
 from experiment.compare.sides import check_config, is_finite
 from experiment.config.reading import MAX_CONFIG_BYTES
@@ -158,10 +158,10 @@ def check_unchanged(side: Side) -> None:
 
 
 def _figure(name: str, value: Number) -> Figure:
-    about = parse_id(name)
+    arm, metric, about = parse_id(name)
     return Figure(
-        id=name, arm=about.arm, metric=about.metric, unit=about.unit, kind=about.kind,
-        better=about.better, value=value,
+        id=name, arm=arm, metric=metric, unit=about.unit, kind=about.kind, better=about.better,
+        value=value,
     )  # fmt: skip
 
 

@@ -1,13 +1,19 @@
-"""All figures of an ordinary run or an experiment, by id."""
+"""All figures of an ordinary run or an experiment, by id.
+
+paged/wasted_slots                         arm / metric
+capacity/requests=8/paged/preemptions      experiment / cell / arm / metric
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
 from experiment.analysis.experiment_results import ExperimentResult
-from experiment.analysis.metrics import ARM_METRICS
+from experiment.analysis.metrics import ARM_METRICS, Metric
 from experiment.analysis.results import ArmResult, Results
 from experiment.compare.results import Figure
+from experiment.experiments.figures import FIGURES
+from experiment.text.errors import unknown, user_error
 from experiment.text.messages import Message, message
 
 # Counts determined by settings and lengths alone, independent of arrival times.
@@ -15,6 +21,23 @@ SETTLED = frozenset((
     "block_bytes", "block_size", "blocks", "budget_bytes", "fits", "fits_plain", "kv_bytes",
     "pool_bytes", "problems", "requests", "slot_bytes",
 ))  # fmt: skip
+_PARTS, _CELL_PARTS = 2, 4
+
+
+def parse_id(figure_id: str) -> tuple[str, str, Metric]:
+    """Return the arm of an id, and the name and properties of its metric.
+
+    Raises:
+        UserError: invalid id, or unknown metric.
+    """
+    parts = figure_id.split("/")
+    if len(parts) not in (_PARTS, _CELL_PARTS) or not all(parts):
+        raise user_error("error.compare.id", id=figure_id)
+    *place, arm, name = parts
+    known = {each: figure.about for each, figure in FIGURES.items()} if place else ARM_METRICS
+    if name not in known:
+        raise unknown("metric", name, sorted(known))
+    return arm, name, known[name]
 
 
 def figures_of(results: Results, *, timed: bool = False) -> dict[str, Figure]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from experiment.analysis.experiment_results import Number
-from experiment.compare.names import parse_id
+from experiment.compare.figures import parse_id
 from experiment.compare.results import Figure, Side
 from experiment.compare.sides import is_finite, same, why_not_comparable
 from experiment.config.reading import read_toml
@@ -90,9 +90,9 @@ def read_gate(path: Path) -> tuple[Limit, ...]:
             raise user_error("error.limit_le", config_key=name, value=count, limit=most)
     found = tuple(each for pattern, table in limits.items() for each in _limits(pattern, table))
     for limit in found:
-        about = parse_id(limit.pattern)
-        if about.kind != "count":
-            raise user_error(f"error.gate.{about.kind}", id=limit.pattern)
+        *_, metric = parse_id(limit.pattern)
+        if metric.kind != "count":
+            raise user_error(f"error.gate.{metric.kind}", id=limit.pattern)
     return found
 
 
@@ -166,7 +166,7 @@ def _judge_one(limit: Limit, name: str, side: Side, baseline: Side | None) -> Ga
     figure = side.figures.get(name)
     if figure is None or figure.value is None:
         missing = figure.reason if figure else None
-        why = missing or message("compare.gate.reason.gone")
+        why = missing or message("compare.reason.not_had")
         return GateResult(limit, name, figure, None, "unknown", why)
     allowed, reason = _allowed(limit, figure, side, baseline)
     if allowed is None:

@@ -110,9 +110,9 @@ class Row(_Data):
     figure: Figure
     left: Figure | None
     right: Figure | None
-    difference: Number | None
-    change: float | None
-    improvement: float | None
+    difference: Number | None = None
+    change: float | None = None
+    improvement: float | None = None
     verdict: Verdict
     reason: Message | None = None
 

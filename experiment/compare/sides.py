@@ -160,28 +160,18 @@ def _row(name: str, left: Side, right: Side, margin: float) -> Row | None:
     if (one is None or one.value is None) and (other is None or other.value is None):
         return None
     if one is None or other is None or one.value is None or other.value is None:
-        return _without_verdict(
-            name, figure, one, other, "unknown", _missing(one, other, left, right)
+        missing = _missing(one, other, left, right)
+        return Row(id=name, figure=figure, left=one, right=other, verdict="unknown", reason=missing)
+    if why := why_not_comparable(figure, left, right):
+        return Row(
+            id=name, figure=figure, left=one, right=other, verdict="not_comparable", reason=why
         )
-    why = why_not_comparable(figure, left, right)
-    if why is not None:
-        return _without_verdict(name, figure, one, other, "not_comparable", why)
     change = (other.value - one.value) / abs(one.value) if one.value else None
     sign = {"more": 1, "less": -1, None: None}[figure.better]
     improvement = None if sign is None or change is None else change * sign
     return Row(
         id=name, figure=figure, left=one, right=other, difference=other.value - one.value,
-        change=change, improvement=improvement, **_judged(one, other, margin),
-    )  # fmt: skip
-
-
-def _without_verdict(
-    name: str, figure: Figure, one: Figure | None, other: Figure | None, verdict: Verdict,
-    reason: Message,
-) -> Row:  # fmt: skip
-    return Row(
-        id=name, figure=figure, left=one, right=other, difference=None, change=None,
-        improvement=None, verdict=verdict, reason=reason,
+        change=change, improvement=improvement, verdict=_judged(one, other, margin),
     )  # fmt: skip
 
 
@@ -208,28 +198,28 @@ def _has_few_repeats(side: Side) -> bool:
     return (side.config.get(_REPEATS) or 0) < FEWEST
 
 
-def _judged(one: Figure, other: Figure, margin: float) -> dict[str, Verdict]:
+def _judged(one: Figure, other: Figure, margin: float) -> Verdict:
     before, after = one.value, other.value
     assert before is not None
     assert after is not None
     if one.kind == "count":
-        return {"verdict": "same" if same(before, after) else _direction(one, before, after)}
+        return "same" if same(before, after) else _direction(one, before, after)
     if before == after:
         # An unchanged value needs no repeats; equal repeats are required for "same".
-        return {"verdict": "same" if sorted(one.values) == sorted(other.values) else "unclear"}
+        return "same" if sorted(one.values) == sorted(other.values) else "unclear"
     if one.busy or other.busy:
-        return {"verdict": "busy"}
+        return "busy"
     if one.kind == "measured" and not (one.values and other.values):
-        return {"verdict": "once"}  # more repeats would change nothing
+        return "once"  # more repeats would change nothing
     if one.span is None or other.span is None or min(map(len, (one.values, other.values))) < FEWEST:
-        return {"verdict": "single"}
+        return "single"
     (low, high), (other_low, other_high) = one.span, other.span
     if low <= other_high and other_low <= high:
-        return {"verdict": "unclear"}
+        return "unclear"
     more = _stretched(one)
     if more is not None and is_within_margin(before + more, after + more, margin):
-        return {"verdict": "unclear"}
-    return {"verdict": _direction(one, before, after)}
+        return "unclear"
+    return _direction(one, before, after)
 
 
 def _stretched(figure: Figure) -> Number | None:

@@ -23,6 +23,13 @@ class EventBase(BaseModel):
     t_ns: Int = Field(default_factory=time.monotonic_ns)
 
 
+class ArmEvent(EventBase):
+    """A fact of one arm."""
+
+    event: str
+    arm: Name
+
+
 def share_fields_set(model: T) -> T:
     """Share one ``model_fields_set`` between models with the same fields set; return the model.
 

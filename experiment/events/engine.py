@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from experiment.events.base import EventBase, Int, Name
+from experiment.events.base import ArmEvent, Int, Name
 from experiment.text.messages import Message
 
 
-class CacheQuantized(EventBase):
+class CacheQuantized(ArmEvent):
     """A quantized paged cache: bytes, and the measured error.
 
     ``plain_...`` are the values with the model's dtype. The error was measured before the arm
@@ -17,7 +17,6 @@ class CacheQuantized(EventBase):
     """
 
     event: Literal["cache_quantized"] = "cache_quantized"
-    arm: Name
     kv_dtype: Name
     block_size: Int
     block_bytes: Int
@@ -35,11 +34,10 @@ class CacheQuantized(EventBase):
     same_token: Int
 
 
-class PrefixCacheUsed(EventBase):
+class PrefixCacheUsed(ArmEvent):
     """Token counts of the prefix cache over the whole arm; see kvsim.core.prefix."""
 
     event: Literal["prefix_cache"] = "prefix_cache"
-    arm: Name
     queried: Int
     hit_cross: Int
     hit_batch: Int
@@ -48,14 +46,13 @@ class PrefixCacheUsed(EventBase):
     hit_again: Int
 
 
-class LookupTimed(EventBase):
+class LookupTimed(ArmEvent):
     """Attention time of one layer and decode step: contiguous, and through block tables.
 
     Recorded by the experiment ``lookup``; see :mod:`experiment.engine.attention.lookup`.
     """
 
     event: Literal["lookup"] = "lookup"
-    arm: Name
     requests: Int
     context: Int
     block_size: Int
@@ -64,14 +61,13 @@ class LookupTimed(EventBase):
     scattered_s: float
 
 
-class HolesSeen(EventBase):
+class HolesSeen(ArmEvent):
     """Requests in a contiguous arena of slots of ``slot_bytes`` each.
 
     See :mod:`experiment.engine.arena`.
     """
 
     event: Literal["holes"] = "holes"
-    arm: Name
     allocator: Literal["first_fit", "buddy"]
     slots: Int
     slot_bytes: Int
@@ -88,18 +84,17 @@ class HolesSeen(EventBase):
 OWN_ATTENTION = "transformers"
 
 
-class KernelChosen(EventBase):
+class KernelChosen(ArmEvent):
     """Attention kernel of the paged engine; ``reason``: why Triton is not used on a GPU."""
 
     event: Literal["kernel"] = "kernel"
-    arm: Name
     device: str
     asked: Name
     kernel: Name
     reason: Message | None = None
 
 
-class WeightsPacked(EventBase):
+class WeightsPacked(ArmEvent):
     """Weights of the paged engine in oneDNN's packed layout; see ``engine.packed_weights``.
 
     ``layers`` were packed in ``seconds``. ``kept`` linear layers are unchanged because another
@@ -111,7 +106,6 @@ class WeightsPacked(EventBase):
     """
 
     event: Literal["weights_packed"] = "weights_packed"
-    arm: Name
     layers: Int
     kept: Int
     fused: Int | None = None
@@ -124,7 +118,7 @@ class WeightsPacked(EventBase):
     reason: Message | None = None
 
 
-class ProfileRun(EventBase):
+class ProfileRun(ArmEvent):
     """Warm-up before the arm's clock starts, so that no code path runs there for the first time.
 
     A prefill step over ``requests`` prompts of ``prompt_tokens`` tokens, like the workload's, and
@@ -134,22 +128,20 @@ class ProfileRun(EventBase):
     """
 
     event: Literal["profile_run"] = "profile_run"
-    arm: Name
     prompt_tokens: Int
     requests: Int
     seconds: float
     kept: bool
 
 
-class ModelCompiled(EventBase):
+class ModelCompiled(ArmEvent):
     """Seconds of model compilation, before the arm's clock starts."""
 
     event: Literal["compiled"] = "compiled"
-    arm: Name
     seconds: float
 
 
-class DecodeGraphsReady(EventBase):
+class DecodeGraphsReady(ArmEvent):
     """CUDA graphs of decode steps: batch sizes, or an empty list and the ``reason``.
 
     ``static_bytes`` are the graphs' input and output tensors, without the cache. ``reserved_bytes``
@@ -158,7 +150,6 @@ class DecodeGraphsReady(EventBase):
     """
 
     event: Literal["decode_graphs"] = "decode_graphs"
-    arm: Name
     device: str
     asked: Name
     sizes: list[Int]
@@ -168,17 +159,16 @@ class DecodeGraphsReady(EventBase):
     reason: Message | None = None
 
 
-class DecodeGraphsUsed(EventBase):
+class DecodeGraphsUsed(ArmEvent):
     """Replayed decode steps, their rows, and additional rows of padding."""
 
     event: Literal["decode_graphs_used"] = "decode_graphs_used"
-    arm: Name
     steps: Int
     rows: Int
     padding_rows: Int
 
 
-class EngineReported(EventBase):
+class EngineReported(ArmEvent):
     """Report of an external engine that is ready to generate.
 
     ``tokens`` and ``max_concurrency`` are its reported capacity, ``max_concurrency`` in requests of
@@ -190,7 +180,6 @@ class EngineReported(EventBase):
     """
 
     event: Literal["engine"] = "engine"
-    arm: Name
     versions: dict[str, str]
     arguments: dict[str, Any]
     variables: dict[str, str]
@@ -207,7 +196,7 @@ class EngineReported(EventBase):
     first_request_s: float
 
 
-class EngineStep(EventBase):
+class EngineStep(ArmEvent):
     """Statistics that an engine reports after a step, and a count of its block tables.
 
     ``used_blocks`` is derived from the reported usage. ``table_blocks`` counts blocks in the tables
@@ -216,7 +205,6 @@ class EngineStep(EventBase):
     """
 
     event: Literal["engine_step"] = "engine_step"
-    arm: Name
     step: Int
     used_blocks: Int
     table_blocks: Int
@@ -227,7 +215,7 @@ class EngineStep(EventBase):
     prefix_hits: Int
 
 
-class SecondPartRun(EventBase):
+class SecondPartRun(ArmEvent):
     """The prompts of the workload, several times over, on the cache of an arm.
 
     ``finished`` of ``requests`` ended within the time limit. ``running`` is the most in one step,
@@ -236,7 +224,6 @@ class SecondPartRun(EventBase):
     """
 
     event: Literal["second_part"] = "second_part"
-    arm: Name
     started_ns: Int
     requests: Int
     finished: Int
@@ -247,16 +234,15 @@ class SecondPartRun(EventBase):
     reason: Message | None = None
 
 
-class CacheMoved(EventBase):
+class CacheMoved(ArmEvent):
     """Bytes that a growing cache copied because it reallocates in every step, over a request."""
 
     event: Literal["cache_moved"] = "cache_moved"
-    arm: Name
     request: Int
     bytes: Int
 
 
-class StepProfile(EventBase):
+class StepProfile(ArmEvent):
     """Time of a decode step by category, from torch's profiler: medians over ``steps`` steps.
 
     Milliseconds of the thread that runs the engine: matrix products, attention with writing K and
@@ -265,7 +251,6 @@ class StepProfile(EventBase):
     """
 
     event: Literal["profile"] = "profile"
-    arm: Name
     steps: Int
     requests: Int
     step_ms: float

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Literal
 
-from experiment.events.base import EventBase, Int, Name
+from experiment.events.base import ArmEvent, EventBase, Int, Name
 from experiment.text.messages import Message
 
 
@@ -52,11 +52,10 @@ class Scope(StrEnum):
     DEVICE = "device"
 
 
-class StageEntered(EventBase):
+class StageEntered(ArmEvent):
     """The arm is paused at ``stage``; readings with the same arm and stage follow."""
 
     event: Literal["stage"] = "stage"
-    arm: Name
     stage: Stage
     step: Int | None = None
     request: Int | None = None
@@ -80,7 +79,7 @@ class Reading(EventBase):
     total_bytes: Int | None = None
 
 
-class Baseline(EventBase):
+class Baseline(ArmEvent):
     """Device memory in use before the arm, after it had settled; deltas are relative to it.
 
     ``bytes`` is the last reading of ``channel`` for the whole device: NVML on CUDA, system memory
@@ -89,7 +88,6 @@ class Baseline(EventBase):
     """
 
     event: Literal["baseline"] = "baseline"
-    arm: Name
     channel: Channel
     bytes: Int | None
     reason: Message | None = None
@@ -99,20 +97,19 @@ class Baseline(EventBase):
     foreign_reason: Message | None = None
 
 
-class ForeignProcesses(EventBase):
+class ForeignProcesses(ArmEvent):
     """Number of other processes on the GPU, before and after the arm. On CUDA only.
 
     ``reason``: why a count is None.
     """
 
     event: Literal["foreign_processes"] = "foreign_processes"
-    arm: Name
     before: Int | None
     after: Int | None
     reason: Message | None = None
 
 
-class Usage(EventBase):
+class Usage(ArmEvent):
     """Utilisation of CPU and GPU since the previous event of this kind, about 250 ms.
 
     The first interval of a turn starts with the turn; the last one is shorter.
@@ -126,7 +123,6 @@ class Usage(EventBase):
     """
 
     event: Literal["usage"] = "usage"
-    arm: Name
     cpu_cores: float | None
     gpu_share: float | None
     gpu_memory_share: float | None
@@ -136,18 +132,16 @@ class Usage(EventBase):
     gpu_reason: Message | None = None
 
 
-class SamplerCost(EventBase):
+class SamplerCost(ArmEvent):
     """CPU seconds that monitoring the arm cost the runner, and the monitored time."""
 
     event: Literal["sampler_cost"] = "sampler_cost"
-    arm: Name
     cpu_s: float
     wall_s: float
 
 
-class HighWaterReset(EventBase):
+class HighWaterReset(ArmEvent):
     """The high-water mark counts from now on; with a ``reason``, from the process start."""
 
     event: Literal["high_water_reset"] = "high_water_reset"
-    arm: Name
     reason: Message | None = None

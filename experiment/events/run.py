@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from experiment.events.base import EventBase, Int, Name
+from experiment.events.base import ArmEvent, EventBase, Int, Name
 from experiment.events.workload import ModelPrepared, WorkloadReady
 from experiment.text.messages import Message
 
@@ -69,7 +69,7 @@ class CellStarted(EventBase):
     arms: list[Name]
 
 
-class ArmStarted(EventBase):
+class ArmStarted(ArmEvent):
     """The arm's process is running.
 
     ``variables`` are the environment variables of thread pools and GPU memory in that process,
@@ -77,7 +77,6 @@ class ArmStarted(EventBase):
     """
 
     event: Literal["arm_started"] = "arm_started"
-    arm: Name
     pid: Int
     variables: dict[str, str] | None = None
     cores: list[Int] | None = None
@@ -104,11 +103,10 @@ class MachineLimits(EventBase):
     sampled_parameters: Int = 0
 
 
-class ArmFinished(EventBase):
+class ArmFinished(ArmEvent):
     """The arm ended successfully. Times are seconds; ``generate_s`` covers the whole workload."""
 
     event: Literal["arm_finished"] = "arm_finished"
-    arm: Name
     import_s: float
     load_s: float
     generate_s: float
@@ -116,23 +114,21 @@ class ArmFinished(EventBase):
     device_name: str
 
 
-class ArmFailed(EventBase):
+class ArmFailed(ArmEvent):
     """A process failed; events that it emitted before are valid.
 
     ``arm`` is the arm, or ``environment`` or ``prepare`` for the stages before any arm.
     """
 
     event: Literal["arm_failed"] = "arm_failed"
-    arm: Name
     reason: Message
     exit_code: Int | None = None
 
 
-class ArmSkipped(EventBase):
+class ArmSkipped(ArmEvent):
     """The arm was not started, and why."""
 
     event: Literal["arm_skipped"] = "arm_skipped"
-    arm: Name
     reason: Message
 
 

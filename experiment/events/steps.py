@@ -6,11 +6,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import PlainSerializer, PlainValidator
 
-from experiment.events.base import EventBase, Int, Name
+from experiment.events.base import ArmEvent, Int, Name
 from kvsim.core.step import StepPlan, plan_from_json, plan_to_json
 
 
-class PoolReserved(EventBase):
+class PoolReserved(ArmEvent):
     """The KV cache of an arm is reserved: its shape, and the bytes of its tensors.
 
     ``scale_bytes`` are bytes of a block in addition to its slots. ``kv_dtype`` is None if the cache
@@ -18,7 +18,6 @@ class PoolReserved(EventBase):
     """
 
     event: Literal["pool"] = "pool"
-    arm: Name
     blocks: Int
     block_size: Int
     slot_bytes: Int
@@ -51,7 +50,7 @@ LoggedPlan = Annotated[
 ]
 
 
-class Step(EventBase):
+class Step(ArmEvent):
     """A step was executed: ``plan``, encoded by :func:`kvsim.core.step.plan_to_json`.
 
     ``t_ns`` is the end of the step; ``t_ns - started_ns`` is its duration on the arm's clock. That
@@ -61,27 +60,24 @@ class Step(EventBase):
     """
 
     event: Literal["step"] = "step"
-    arm: Name
     plan: LoggedPlan
     started_ns: Int
     written_slots: Int | None = None
 
 
-class Keyframe(EventBase):
+class Keyframe(ArmEvent):
     """Block tables and written slots after ``step``; a replay is checked against them."""
 
     event: Literal["keyframe"] = "keyframe"
-    arm: Name
     step: Int
     tables: dict[Int, list[Int]]
     written: dict[Int, Int]
 
 
-class TokenMapping(EventBase):
+class TokenMapping(ArmEvent):
     """Physical location of one token, read from the block table while the arm runs."""
 
     event: Literal["mapping"] = "mapping"
-    arm: Name
     step: Int
     request: Int
     position: Int

@@ -6,19 +6,18 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from experiment.events.base import EventBase, Int, Name
+from experiment.events.base import ArmEvent, EventBase, Int, Name
 from experiment.events.sampling import SamplingConfig
 from experiment.text.messages import Message
 
 
-class TurnAwaited(EventBase):
+class TurnAwaited(ArmEvent):
     """The arm waits before a measured repeat. Between processes only; never written to the log.
 
     There is no wait before the warm-up, after which the arm has allocated all that it needs.
     """
 
     event: Literal["turn_awaited"] = "turn_awaited"
-    arm: Name
     repeat: Int
 
 
@@ -36,14 +35,13 @@ class TurnStarted(EventBase):
     group: Int | None
 
 
-class RepeatFinished(EventBase):
+class RepeatFinished(ArmEvent):
     """An arm of an experiment has finished a repeat: its steps and requests since the last one.
 
     The first repeat is the warm-up. ``generate_s``: seconds without pauses.
     """
 
     event: Literal["repeat"] = "repeat"
-    arm: Name
     repeat: Int
     warm_up: bool
     generate_s: float
@@ -122,7 +120,7 @@ class WorkloadReady(EventBase):
         return groups
 
 
-class RequestFinished(EventBase):
+class RequestFinished(ArmEvent):
     """A request has finished. ``tokens`` are the generated tokens, without the prompt.
 
     Seconds count from the request's arrival and exclude pauses for memory readings: ``wait_s``
@@ -132,7 +130,6 @@ class RequestFinished(EventBase):
     """
 
     event: Literal["request"] = "request"
-    arm: Name
     step: Int | None = None
     request: Int
     reason: str
@@ -146,7 +143,7 @@ class RequestFinished(EventBase):
     first_token_step: Int | None = None
 
 
-class TokenMargin(EventBase):
+class TokenMargin(ArmEvent):
     """Logits at the first position where an arm's tokens differ from the reference arm's.
 
     ``logits`` are those of ``tokens`` (reference, arm) after the common tokens, computed by plain
@@ -154,7 +151,6 @@ class TokenMargin(EventBase):
     """
 
     event: Literal["token_margin"] = "token_margin"
-    arm: Name
     reference: Name
     request: Int
     index: Int

@@ -191,13 +191,20 @@ def cell_config(config: Config, cell: Cell) -> Config:
     return make_config(data)
 
 
-def varied(name: str, key: str) -> Callable[[Config], list[Cell]]:
-    """Return cells that vary one ``key`` over ``experiment.values``."""
+def varied(
+    axis: str, overrides: str | Callable[[Config, Any], dict[str, Any]]
+) -> Callable[[Config], list[Cell]]:
+    """Return cells that vary one ``axis`` over ``experiment.values``.
 
-    def cells(config: Config) -> list[Cell]:
-        return [Cell({name: value}, {key: value}) for value in config.experiment.values]
+    ``overrides``: the varied config key, or returns the config values of a cell by dotted key.
+    """
 
-    return cells
+    def cell(config: Config, value: int | float | str) -> Cell:
+        if isinstance(overrides, str):
+            return Cell({axis: value}, {overrides: value})
+        return Cell({axis: value}, overrides(config, value))
+
+    return lambda config: [cell(config, value) for value in config.experiment.values]
 
 
 def without_blocks_of(block_size: int, device: str) -> dict[str, Message]:

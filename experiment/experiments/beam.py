@@ -6,6 +6,8 @@ replays the selected beams and must plan every step as the engine did, block for
 
 from __future__ import annotations
 
+from typing import Any
+
 from experiment.analysis.experiment_results import Finding
 from experiment.config.schema import Config
 from experiment.experiments.base import (
@@ -15,8 +17,8 @@ from experiment.experiments.base import (
     draw_terms,
     drawn_lengths,
     other_engines,
+    varied,
 )
-from experiment.experiments.cells import Cell
 from experiment.experiments.findings import counted, judged, untested
 from experiment.experiments.found import Found
 from experiment.experiments.paper_shares import paper_comparison, slab_comparison
@@ -26,12 +28,8 @@ from experiment.text.messages import message
 PAPER = {2: 0.3756, 4: 0.5313, 6: 0.5516}
 
 
-def _cells(config: Config) -> list[Cell]:
-    lengths = drawn_lengths(config)
-    return [
-        Cell({"beam_width": w}, {"sampling.beam_width": w, "workload.lengths": lengths})
-        for w in config.experiment.values
-    ]
+def _overrides(config: Config, width: int) -> dict[str, Any]:
+    return {"sampling.beam_width": width, "workload.lengths": drawn_lengths(config)}
 
 
 def _findings(found: Found) -> list[Finding]:
@@ -53,7 +51,7 @@ def _plans(found: Found) -> Finding:
 
 BEAM = Experiment(
     name="beam",
-    cells=_cells,
+    cells=varied("beam_width", _overrides),
     figures=(
         "budget_bytes", "usable_slots", "block_slots", "saved", "unshared_slots", "held_slots",
         "shared_slots", "copied_slots", "running_peak", "steps", "tokens_per_s",

@@ -12,8 +12,7 @@ from typing import Any
 
 from experiment.analysis.experiment_results import CellResult, Finding
 from experiment.config.schema import Config
-from experiment.experiments.base import Experiment, in_turn
-from experiment.experiments.cells import Cell
+from experiment.experiments.base import Experiment, in_turn, varied
 from experiment.experiments.findings import (
     BOTH,
     between,
@@ -35,12 +34,9 @@ _NAME, _AXIS = "capacity", "requests"
 _FASTER = 1.1
 
 
-def _cells(config: Config) -> list[Cell]:
+def _overrides(config: Config, requests: int) -> dict[str, Any]:
     lengths: Any = config.experiment.options["lengths"]
-    return [
-        Cell({"requests": count}, {"workload.lengths": in_turn(lengths, count)})
-        for count in map(int, config.experiment.values)
-    ]
+    return {"workload.lengths": in_turn(lengths, requests)}
 
 
 def _findings(found: Found) -> list[Finding]:
@@ -105,16 +101,15 @@ def _predicted(found: Found, cell: CellResult, count: int, below: int | None) ->
 
 def _simulated(found: Found, cell: CellResult, requests: int) -> int | None:
     """Predicted preemptions of this number of ``requests`` in the cell's budget."""
-    lengths: Any = found.config.experiment.options["lengths"]
     if found.simulate is None:
         return None
-    known = found.simulate(cell, "paged", {"workload.lengths": in_turn(lengths, requests)})
+    known = found.simulate(cell, "paged", _overrides(found.config, requests))
     return None if isinstance(known, Message) else known.preemptions.total
 
 
 CAPACITY = Experiment(
     name=_NAME,
-    cells=_cells,
+    cells=varied(_AXIS, _overrides),
     figures=(
         "fits", "running_mean", "running_peak", "waste", "reserved_swing", "preemptions",
         "recomputed", "steps", "tokens_per_s",

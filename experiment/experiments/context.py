@@ -17,8 +17,7 @@ from typing import Any
 from experiment.analysis.experiment_results import CellResult, Compared, Finding, Side
 from experiment.analysis.finding_text import listed
 from experiment.config.schema import Config
-from experiment.experiments.base import Experiment
-from experiment.experiments.cells import Cell
+from experiment.experiments.base import Experiment, varied
 from experiment.experiments.findings import (
     BOTH,
     fact,
@@ -41,16 +40,9 @@ _NAME = "context"
 _LONGER = 1.05
 
 
-def _cells(config: Config) -> list[Cell]:
-    options: Any = config.experiment.options
-    return [
-        Cell({"context": int(tokens)}, _overrides(config, int(tokens), options))
-        for tokens in config.experiment.values
-    ]
-
-
-def _overrides(config: Config, tokens: int, options: Any) -> dict[str, Any]:
+def _overrides(config: Config, tokens: int) -> dict[str, Any]:
     """The long request first, and the smallest maximum length for it, in whole blocks."""
+    options: Any = config.experiment.options
     prompt, size = tokens - options["new"] + 1, config.cache.block_size
     longest = max(tokens, *(final_tokens(*pair) for pair in options["others"]))
     return {
@@ -107,9 +99,7 @@ def _fit(found: Found, arm: str, tokens: int) -> bool | None:
     """
     assert found.simulate is not None
     cell = next(found.with_arms(arm))
-    result = found.simulate(
-        cell, arm, _overrides(found.config, tokens, found.config.experiment.options)
-    )
+    result = found.simulate(cell, arm, _overrides(found.config, tokens))
     if isinstance(result, Message):
         return False if result.key == REFUSED else None
     alone = result.requests.refused or result.preemptions.total
@@ -126,9 +116,7 @@ def _time(found: Found) -> Finding:
     """Time of a run in blocks relative to slabs, at each context."""
     seen = ratios(found, found.cells, "generate_s", *BOTH)
     row = factors(seen, "generate_s", *BOTH, "context", least=1)
-    if row is None:
-        return untested("time")
-    if all(factor.lacking for _, factor in seen) and row.reason is not None:
+    if row is not None and row.reason is not None and all(each.lacking for _, each in seen):
         return undecided("time", row, reason=row.reason)
     return fact("time", row)
 
@@ -151,7 +139,7 @@ def _all_at_once(found: Found, cell: CellResult, arm: str) -> bool:
 
 CONTEXT = Experiment(
     name=_NAME,
-    cells=_cells,
+    cells=varied("context", _overrides),
     figures=("running_peak", "running_mean", "waste", "preemptions", "steps", "generate_s"),
     charts=("running_peak", "waste"),
     findings=_findings,

@@ -226,8 +226,8 @@ def more_at_once(
         return untested(name, **more)
     rate, steps = (between(found, cell, each, *BOTH) for each in ("tokens_per_s", "steps"))
     faster, holds = found.ratio(cell, "tokens_per_s", *BOTH), row.estimate > MORE
-    if faster is not None and faster.is_decisive:
-        slower, steps = faster.slower, None
+    if faster is not None and faster.enough and faster.tie != "margin":
+        slower, steps = faster.clear and faster.factor < 1, None
     else:
         blocks, slabs = (found.value(cell, arm, "steps") for arm in BOTH)
         slower = blocks is not None and slabs is not None and blocks > slabs
@@ -242,11 +242,11 @@ def same(name: str, row: Row, *others: Row) -> Finding:
 
 
 def timed(
-    found: Found, name: str, one: Place, base: Place, *others: Row, least: float = 1.0,
+    found: Found, name: str, one: Place, base: Place, *others: Row, least: float | None = 1.0,
     axes: Iterable[str] = (),
     **more: Any,
 ) -> Finding:  # fmt: skip
-    """A finding that a time or rate is more than ``least`` times another one.
+    """A finding that a time or rate is more than ``least`` times another one; None: no verdict.
 
     Untested with too few repeats or background load.
     """
@@ -255,6 +255,8 @@ def timed(
         return untested(name, **more)
     if not factor.enough:
         return _finding(name, "untested", row, others, **more)
+    if least is None:
+        return fact(name, row, *others, **more)
     shown = factor.clear and factor.factor > least
     against = row.reason or why("small" if factor.factor > 1 else "opposite")
     return judged(name, row, shown, *others, against=against, **more)

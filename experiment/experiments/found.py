@@ -57,11 +57,6 @@ class Faster:
         return self.lacking is None
 
     @property
-    def is_decisive(self) -> bool:
-        """Whether it shows which side is faster, or that neither is."""
-        return self.enough and self.tie != "margin"
-
-    @property
     def clear(self) -> bool:
         """Whether the two sides are distinguishable."""
         return self.enough and self.tie is None
@@ -82,11 +77,6 @@ class Faster:
             "margin": {"percent": percent_of(self.margin)},
         }
         return message(f"experiments.why.{name}", **params.get(name, {})) if name else None
-
-    @property
-    def slower(self) -> bool:
-        """Whether a rate is clearly lower than the other."""
-        return self.clear and self.factor < 1
 
 
 @dataclass(frozen=True, slots=True)

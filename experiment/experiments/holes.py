@@ -10,8 +10,7 @@ from typing import Any
 
 from experiment.analysis.experiment_results import CellResult, Compared, Finding
 from experiment.config.schema import Config
-from experiment.experiments.base import Experiment, contiguous, in_turn, other_engines
-from experiment.experiments.cells import Cell
+from experiment.experiments.base import Experiment, contiguous, in_turn, other_engines, varied
 from experiment.experiments.findings import (
     MORE,
     counted,
@@ -30,17 +29,13 @@ _NAME = "holes"
 _FIRST = ("first_step", "needed", "free", "largest")
 
 
-def _cells(config: Config) -> list[Cell]:
+def _overrides(config: Config, requests: int) -> dict[str, Any]:
     options: Any = config.experiment.options
-    cells = []
-    for count in map(int, config.experiment.values):
-        overrides = {
-            "workload.lengths": in_turn(options["lengths"], count),
-            "workload.arrivals": [index * options["every"] for index in range(count)],
-            "workload.clock": "steps",
-        }
-        cells.append(Cell({"requests": count}, overrides))
-    return cells
+    return {
+        "workload.lengths": in_turn(options["lengths"], requests),
+        "workload.arrivals": [index * options["every"] for index in range(requests)],
+        "workload.clock": "steps",
+    }
 
 
 def _findings(found: Found) -> list[Finding]:
@@ -93,7 +88,7 @@ def _paged(found: Found, cell: CellResult | None) -> Finding:
 
 HOLES = Experiment(
     name=_NAME,
-    cells=_cells,
+    cells=varied("requests", _overrides),
     figures=(
         "first_fit_refused_steps", "first_fit_first_step", "first_fit_free", "first_fit_largest",
         "first_fit_needed", "first_fit_running_mean", "first_fit_running_peak", "first_fit_steps",

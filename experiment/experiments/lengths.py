@@ -17,8 +17,7 @@ from typing import Any
 from experiment.analysis.experiment_results import CellResult, Finding
 from experiment.analysis.finding_text import param
 from experiment.config.schema import Config
-from experiment.experiments.base import Experiment
-from experiment.experiments.cells import Cell
+from experiment.experiments.base import Experiment, varied
 from experiment.experiments.findings import (
     BOTH,
     between,
@@ -38,15 +37,11 @@ _NAME = "lengths"
 _NAMED = re.compile(r"[\w-]{1,40}")
 
 
-def _cells(config: Config) -> list[Cell]:
+def _overrides(config: Config, shape: Any) -> dict[str, Any]:
     options: dict[str, Any] = config.experiment.options
-    cells = []
-    for shape in map(str, config.experiment.values):
-        if not _NAMED.fullmatch(shape):
-            raise ValueError(f"a shape is named by up to 40 letters, digits, _ and -: {shape!r}")
-        lengths = fill(options[shape], options["total"])
-        cells.append(Cell({"shape": shape}, {"workload.lengths": lengths}))
-    return cells
+    if not _NAMED.fullmatch(str(shape)):
+        raise ValueError(f"a shape is named by up to 40 letters, digits, _ and -: {shape!r}")
+    return {"workload.lengths": fill(options[str(shape)], options["total"])}
 
 
 def fill(pattern: list[list[int]], total: int) -> list[list[int]]:
@@ -93,7 +88,7 @@ def _gain(found: Found, cell: CellResult) -> Finding:
 
 LENGTHS = Experiment(
     name=_NAME,
-    cells=_cells,
+    cells=varied("shape", _overrides),
     figures=(
         "waste", "running_mean", "running_peak", "preemptions", "steps", "tokens_per_s",
         "latency_s",

@@ -48,26 +48,16 @@ class LoadOutcome:
     alone: Number | None
 
     @property
-    def falls_behind(self) -> bool:
-        """Whether fewer requests ended than arrived."""
-        return self.kept_up is not None and self.kept_up < KEEPS_UP
+    def is_saturated(self) -> bool:
+        """Whether fewer requests ended than arrived, and latency grew.
 
-    @property
-    def latency_grows(self) -> bool:
-        """Whether later requests waited longer, or all were slower than arrivals."""
+        That is: later requests waited longer, or all were slower than arrivals.
+        """
+        if self.kept_up is None or self.kept_up >= KEEPS_UP:
+            return False
         if self.later is not None and self.later > LATER:
             return True
         return self.rest is not None and self.alone is not None and self.rest > 1 + self.alone
-
-    @property
-    def is_saturated(self) -> bool:
-        """Whether it falls behind and latency grows."""
-        return self.falls_behind and self.latency_grows
-
-
-def all_saturated(outcomes: Sequence[LoadOutcome]) -> bool:
-    """Whether all repeats are saturated; a single one may be due to background load."""
-    return bool(outcomes) and all(each.is_saturated for each in outcomes)
 
 
 def alone_at(rate: float, lower: Iterable[tuple[float, Number]]) -> float | None:

@@ -18,16 +18,15 @@ from experiment.analysis.experiment_results import (
     Number,
 )
 from experiment.config.schema import Config
-from experiment.experiments.base import Experiment, contiguous, in_turn, other_engines
-from experiment.experiments.cells import Cell
+from experiment.experiments.base import Experiment, contiguous, in_turn, other_engines, varied
 from experiment.experiments.findings import (
     fact,
     judged,
     note,
     side,
+    timed,
     undecided,
     untested,
-    versus,
     why,
 )
 from experiment.experiments.found import FEWEST, Found
@@ -39,16 +38,10 @@ _NAME = "lookup"
 UNDER = 0.01
 
 
-def _cells(config: Config) -> list[Cell]:
+def _overrides(config: Config, slots: int) -> dict[str, Any]:
     options: Any = config.experiment.options
-    new, count = options["new"], options["requests"]
-    cells = []
-    for context in config.experiment.values:
-        slots = int(context)
-        lengths = in_turn([[slots - new + 1, new]], count)
-        overrides = {"workload.lengths": lengths, "cache.max_length": slots}
-        cells.append(Cell({"context": slots}, overrides))
-    return cells
+    lengths = in_turn([[slots - options["new"] + 1, options["new"]]], options["requests"])
+    return {"workload.lengths": lengths, "cache.max_length": slots}
 
 
 def _findings(found: Found) -> list[Finding]:
@@ -129,17 +122,12 @@ def _scattered(found: Found) -> Finding:
     """Effect of the order of blocks in memory."""
     cell = found.last("paged")
     one, base = ((cell, "paged", f"lookup_{name}_s") for name in ("scattered", "ordered"))
-    row, slower = versus(found, one, base), found.compared(one, base)
-    if row is None or slower is None:
-        return untested("scattered")
-    if slower.lacking and row.reason is not None:
-        return undecided("scattered", row, reason=row.reason)
-    return fact("scattered", row)
+    return timed(found, "scattered", one, base, least=None)
 
 
 LOOKUP = Experiment(
     name=_NAME,
-    cells=_cells,
+    cells=varied("context", _overrides),
     figures=(
         "lookup_contiguous_s", "lookup_ordered_s", "lookup_scattered_s", "lookup_share",
         "lookup_of_step", "table_entries", "decode_step_s", "budget_bytes",

@@ -9,11 +9,18 @@ the closed sum over many requests does not.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from experiment.analysis.experiment_results import Compared, Finding
 from experiment.config.schema import Config
-from experiment.experiments.base import DRAW, Experiment, contiguous, draw_terms, drawn_lengths
-from experiment.experiments.cells import Cell
+from experiment.experiments.base import (
+    DRAW,
+    Experiment,
+    contiguous,
+    draw_terms,
+    drawn_lengths,
+    varied,
+)
 from experiment.experiments.findings import fact, judged, note, series, untested, why
 from experiment.experiments.found import Found
 from experiment.experiments.labels import same_in
@@ -35,12 +42,8 @@ MANY = 10_000
 _EXACT = 1e-9
 
 
-def _cells(config: Config) -> list[Cell]:
-    lengths = drawn_lengths(config)
-    return [
-        Cell({"samples": n}, {"sampling.n": n, "workload.lengths": lengths})
-        for n in config.experiment.values
-    ]
+def _overrides(config: Config, samples: int) -> dict[str, Any]:
+    return {"sampling.n": samples, "workload.lengths": drawn_lengths(config)}
 
 
 def _findings(found: Found) -> list[Finding]:
@@ -97,7 +100,7 @@ def _share(lengths: list[list[int]], samples: int, block_size: int) -> float:
 
 PARALLEL_SAMPLING = Experiment(
     name=_NAME,
-    cells=_cells,
+    cells=varied(_AXIS, _overrides),
     figures=(
         "budget_bytes", "usable_slots", "block_slots", "saved", "unshared_slots", "held_slots",
         "shared_slots", "copied_slots", "waste", "tokens_per_s",

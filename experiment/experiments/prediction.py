@@ -10,8 +10,8 @@ Every step takes one second of the simulated clock, so means over time are means
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from experiment.analysis.experiment_results import CellResult
@@ -218,19 +218,7 @@ class _Hashes:
         return tuple(self._known.setdefault(prefix, len(self._known)) for prefix in prefixes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Listed:
-    """A request stream in memory."""
+class _Listed(list[TraceRequest]):
+    """A request stream in memory, without clock and file."""
 
-    requests: list[TraceRequest]
-
-    @property
-    def info(self) -> TraceInfo:
-        """Facts about the stream, without clock and file."""
-        return TraceInfo(
-            "workload", "generated", "declared", None, "none", None, "none",
-            accepted=len(self.requests),
-        )  # fmt: skip
-
-    def __iter__(self) -> Iterator[TraceRequest]:
-        return iter(self.requests)
+    info = TraceInfo("workload", "generated", "declared", None, "none", None, "none")

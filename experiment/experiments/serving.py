@@ -29,8 +29,12 @@ from experiment.experiments.cells import Cell, CellEvents
 from experiment.experiments.figures import ONE_BY_ONE
 from experiment.experiments.found import Found
 from experiment.experiments.load import terms
-from experiment.experiments.serving_limits import limits, saturated_at
-from experiment.experiments.serving_paging import first_tokens, paging_alone
+from experiment.experiments.serving_findings import (
+    first_tokens,
+    limits,
+    paging_alone,
+    saturated_at,
+)
 from experiment.files.bounded_reading import expand_path
 from experiment.text.messages import Message, message
 from experiment.workload.kvsim_errors import translate_errors

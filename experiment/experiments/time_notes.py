@@ -61,21 +61,15 @@ def margin_notes(cells: Sequence[CellResult], section: ExperimentConfig) -> list
     return notes
 
 
-def _times(cells: Sequence[CellResult]) -> bool:
-    """Whether any time was measured repeatedly."""
-    return any(
-        figure.values for cell in cells for arm in cell.arms for figure in arm.figures.values()
-    )
-
-
 def time_notes(cells: Sequence[CellResult], config: Config) -> list[Message]:
     """All notes on the reliability of a run's times."""
     noise = noise_note(cells)
     notes = [noise] if noise else []
+    figures = (value for cell in cells for arm in cell.arms for value in arm.figures.values())
     if config.experiment.repeats < FEWEST:
         params = {"n": config.experiment.repeats, "least": FEWEST}
         notes.append(message("experiments.note.few_repeats", **params))
-    elif _times(cells):
+    elif any(value.values for value in figures):  # times, measured repeatedly
         notes += margin_notes(cells, config.experiment)
     if config.experiment.size == "quick":
         notes.append(message("experiments.note.quick", repeats=config.experiment.repeats))

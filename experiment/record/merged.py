@@ -86,9 +86,14 @@ class _Scope:
     def in_order(self, order: Sequence[str], last: int) -> Iterator[Event]:
         """Yield the common events, then every arm in its order; ``last`` is the last segment."""
         yield from self.whole
-        for arm in sorted(self.attempts, key=lambda arm: _place(arm, order)):
+        places = {arm: place for place, arm in enumerate(order)}
+        for arm in sorted(self.attempts, key=lambda arm: places.get(arm, len(order))):
             tries = self.attempts[arm]
-            ran = [number for number, events in tries.items() if _is_attempt(events)]
+            ran = [
+                number
+                for number, events in tries.items()
+                if any(isinstance(event, ArmStarted | ArmSkipped | ArmFailed) for event in events)
+            ]
             if arm not in ARMS:  # a stage of the preparation: only the last one stands
                 yield from tries.get(last, ())
                 continue
@@ -105,14 +110,6 @@ class _Scope:
         if isinstance(event, Notice):
             return any(isinstance(e, Notice) and e.text == event.text for e in self.whole)
         return False
-
-
-def _is_attempt(events: Iterable[Event]) -> bool:
-    return any(isinstance(event, ArmStarted | ArmSkipped | ArmFailed) for event in events)
-
-
-def _place(arm: str, order: Sequence[str]) -> int:
-    return order.index(arm) if arm in order else len(order)
 
 
 def _order(started: Event) -> Sequence[str]:

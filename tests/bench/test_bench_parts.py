@@ -90,17 +90,31 @@ def options(**changes: object) -> Options:
     return Options(**{**given, **changes})  # type: ignore[arg-type]
 
 
-def test_slow_arms_run_once_unless_they_are_named() -> None:
-    asked = options()
-    assert "contiguous.sequential" not in asked.arms_of("C", 0)
-    assert set(asked.arms_of("B", 0)) == set(ARMS)
-    assert set(asked.arms_of("B", 4)) == {*ARMS} - {"contiguous.sequential"}
-    told = {(each.workload, each.arm): each.rounds for each in asked.left_out()}
-    assert told["C", "contiguous.sequential"] == 0
-    assert told["C", "vllm"] == 1
-    named = options(named=True)
-    assert set(named.arms_of("C", 3)) == set(ARMS)
-    assert named.left_out() == []
+ONE_BY_ONE = "contiguous.sequential"
+
+
+@pytest.mark.parametrize(
+    ("asked", "device", "workload", "number", "without"),
+    [
+        (options(), "cpu", "C", 0, {ONE_BY_ONE}),
+        (options(), "cpu", "B", 0, set()),
+        (options(), "cpu", "B", 4, {ONE_BY_ONE}),
+        (options(), "cpu", "C", 1, {ONE_BY_ONE, "transformers_paged", "vllm"}),
+        (options(named=True), "cpu", "C", 3, set()),
+        (options(usual=True), "cpu", "C", 0, {ONE_BY_ONE}),
+        *((options(usual=True), "cuda", each, 2, set()) for each in "ABCD"),
+    ],
+)
+def test_slow_arms_run_in_few_rounds_on_a_cpu_unless_they_are_named(
+    asked: Options, device: str, workload: str, number: int, without: set[str]
+) -> None:
+    here = asked.for_device(device)
+    assert set(here.arms_of(workload, number)) == {*here.arms} - without
+    told = {(each.workload, each.arm): each.rounds for each in here.left_out()}
+    slow = device == "cpu" and not asked.named
+    assert (told.get(("C", ONE_BY_ONE)), told.get(("C", "vllm"))) == (
+        (0, 1) if slow else (None, None)
+    )
 
 
 def test_a_round_that_would_end_too_late_is_not_begun() -> None:
@@ -116,17 +130,6 @@ def test_an_arm_that_is_no_default_runs_where_it_is_named() -> None:
     assert growing not in options(usual=True).for_device("cuda").arms
     asked = parse(make_parser(Translator("en"), "bench", OPTIONS), ["--arms", f"{growing},paged"])
     assert plan_of(asked, Path("none")).arms_of("C", 0) == [growing, "paged"]
-
-
-def test_on_a_gpu_no_arm_is_slow_by_itself_and_all_run_in_every_round() -> None:
-    asked = options(usual=True).for_device("cuda")
-    for workload in "ABCD":
-        for number in range(3):
-            assert asked.arms_of(workload, number) == [*asked.arms]
-    assert asked.left_out() == []
-    on_cpu = options(usual=True).for_device("cpu")
-    assert "contiguous.sequential" not in on_cpu.arms_of("C", 0)
-    assert on_cpu.left_out() == options().left_out() != []
 
 
 def test_vllm_is_bound_to_as_many_cores_as_others_have_threads() -> None:

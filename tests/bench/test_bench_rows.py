@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from event_makers import plans_of
 
 from experiment.bench.figures import (
     checked_seconds,
@@ -37,9 +38,9 @@ from experiment.events import (
     WorkloadRequest,
 )
 from experiment.record.log import Record
+from experiment.replay.arm_events import split_by_arm
+from experiment.replay.timeline import timeline
 from experiment.text.messages import message
-from kvsim.core.blocks import BlockPool
-from kvsim.core.scheduler import Request, Scheduler
 from kvsim.core.step import BlockOp, Chunk, Finish, FinishReason, OpKind, StepPlan
 
 MS = 1_000_000
@@ -77,22 +78,11 @@ def asked(*lengths: tuple[int, int]) -> WorkloadReady:
 
 def scheduled(lengths: list[tuple[int, int]], blocks: int, step_ms: float) -> list[Step]:
     """What the real scheduler decides, each step of the same length, with a pause behind each."""
-    scheduler = Scheduler(BlockPool(blocks, 4))
-    for i, (prompt, new) in enumerate(lengths):
-        scheduler.add(Request(i, prompt, new))
-    steps = []
-    while scheduler.has_work:
-        plan = scheduler.schedule()
-        begin = plan.step * (step_ms + 1)
-        steps.append(
-            Step(
-                t_ns=int((begin + step_ms) * MS), arm="paged", plan=plan,
-                started_ns=int(begin * MS),
-            )
-        )  # fmt: skip
-        if plan.chunks:
-            scheduler.complete(plan)
-    return steps
+    begins = [(plan, plan.step * (step_ms + 1)) for plan in plans_of(lengths, blocks, 4)]
+    return [
+        Step(t_ns=int((at + step_ms) * MS), arm="paged", plan=plan, started_ns=int(at * MS))
+        for plan, at in begins
+    ]
 
 
 def record(events: list[Event], workload: WorkloadReady) -> Record:
@@ -202,9 +192,6 @@ def test_only_steps_that_leave_others_waiting_count_weighted_by_time() -> None:
     lengths = [(4, 2), (4, 6), (4, 2)]
     steps = scheduled(lengths, blocks=5, step_ms=10)
     events: list[Event] = [pool(5), *steps]
-    from experiment.replay.arm_events import split_by_arm
-    from experiment.replay.timeline import timeline
-
     rows, _ = timeline(split_by_arm(record(events, asked(*lengths)))[0])
     waiting = [row for row in rows if row.running and row.waiting]
     assert 0 < len(waiting) < sum(bool(row.running) for row in rows)

@@ -6,7 +6,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from event_makers import BATCH, NEW, PAGED, PROMPTS, SLOT_BYTES, TOKENS, arm_events, batch_arm, head
+from event_makers import (
+    BATCH,
+    NEW,
+    PAGED,
+    PROMPTS,
+    SLOT_BYTES,
+    TOKENS,
+    arm_events,
+    batch_arm,
+    head,
+    plans_of,
+)
 
 from experiment.compare.results import Figure, Side
 from experiment.events import (
@@ -19,22 +30,15 @@ from experiment.events import (
 )
 from experiment.record.log import EVENTS_FILE
 from kvsim.accounting.ledger import PoolShape
-from kvsim.core.blocks import BlockPool
-from kvsim.core.scheduler import Request, Scheduler
 
 MACHINE = {"device_name": "Test CPU", "cpu": {"model": "Test CPU", "usable_cores": 2}, "gpus": []}
 
 
 def paged(block_size: int) -> list[Event]:
     """16 slots in blocks of this size; at the end 10 are live."""
-    scheduler = Scheduler(BlockPool(16 // block_size, block_size))
-    for request, prompt in enumerate(PROMPTS):
-        scheduler.add(Request(request, prompt, NEW))
-    plans = []
-    while scheduler.has_work:
-        plans.append(scheduler.schedule())
-        scheduler.complete(plans[-1])
-    return arm_events(PAGED, PoolShape(16 // block_size, block_size, SLOT_BYTES), plans, TOKENS)
+    shape = PoolShape(16 // block_size, block_size, SLOT_BYTES)
+    plans = plans_of([(prompt, NEW) for prompt in PROMPTS], shape.blocks, block_size)
+    return arm_events(PAGED, shape, plans, TOKENS)
 
 
 def events(block_size: int = 2, began: int = 1, **machine: Any) -> list[Event]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from compare_runs import events, figure, side, write
@@ -18,7 +19,7 @@ from experiment.analysis.experiment_results import (
 from experiment.analysis.results import Results
 from experiment.compare.facts import read_side
 from experiment.compare.figures import figures_of
-from experiment.compare.results import Comparison, Row
+from experiment.compare.results import Comparison, Row, Side
 from experiment.compare.sides import MAX_FIGURES, compare_sides
 from experiment.events import (
     PrefixCacheUsed,
@@ -95,76 +96,99 @@ def test_a_time_is_judged_by_its_direction_and_its_spread(
     improvement: float,
 ) -> None:
     left = side(figure("generate_s", *before, better=better))
-    found = row(compare_sides(left, side(figure("generate_s", *after, better=better))), left_id())
+    found = row(
+        compare_sides(left, side(figure("generate_s", *after, better=better))), "a/generate_s"
+    )
     assert found.verdict == verdict
     assert found.improvement == pytest.approx(improvement)
 
 
-@pytest.mark.parametrize(("before", "after"), [(True, False), (False, True)])
-def test_a_time_of_an_arm_that_began_while_others_were_busy_gets_no_verdict(
-    before: bool, after: bool
-) -> None:
-    """Its repeats are slow alike, and so apart from those of a quiet machine."""
-    left = side(figure("generate_s", 10, 11, 12, busy=before))
-    found = row(compare_sides(left, side(figure("generate_s", 7, 8, 9, busy=after))), left_id())
-    assert (found.verdict, found.improvement) == ("busy", pytest.approx(3 / 11))
+TIMES = (100, 101, 102), (90, 91, 92)
+QUICK = {"experiment.size": "quick", "experiment.margin": None}
+LIMIT = "experiment.options.time_limit_s"
+OTHER_MODEL = {"model": {"name": "another"}}
+OTHER_CPU = {"machine": {"cpu": "another"}}
+COUNT = {"kind": "count", "unit": "count"}
+PLAIN = {"sampling.beam_width": 1, "workload.ignore_eos": True, "sampling.stop_token_ids": []}
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "verdict"),
-    [
-        ({}, {}, "unclear"),
-        ({"experiment.size": "quick", "experiment.margin": None}, {}, "unclear"),
-        ({"experiment.margin": 0.05}, {"experiment.margin": 0.05}, "better"),
-        ({"experiment.margin": 0.05}, {"experiment.margin": 0.2}, "unclear"),  # the wider one
-        ({"experiment.margin": 0.05}, {}, "unclear"),
-    ],
-)
-def test_times_closer_than_two_processes_may_be_are_not_told_apart(
-    before: dict[str, object], after: dict[str, object], verdict: str
-) -> None:
-    """A tenth less in every repeat; of memory, which is measured, a tenth is a tenth."""
-    one, other = (100, 101, 102), (90, 91, 92)
-    left, right = (
-        side(figure("generate_s", *times), figure("rss", *times, kind="measured"), config=config)
-        for times, config in ((one, before), (other, after))
+def both(
+    name: str, before: Sequence[float], after: Sequence[float],
+    left: dict[str, Any] | None = None, right: dict[str, Any] | None = None, **about: Any,
+) -> tuple[Side, Side]:  # fmt: skip
+    """A figure on two sides, with what else differs between these."""
+    return (
+        side(figure(name, *before, **about), **(left or {})),
+        side(figure(name, *after, **about), **(right or {})),
     )
-    rows = compare_sides(left, right)
-    assert row(rows, left_id()).verdict == verdict
-    assert row(rows, "a/rss").verdict == "better"
 
 
-def test_a_share_of_requests_is_no_time_that_a_slow_process_stretches() -> None:
-    """A fifth of the requests failed where all were in time."""
-    left, right = (
-        side(figure("succeeded", *seen, unit="share", better="more"))
-        for seen in ((1.0, 1.0, 1.0), (0.85, 0.84, 0.86))
-    )
-    assert row(compare_sides(left, right), "a/succeeded").verdict == "worse"
+def margins(before: dict[str, Any], after: dict[str, Any]) -> tuple[Side, Side]:
+    return both("generate_s", *TIMES, {"config": before}, {"config": after})
 
 
-def left_id() -> str:
-    return "a/generate_s"
+def in_time(before: dict[str, Any], after: dict[str, Any]) -> tuple[Side, Side]:
+    shares = (0.1, 0.2, 0.3), (0.7, 0.8, 0.9)
+    configs = {"config": before}, {"config": after}
+    return both("succeeded", *shares, *configs, unit="share", better="more")
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"machine": {"cpu": "another"}}, "compare.reason.machine"),
-        ({"machine": {}}, "compare.reason.no_machine"),
-        ({"model": {"name": "another"}}, "compare.reason.model"),
-    ],
-)
-def test_times_of_other_machines_and_models_are_not_compared_but_counts_are(
-    changes: dict[str, object], reason: str
-) -> None:
-    figures = (figure("generate_s", 1, 2, 3), figure("steps", 5, kind="count", unit="count"))
-    found = compare_sides(side(*figures), side(*figures, **changes))
-    assert row(found, "a/generate_s").verdict == "not_comparable"
-    assert row(found, "a/generate_s").reason is not None
-    assert row(found, "a/generate_s").reason.key == reason  # type: ignore[union-attr]
-    assert row(found, "a/generate_s").change is None
-    assert row(found, "a/steps").verdict == "same"
+def stretched(name: str, times: float) -> tuple[Side, Side]:
+    """Seconds over those of all arrivals, which come as they were asked to on either side."""
+    about = FIGURES[name].about
+    spans = (0.99, 1.0, 1.01), (0.99 * times, times, 1.01 * times)
+    return both(name, *spans, unit=about.unit, kind=about.kind, better=about.better)
+
+
+SLOW, FAST = (figure("generate_s", *seen) for seen in ((10, 11, 12), (7, 8, 9)))
+JUDGED = {
+    # Repeats of a busy arm are slow alike, and so apart from those of a quiet machine.
+    "busy before": ((side(SLOW.model_copy(update={"busy": True})), side(FAST)), "busy", None),
+    "busy after": ((side(SLOW), side(FAST.model_copy(update={"busy": True}))), "busy", None),
+    # A tenth less in every repeat: two processes may differ by more.
+    "margin": (margins({}, {}), "unclear", None),
+    "margin of quick": (margins(QUICK, {}), "unclear", None),
+    "small margin": (margins({"experiment.margin": 0.05}, {"experiment.margin": 0.05}),
+                     "better", None),
+    "wider margin": (margins({"experiment.margin": 0.05}, {"experiment.margin": 0.2}),
+                     "unclear", None),
+    "margin of one": (margins({"experiment.margin": 0.05}, {}), "unclear", None),
+    "memory has none": (both("rss", *TIMES, kind="measured"), "better", None),
+    "a share is no time": (
+        both("succeeded", (1.0, 1.0, 1.0), (0.85, 0.84, 0.86), unit="share", better="more"),
+        "worse", None),
+    "another machine": (both("generate_s", *TIMES, right=OTHER_CPU), "not_comparable", "machine"),
+    "no machine": (both("generate_s", *TIMES, right={"machine": {}}), "not_comparable",
+                   "no_machine"),
+    "another model": (both("generate_s", *TIMES, right=OTHER_MODEL), "not_comparable", "model"),
+    "a count elsewhere": (
+        both("steps", (5,), (5,), {"config": PLAIN}, {"config": PLAIN, **OTHER_CPU, **OTHER_MODEL},
+             **COUNT), "same", None),
+    "two limits": (in_time({LIMIT: 10}, {LIMIT: 5}), "not_comparable", "time_limit"),
+    "one limit": (in_time({LIMIT: 10}, {}), "not_comparable", "time_limit"),
+    "the same limit": (in_time({LIMIT: 10}, {LIMIT: 10}), "better", None),
+    "no limit": (in_time({}, {}), "better", None),
+    "no matter of a limit": (
+        both("latency_s", *TIMES, {"config": {LIMIT: 10, "experiment.margin": 0.05}},
+             {"config": {LIMIT: 5, "experiment.margin": 0.05}}), "better", None),
+    "slowest": (stretched("slowest", 1.15), "unclear", None),
+    "much slower": (stretched("slowest", 1.25), "worse", None),
+    # The rest is from 1 to 1.3, and all with the arrivals, which is stretched, from 2 to 2.3.
+    "rest": (stretched("rest", 1.3), "unclear", None),
+    "longer rest": (stretched("rest", 1.5), "worse", None),
+    # Seconds over seconds of the same process.
+    "later tokens": (stretched("later_tokens", 1.15), "differs", None),
+    "kept up": (stretched("kept_up", 0.85), "differs", None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_what_is_said_of_a_figure(name: str) -> None:
+    sides, verdict, reason = JUDGED[name]
+    (found,) = compare_sides(*sides).rows
+    key = found.reason.key.rpartition(".")[2] if found.reason else None
+    assert (found.verdict, key) == (verdict, reason)
+    assert (found.change is None) is (verdict == "not_comparable")
 
 
 SCORED = [
@@ -198,14 +222,6 @@ def test_counts_that_scores_decide_are_those_of_a_machine_and_a_model(
         why = row(found, f"a/{name}").reason
         assert (why.key if why else None) == reason
         assert row(found, "a/fits").verdict == "same"
-
-
-def test_other_counts_are_the_same_on_every_machine() -> None:
-    plain = {"sampling.beam_width": 1, "workload.ignore_eos": True, "sampling.stop_token_ids": []}
-    one = figure("steps", 5, kind="count", unit="count")
-    other = {"machine": {"cpu": "another"}, "model": {"name": "another"}}
-    found = compare_sides(side(one, config=plain), side(one, config=plain, **other))
-    assert row(found, "a/steps").verdict == "same"
 
 
 def test_nothing_is_compared_between_other_requests(tmp_path: Path) -> None:
@@ -326,31 +342,6 @@ def test_a_comparison_has_no_more_rows_than_a_page_can_show() -> None:
     with pytest.raises(UserError) as caught:
         compare_sides(many, side(figure("steps", 1)))
     assert caught.value.text.key == "error.compare.figures"
-
-
-@pytest.mark.parametrize(
-    ("name", "times", "verdict"),
-    [
-        ("slowest", 1.15, "unclear"),
-        ("slowest", 1.25, "worse"),
-        # The rest is from 1 to 1.3, and all with the arrivals, which is stretched, from 2 to 2.3.
-        ("rest", 1.3, "unclear"),
-        ("rest", 1.5, "worse"),
-        ("later_tokens", 1.15, "differs"),  # seconds over seconds of the same process
-        ("kept_up", 0.85, "differs"),
-    ],
-)
-def test_what_is_told_of_a_fixed_span_is_stretched_by_a_slow_process_too(
-    name: str, times: float, verdict: str
-) -> None:
-    """Seconds over those of all arrivals, which come as they were asked to on either side."""
-    about = FIGURES[name].about
-    left, right = (
-        side(figure(name, *seen, unit=about.unit, kind=about.kind, better=about.better))
-        for seen in ((0.99, 1.0, 1.01), (0.99 * times, times, 1.01 * times))
-    )
-    (row,) = compare_sides(left, right).rows
-    assert row.verdict == verdict
 
 
 def arm(status: Literal["finished", "failed"], reason: Message | None) -> CellArm:

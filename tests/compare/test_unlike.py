@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from compare_runs import MACHINE, figure, head, side, write
 
 from experiment.compare.facts import read_side
-from experiment.compare.results import Figure, Row, Side
+from experiment.compare.results import Figure, Side
 from experiment.compare.sides import compare_sides
 from experiment.events import (
     CellStarted,
@@ -21,36 +20,6 @@ from experiment.events import (
 )
 from experiment.report.facts.compare import counted
 from experiment.text import LANGUAGES, Translator
-
-LIMIT = "experiment.options.time_limit_s"
-
-
-def only(left: Side, right: Side, name: str) -> Row:
-    return next(row for row in compare_sides(left, right).rows if row.figure.metric == name)
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "verdict"),
-    [({LIMIT: 10}, {LIMIT: 5}, "not_comparable"), ({LIMIT: 10}, {}, "not_comparable"),
-     ({LIMIT: 10}, {LIMIT: 10}, "better"), ({}, {}, "better")],
-)  # fmt: skip
-def test_who_succeeded_in_time_is_compared_under_one_limit(
-    before: dict[str, Any], after: dict[str, Any], verdict: str
-) -> None:
-    def one(config: dict[str, Any], *values: float) -> Side:
-        told = figure("succeeded", *values, unit="share", better="more")
-        return side(told, figure("latency_s", 3, 4, 5), config=config)
-
-    left, right = one(before, 0.1, 0.2, 0.3), one(after, 0.7, 0.8, 0.9)
-    seen = only(left, right, "succeeded")
-    assert seen.verdict == verdict
-    assert (seen.reason is not None) is (verdict == "not_comparable")
-    if seen.reason is not None:
-        assert seen.reason.key == "compare.reason.time_limit"
-        assert all("time_limit_s" in Translator(t).message(seen.reason) for t in LANGUAGES)
-    # What is no matter of the limit is compared all the same.
-    assert only(left, right, "latency_s").reason is None
-
 
 PLACE = "prefix/rows=30,prefix_cache=on"
 
@@ -124,5 +93,5 @@ def test_too_few_repeats_are_not_called_none(repeats: int, place: str) -> None:
     for lang in LANGUAGES:
         t = Translator(lang)
         text = t.message(counted(found))
-        assert (t("compare.part.single", n=1) in text) is few
+        assert (t("compare.verdict.single") in text) is few
         assert "{" not in text

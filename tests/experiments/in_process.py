@@ -11,9 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from arms_here import Gathered, started, write_arm
-from made_up import assert_told
+from made_up import assert_told, why
 
-from experiment.analysis.experiment_results import CellResult, ExperimentResult, FigureValue
+from experiment.analysis.experiment_results import (
+    CellResult,
+    ExperimentResult,
+    FigureValue,
+    Finding,
+)
 from experiment.analysis.results import Results
 from experiment.children.prepare import main as prepare
 from experiment.config.reading import load_config
@@ -59,6 +64,23 @@ class Ran:
 
     def verdicts(self) -> dict[str, str | None]:
         return {finding.id: finding.verdict for finding in self.result.findings}
+
+    def finding(self, name: str) -> Finding:
+        return next(finding for finding in self.result.findings if finding.id == name)
+
+    def assert_sound(self, *, skipped: tuple[str, ...] = (), untested: tuple[str, ...] = ("few",),
+                     ) -> None:  # fmt: skip
+        """Every arm ran, nothing contradicts itself, and all that was foretold is so.
+
+        Of one repeat nothing is said about times; every other finding has its figures.
+        """
+        for arm in (arm for cell in self.result.cells for arm in cell.arms):
+            assert arm.status == "finished" or arm.arm in skipped, (arm.arm, arm.reason)
+        assert not self.result.problems
+        exact, predicted = self.result.exact_counts
+        assert exact == predicted > 0
+        without = {why(f) for f in self.result.findings if f.verdict == "untested"}
+        assert without <= set(untested)
 
 
 def tiny_config(name: str, **overrides: Any) -> Config:

@@ -61,6 +61,12 @@ def begun_busy(one: CellResult, *arms: str) -> CellResult:
     return one.model_copy(update={"arms": made})
 
 
+def with_outputs(one: CellResult, outputs: list[str]) -> CellResult:
+    """The same cell, all arms having put out these digests."""
+    arms = [arm.model_copy(update={"outputs": outputs}) for arm in one.arms]
+    return one.model_copy(update={"arms": arms})
+
+
 def found_of(name: str, *cells: CellResult, margin: float | None = 0) -> Found:
     """``margin``: what two processes may differ by; by default repeats decide alone."""
     asked = {"experiment.margin": margin}
@@ -78,6 +84,12 @@ def claimed(name: str, found: Found) -> Judged:
     """What is made of a claim by what one experiment found."""
     judged = judge({found.config.experiment.name or "": found})
     return next(one for one in judged if one.claim.name == name)
+
+
+def told(claim: Judged) -> tuple[str, Number | None, str | None]:
+    """Verdict and figure of a claim, and the code of its reason."""
+    key = claim.reason.key.rpartition(".")[2] if claim.reason else None
+    return claim.verdict, claim.seen.value if claim.seen else None, key
 
 
 def assert_told(finding: Finding) -> None:
@@ -137,6 +149,15 @@ def budget(mean: float, rates: Sequence[float], peak: int = 4, preemptions: int 
         "running_mean": mean, "running_peak": peak, "fits": 4, "preemptions": preemptions,
         "tokens_per_s": rates,
     }  # fmt: skip
+
+
+def rate(index: int, rate: float, **arms: tuple[float, float]) -> CellResult:
+    """A rate by the wall clock: of each arm, who ended of those who came, and how much later."""
+    figures: dict[str, Figures] = {
+        arm: {"kept_up": [kept] * 3, "later_tokens": [later] * 3, "latency_s": [1.0, 1.1, 1.2]}
+        for arm, (kept, later) in arms.items()
+    }
+    return cell(index, {"rate": rate, "clock": "wall"}, **figures)
 
 
 SLABS = budget(4.0, [100, 101, 102])

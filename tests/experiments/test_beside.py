@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from in_process import run, tiny_config
-from made_up import Figures, beside, cell, findings, sides, why
+from made_up import Figures, beside, cell, findings, sides, why, with_outputs
 
 from experiment.analysis.experiment_results import CellResult
 from experiment.config.reading import load_config
@@ -218,8 +218,7 @@ def test_what_giving_way_cost_another_engine_is_told_where_it_ran() -> None:
             "generate_s": [steps, steps + 1, steps + 2],
         }  # fmt: skip
         made = cell(index, {"block_size": 4, "preemption": way}, **{arm: figures})
-        told = [each.model_copy(update={"outputs": ["a", way]}) for each in made.arms]
-        return made.model_copy(update={"arms": told})
+        return with_outputs(made, ["a", way])
 
     for arm in ("transformers_paged", "vllm"):
         ran = findings(
@@ -242,8 +241,7 @@ def test_what_another_engine_finds_in_its_prefix_cache_is_told_where_it_ran(
 ) -> None:
     def one(index: int, caching: str, arm: str, **figures: float | list[float]) -> CellResult:
         made = cell(index, {"rows": 25, "prefix_cache": caching}, **{arm: figures})
-        told = [each.model_copy(update={"outputs": ["a", caching]}) for each in made.arms]
-        return made.model_copy(update={"arms": told})
+        return with_outputs(made, ["a", caching])
 
     for arm in ("transformers_paged", "vllm"):
         off = one(0, "off", arm, computed=600, later_ttft_s=[9, 10, 11])

@@ -23,6 +23,7 @@ from made_up import (
     findings,
     found_of,
     notes,
+    rate,
     sides,
     value,
     why,
@@ -30,7 +31,7 @@ from made_up import (
 
 from experiment.analysis.experiment_results import CellResult, Finding
 from experiment.analysis.finding_text import answer
-from experiment.config.schema import Config, make_config
+from experiment.config.schema import make_config
 from experiment.events import (
     ArmStarted,
     CellStarted,
@@ -87,37 +88,22 @@ def test_what_others_keep_busy_takes_more_than_one_look(
 
 @dataclass
 class Told:
-    """Stands in for the session and its console: what is written down, and which arms run when."""
+    """Stands in for the session and its console: which arms run when, and what is written down."""
 
-    events: list[Event] = field(default_factory=list)
     order: list[str] = field(default_factory=list)
-    repeats: int = 0
 
     def emit(self, event: Event) -> None:
-        self.events.append(event)
-        self.order.append("notice")
+        self.order.append(event.event)
 
     def arm_coroutine(self, arm: str, *_: Any) -> ArmCoroutine[None]:
         self.order.append(arm)
-        for repeat in range(1, self.repeats + 1):
-            yield TurnAwaited(arm=arm, repeat=repeat)
-            self.order.append(f"{arm} {repeat}")
+        yield TurnAwaited(arm=arm, repeat=1)
+        self.order.append(f"{arm} 1")
         return None
 
     def begin(self, *_: Any) -> None: ...
 
     def end(self) -> None: ...
-
-
-def begun_cell(told: Told, config: Config, device: str = "cpu") -> None:
-    """Of a cell whose arms are slabs and blocks, as it is led."""
-    started = CellStarted(index=1, of=2, values={}, overrides={}, arms=["slabs", "paged"])
-    given = SimpleNamespace(prepared=None, refused={})
-    begin: Any = cells._begin_cell
-    with Interleaver[None](lambda turn, repeat: None) as turns:
-        environment = SimpleNamespace(device=device)
-        begin(told, told, started, config, environment, given, ["slabs", "paged"], turns)
-        turns.run()
 
 
 @pytest.mark.parametrize(
@@ -127,7 +113,7 @@ def begun_cell(told: Told, config: Config, device: str = "cpu") -> None:
         ({}, "cuda", True, ["slabs", "slabs 1", "paged", "paged 1"]),
         ({"turns": False}, "cpu", True, ["slabs", "slabs 1", "paged", "paged 1"]),
         # Behind the turn of another cell the log says which one goes on.
-        ({}, "cpu", False, ["slabs", "slabs 1", "notice", "paged", "paged 1"]),
+        ({}, "cpu", False, ["slabs", "slabs 1", "cell", "paged", "paged 1"]),
     ],
 )
 def test_arms_take_turns_where_they_may(
@@ -136,10 +122,15 @@ def test_arms_take_turns_where_they_may(
 ) -> None:  # fmt: skip
     if not room:
         monkeypatch.setattr(Interleaver, "has_room", lambda self, more: not self._coroutines)
-    told = Told(repeats=1)
-    begun_cell(told, make_config({"experiment": {"name": "capacity", **changes}}), device)
+    told, arms = Told(), ["slabs", "paged"]
+    started = CellStarted(index=1, of=2, values={}, overrides={}, arms=arms)
+    given, config = SimpleNamespace(prepared=None, refused={}), {"name": "capacity", **changes}
+    begin: Any = cells._begin_cell
+    with Interleaver[None](lambda turn, repeat: None) as turns:
+        environment, asked = SimpleNamespace(device=device), make_config({"experiment": config})
+        begin(told, told, started, asked, environment, given, arms, turns)
+        turns.run()
     assert told.order == order
-    assert [type(event) for event in told.events] == ([] if room else [CellStarted])
 
 
 def with_notices(two_arms: Ran, place: Path, cores: Mapping[str, float]) -> Record:
@@ -249,103 +240,71 @@ def _usage(arm: str, t_ns: int, cores: float | None) -> Usage:
                  others_cores=cores, t_ns=t_ns)  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("samples", "expected"),
-    [
-        ([QUIET, QUIET, QUIET, QUIET], None),
-        ([QUIET, QUIET, LOADED, QUIET], 0.375),
-        ([LOADED, QUIET, QUIET, QUIET], None),  # the warm-up is no figure
-        ([QUIET, [BUSY_CORES] * 8], None),
-        ([QUIET, [None, 1.0, 1.0, 1.0, 1.0, None]], 1.0),
-        ([QUIET, [None] * 8], None),
-        ([QUIET], None),
-    ],
-    ids=["quiet", "middle", "warm-up", "at the limit", "partly unknown", "unknown", "none"],
-)
-def test_any_measured_repeat_counts(
-    samples: list[list[float | None]], expected: float | None
-) -> None:
-    assert others_cores(told(samples)).get("paged") == expected
-
-
-@pytest.mark.parametrize(
-    ("samples", "expected"),
-    [
-        ([[0.0], [1.0], [0.0], [0.0], [0.0], [0.0]], None),
-        ([[0.0], [1.0], [1.0], [0.0], [0.0], [0.0]], 0.4),
-        ([[0.0], [1.0]], 1.0),
-        ([[1.0], [0.0]], None),
-        # Beside one that is long enough to be judged by itself, which lends them no quiet.
-        ([QUIET, [0.0] * 4, [1.0] * 2], 1.0),
-        ([QUIET, [0.0] * 4, [1.0], [0.0], [0.0], [0.0]], None),
-    ],
-)
-def test_repeats_that_are_too_short_are_judged_together(
-    samples: list[list[float | None]], expected: float | None
-) -> None:
-    """A busy moment is no busy machine."""
-    assert others_cores(told(samples, apart=0)).get("paged") == expected
-
-
-def test_of_a_sample_the_part_within_the_repeat_counts() -> None:
-    """A fifth of a repeat of a second lies in the first sample, the rest in the second."""
-    begin, end = SECOND, 2 * SECOND
-    events = [
-        _usage("paged", 0, None),
-        Step(arm="paged", plan=StepPlan(0), started_ns=begin, t_ns=end),
-        _usage("paged", begin + SECOND // 5, 1.0),
-        _usage("paged", 9 * SECOND, 0.5),
-        RepeatFinished(arm="paged", repeat=1, warm_up=False, generate_s=1.0),
-    ]
-    assert others_cores(events) == {"paged": pytest.approx(0.6)}
-
-
-def test_what_was_used_in_the_turns_of_others_is_no_business_of_an_arm() -> None:
-    """Between two of its repeats another arm ran for a second; a short sample ends each turn."""
-
-    def repeat(number: int, at: int, cores: float) -> list[Event]:
+def in_turns(cores: float) -> list[Event]:
+    """Two repeats, of which another arm ran in between for a second; a sample ends each turn."""
+    events: list[Event] = []
+    for number, at, used in ((1, SECOND, 0.0), (2, 3 * SECOND, cores)):
         end = at + SECOND // 10
-        return [
+        events += [
             TurnStarted(cell=0, arm="paged", repeat=number, group=1, t_ns=at),
             Step(arm="paged", plan=StepPlan(0), started_ns=at, t_ns=end),
             RepeatFinished(arm="paged", repeat=number, warm_up=False, generate_s=0.1, t_ns=end),
-            _usage("paged", end, cores),
+            _usage("paged", end, used),
+            TurnStarted(cell=0, arm="slabs", repeat=number, group=1, t_ns=end),
         ]
-
-    def other(at: int) -> Event:
-        return TurnStarted(cell=0, arm="slabs", repeat=1, group=1, t_ns=at)
-
-    def told_in_turns(cores: float) -> list[Event]:
-        return [*repeat(1, SECOND, 0.0), other(2 * SECOND), *repeat(2, 3 * SECOND, cores)]
-
-    assert others_cores(told_in_turns(0.0)) == {}
-    # Half of what is judged, since the time in between is none of it.
-    assert others_cores(told_in_turns(1.0)) == {"paged": pytest.approx(0.5)}
+    return events
 
 
-@pytest.mark.parametrize(
-    ("samples", "expected"),
-    [
-        ([QUIET, QUIET], {}),
-        ([QUIET, [None] * 8], {"paged": 0.75}),
-        ([QUIET, LOADED], {"paged": 0.375}),
-    ],
-    ids=["left alone", "not sampled", "disturbed"],
-)
-def test_what_was_seen_before_the_run_decides_where_no_repeat_was_sampled(
-    samples: list[list[float | None]], expected: dict[str, float]
-) -> None:
-    probed = EnvironmentProbed(environment={"load": {"others_cores": 0.75}})
-    assert others_cores([probed, *told(samples)]) == expected
+PROBED = EnvironmentProbed(environment={"load": {"others_cores": 0.75}})
+# A repeat of a second, of which a fifth lies in the first sample and the rest in the second.
+CLIPPED = [
+    _usage("paged", 0, None),
+    Step(arm="paged", plan=StepPlan(0), started_ns=SECOND, t_ns=2 * SECOND),
+    _usage("paged", SECOND + SECOND // 5, 1.0),
+    _usage("paged", 9 * SECOND, 0.5),
+    RepeatFinished(arm="paged", repeat=1, warm_up=False, generate_s=1.0),
+]
+LATE = told([QUIET, QUIET])
+SEEN: dict[str, tuple[list[Event], float | None]] = {
+    "quiet": (told([QUIET, QUIET, QUIET, QUIET]), None),
+    "any measured repeat counts": (told([QUIET, QUIET, LOADED, QUIET]), 0.375),
+    "the warm-up is no figure": (told([LOADED, QUIET, QUIET, QUIET]), None),
+    "at the limit": (told([QUIET, [BUSY_CORES] * 8]), None),
+    "partly unknown": (told([QUIET, [None, 1.0, 1.0, 1.0, 1.0, None]]), 1.0),
+    "unknown": (told([QUIET, [None] * 8]), None),
+    "no repeat": (told([QUIET]), None),
+    # A busy moment is no busy machine: short repeats are judged together.
+    "short, one busy": (told([[0.0], [1.0], [0.0], [0.0], [0.0], [0.0]], apart=0), None),
+    "short, two busy": (told([[0.0], [1.0], [1.0], [0.0], [0.0], [0.0]], apart=0), 0.4),
+    "short, alone": (told([[0.0], [1.0]], apart=0), 1.0),
+    "short, warm-up": (told([[1.0], [0.0]], apart=0), None),
+    "short beside one that lends them no quiet": (
+        told([QUIET, [0.0] * 4, [1.0] * 2], apart=0), 1.0
+    ),
+    "short beside a long one": (
+        told([QUIET, [0.0] * 4, [1.0], [0.0], [0.0], [0.0]], apart=0), None
+    ),
+    "of a sample the part within the repeat": (CLIPPED, 0.6),
+    "quiet in its turns": (in_turns(0.0), None),
+    "turns of others are none of its own": (in_turns(1.0), 0.5),
+    # What was seen before the run decides where no repeat was sampled.
+    "before, and left alone": ([PROBED, *told([QUIET, QUIET])], None),
+    "before, and not sampled": ([PROBED, *told([QUIET, [None] * 8])], 0.75),
+    "before, and disturbed": ([PROBED, *told([QUIET, LOADED])], 0.375),
+    "between repeats and behind the last": (
+        [*LATE[:12], _usage("paged", LATE[11].t_ns + SECOND // 2, 99.0), *LATE[12:],
+         _usage("paged", LATE[-1].t_ns + SECOND, 99.0)], None
+    ),
+}  # fmt: skip
 
 
-def test_arms_are_told_apart_and_what_lies_between_repeats_is_left_out() -> None:
-    events = [*told([QUIET, LOADED], "slabs"), *told([QUIET, QUIET])]
-    at = next(n for n, event in enumerate(events)
-              if isinstance(event, RepeatFinished) and event.arm == "paged")  # fmt: skip
-    events.insert(at + 1, _usage("paged", events[at].t_ns + SECOND // 2, 99.0))
-    events.append(_usage("paged", events[-1].t_ns + SECOND, 99.0))
-    assert others_cores(events) == {"slabs": 0.375}
+@pytest.mark.parametrize("name", SEEN)
+def test_what_others_use_while_an_arm_repeats_is_judged_repeat_by_repeat(name: str) -> None:
+    events, expected = SEEN[name]
+    another = told([QUIET, LOADED], "slabs")
+    mine = {} if expected is None else {"paged": pytest.approx(expected)}
+    assert others_cores(events) == mine
+    assert others_cores([*another, *events]) == {"slabs": 0.375, **mine}
 
 
 def is_untested(seen: Finding) -> bool:
@@ -355,19 +314,12 @@ def is_untested(seen: Finding) -> bool:
 
 
 def test_repeats_that_lie_apart_are_not_clear_on_a_busy_machine() -> None:
-    fast, slow = value([140, 141, 142]), value([100, 101, 102])
-    quiet, busy = (ratio(fast, slow, busy=each) for each in (False, True))
-    assert quiet is not None
-    assert busy is not None
-    assert (quiet.enough, quiet.clear, quiet.lacking) == (True, True, None)
-    assert (busy.enough, busy.clear, busy.lacking) == (False, False, "busy")
-    slower = ratio(slow, fast, busy=True)
-    assert slower is not None
-    assert not slower.slower
-    # Fewer repeats than it takes are too few on any machine.
-    once = ratio(value([1, 2]), value([1, 2]), busy=True)
-    assert once is not None
-    assert once.lacking == "few"
+    """Fewer repeats than it takes are too few on any machine."""
+    fast, slow, once = value([140, 141, 142]), value([100, 101, 102]), value([1, 2])
+    pairs = ((fast, slow), (slow, fast), (once, once))
+    seen = [ratio(*pair, busy=True) for pair in pairs]
+    told = [(each.lacking, each.clear) for each in seen if each]
+    assert told == [("busy", False), ("busy", False), ("few", False)]
 
 
 @pytest.mark.parametrize(
@@ -421,12 +373,10 @@ def test_a_gain_is_judged_where_none_of_its_steps_began_busy(
     assert {name for name in ("batching", "engine", "paging") if is_untested(seen[name])} == steps
     assert is_untested(seen["whole"]) is (busy is not None)
     throughput = claimed("throughput", found_of("concurrency", *cells))
-    assert throughput.verdict == ("shown" if busy is None else "untested")
-    assert throughput.seen is None or busy is None
-    assert throughput.reason is not None
-    assert throughput.reason.key == (
-        "experiments.found.line" if busy else "experiments.concurrency.plain"
+    assert (throughput.verdict, throughput.seen is None) == (
+        ("untested", True) if busy else ("shown", False)
     )
+    assert throughput.reason == (answer(seen["whole"]) if busy else seen["whole"].notes[1])
 
 
 @pytest.mark.parametrize(("busy", "told"), [(0, True), (1, True), (2, True), (3, False)])
@@ -463,20 +413,16 @@ def test_what_the_table_costs_is_not_told_on_a_busy_machine(
     assert [why(row) for row in rows] == [None, "busy"]
     judged = claimed("lookup", found_of("lookup", *cells))
     assert judged.verdict == verdict
-    assert judged.seen is None or judged.seen.value == 0.03
     if verdict == "untested":
-        assert judged.reason == answer(seen["of_step"])
+        assert (judged.seen, judged.reason) == (None, answer(seen["of_step"]))
         assert is_untested(seen["of_step"])
 
 
-def rate(index: int, at: float, kept: float, later: float) -> CellResult:
-    figures: Figures = {"kept_up": [kept] * 3, "later_tokens": [later] * 3,
-                        "latency_s": [1.0, 1.0, 1.0]}  # fmt: skip
-    return cell(index, {"rate": at, "clock": "wall"}, slabs=figures, paged=figures)
-
-
 def test_a_queue_on_a_busy_machine_may_be_that_of_others() -> None:
-    bore, queued, more = rate(0, 1.0, 1.0, 1.0), rate(1, 2.0, 0.5, 2.0), rate(2, 4.0, 0.4, 3.0)
+    bore, queued, more = (
+        rate(n, 2.0**n, slabs=queue, paged=queue)
+        for n, queue in enumerate([(1.0, 1.0), (0.5, 2.0), (0.4, 3.0)])
+    )
     seen = findings("serving", bore, begun_busy(queued, "slabs"), more)
     assert is_untested(seen["first"])
     assert "busy" in notes(seen["limit_slabs"])

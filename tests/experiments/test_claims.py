@@ -12,11 +12,11 @@ import pytest
 from in_process import Ran, run, tiny_config
 
 from experiment.commands.claims import _judge_all, _write
+from experiment.config.schema import Config
 from experiment.experiments.claim_runs import (
     Reader,
     find_place,
     read_found,
-    why_not,
 )
 from experiment.experiments.claims import CLAIMS, judge, needed
 from experiment.experiments.registry import EXPERIMENTS
@@ -112,6 +112,15 @@ def cut(run_directory: Path, out: Path, kind: str) -> Path:
     return out
 
 
+def placed(config: Config, directory: Path) -> tuple[str, bool, list[str]]:
+    """Where a run of capacity is found or put, whether it is used, and why others are not."""
+    place, there, unused = find_place(directory, "capacity", config, Reader())
+    whys = [
+        f"{why.key.rpartition('.')[2]} {why.params.get('detail', '')}" for why in unused.values()
+    ]
+    return place.name, there, [why.strip() for why in whys]
+
+
 @pytest.mark.parametrize(
     ("kind", "key"),
     [
@@ -125,11 +134,8 @@ def cut(run_directory: Path, out: Path, kind: str) -> Path:
 def test_a_run_that_cannot_be_believed_is_run_again_beside_it(
     capacity: Ran, tmp_path: Path, kind: str, key: str
 ) -> None:
-    config = capacity.config
     path = cut(capacity.record.directory, tmp_path / "capacity", kind)
-    place, there, unused = find_place(tmp_path, "capacity", config, Reader())
-    assert (place, there) == (tmp_path / "capacity-2", False)
-    assert {p: why.key for p, why in unused.items()} == {path: f"claims.why.{key}"}
+    assert placed(capacity.config, tmp_path) == ("capacity-2", False, [key])
     found, unsound = read_found({"capacity": path}, Reader())
     assert not found
     assert {judged.reason.key for judged in judge(found, unsound)  # type: ignore[union-attr]
@@ -139,15 +145,13 @@ def test_a_run_that_cannot_be_believed_is_run_again_beside_it(
 def test_a_run_in_another_size_is_not_used_and_the_same_one_is(
     capacity: Ran, tmp_path: Path
 ) -> None:
-    path = cut(capacity.record.directory, tmp_path / "capacity", "as it is")
-    assert find_place(tmp_path, "capacity", capacity.config, Reader()) == (path, True, {})
+    cut(capacity.record.directory, tmp_path / "capacity", "as it is")
+    assert placed(capacity.config, tmp_path) == ("capacity", True, [])
     experiment = capacity.config.experiment.model_copy(update={"size": "full"})
     other = capacity.config.model_copy(update={"experiment": experiment})
-    why = why_not(path, other, Reader())
-    assert why is not None
-    assert why.key == "claims.why.settings"
-    (tmp_path / "context").mkdir()
-    assert find_place(tmp_path, "context", other, Reader()) == (tmp_path / "context", False, {})
+    assert placed(other, tmp_path) == ("capacity-2", False, ["settings"])
+    (tmp_path / "capacity-2").mkdir()
+    assert placed(other, tmp_path) == ("capacity-2", False, ["settings"])
 
 
 @pytest.mark.parametrize("planted", ["", EVENTS_FILE, RUN_FILE])
@@ -164,17 +168,12 @@ def test_nothing_is_read_or_run_where_a_link_leads(
     path = out / "capacity" / planted
     path.parent.mkdir(parents=True)
     path.symlink_to(outside / planted)
-    place, used, unused = find_place(out, "capacity", capacity.config, Reader())
-    assert (place, used) == (out / "capacity-2", False)
-    assert [why.key for why in unused.values()] == ["claims.why.link"]
-    assert unused[out / "capacity"].params["path"] == str(path)
+    assert placed(capacity.config, out) == ("capacity-2", False, ["link"])
 
 
 def test_a_file_where_a_run_would_lie_is_left_alone(capacity: Ran, tmp_path: Path) -> None:
     (tmp_path / "capacity").write_text("kept", encoding="utf-8")
-    place, used, unused = find_place(tmp_path, "capacity", capacity.config, Reader())
-    assert (place, used) == (tmp_path / "capacity-2", False)
-    assert [why.key for why in unused.values()] == ["claims.why.no_run"]
+    assert placed(capacity.config, tmp_path) == ("capacity-2", False, ["no_run"])
 
 
 @pytest.mark.parametrize(
@@ -183,7 +182,7 @@ def test_a_file_where_a_run_would_lie_is_left_alone(capacity: Ran, tmp_path: Pat
         ("repeat", {"repeat": -3}, "IndexError"),
         ("workload", {"requests": []}, "ValueError"),
         ("cell", {"values": {}}, "StopIteration"),
-        ("run_started", {"config": {}}, "error.unknown"),
+        ("run_started", {"config": {}}, "unknown"),
     ],
 )
 def test_a_log_that_does_not_fit_together_costs_its_own_claims_alone(
@@ -197,9 +196,8 @@ def test_a_log_that_does_not_fit_together_costs_its_own_claims_alone(
     told = [line | changes if line["event"] == event else line for line in lines]
     assert told != lines
     log.write_text("".join(json.dumps(line) + "\n" for line in told), encoding="utf-8")
-    place, used, unused = find_place(tmp_path, "capacity", capacity.config, Reader())
-    assert (place, used) == (tmp_path / "capacity-2", False)
-    assert said in f"{unused[path].key} {unused[path].params.get('detail')}"
+    name, used, (why,) = placed(capacity.config, tmp_path)
+    assert (name, used, said in why) == ("capacity-2", False, True)
     places = {"context": path, "capacity": capacity.record.directory}
     found, unsound = read_found(places, Reader())
     assert (list(found), list(unsound)) == (["capacity"], ["context"])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from in_process import Ran, run, tiny_config
-from made_up import sides, why
+from in_process import run, tiny_config
+from made_up import sides
 
 from experiment.experiments.base import drawn_lengths
 from experiment.report.page.parts import subject
@@ -14,20 +14,6 @@ from experiment.text.messages import Message, message
 
 FORKS = "transformers_paged"
 SLOT = 1024  # bytes of a token's K and V in the tiny model
-
-
-def assert_sound(ran: Ran) -> None:
-    """Every arm ran, nothing contradicts itself, and all that was foretold is so."""
-    assert all(arm.status == "finished" for cell in ran.result.cells for arm in cell.arms)
-    assert not ran.result.problems
-    exact, predicted = ran.result.exact_counts
-    assert exact == predicted > 0
-    assert_only_repeats_are_missing(ran)
-
-
-def assert_only_repeats_are_missing(ran: Ran) -> None:
-    """Of one repeat nothing is said about times; every other finding has its figures."""
-    assert {why(f) for f in ran.result.findings if f.verdict == "untested"} <= {"few"}
 
 
 def test_block_size_wastes_nothing_at_one_and_shortens_tables(
@@ -42,10 +28,7 @@ def test_block_size_wastes_nothing_at_one_and_shortens_tables(
         run__arms=["paged", "transformers_paged", "vllm"],
     )
     ran = run(config, tmp_path / "run")
-    assert not ran.result.problems
-    exact, predicted = ran.result.exact_counts
-    assert exact == predicted > 0
-    assert_only_repeats_are_missing(ran)
+    ran.assert_sound(skipped=("transformers_paged", "vllm"))
     assert ran.verdicts()["waste"] == "shown"
     assert ran.figure(ran.cell(block_size=1), "paged", "waste").value == 0
     entries = [ran.figure(cell, "paged", "table_entries").value for cell in ran.result.cells]
@@ -57,7 +40,7 @@ def test_block_size_wastes_nothing_at_one_and_shortens_tables(
     assert why.pop((1, "transformers_paged")) == "skip.transformers_block"
     assert why.pop((1, "vllm")) == why.pop((16, "vllm")) == "skip.vllm_blocks"
     assert why.keys() == {(32, "vllm")}
-    other = next(f for f in ran.result.findings if f.id == "transformers_paged")
+    other = ran.finding("transformers_paged")
     theirs, ours = sides(other), sides(other.beside[0])
     assert theirs["16"] == ran.figure(ran.result.cells[1], "transformers_paged", "waste").value
     assert theirs == ours
@@ -76,7 +59,7 @@ def test_lengths_says_where_paging_gains_nothing(tmp_path: Path) -> None:
         run__arms=["slabs", "paged"],
     )  # fmt: skip
     ran = run(config, tmp_path / "run")
-    assert_sound(ran)
+    ran.assert_sound()
     verdicts = ran.verdicts()
     assert verdicts.pop("shapes") is None
     assert verdicts == {"short": "shown", "mixed": "shown", "long": "not_shown"}
@@ -97,7 +80,7 @@ def test_parallel_sampling_saves_what_the_formula_says(tmp_path: Path) -> None:
         run__arms=["slabs", "paged", FORKS],
     )
     ran = run(config, tmp_path / "run")
-    assert_sound(ran)
+    ran.assert_sound()
     verdicts = ran.verdicts()
     assert verdicts["formula"] == verdicts["slabs"] == "shown"
     # Transformers parts samples before the last token: what is not full then is copied.
@@ -125,8 +108,7 @@ def test_parallel_sampling_saves_what_the_formula_says(tmp_path: Path) -> None:
     assert "report.subject.requests" not in keys
     samples = keys["report.subject.samples"]
     assert samples["n"] == 4 * samples["each"]
-    told = next(finding for finding in ran.result.findings if finding.id == FORKS)
-    assert list(sides(told.beside[1]).values()) == copied
+    assert list(sides(ran.finding(FORKS).beside[1]).values()) == copied
 
 
 @pytest.mark.parametrize("swap_space", [0, 64 * SLOT])
@@ -140,23 +122,21 @@ def test_preemption_counts_and_outputs(tmp_path: Path, swap_space: int) -> None:
         engine__swap_space=swap_space,
     )
     ran = run(config, tmp_path / "run")
-    assert_sound(ran)
-    cells = {way: ran.cell(preemption=way) for way in ("ample", "recompute", "swap")}
-    counts = [
-        ran.figure(ran.cell(preemption=way), "paged", "preemptions").value or 0
-        for way in ("recompute", "first_chunk")
-    ]
-    assert counts == sorted(counts)
-    assert ran.figure(cells["ample"], "paged", "preemptions").value == 0
-    assert ran.figure(cells["recompute"], "paged", "preemptions").value
-    assert ran.figure(cells["recompute"], "paged", "recomputed").value
-    swapped = ran.figure(cells["swap"], "paged", "swapped_blocks").value
-    assert bool(swapped) is bool(swap_space)
-    assert bool(ran.figure(cells["swap"], "paged", "recomputed").value) is not bool(swap_space)
+    ran.assert_sound()
+    ways = ("ample", "recompute", "swap", "first_chunk")
+    cells = {way: ran.cell(preemption=way) for way in ways}
+
+    def counts(figure: str) -> list[int]:
+        return [int(ran.figure(one, "paged", figure).value or 0) for one in cells.values()]
+
+    ample, recompute, swap, first_chunk = counts("preemptions")
+    assert (ample, recompute > 0, swap > 0, first_chunk >= recompute) == (0, True, True, True)
+    assert [bool(n) for n in counts("recomputed")] == [False, True, not swap_space, True]
+    assert [bool(n) for n in counts("swapped_blocks")] == [False, False, bool(swap_space), False]
     assert ran.verdicts()["outputs"] == "shown"
-    budgets = {way: ran.figure(one, "paged", "budget_bytes").value for way, one in cells.items()}
-    assert budgets["recompute"] == budgets["swap"] == 44 * SLOT < (budgets["ample"] or 0)
-    assert ran.figure(cells["swap"], "paged", "usable_blocks").value == 44 // 4
+    more, *budgets = counts("budget_bytes")
+    assert budgets == [44 * SLOT] * 3 < [more] * 3
+    assert counts("usable_blocks")[1:] == [44 // 4] * 3
 
 
 def test_quantised_counts_blocks_and_measures_the_error(tmp_path: Path) -> None:
@@ -169,20 +149,14 @@ def test_quantised_counts_blocks_and_measures_the_error(tmp_path: Path) -> None:
     ran = run(config, tmp_path / "run")
     own, int8, fp8 = ran.result.cells
     assert not ran.result.problems
-    assert fp8.arms[0].status == "skipped"
-    assert fp8.arms[0].reason is not None
-    assert fp8.arms[0].reason.key == "error.kv_dtype.cpu"
+    assert [arm.reason and arm.reason.key for arm in fp8.arms] == ["error.kv_dtype.cpu"]
     assert ran.verdicts()["bytes"] == "shown"
     assert ran.figure(own, "paged", "blocks").value == 4
     assert ran.figure(int8, "paged", "blocks").exact
     assert (ran.figure(int8, "paged", "blocks").value or 0) > 8
-    error = ran.figure(int8, "paged", "attention_error").value
-    assert error is not None
-    assert 0 < error < 0.1
+    assert 0 < (ran.figure(int8, "paged", "attention_error").value or 0) < 0.1
     missing = ran.figure(own, "paged", "attention_error")
-    assert missing.value is None
-    assert missing.reason is not None
-    assert missing.reason.key == "experiments.reason.own_precision"
+    assert (missing.value, missing.reason) == (None, message("experiments.reason.own_precision"))
 
 
 def test_context_says_how_long_one_may_be_beside_others(tmp_path: Path) -> None:
@@ -202,9 +176,8 @@ def test_context_says_how_long_one_may_be_beside_others(tmp_path: Path) -> None:
     # It keeps two of the 24 blocks for itself; a run of the other arms is whole all the same.
     why = message("error.transformers_paged_small", blocks=22, needed=23, tokens=184)
     assert alone["transformers_paged"] == why
-    together = next(f for f in ran.result.findings if f.id == "together")
-    assert together.verdict == "shown"
-    assert sides(together) == {"slabs": 32, "paged": 128}
+    together = ran.finding("together")
+    assert (together.verdict, sides(together)) == ("shown", {"slabs": 32, "paged": 128})
     too_long = ran.cell(context=400)
     # Nothing that has a budget goes beyond it, whatever it reserves beforehand.
     assert [arm.reason.key for arm in too_long.arms if arm.reason] == [
@@ -232,12 +205,9 @@ def test_beams_share_blocks_and_are_planned_anew(tmp_path: Path) -> None:
     for cell in ran.result.cells:
         batch, slabs, paged = cell.arms
         assert batch.status == "skipped"
-        assert slabs.plans is not None
-        assert slabs.plans[0] == slabs.plans[1]
         assert slabs.outputs == paged.outputs
         saved = ran.figure(cell, "paged", "saved")
         assert 0 < (saved.value or 0) < 1
-        assert saved.foretold is None
-        assert saved.unforetold is not None
+        assert (saved.foretold, saved.unforetold is None) == (None, False)
         peak = ran.figure(cell, "paged", "running_peak").value
         assert peak == 3 * cell.values["beam_width"]

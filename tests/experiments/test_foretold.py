@@ -9,7 +9,7 @@ import pytest
 from in_process import Ran, run, tiny_config
 from made_up import beside, budget, cell, notes, sides
 
-from experiment.analysis.experiment_results import ExperimentResult, FigureValue, Finding
+from experiment.analysis.experiment_results import ExperimentResult, FigureValue
 from experiment.config.arms import ARMS
 from experiment.events import ModelPrepared, WorkloadReady
 from experiment.experiments.capacity import CAPACITY
@@ -36,11 +36,11 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     return run(config, tmp_path_factory.mktemp("foretold") / "run")
 
 
-def said(ran: Ran, arm: str) -> SimResult | Message:
+def said(ran: Ran, arm: str, **changes: int) -> SimResult | Message:
     model, workload = ran.record.first(ModelPrepared), ran.record.first(WorkloadReady)
     assert model is not None
     assert workload is not None
-    return predict(arm, ran.config, model, workload)
+    return predict(arm, ran.config, model, workload.model_copy(update=changes))
 
 
 def test_a_compiled_batch_is_foretold_as_a_batch_and_not_as_a_growing_cache(ran: Ran) -> None:
@@ -62,19 +62,10 @@ def test_an_arm_that_nobody_knows_is_not_foretold_as_another(ran: Ran) -> None:
 
 def test_a_growing_cache_is_not_foretold_beyond_the_budget(ran: Ran) -> None:
     """Its longest request ends with 13 slots."""
-    model, workload = ran.record.first(ModelPrepared), ran.record.first(WorkloadReady)
-    assert model is not None
-    assert workload is not None
-    seen = [
-        predict(
-            "contiguous.growing", ran.config, model,
-            workload.model_copy(update={"budget_bytes": 13 * 1024 - less}),
-        )
-        for less in (0, 1)
-    ]  # fmt: skip
-    assert isinstance(seen[0], SimResult)
-    assert isinstance(seen[1], Message)
-    assert seen[1].key == "error.workload.no_growth"
+    fits, less = (said(ran, "contiguous.growing", budget_bytes=13 * 1024 - n) for n in (0, 1))
+    assert isinstance(fits, SimResult)
+    assert isinstance(less, Message)
+    assert less.key == "error.workload.no_growth"
 
 
 def test_counts_that_restate_the_config_are_not_counted_as_foretold() -> None:
@@ -109,10 +100,6 @@ def capacity(place: Path, *requests: int) -> Ran:
     return run(config, place)
 
 
-def one_of(ran: Ran, name: str) -> Finding:
-    return next(each for each in ran.result.findings if each.id == name)
-
-
 def preempted(ran: Ran, requests: int) -> Any:
     return ran.figure(ran.cell(requests=requests), "paged", "preemptions").value
 
@@ -125,7 +112,7 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 def test_where_paging_begins_to_preempt_is_foretold_and_so_it_is(
     tried: Ran, tmp_path: Path
 ) -> None:
-    seen = one_of(tried, "preempting")
+    seen = tried.finding("preempting")
     assert (seen.estimate, sides(seen)["2"]) == (16, 0)
     since = notes(seen)["preempting_foretold"]["requests"]
     assert 3 < since < 16
@@ -179,8 +166,8 @@ def context(place: Path, *tokens: int) -> Ran:
 
 def test_the_longest_context_of_all_is_foretold_and_so_it_is(tmp_path: Path) -> None:
     """Of 96 slots, three slabs have 32 each; beside two blocks and three the long one has 76."""
-    tried = one_of(context(tmp_path / "tried", 20, 60, 90), "together")
+    tried = context(tmp_path / "tried", 20, 60, 90).finding("together")
     assert sides(tried) == {"slabs": 20, "paged": 60}
     assert sides(beside(tried)["longest_foretold"]) == {"slabs": 32, "paged": 76}
-    ran = one_of(context(tmp_path / "all", 32, 33, 76, 77), "together")
+    ran = context(tmp_path / "all", 32, 33, 76, 77).finding("together")
     assert sides(ran) == sides(beside(ran)["longest_foretold"]) == {"slabs": 32, "paged": 76}

@@ -14,63 +14,26 @@ from made_up import (
     beside,
     budget,
     cell,
+    claimed,
     codes,
     findings,
     found_of,
     notes,
+    rate,
     sides,
     why,
+    with_outputs,
 )
 
 from experiment.analysis.experiment_results import CellResult
 from experiment.analysis.finding_text import answer
 from experiment.config.reading import load_config
-from experiment.experiments.claims import judge
 from experiment.experiments.figures import FIGURES
 from experiment.experiments.found import Found
 from experiment.experiments.holes import HOLES
 from experiment.experiments.registry import find_experiment
 from experiment.files.shipped import CONFIGS
 from experiment.text.messages import message
-
-
-@pytest.mark.parametrize(
-    ("paged", "verdict"),
-    [
-        (budget(8.0, [140, 141, 142]), "shown"),
-        # A moment's peak before blocks are taken away again is no gain.
-        (budget(4.1, [140, 141, 142], peak=24, preemptions=60), "not_shown"),
-        # More at a time, and clearly slower.
-        (budget(8.0, [60, 61, 62]), "not_shown"),
-        # As slow in one of the repeats as in slabs: not clearly slower.
-        (budget(8.0, [60, 61, 100]), "shown"),
-    ],
-)
-def test_more_at_a_time_is_a_mean_and_not_slower(paged: Figures, verdict: str) -> None:
-    seen = findings("capacity", cell(0, {"requests": 24}, slabs=SLABS, paged=paged))["at_once"]
-    assert seen.verdict == verdict
-    assert sides(beside(seen)["paged"])["preemptions"] == paged["preemptions"]
-
-
-@pytest.mark.parametrize("repeats", [1, 2])
-def test_too_few_repeats_make_nothing_clear(repeats: int) -> None:
-    paged = budget(8.0, [140, 141][:repeats])
-    slabs = budget(4.0, [100, 101][:repeats])
-    seen = findings("capacity", cell(0, {"requests": 24}, slabs=slabs, paged=paged))
-    assert (seen["throughput"].verdict, why(seen["throughput"])) == ("untested", "few")
-    assert why(beside(seen["at_once"])["tokens_per_s"]) == "few"
-
-
-def test_who_is_preempted_does_not_fit_beside_the_others() -> None:
-    def one(index: int, context: int, slabs: int, preempted: int) -> CellResult:
-        return cell(
-            index, {"context": context},
-            slabs={"running_peak": slabs, "preemptions": 0},
-            paged={"running_peak": 4, "preemptions": preempted},
-        )  # fmt: skip
-
-    seen = findings("context", one(0, 256, 4, 0), one(1, 512, 2, 0), one(2, 1024, 1, 3))["together"]
-    assert sides(seen) == {"slabs": 256, "paged": 512}
 
 
 @pytest.mark.parametrize(
@@ -94,45 +57,11 @@ def test_a_cost_whose_repeats_straddle_zero(
     cells = [cell(0, {"context": 64}, paged=ran)]
     seen = findings("lookup", *cells)["of_step"]
     assert (seen.verdict, why(seen)) == (verdict, key)
-    claim = next(
-        j for j in judge({"lookup": found_of("lookup", *cells)}) if j.claim.name == "lookup"
-    )
-    assert claim.verdict == verdict
+    claim = claimed("lookup", found_of("lookup", *cells))
     # The claim has no other reason than the finding: too noisy, or too few repeats.
-    assert claim.reason == (answer(seen) if verdict == "untested" else None)
-
-
-def test_where_one_context_is_clearly_dear_noise_at_another_excuses_nothing() -> None:
-    def at(index: int, context: int, repeats: list[float]) -> CellResult:
-        return cell(index, {"context": context}, paged={"lookup_of_step": repeats})
-
-    noisy, dear = [-0.05, 0.001, 0.05], [0.011, 0.012, 0.013]
-    seen = findings("lookup", at(0, 64, noisy), at(1, 512, dear))["of_step"]
-    assert (seen.verdict, sides(seen)) == ("not_shown", {"512": 0.012})
-
-
-@pytest.mark.parametrize(
-    ("rates", "reason"),
-    [
-        ([90, 105, 110], "overlap"),
-        ([60, 61, 62], "opposite"),
-        ([103, 104, 105], "small"),
-        ([150, 151, 152], None),
-    ],
-)
-def test_what_speaks_against_a_faster_run_is_said(rates: list[float], reason: str | None) -> None:
-    """Slower is not the same as nothing seen, and a twentieth more is no gain."""
-    ran = cell(0, {"requests": 24}, slabs=SLABS, paged=budget(8.0, rates))
-    assert why(findings("capacity", ran)["throughput"]) == reason
-
-
-def rate(index: int, rate: float, **arms: tuple[float, float]) -> CellResult:
-    """A rate by the wall clock: of each arm, who ended of those who came, and how much later."""
-    figures: dict[str, Figures] = {
-        arm: {"kept_up": [kept] * 3, "later_tokens": [later] * 3, "latency_s": [1.0, 1.1, 1.2]}
-        for arm, (kept, later) in arms.items()
-    }
-    return cell(index, {"rate": rate, "clock": "wall"}, **figures)
+    assert (claim.verdict, claim.reason) == (
+        verdict, answer(seen) if verdict == "untested" else None
+    )  # fmt: skip
 
 
 def test_saturation_takes_both_a_queue_and_requests_that_wait() -> None:
@@ -181,34 +110,28 @@ def test_where_nobody_is_saturated_that_is_said() -> None:
     assert sides(seen["first"]) == {"slabs": None, "paged": None}
 
 
-def test_tokens_that_vllm_finds_are_those_of_its_own_statistics() -> None:
-    steps = [SimpleNamespace(prefix_hits=32), SimpleNamespace(prefix_hits=64)]
+@pytest.mark.parametrize(("arm", "caching", "hits"), [("paged", True, 32), ("vllm", True, 32),
+                                                     ("vllm", False, None)])  # fmt: skip
+def test_tokens_that_were_found_need_not_be_computed_to_be_counted_once(
+    arm: str, caching: bool, hits: int | None
+) -> None:
+    """Of 44 tokens 32 were found at first, 2 behind a preemption; the last one needs no place.
 
-    def found(caching: bool) -> object:
-        config = SimpleNamespace(engine=SimpleNamespace(prefix_caching=caching))
-        events = SimpleNamespace(engine_steps=steps, prefix=None)
-        one = SimpleNamespace(events=events, config=config)
-        return FIGURES["prefix_hits"].measure(one)  # type: ignore[arg-type]
-
-    assert found(caching=True) == 96
-    assert found(caching=False) is None
-
-
-@pytest.mark.parametrize("arm", ["paged", "vllm"])
-def test_tokens_that_were_found_need_not_be_computed_to_be_counted_once(arm: str) -> None:
-    """Of 44 tokens 32 were found at first, 2 behind a preemption; the last one needs no place."""
-    theirs = [SimpleNamespace(prefix_hits=32)] if arm == "vllm" else []
+    What vLLM finds is told by its own statistics.
+    """
+    theirs = [SimpleNamespace(prefix_hits=n) for n in (12, 20)] if arm == "vllm" else []
     request = SimpleNamespace(token_ids=[1] * 40, max_new_tokens=5)
-    one = SimpleNamespace(
+    one: Any = SimpleNamespace(
         events=SimpleNamespace(
             engine_steps=theirs,
             prefix=None if theirs else SimpleNamespace(hit_cross=20, hit_batch=12),
         ),
-        config=SimpleNamespace(engine=SimpleNamespace(prefix_caching=True)),
+        config=SimpleNamespace(engine=SimpleNamespace(prefix_caching=caching)),
         workload=SimpleNamespace(samples=lambda: [[request]]),
         rows=[SimpleNamespace(tokens=8, found_late=0), SimpleNamespace(tokens=2, found_late=2)],
     )
-    assert FIGURES["recomputed"].measure(one) == 0  # type: ignore[arg-type]
+    assert FIGURES["prefix_hits"].measure(one) == hits
+    assert FIGURES["recomputed"].measure(one) == (hits or 0) - 32
 
 
 @pytest.mark.parametrize("shown", [True, False])
@@ -233,11 +156,16 @@ def reasons(name: str, *cells: CellResult, **asked: Any) -> dict[str, str]:
     return {finding.id: why(finding) or "" for finding in found if finding.verdict == "untested"}
 
 
-def context(index: int, length: int, slabs: int, paged: int) -> CellResult:
-    def ran(peak: int) -> Figures:
-        return {"running_peak": peak, "preemptions": 0, "generate_s": [1, 2, 3]}
+def context(index: int, length: int, slabs: int, paged: int, preempted: int = 0) -> CellResult:
+    def ran(peak: int, preempted: int = 0) -> Figures:
+        return {"running_peak": peak, "preemptions": preempted, "generate_s": [1, 2, 3]}
 
-    return cell(index, {"context": length}, slabs=ran(slabs), paged=ran(paged))
+    return cell(index, {"context": length}, slabs=ran(slabs), paged=ran(paged, preempted))
+
+
+def test_who_is_preempted_does_not_fit_beside_the_others() -> None:
+    cells = [context(0, 256, 4, 4), context(1, 512, 2, 4), context(2, 1024, 1, 4, preempted=3)]
+    assert sides(findings("context", *cells)["together"]) == {"slabs": 256, "paged": 512}
 
 
 def test_requests_that_never_ran_all_at_a_time_are_no_arm_that_failed() -> None:
@@ -249,19 +177,9 @@ def test_requests_that_never_ran_all_at_a_time_are_no_arm_that_failed() -> None:
 
 
 def test_preemptions_that_there_were_none_of_are_no_arm_that_failed() -> None:
-    figures: Figures = {"preemptions": 0, "recomputed": 0, "swapped_blocks": 0, "steps": 9,
-                        "generate_s": [1, 1, 1]}  # fmt: skip
-    cells = [
-        cell(n, {"block_size": 4, "preemption": way}, paged=figures)
-        for n, way in enumerate(("ample", "recompute", "swap", "first_chunk"))
-    ]
-    ran = [
-        one.model_copy(
-            update={"arms": [arm.model_copy(update={"outputs": ["a"]}) for arm in one.arms]}
-        )
-        for one in cells
-    ]
-    assert reasons("preemption", *ran) == {"outputs": "never_preempted"}
+    ways = ("ample", "recompute", "swap", "first_chunk")
+    cells = [gave_way(n, 4, way, ["a"], times=0) for n, way in enumerate(ways)]
+    assert reasons("preemption", *cells) == {"outputs": "never_preempted"}
 
 
 @pytest.mark.parametrize(
@@ -342,20 +260,20 @@ def test_where_times_decide_nothing_steps_do(
     seen = findings(name, one)["at_once" if name == "capacity" else "short"]
     assert seen.verdict == verdict
     assert why(seen) == (None if verdict == "shown" else "later")
+    assert sides(beside(seen)["paged"])["preemptions"] == 0
     told = beside(seen).get("steps")
     assert (sides(told) if told else None) == (
         None if len(rates) > 2 else {"paged": steps, "slabs": 100}
     )
 
 
-def gave_way(index: int, size: int, way: str, outputs: list[str]) -> CellResult:
+def gave_way(index: int, size: int, way: str, outputs: list[str], times: int = 1) -> CellResult:
     figures: Figures = {
-        "preemptions": int(way != "ample"), "recomputed": 3, "swapped_blocks": 0, "steps": 9,
+        "preemptions": times * (way != "ample"), "recomputed": 3, "swapped_blocks": 0, "steps": 9,
         "generate_s": [1.0, 1.1, 1.2],
     }  # fmt: skip
     made = cell(index, {"block_size": size, "preemption": way}, paged=figures)
-    arms = [arm.model_copy(update={"outputs": outputs}) for arm in made.arms]
-    return made.model_copy(update={"arms": arms})
+    return with_outputs(made, outputs)
 
 
 @pytest.mark.parametrize(("last", "equal"), [(["a", "b"], 8), (["a", "c"], 7)])
@@ -382,22 +300,6 @@ def pair(
         return cell(index, {"rows": 25, "prefix_cache": cache}, paged=figures)
 
     return [one(0, "off", whole, first), one(1, "on", QUIET, [7.9, 7.95, 8.0])]
-
-
-@pytest.mark.parametrize(
-    ("off", "verdict", "reason"),
-    [
-        ([0.0628, 0.0898, 0.0997], "not_shown", "overlap"),
-        ([0.15, 0.16, 0.17], "shown", None),
-        ([0.05, 0.051, 0.052], "not_shown", "opposite"),
-    ],
-)
-def test_later_questions_are_not_the_whole_run(
-    off: Sequence[float], verdict: str, reason: str | None
-) -> None:
-    seen = findings("prefix", *pair(off))["whole"]
-    assert (seen.verdict, why(seen)) == (verdict, reason)
-    assert sides(seen) == {"off": off[1], "on": 0.0933}
 
 
 SLOW, MIDDLE, FAST = [1.90, 1.95, 2.00], [1.63, 1.65, 1.68], [1.20, 1.26, 1.34]
@@ -449,16 +351,59 @@ def test_what_the_usual_size_costs_is_told() -> None:
     assert "tokens_per_s" not in beside(best)
 
 
-@pytest.mark.parametrize(
-    ("shares", "verdict"),
-    [([0, 0, 0.05, 0.05, 0.3], "shown"), ([0, 0.1, 0.05, 0.3], "not_shown"),
-     ([0.1, 0.1], "not_shown")],
-)  # fmt: skip
-def test_waste_that_stays_from_one_size_to_the_next_is_not_said_to_grow_there(
-    shares: list[float], verdict: str
-) -> None:
-    """Few requests may leave as much in blocks of either size."""
-    made = [cell(n, {"block_size": 2**n}, paged={"waste": share}) for n, share in enumerate(shares)]
-    seen = findings("block-size", *made)["waste"]
-    assert (seen.verdict, why(seen)) == (verdict, None if verdict == "shown" else "sizes")
-    assert list(sides(seen).values()) == shares
+def held(paged: Figures, slabs: Figures = SLABS) -> list[CellResult]:
+    return [cell(0, {"requests": 24}, slabs=slabs, paged=paged)]
+
+
+def wasted(*shares: float) -> list[CellResult]:
+    return [cell(n, {"block_size": 2**n}, paged={"waste": share}) for n, share in enumerate(shares)]
+
+
+def looked_up(*shares: list[float]) -> list[CellResult]:
+    return [
+        cell(n, {"context": 64 * 8**n}, paged={"lookup_of_step": each})
+        for n, each in enumerate(shares)
+    ]
+
+
+MORE, ONCE, TWICE = budget(8.0, [140, 141, 142]), budget(4.0, [100]), budget(4.0, [100, 101])
+FINDINGS: dict[str, tuple[str, list[CellResult], str, str, str | None]] = {
+    "more at once": ("capacity", held(MORE), "at_once", "shown", None),
+    "a peak before blocks are taken away again": (
+        "capacity", held(budget(4.1, [140, 141, 142], peak=24, preemptions=60)), "at_once",
+        "not_shown", "small"),
+    "more, and clearly slower": (
+        "capacity", held(budget(8.0, [60, 61, 62])), "at_once", "not_shown", "later"),
+    "more, and slower but for a repeat": (
+        "capacity", held(budget(8.0, [60, 61, 100])), "at_once", "shown", None),
+    "one repeat": ("capacity", held(budget(8.0, [140]), ONCE), "throughput", "untested", "few"),
+    "two repeats": (
+        "capacity", held(budget(8.0, [140, 141]), TWICE), "throughput", "untested", "few"),
+    "faster": ("capacity", held(budget(8.0, [150, 151, 152])), "throughput", "shown", None),
+    # Slower is not the same as nothing seen, and a twentieth more is no gain.
+    "overlaps": (
+        "capacity", held(budget(8.0, [90, 105, 110])), "throughput", "not_shown", "overlap"),
+    "slower": ("capacity", held(budget(8.0, [60, 61, 62])), "throughput", "not_shown", "opposite"),
+    "hardly faster": (
+        "capacity", held(budget(8.0, [103, 104, 105])), "throughput", "not_shown", "small"),
+    # Noise at one context excuses nothing where another one is clearly dear.
+    "clearly dear": (
+        "lookup", looked_up([-0.05, 0.001, 0.05], [0.011, 0.012, 0.013]), "of_step", "not_shown",
+        None),
+    # Later questions are not the whole run.
+    "whole run, unclear": (
+        "prefix", pair([0.0628, 0.0898, 0.0997]), "whole", "not_shown", "overlap"),
+    "whole run, shorter": ("prefix", pair([0.15, 0.16, 0.17]), "whole", "shown", None),
+    "whole run, longer": ("prefix", pair([0.05, 0.051, 0.052]), "whole", "not_shown", "opposite"),
+    # Few requests may leave as much in blocks of either size.
+    "waste rises": ("block-size", wasted(0, 0, 0.05, 0.05, 0.3), "waste", "shown", None),
+    "waste falls": ("block-size", wasted(0, 0.1, 0.05, 0.3), "waste", "not_shown", "sizes"),
+    "waste stays": ("block-size", wasted(0.1, 0.1), "waste", "not_shown", "sizes"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FINDINGS)
+def test_what_is_found(name: str) -> None:
+    experiment, cells, finding, verdict, reason = FINDINGS[name]
+    seen = findings(experiment, *cells)[finding]
+    assert (seen.verdict, why(seen)) == (verdict, reason)

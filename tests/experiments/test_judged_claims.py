@@ -17,6 +17,7 @@ from made_up import (
     found_of,
     notes,
     sides,
+    told,
     why,
 )
 
@@ -78,11 +79,8 @@ def test_the_shipped_full_size_draws_searches_enough() -> None:
 def test_beams_of_a_few_searches_or_of_random_weights_decide_nothing(
     shares: tuple[float, ...], searches: int, random_weights: bool, why: str
 ) -> None:
-    seen = beams(shares, searches, random_weights)
-    assert seen.verdict == "untested"
-    assert seen.seen is not None
-    assert seen.reason is not None
-    assert seen.reason.key == f"claims.why.{why}"
+    verdict, worst, key = told(beams(shares, searches, random_weights))
+    assert (verdict, worst in shares, key) == ("untested", True, why)
 
 
 def capacity(index: int, requests: int, slabs: tuple[int, float], paged: int) -> CellResult:
@@ -99,8 +97,7 @@ def test_what_is_saved_is_judged_at_the_most_requests_that_run_alike() -> None:
     cells = [capacity(0, 2, (90, 0.5), 90), capacity(1, 3, (99, 0.7), 99),
              capacity(2, 24, (400, 0.9), 200)]  # fmt: skip
     seen = claimed("saved", found_of("capacity", *cells))
-    assert seen.seen is not None
-    assert seen.seen.value == pytest.approx(1 - 0.3 / 0.9)
+    assert told(seen)[1] == pytest.approx(1 - 0.3 / 0.9)
     # (32, 16), (96, 24) and (16, 32): the last token of each needs no slot.
     assert seen.reason == message("claims.why.lengths", slots=64, mean=(47 + 119 + 47) / 3)
 
@@ -116,9 +113,7 @@ def test_where_none_run_alike_it_is_said_that_they_do_not(gone: str | None, key:
         for one in cells for arm in one.arms
     ]  # fmt: skip
     made = [one.model_copy(update={"arms": left[2 * n : 2 * n + 2]}) for n, one in enumerate(cells)]
-    seen = claimed("saved", found_of("capacity", *made))
-    assert (seen.seen, seen.verdict) == (None, "untested")
-    assert seen.reason == message(f"claims.why.{key}")
+    assert told(claimed("saved", found_of("capacity", *made))) == ("untested", None, key)
 
 
 @pytest.mark.parametrize(
@@ -184,13 +179,10 @@ def test_steadier_memory_is_paging_s_only_where_slabs_swing_more(
         "paged": {"reserved_swing": paged},
     }
     seen = claimed("steadier", found_of("capacity", cell(0, {"requests": 4}, **arms)))
-    assert seen.verdict == verdict
-    if slabs is None:
-        assert seen.seen is None
-        return
-    assert seen.seen is not None
-    assert [part.value for part in seen.seen.parts] == [0.9, slabs, paged]
-    assert seen.reason == (message("claims.why.reserved") if noted else None)
+    key = "reserved" if noted else "no_figure" if slabs is None else None
+    assert told(seen) == (verdict, None if slabs is None else paged, key)
+    parts = [part.value for part in seen.seen.parts] if seen.seen else [0.9, slabs, paged]
+    assert parts == [0.9, slabs, paged]
 
 
 SAMPLING = load_config(CONFIGS / "parallel-sampling.toml", {"experiment.size": "quick"})
@@ -234,9 +226,10 @@ def test_fewer_than_three_numbers_say_nothing_of_saturation() -> None:
         cell(0, {"concurrency": 1}, paged=ran),
         cell(1, {"concurrency": 32}, slabs=ran, paged=more),
     )
-    told = {name: seen[f"saturation_{name}"] for name in ("slabs", "paged")}
-    assert {one.verdict for one in told.values()} == {"untested"}
-    assert [why(told[name]) for name in ("slabs", "paged")] == ["missing", "needs"]
+    both = [seen[f"saturation_{name}"] for name in ("slabs", "paged")]
+    assert [(one.verdict, why(one)) for one in both] == [
+        ("untested", "missing"), ("untested", "needs")
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -245,12 +238,9 @@ def test_fewer_than_three_numbers_say_nothing_of_saturation() -> None:
 def test_no_claim_is_shown_that_its_finding_does_not_show(rates: list[float], verdict: str) -> None:
     """Four times as many at a time, and slower: of no use."""
     ran = cell(0, {"requests": 24}, slabs=SLABS, paged=budget(16.0, rates))
-    claim = claimed("at_once", found_of("capacity", ran))
-    assert (claim.verdict, claim.seen.value if claim.seen else None) == (verdict, 4.0)
-    assert claim.reason is not None
     # How long requests are beside a slab decides it, and somebody chose that.
-    key = "claims.why.lengths" if verdict == "shown" else "experiments.found.line"
-    assert claim.reason.key == key
+    key = "lengths" if verdict == "shown" else "line"
+    assert told(claimed("at_once", found_of("capacity", ran))) == (verdict, 4.0, key)
 
 
 @pytest.mark.parametrize(
@@ -267,10 +257,7 @@ def test_samples_of_a_few_requests_stand_beside_many_that_are_drawn_alike(
     assert claim.seen is not None
     many = {p.of: p.value for p in claim.seen.parts if p.name == "samples_many"}
     assert many == {n: share(10_000, n) for n in (2, 4)}
-    assert claim.verdict == verdict
-    assert (claim.reason.key if claim.reason else None) == (
-        "claims.why.few_drawn" if verdict == "untested" else None
-    )
+    assert told(claim)[::2] == (verdict, "few_drawn" if verdict == "untested" else None)
 
 
 def test_a_lucky_draw_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,10 +265,7 @@ def test_a_lucky_draw_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for samples in (2, 4):
         monkeypatch.setitem(PAPER, samples, 0.02)
     monkeypatch.setattr(claims, "closed_sums", lambda *_: {2: 0.03, 4: 0.019})
-    claim = of_samples(0.0)
-    assert claim.verdict == "untested"
-    assert claim.reason is not None
-    assert claim.reason.key == "claims.why.lucky_draw"
+    assert told(of_samples(0.0))[::2] == ("untested", "lucky_draw")
     monkeypatch.setattr(claims, "closed_sums", lambda *_: {2: 0.03, 4: 0.03})
     assert of_samples(0.0).verdict == "shown"
 
@@ -355,27 +339,22 @@ def test_the_throughput_claim_is_over_the_faster_and_says_which_part_is_paging(
     growing: float | None, value: float, factors: dict[str, float]
 ) -> None:
     claim = throughput(cells(growing=growing, paged=[90, 90, 99]))
+    assert told(claim) == ("not_shown", value, "plain")
     assert claim.seen is not None
-    assert (claim.seen.value, claim.seen.low) == (value, value)
-    assert claim.seen.high == pytest.approx(value * 1.1)
+    assert (claim.seen.low, claim.seen.high) == (value, pytest.approx(value * 1.1))
     assert {part.name: part.value for part in claim.seen.parts} == factors
-    assert claim.verdict == "not_shown"
-    assert claim.reason is not None
-    assert claim.reason.key == "experiments.concurrency.plain"
 
 
 def test_which_is_faster_is_open_where_others_were_busy() -> None:
     """A growing cache that other programs slowed may have been the faster one."""
     first, most = cells(growing=8)
-    claim = throughput([begun_busy(first, GROWING), most])
-    assert (claim.seen, claim.verdict) == (None, "untested")
+    assert told(throughput([begun_busy(first, GROWING), most]))[:2] == ("untested", None)
     assert throughput([first, most]).seen is not None
 
 
 def test_a_throughput_that_was_not_repeated_is_not_judged() -> None:
     claim = throughput(cells(repeats=2))
-    assert (claim.seen, claim.verdict) == (None, "untested")
-    assert claim.reason is not None
+    assert told(claim)[:2] == ("untested", None)
     assert "few" in codes(claim.reason)
 
 
@@ -387,5 +366,5 @@ def test_without_each_of_its_factors_there_is_no_gain_to_tell(gone: tuple[str, .
     left = [arm for arm in most.arms if arm.arm not in gone]
     made = [first, most.model_copy(update={"arms": left})]
     claim = throughput(made)
-    assert (claim.seen, claim.verdict) == (None, "untested")
+    assert told(claim)[:2] == ("untested", None)
     assert claim.reason == answer(findings("concurrency", *made)["whole"])

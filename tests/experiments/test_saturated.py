@@ -198,37 +198,32 @@ def test_latencies_are_compared_among_as_many_users() -> None:
     assert "loop_latency_s" not in beside(seen["batching"])
 
 
-def by_the_wall(index: int, rate: float, repeats: int = 3) -> CellResult:
-    slow: Figures = {"latency_s": [2.0, 2.1, 2.2][:repeats]}
-    fast: Figures = {"latency_s": [1.0, 1.1, 1.2][:repeats]}
-    return cell(index, {"rate": rate, "clock": "wall"}, slabs=slow, paged=fast)
-
-
 # As a real run had them: latency does not tell the two apart, the first token does.
 FIRST = {"slabs": ([5.5e-3, 5.7e-3, 6.1e-3], [22.8e-3, 25.7e-3, 28.7e-3]),
          "paged": ([2.8e-3, 2.9e-3, 3.0e-3], [3.6e-3, 4.0e-3, 4.5e-3])}  # fmt: skip
 
 
-def with_first_tokens(index: int, rate: float, p95: bool = True, repeats: int = 3) -> CellResult:
-    arms: dict[str, Figures] = {}
-    for arm, (mean, late) in FIRST.items():
-        figures = {"latency_s": [1.0, 1.1, 1.2][:repeats], "first_token_s": mean[:repeats]}
-        arms[arm] = figures | ({"first_token_p95_s": late[:repeats]} if p95 else {})
-    return cell(index, {"rate": rate, "clock": "wall"}, **arms)
+def with_first_tokens(*names: str, repeats: int = 3) -> CellResult:
+    arms = {
+        arm: {"latency_s": [1.0, 1.1, 1.2][:repeats]}
+        | {name: seen[:repeats] for name, seen in zip(names, of_arm, strict=False)}
+        for arm, of_arm in FIRST.items()
+    }
+    return cell(0, {"rate": 40.0, "clock": "wall"}, **arms)  # type: ignore[arg-type]
 
 
 def test_the_first_token_heeds_what_latency_heeds() -> None:
     """Of too few requests there is no 95th percentile, and nothing is said of it."""
-    few = findings("serving", with_first_tokens(0, 40.0, p95=False))
+    both = ("first_token_s", "first_token_p95_s")
+    few = findings("serving", with_first_tokens(both[0]))
     assert few["first_token"].verdict == "shown"
     assert "first_token_p95" not in few
-    names = ("first_token", "first_token_p95")
-    twice = findings("serving", with_first_tokens(0, 40.0, repeats=2))
-    busy = findings("serving", begun_busy(with_first_tokens(0, 40.0), "paged"))
+    twice = findings("serving", with_first_tokens(*both, repeats=2))
+    busy = findings("serving", begun_busy(with_first_tokens(*both), "paged"))
     for seen, key in ((twice, "few"), (busy, "busy")):
-        told = [(seen[name].verdict, why(seen[name])) for name in names]
-        assert told == [("untested", key)] * 2
-    assert findings("serving", by_the_wall(0, 8.0))["first_token"].verdict == "untested"
+        told = [seen[name.removesuffix("_s")] for name in both]
+        assert [(each.verdict, why(each)) for each in told] == [("untested", key)] * 2
+    assert findings("serving", with_first_tokens())["first_token"].verdict == "untested"
 
 
 def bearing(index: int, rate: float, slabs: list[float], paged: list[float] | None) -> CellResult:

@@ -21,7 +21,6 @@ from experiment.events import (
 )
 from experiment.experiments.evaluate import picture
 from experiment.experiments.found import Faster, Found, ratio
-from experiment.experiments.registry import find_experiment
 from experiment.experiments.time_notes import NOISY, time_notes
 from experiment.files.shipped import CONFIGS
 from experiment.record.log import EVENTS_FILE, read_record
@@ -154,15 +153,11 @@ def one_cell(
     return made.model_copy(update={"arms": arms})
 
 
-def found(*cells: CellResult, size: str = "full") -> Found:
-    return Found(load_config(CONFIGS / "capacity.toml", {"experiment.size": size}), list(cells))
-
-
 def seen(
     slabs: Sequence[Number], paged: Sequence[Number], turns: Sequence[int | None] = (7, 7)
 ) -> Faster:
     here = one_cell(0, slabs, paged, turns)
-    faster = found(here).ratio(here, "tokens_per_s", "paged", "slabs")
+    faster = found_of("capacity", here, margin=None).ratio(here, "tokens_per_s", "paged", "slabs")
     assert faster is not None
     return faster
 
@@ -211,21 +206,19 @@ def test_a_repeat_without_the_figure_makes_no_rounds() -> None:
     here = one_cell(0, SLABS[:1] + SLABS[2:], PAGED[:1] + PAGED[2:], (7, 7))
     arms = [arm.model_copy(update={"repeats": 5}) for arm in here.arms]
     broken = here.model_copy(update={"arms": arms})
-    faster = found(broken).ratio(broken, "tokens_per_s", "paged", "slabs")
-    assert faster is not None
-    assert not faster.turns
+    found = found_of("capacity", broken)
+    assert not found.ratio(broken, "tokens_per_s", "paged", "slabs").turns  # type: ignore[union-attr]
 
 
 def test_cells_that_took_turns_are_held_against_each_other_round_by_round() -> None:
     cells = [one_cell(index, SLABS, PAGED, (7, 7)) for index in (0, 1)]
     other = [one_cell(0, SLABS, PAGED, (7, 7)), one_cell(1, SLABS, PAGED, (8, 8))]
     for two, together in ((cells, True), (other, False)):
-        faster = found(*two).compared(
+        faster = found_of("capacity", *two, margin=None).compared(
             (two[1], "paged", "tokens_per_s"), (two[0], "slabs", "tokens_per_s")
         )
         assert faster is not None
-        assert faster.turns is together
-        assert faster.clear is together
+        assert (faster.turns, faster.clear) == (together, together)
 
 
 @pytest.mark.parametrize(
@@ -244,10 +237,7 @@ def test_the_margin_of_turns(keys: dict[str, object], margin: float) -> None:
 
 def test_findings_say_that_they_are_of_rounds() -> None:
     cells = [one_cell(0, SLABS, SLABS, (7, 7)), one_cell(1, SLABS, PAGED, (7, 7))]
-    finding = next(
-        each for each in find_experiment("capacity").findings(found(*cells))
-        if each.id == "throughput"
-    )  # fmt: skip
+    finding = findings("capacity", *cells, margin=None)["throughput"]
     assert (finding.verdict, finding.rounds, finding.n) == ("shown", True, 5)
 
 
@@ -276,36 +266,27 @@ def test_a_page_says_who_took_turns(
     assert keys & {"margin", "turns"} == {"turns" if together else "margin"}
 
 
-def test_a_share_next_to_nothing_does_not_make_a_machine_noisy() -> None:
-    ran: Figures = {"lookup_share": [-0.01, 0.0001, 0.01], "generate_s": [1.0, 1.0, 1.0]}
-    found = found_of("lookup", cell(0, {"context": 64}, paged=ran))
-    assert not [note for note in time_notes(found.cells, found.config) if "noisy" in note.key]
-    scattered: Figures = {**ran, "generate_s": [1.0, 1.0, 1.0 + 2 * NOISY]}
-    noisy = found_of("lookup", cell(0, {"context": 64}, paged=scattered))
-    told = next(
-        note for note in time_notes(noisy.cells, noisy.config) if "noisy" in note.key
-    ).params
-    assert (told["n"], told["of"]) == (1, 1)
+LOOKUP = [-0.01, 0.0001, 0.01]
 
 
 @pytest.mark.parametrize(
-    ("name", "repeats", "noisy"),
+    ("figures", "noisy"),
     [
-        ("lookup_of_step", [0.0125, 0.0168, 0.0175], True),  # a verdict rests on it
-        ("lookup_of_step", [0.0165, 0.0168, 0.0175], False),
-        ("lookup_of_step", [0.0, 0.0001, 0.0003], False),
-        ("waste", [0.1, 0.2, 0.3], False),  # counted
+        # A share next to nothing does not make a machine noisy; one that is more, does.
+        ({"lookup_share": LOOKUP, "generate_s": [1.0, 1.0, 1.0]}, None),
+        ({"lookup_share": LOOKUP, "generate_s": [1.0, 1.0, 1.0 + 2 * NOISY]}, 2 * NOISY),
+        ({"lookup_of_step": [0.0125, 0.0168, 0.0175]}, 0.005 / 0.0168),  # a verdict rests on it
+        ({"lookup_of_step": [0.0165, 0.0168, 0.0175]}, None),
+        ({"lookup_of_step": [0.0, 0.0001, 0.0003]}, None),
+        ({"waste": [0.1, 0.2, 0.3]}, None),  # counted
     ],
 )
-def test_a_share_of_times_that_is_more_than_nothing_tells_of_noise(
-    name: str, repeats: list[float], noisy: bool
-) -> None:
-    found = found_of("lookup", cell(0, {"context": 512}, paged={name: repeats}))
+def test_times_that_scatter_are_told_with_the_worst(figures: Figures, noisy: float | None) -> None:
+    found = found_of("lookup", cell(0, {"context": 64}, paged=figures))
     notes = {note.key: note.params for note in time_notes(found.cells, found.config)}
-    assert ("experiments.note.noisy" in notes) is noisy
-    if noisy:
-        worst = notes["experiments.note.noisy"]["worst"]
-        assert worst == pytest.approx((max(repeats) - min(repeats)) / repeats[1])
+    told = notes.get("experiments.note.noisy", {"n": 0, "of": 1, "worst": None})
+    assert (told["n"], told["of"]) == (int(noisy is not None), 1)
+    assert told["worst"] == (noisy and pytest.approx(noisy))
 
 
 def told(

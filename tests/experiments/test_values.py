@@ -53,10 +53,10 @@ def test_a_number_that_is_written_as_a_text_is_refused(name: str, value: str) ->
     assert "{" not in Translator("zh").message(text)
 
 
-RATES, NAMED = ("serving",), ("lengths", "priority", "quantised")
+NAMED = ("serving", "lengths", "priority", "quantised")
 
 
-@pytest.mark.parametrize("name", sorted(EXPERIMENTS.keys() - {*RATES, *NAMED}))
+@pytest.mark.parametrize("name", sorted(EXPERIMENTS.keys() - {*NAMED}))
 @pytest.mark.parametrize("value", [2.5, -1, 0])
 def test_what_is_no_count_is_refused_where_counts_vary(name: str, value: float) -> None:
     """It would be cut off, or ask about nobody, and the cell be named as if it had been run."""
@@ -164,6 +164,7 @@ DRAW = {"workload": "alpaca-like", "requests": MANY, "seed": 0, "max_length": 64
         ("beam", {"options__draw": DRAW}),
         ("parallel-sampling", {"options__draw": DRAW}),
         ("serving", {"options__draw": DRAW}),
+        ("serving", {"options__trace": __file__, "options__requests": MANY}),
     ],
 )
 def test_more_requests_than_a_run_holds_are_refused_before_they_are_made(
@@ -172,15 +173,6 @@ def test_more_requests_than_a_run_holds_are_refused_before_they_are_made(
     """Of a billion the lists alone would fill the memory."""
     asked = {f"experiment__{key}": value for key, value in changes.items()}
     assert refused(tiny_config(name, **asked), name).key == "error.workload.too_much"
-
-
-def test_a_trace_is_not_read_for_more_requests_than_a_run_holds(tmp_path: Path) -> None:
-    trace = tmp_path / "trace.csv"
-    trace.write_text("", encoding="utf-8")
-    config = tiny_config(
-        "serving", experiment__options__trace=str(trace), experiment__options__requests=MANY
-    )
-    assert refused(config, "serving").key == "error.workload.too_much"
 
 
 Measure = tuple[float | None, float | None]

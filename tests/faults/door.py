@@ -54,7 +54,7 @@ def arrange(told: dict[str, Any]) -> None:
     def prepare(session: runner.Session, *_: object) -> Prepared:
         stop_in(session, "prepare")
         _, model, workload = event_makers.head()
-        model = model.model_copy(update=told.get("model", {}))
+        model = model.model_copy(update=told["model"])
         session.emit(model)
         session.emit(workload)
         return Prepared("nowhere", model, workload)  # type: ignore[arg-type]
@@ -72,23 +72,21 @@ def arrange(told: dict[str, Any]) -> None:
         task = {"arm": arm, "script": script, "pause_s": told["pause_s"], "note": told["note"]}
         return Launch("scripted_arm", task)
 
-    def raises(signal_in: str, place: str, method: str) -> None:
-        """Send SIGTERM to ourselves where that was told, in the middle of a method."""
+    def raises(method: str) -> None:
+        """Send SIGTERM to ourselves in the middle of a method."""
         wanted = getattr(runner.Session, method)
 
         def and_ends(session: runner.Session, *words: object) -> object:
-            if signal_in == place:
-                signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
             return wanted(session, *words)
 
-        if signal_in == place:
-            setattr(runner.Session, method, and_ends)
+        setattr(runner.Session, method, and_ends)
 
     if told["hang_in"] == "between":
         measuring._gate = lambda *_: time.sleep(600)
 
-    raises(told["signal_in"], "the first line", "emit")
-    raises(told["signal_in"], "the last process", "close")
+    if told["signal_in"]:
+        raises({"the first line": "emit", "the last process": "close"}[told["signal_in"]])
     files.draw_plots = lambda *_: iter(())  # type: ignore[assignment] # seconds for each run
     measuring._import_late = lambda: None
     kept = jinja2.FileSystemBytecodeCache(os.environ["PAGEDKV_CACHE"])
@@ -102,9 +100,7 @@ def arrange(told: dict[str, Any]) -> None:
     runner.Session.measure_limits = lambda *_: None  # type: ignore[method-assign, assignment]
     runner.plan_launch = plan  # type: ignore[assignment]
 
-
-def let_others_work(cores: list[float]) -> None:
-    """Other programs keep so many cores busy, look by look; the last one stays."""
+    cores = told["others"]  # that are kept busy, look by look; the last one stays
     noise.others_cores = lambda: cores.pop(0) if len(cores) > 1 else cores[0]
 
 
@@ -119,7 +115,6 @@ def make_the_clock_jump() -> None:
 if __name__ == "__main__":
     given = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     arrange(given)
-    let_others_work(given["others"])
     if given["clock_jumps"]:
         make_the_clock_jump()
     sys.exit(main(sys.argv[2:]))

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import termios
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,67 +23,90 @@ from typing import Any
 import psutil
 from real_parts import is_gone
 
-from experiment.events import ArmFinished, ArmStarted, Event, Step
+from experiment.events import ArmFinished, ArmStarted, Event, RunFinished, Step
 from experiment.process.shared_memory import segments_of
 from experiment.record.log import read_record
 from experiment.text.errors import UserError
 
 HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
 ARMS = ("contiguous.batch", "paged")
+FIRST, SECOND = ARMS
 SHM = Path("/dev/shm")
 DEADLINE_S = 60.0
 LINGER_S = 10.0
+Seen = Callable[[list[Event]], bool]
+
+
+def soon(is_so: Callable[[], Any], deadline_s: float = DEADLINE_S) -> Any:
+    """What is found within some time."""
+    deadline = time.monotonic() + deadline_s
+    while not (found := is_so()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return found
 
 
 @dataclass
 class Program:
-    """A program that runs, its directory, and what was there before it."""
+    """A program that runs, its directory, what was there before it, and our end of its terminal."""
 
     process: subprocess.Popen[str]
     out: Path
     shared: frozenset[str]
     scratch: Path
-    deadline_s: float = DEADLINE_S
+    terminal: int | None
 
-    def wait_for(self, seen: Callable[[list[Event]], bool]) -> list[Event]:
+    def wait_for(self, seen: Seen) -> list[Event]:
         """Wait until the log holds what is looked for."""
-        deadline = time.monotonic() + self.deadline_s
-        while time.monotonic() < deadline:
-            found = events_of(self.out)
-            if seen(found):
-                return found
+        deadline = time.monotonic() + DEADLINE_S
+        while not seen(found := events_of(self.out)):
             assert self.process.poll() is None, self.process.communicate()
+            assert time.monotonic() < deadline, "it never came to that"
             time.sleep(0.01)
-        self.process.kill()
-        raise AssertionError("it never came to that")
+        return found
+
+    def read_until(self, text: str) -> None:
+        """Read what is printed to the terminal until a text is there."""
+        assert self.terminal is not None
+        seen = ""
+        while text not in seen:
+            ready, _, _ = select.select([self.terminal], [], [], DEADLINE_S)
+            assert ready, seen
+            seen += os.read(self.terminal, 65536).decode("utf-8", "replace")
+
+    def answer(self, text: str) -> None:
+        """Type a line."""
+        assert self.terminal is not None
+        os.write(self.terminal, f"{text}\n".encode())
+
+    def hang_up(self) -> None:
+        """Close the terminal."""
+        if self.terminal is not None:
+            os.close(self.terminal)
+        self.terminal = None
+
+    @property
+    def pids(self) -> list[int]:
+        """Processes that the log names."""
+        return [event.pid for event in events_of(self.out) if isinstance(event, ArmStarted)]
 
     def end(self) -> tuple[int, str, str]:
         """Exit code and what was printed, once the program and all below it are gone."""
         try:
-            out, err = self.process.communicate(timeout=self.deadline_s)
-        except subprocess.TimeoutExpired:
+            out, err = self.process.communicate(timeout=DEADLINE_S)
+        finally:
             self.process.kill()
-            raise
+            self.hang_up()
         self.nothing_is_left()
-        return self.process.returncode, out, err
+        return self.process.returncode, out or "", err or ""
 
     def nothing_is_left(self) -> None:
         """No process that the log names, no shared memory, no temporary file."""
-        pids = [event.pid for event in events_of(self.out) if isinstance(event, ArmStarted)]
-        assert not [pid for pid in pids if not is_gone(pid)]
-        no_shared_memory_is_left(self.shared)
+        assert all(map(is_gone, self.pids))
+        # Other tests of this machine have segments too, and take them down within seconds.
+        assert soon(lambda: shared_memory() <= self.shared, LINGER_S)
         # Of a program that was killed a process of its own removes them, when all are gone.
-        deadline = time.monotonic() + LINGER_S
-        while list(self.scratch.iterdir()) and time.monotonic() < deadline:
-            time.sleep(0.2)
-        assert list(self.scratch.iterdir()) == []
-
-
-def short_directory() -> Path:
-    """Where a program puts temporary files: a socket's path has room in it. Gone with the tests."""
-    made = Path(tempfile.mkdtemp(prefix="tmp-"))
-    atexit.register(shutil.rmtree, made, ignore_errors=True)
-    return made
+        assert soon(lambda: not list(self.scratch.iterdir()), LINGER_S)
 
 
 def shared_memory() -> frozenset[str]:
@@ -93,15 +116,6 @@ def shared_memory() -> frozenset[str]:
     return frozenset(path.name for path in found - segments_of(psutil.process_iter()))
 
 
-def no_shared_memory_is_left(before: frozenset[str]) -> None:
-    """None but what was there before."""
-    # Other tests of this machine have segments too, and take them down within seconds.
-    deadline = time.monotonic() + LINGER_S
-    while not shared_memory() <= before and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert shared_memory() <= before
-
-
 def events_of(out: Path) -> list[Event]:
     try:
         return list(read_record(out).events)
@@ -109,13 +123,22 @@ def events_of(out: Path) -> list[Event]:
         return []
 
 
-def arm_steps(arm: str) -> Callable[[list[Event]], bool]:
+def begun(arm: str) -> Seen:
+    return lambda events: any(isinstance(e, ArmStarted) and e.arm == arm for e in events)
+
+
+def arm_steps(arm: str) -> Seen:
     """Seen: the arm is in the middle of its work."""
     return lambda events: any(isinstance(e, Step) and e.arm == arm for e in events)
 
 
-def arm_ended(arm: str) -> Callable[[list[Event]], bool]:
+def arm_ended(arm: str) -> Seen:
     return lambda events: any(isinstance(e, ArmFinished) and e.arm == arm for e in events)
+
+
+def run_ended(events: list[Event]) -> bool:
+    """Seen: the log has its end, and the report is drawn."""
+    return any(isinstance(event, RunFinished) for event in events)
 
 
 def take_interrupts() -> None:
@@ -132,26 +155,8 @@ def take_the_terminal() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as under `nohup` it is not
 
 
-def in_a_terminal(start: Starter, *words: str, **options: Any) -> tuple[Program, int]:
-    """A program that leads the session of a new terminal; closing our end closes it."""
-    ours, theirs = pty.openpty()
-    ends = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
-    program = start(*words, preexec_fn=take_the_terminal, env={"CI": ""}, **ends, **options)
-    os.close(theirs)
-    return program, ours
-
-
-def read_until(terminal: int, text: str) -> None:
-    """Read what is printed to a terminal until a text is there."""
-    seen = ""
-    while text not in seen:
-        ready, _, _ = select.select([terminal], [], [], DEADLINE_S)
-        assert ready, seen
-        seen += os.read(terminal, 65536).decode("utf-8", "replace")
-
-
 class Starter:
-    """Starts the program with arms of :mod:`scripted_arm`."""
+    """Starts programs: the door with arms of :mod:`scripted_arm`, or the program itself."""
 
     def __init__(self, place: Path, environment: dict[str, Any]) -> None:
         self.place = place
@@ -162,52 +167,58 @@ class Starter:
     def __call__(
         self,
         *words: str,
-        scripts: dict[str, str] | None = None,
-        pause_s: float = 0.0,
-        model: dict[str, Any] | None = None,
-        environment: dict[str, Any] | None = None,
-        hang_in: str = "",
-        signal_in: str = "",
-        clock_jumps: bool = False,
-        others: Sequence[float] = (0.0,),
         out: Path | None = None,
-        **options: Any,
+        terminal: bool = False,
+        preexec: Callable[[], object] = take_interrupts,
+        **changes: Any,
     ) -> Program:
         """Start a run of two arms into ``out``, go on with one, or give a command of its own.
 
-        ``others`` are cores that other programs keep busy, look by look; the last one stays.
-        ``options`` are Popen's.
+        ``changes`` are those of what the door is told, see :func:`door.arrange`.
         """
         told = self.place / f"told-{len(self.started)}.json"
-        data = {"environment": environment or self.environment, "scripts": scripts or {},
-                "pause_s": pause_s, "model": model or {}, "note": str(self.note),
-                "hang_in": hang_in, "signal_in": signal_in, "clock_jumps": clock_jumps,
-                "others": list(others)}  # fmt: skip
-        told.write_text(json.dumps(data), encoding="utf-8")
+        data = {"environment": self.environment, "note": str(self.note), "scripts": {},
+                "pause_s": 0.0, "model": {}, "hang_in": "", "signal_in": "",
+                "clock_jumps": False, "others": [0.0]}  # fmt: skip
+        assert changes.keys() <= data.keys()
+        told.write_text(json.dumps(data | changes), encoding="utf-8")
         out = out or self.place / "out"
-        given = (
-            words
-            if "--resume" in words or (words and not words[0].startswith("-"))
-            else (*("--arms", ",".join(ARMS), "--out", str(out)), *(words or ("--yes",)))
-        )
-        scratch = short_directory()
-        variables = {**os.environ, "TMPDIR": str(scratch), **options.pop("env", {})}
+        if "--resume" not in words and not (words and words[0][0] != "-"):
+            words = ("--arms", ",".join(ARMS), "--out", str(out), *(words or ("--yes",)))
+        door = (str(HERE / "door.py"), str(told))
+        return self.run(*door, *words, out=out, terminal=terminal, preexec=preexec)
+
+    def run(
+        self,
+        *words: str,
+        out: Path,
+        terminal: bool = False,
+        preexec: Callable[[], object] = take_interrupts,
+    ) -> Program:
+        """Start a script; in a terminal it leads the session of a new one."""
+        scratch = Path(tempfile.mkdtemp(prefix="tmp-"))  # short: a socket's path has room in it
+        atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+        ends: dict[str, int] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE,
+                                "stderr": subprocess.PIPE}  # fmt: skip
+        variables = {**os.environ, "TMPDIR": str(scratch), "CI": "", "COLUMNS": "200"}
         variables["PYTHONPATH"] = os.pathsep.join((str(HERE.parent), str(HERE)))
+        ours = theirs = None
+        if terminal:
+            ours, theirs = pty.openpty()
+            variables["TERM"] = "xterm"
+            ends, preexec = dict.fromkeys(ends, theirs), take_the_terminal
         shared = shared_memory()
         process = subprocess.Popen(
-            [sys.executable, str(HERE / "door.py"), str(told), *given, "--lang", "en"],
-            text=True, encoding="utf-8", errors="replace", env=variables,
-            **{"preexec_fn": take_interrupts,
-               "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
-               **options},
+            [sys.executable, *words, "--lang", "en"], text=True, encoding="utf-8",
+            errors="replace", env=variables, cwd=self.place, preexec_fn=preexec, **ends,
         )  # fmt: skip
-        program = Program(process, out, shared, scratch)
-        self.started.append(program)
-        return program
+        if theirs is not None:
+            os.close(theirs)
+        self.started.append(Program(process, out, shared, scratch, ours))
+        return self.started[-1]
 
     def clean_up(self) -> None:
         """End what a test that failed has left running."""
         for program in self.started:
-            if program.process.poll() is None:
-                program.process.kill()
-                program.process.wait()
+            program.process.kill()
+            program.process.wait()

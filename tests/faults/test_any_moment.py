@@ -35,8 +35,7 @@ def whole(environment: Environment, tmp_path_factory: pytest.TempPathFactory) ->
     """Every event of a run of two arms, with its readings and stages; the wall clock jumps."""
     place = tmp_path_factory.mktemp("whole")
     program = Starter(place, environment.model_dump(mode="json"))("--yes", clock_jumps=True)
-    code, _, err = program.end()
-    assert (code, err) == (ExitCode.OK, "")
+    assert program.end()[::2] == (ExitCode.OK, "")
     return list(read_record(program.out).events)
 
 
@@ -56,8 +55,7 @@ def moments(events: list[Event]) -> Iterator[int]:
     """
     seen = set()
     for number, event in enumerate(events, 1):
-        stage = event.stage if isinstance(event, StageEntered) else None
-        kind = (event.event, stage)
+        kind = (event.event, event.stage if isinstance(event, StageEntered) else None)
         if kind not in seen or isinstance(event, ArmStarted):
             yield number
         seen.add(kind)
@@ -82,17 +80,15 @@ def test_a_run_that_breaks_off_anywhere_is_drawn_with_what_it_has(
         assert "Traceback" not in capsys.readouterr().err
         results = evaluate(read_record(run))
         assert results.status == ("interrupted" if ended else "failed")
-        begun = [event.arm for event in events if isinstance(event, ArmStarted)]
-        whole_arms = [event.arm for event in events if isinstance(event, ArmFinished)]
-        statuses = {arm.arm: arm.status for arm in results.arms}
-        assert {arm: statuses.get(arm) for arm in begun} == {
-            arm: "finished" if arm in whole_arms else "failed" for arm in begun
-        }, last
+        done = {event.arm for event in events if isinstance(event, ArmFinished)}
+        assert {arm.arm: arm.status for arm in results.arms}.items() >= {
+            event.arm: "finished" if event.arm in done else "failed"
+            for event in events if isinstance(event, ArmStarted)
+        }.items(), last  # fmt: skip
         requests = sum(isinstance(event, RequestFinished) for event in events)
         assert sum(len(arm.requests) for arm in results.arms) == requests, last
         page = (run / "report.html").read_text(encoding="utf-8")
-        told = "This run was interrupted" if ended else "This run failed"
-        assert told in page, last
+        assert ("This run was interrupted" if ended else "This run failed") in page, last
 
 
 @pytest.mark.parametrize("line", ["", '{"t_ns":0,"event":"run_st'])
@@ -100,11 +96,9 @@ def test_a_log_without_a_whole_line_is_refused(
     line: str, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
     """The program was killed before its first line, or in it."""
-    run = tmp_path / "run"
-    run.mkdir()
-    (run / EVENTS_FILE).write_text(line, encoding="utf-8")
-    for command in (["render", run], ["--resume", run], ["compare", run, run]):
+    (tmp_path / EVENTS_FILE).write_text(line, encoding="utf-8")
+    for command in (["render", tmp_path], ["--resume", tmp_path], ["compare", tmp_path, tmp_path]):
         said = refused(*command)
-        assert fixed("error.record_empty") in said, command
-        assert str(run) in said
-    assert (run / EVENTS_FILE).read_text(encoding="utf-8") == line
+        assert fixed("error.record_empty") in said
+        assert str(tmp_path) in said
+    assert (tmp_path / EVENTS_FILE).read_text(encoding="utf-8") == line

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from kvsim.files import file_sha256
 CHANGED = Translator("en")("note.changed_files", files=EVENTS_FILE)
 REDRAWN = catalogue("en")["note.changed_reports"].partition(":")[0]
 GATE = '[limits]\n"paged/blocks" = { max = 8 }\n'
+Command = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +41,21 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(drawn: Path, tmp_path: Path) -> Path:
-    """A copy that may be changed."""
+    """A copy that may be changed, and a gate beside it."""
+    (tmp_path / "gate.toml").write_text(GATE, encoding="utf-8")
     return Path(shutil.copytree(drawn, tmp_path / "run"))
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run a command; its exit code and what it printed, as one line."""
+
+    def ask(*words: object) -> tuple[int, str]:
+        capsys.readouterr()
+        code, printed = main([*map(str, words), "--lang", "en"]), capsys.readouterr()
+        return code, " ".join((printed.out + printed.err).split())
+
+    return ask
 
 
 def sums(run: Path) -> dict[str, str]:
@@ -58,64 +73,41 @@ def change(path: Path) -> None:
 
 def test_every_file_beside_the_summary_has_its_checksum(run: Path) -> None:
     files = {p.relative_to(run).as_posix() for p in run.rglob("*") if p.is_file()}
-    assert sums(run).keys() == files - {RUN_FILE}
-    assert sums(run)[EVENTS_FILE] == file_sha256(run / EVENTS_FILE)
+    assert sums(run) == {name: file_sha256(run / name) for name in files - {RUN_FILE}}
     assert len(files) > 8
     assert read_record(run).changed_files == ()
 
 
-def test_a_changed_log_is_drawn_with_a_warning_that_stays(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = sums(run)[EVENTS_FILE]
+def test_a_changed_log_is_drawn_with_a_warning_that_stays(run: Path, command: Command) -> None:
+    before = sums(run)
     change(run / EVENTS_FILE)
     for _ in range(2):  # drawing it again must not turn it into the true one
-        capsys.readouterr()
-        assert main(["render", str(run), "--lang", "en"]) == ExitCode.OK
-        assert CHANGED in " ".join(capsys.readouterr().out.split())
-        assert sums(run)[EVENTS_FILE] == before
-        page = (run / "report.html").read_text(encoding="utf-8")
-        assert CHANGED in page
+        code, printed = command("render", run)
+        assert (code, CHANGED in printed) == (ExitCode.OK, True)
+        assert sums(run)[EVENTS_FILE] == before[EVENTS_FILE]
+        assert CHANGED in (run / "report.html").read_text(encoding="utf-8")
+    _, printed = command("compare", run, run, "--out", run.parent / "out")
+    assert f"files changed after the run: {EVENTS_FILE}" in printed
 
 
-def test_a_changed_report_is_said_and_drawn_anew(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_changed_report_is_said_and_drawn_anew(run: Path, command: Command) -> None:
     (run / "summary.csv").write_text("arm,best\nmine,always\n", encoding="utf-8")
-    capsys.readouterr()
-    main(["render", str(run), "--lang", "en"])
-    assert f"{REDRAWN}: summary.csv" in " ".join(capsys.readouterr().out.split())
-    main(["render", str(run), "--lang", "en"])
-    assert REDRAWN not in capsys.readouterr().out
+    for said in (True, False):
+        assert (f"{REDRAWN}: summary.csv" in command("render", run)[1]) is said
     assert "always" not in (run / "summary.csv").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", [EVENTS_FILE, "report.html"])
-def test_a_gate_is_not_judged_by_a_changed_run(
-    run: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    gate = tmp_path / "gate.toml"
-    gate.write_text(GATE, encoding="utf-8")
-    words = ["compare", str(run), "--gate", str(gate), "--lang", "en"]
-    assert main(words) == ExitCode.OK
+def test_a_gate_is_not_judged_by_a_changed_run(run: Path, name: str, command: Command) -> None:
+    words, baseline = ("compare", run), run.parent / "b.json"
+    gate = ("--gate", run.parent / "gate.toml")
+    assert command(*words, *gate)[0] == ExitCode.OK
     with (run / name).open("a", encoding="utf-8") as file:
         file.write("\n")
-    capsys.readouterr()
-    assert main(words) == ExitCode.CHANGED
-    (line,) = capsys.readouterr().err.splitlines()
-    assert name in line
-    assert main([*words[:2], "--write-baseline", str(tmp_path / "b.json")]) == ExitCode.CHANGED
-    assert not (tmp_path / "b.json").exists()
-
-
-def test_a_comparison_says_which_file_was_changed(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    change(run / EVENTS_FILE)
-    capsys.readouterr()
-    words = ["compare", str(run), str(run), "--lang", "en", "--out", str(tmp_path / "out")]
-    assert main(words) == ExitCode.OK
-    assert f"files changed after the run: {EVENTS_FILE}" in capsys.readouterr().out
+    code, printed = command(*words, *gate)
+    assert (code, name in printed) == (ExitCode.CHANGED, True)
+    assert command(*words, "--write-baseline", baseline)[0] == ExitCode.CHANGED
+    assert not baseline.exists()
 
 
 def test_a_missing_log_is_a_change_and_a_missing_report_is_none(run: Path) -> None:
@@ -146,20 +138,18 @@ def test_no_more_is_read_than_a_run_can_be(tmp_path: Path, monkeypatch: pytest.M
     assert changed_files(tmp_path, known) == ()
     monkeypatch.setattr(checksums, "MAX_READ", 250)
     assert changed_files(tmp_path, known) == ("b", "././b")
-    with (tmp_path / "a").open("wb") as file:
-        file.truncate(1 << 40)
+    os.truncate(tmp_path / "a", 1 << 40)
     assert changed_files(tmp_path, known) == ("a", "./a")
-    (tmp_path / "b").unlink()
     for target in ("/proc/self/pagemap", "/dev/zero", "a"):
+        (tmp_path / "b").unlink()
         (tmp_path / "b").symlink_to(target)
         assert "b" in changed_files(tmp_path, known)
-        (tmp_path / "b").unlink()
 
 
 def test_names_that_no_run_has_are_changed_files(tmp_path: Path) -> None:
     """Too many, too long, of another directory, or such as no file can have."""
     outside, run = tmp_path / "outside", tmp_path / "run"
-    outside.write_text("x", encoding="utf-8")
+    outside.touch()
     run.mkdir()
     for names in (["logs/" + "a" * 300], [str(n) for n in range(5000)]):
         assert changed_files(run, dict.fromkeys(names, "ab" * 32)) == (RUN_FILE,)
@@ -172,8 +162,7 @@ def test_logs_of_a_killed_run_are_cleaned_before_their_sums_are_taken(
 ) -> None:
     """Who cleans a log when its process has ended was killed with it."""
     monkeypatch.setenv("HOME", "/home/zqmarker")
-    log = run / "logs" / "paged.log"
-    text = "File /home/zqmarker/lab/x.py\n"
+    log, text = run / "logs" / "paged.log", "File /home/zqmarker/lab/x.py\n"
     log.write_text(text, encoding="utf-8")
     assert main(["render", str(run), "--lang", "en"]) == ExitCode.OK
     assert log.read_text(encoding="utf-8") == text  # it has a sum, and is evidence
@@ -185,23 +174,20 @@ def test_logs_of_a_killed_run_are_cleaned_before_their_sums_are_taken(
 
 @pytest.mark.parametrize("what", ["cut short", "a pipe"])
 def test_a_damaged_summary_is_said_and_nothing_is_judged_by_its_run(
-    run: Path, tmp_path: Path, what: str, capsys: pytest.CaptureFixture[str]
+    run: Path, what: str, command: Command
 ) -> None:
     """It has the sums of all others, so that nobody knows whether those are as they were."""
-    summary, gate = run / RUN_FILE, tmp_path / "gate.toml"
-    gate.write_text(GATE, encoding="utf-8")
+    summary = run / RUN_FILE
     text = summary.read_text(encoding="utf-8")
     summary.unlink()
     if what == "a pipe":
         os.mkfifo(summary)
     else:
         summary.write_text(text[: len(text) // 2], "utf-8")
-    capsys.readouterr()
-    words = ["--gate", str(gate), "--lang", "en"]
-    assert main(["compare", str(run), *words]) == ExitCode.CHANGED
-    assert RUN_FILE in capsys.readouterr().err
+    words = ("compare", run, "--gate", run.parent / "gate.toml")
+    code, printed = command(*words)
+    assert (code, RUN_FILE in printed) == (ExitCode.CHANGED, True)
     for told in (True, False):
-        assert main(["render", str(run), "--lang", "en"]) == ExitCode.OK
-        printed = " ".join(capsys.readouterr().out.split())
-        assert (f"{REDRAWN}: {RUN_FILE}" in printed) == told
-    assert main(["compare", str(run), *words]) == ExitCode.OK
+        code, printed = command("render", run)
+        assert (code, f"{REDRAWN}: {RUN_FILE}" in printed) == (ExitCode.OK, told)
+    assert command(*words)[0] == ExitCode.OK

@@ -60,25 +60,6 @@ def test_an_unbroken_log_is_left_as_it_is() -> None:
     assert list(merged_events(events)) == events
 
 
-def test_the_later_attempt_of_an_arm_counts() -> None:
-    log = [*begun(), *batch_arm(), *killed(paged_arm()), RunFinished(status="incomplete"),
-           resumed(60), *head()[1:], *paged_arm(), RunFinished(status="complete")]  # fmt: skip
-    results = evaluate(record(merged_events(log)))
-    assert results.status == "complete"
-    assert [(arm.arm, arm.status) for arm in results.arms] == [
-        (BATCH, "finished"),
-        (PAGED, "finished"),
-    ]
-    plain = evaluate(record([*begun(), *batch_arm(), *paged_arm(), RunFinished(status="complete")]))
-    for mine, theirs in zip(results.arms, plain.arms, strict=True):
-        assert mine.peak is not None
-        assert theirs.peak is not None
-        assert mine.peak.model_dump(exclude={"t_ns", "started_ns"}) == theirs.peak.model_dump(
-            exclude={"t_ns", "started_ns"}
-        )
-        assert (mine.generate_s, mine.requests) == (theirs.generate_s, theirs.requests)
-
-
 def test_the_first_attempt_stands_where_the_arm_did_not_begin_again() -> None:
     log = [*begun(), *batch_arm(), *killed(paged_arm()), resumed(60), *head()[1:]]
     results = evaluate(record(merged_events(log)))
@@ -89,14 +70,7 @@ def test_the_first_attempt_stands_where_the_arm_did_not_begin_again() -> None:
 
 def test_arms_stand_in_the_order_in_which_they_run() -> None:
     skipped = ArmSkipped(arm=BATCH, reason=message("skip.beams"))
-    log = [
-        *begun(),
-        skipped,
-        *paged_arm(),
-        resumed(60),
-        *batch_arm(),
-        RunFinished(status="complete"),
-    ]
+    log = [*begun(), skipped, *paged_arm(), resumed(60), *batch_arm()]
     assert [arm.arm for arm in evaluate(record(merged_events(log))).arms] == [BATCH, PAGED]
     assert not [e for e in merged_events(log) if isinstance(e, ArmSkipped)]
 
@@ -142,62 +116,38 @@ def test_a_wall_clock_that_was_set_back_puts_nothing_before_what_was_there() -> 
     assert merged_events(log)[-1].t_ns >= (BOOT_S + 100) * S
 
 
-def test_cells_of_an_experiment_are_put_together() -> None:
-    def cell(index: int) -> CellStarted:
-        return CellStarted(
-            index=index, of=2, values={"n": index}, overrides={}, arms=[BATCH, PAGED]
-        )
-
-    _, model, workload = head()
-    log = [begun()[0], cell(0), model, workload, *batch_arm(), *paged_arm(),
-           cell(1), model, workload, *batch_arm(), *killed(paged_arm()),
-           resumed(60, missing=[(1, PAGED)]),
-           cell(1), model, workload, *paged_arm(), RunFinished(status="complete")]  # fmt: skip
-    cells = cells_of(record(merged_events(log)))
-    assert [one.started.index for one in cells] == [0, 1]
-    for one in cells:
-        results = evaluate(one.view(0))
-        assert [(arm.arm, arm.status) for arm in results.arms] == [
-            (BATCH, "finished"), (PAGED, "finished")
-        ]  # fmt: skip
-        assert "note.resumed" in {note.key for note in results.notes}
+def cell(index: int) -> CellStarted:
+    arms = [BATCH, PAGED]
+    return CellStarted(index=index, of=2, values={"n": index}, overrides={}, arms=arms)
 
 
 def test_cells_whose_arms_took_turns_are_put_together() -> None:
     """Killed in the turn of one of two that waited; what the second attempt says counts."""
-
-    def cell(index: int) -> CellStarted:
-        return CellStarted(index=index, of=2, values={"n": index}, overrides={}, arms=[PAGED])
-
-    def turns(events: list[Event], group: int) -> list[list[Event]]:
-        """Of either cell an arm: its beginning, and its end behind the turn of the other one."""
-        half = len(events) // 2
-        first, last = events[:half], events[half:]
-        begun_both = [[cell(index), model, workload, *first] for index in (0, 1)]
-        ends = [
-            [TurnStarted(cell=index, arm=PAGED, repeat=1, group=group), *last] for index in (1, 0)
-        ]
-        return [*begun_both, *ends]
-
     _, model, workload = head()
-    one, two, end_two, end_one = turns(paged_arm(), 1)
-    log = [begun([PAGED])[0], *one, *two, *end_two[:3], resumed(60, missing=[(0, PAGED)]),
-           *(e for part in turns(paged_arm(), 2) for e in part),
+    half = len(paged_arm()) // 2
+
+    def turns(group: int) -> list[list[Event]]:
+        """Of either cell an arm: its beginning, and its end behind the turn of the other one."""
+        first, last = paged_arm()[:half], paged_arm()[half:]
+        begins = [[cell(n), model, workload, *batch_arm(), *first] for n in (0, 1)]
+        ends = [[TurnStarted(cell=n, arm=PAGED, repeat=1, group=group), *last] for n in (1, 0)]
+        return [*begins, *ends]
+
+    one, two, end_two, _ = turns(1)
+    broken = [begun()[0], *one, *two, *end_two[:3]]
+    assert (0, PAGED) not in finished_arms(record(broken))  # so both run again
+    log = [*broken, resumed(60, missing=[(0, PAGED)]), *(e for part in turns(2) for e in part),
            RunFinished(status="complete")]  # fmt: skip
-    assert len(end_one) > 3
-    broken = log[: log.index(next(e for e in log if isinstance(e, RunResumed)))]
-    assert finished_arms(record(broken)) == set()  # so both run again
     for whole in (log, merged_events(log)):
-        assert finished_arms(record(whole)) == {(0, PAGED), (1, PAGED)}
+        assert {(0, PAGED), (1, PAGED)} <= finished_arms(record(whole))
     here: int | None = None
     for event in merged_events(log):  # each cell in one piece, whoever ran in between
         here = event.index if isinstance(event, CellStarted) else here
         assert not isinstance(event, TurnStarted) or event.cell == here
-    cells = cells_of(record(merged_events(log)))
-    assert [one.started.index for one in cells] == [0, 1]
-    plain = evaluate(record([*begun(), *paged_arm(), RunFinished(status="complete")])).arms[0]
-    for each in cells:
-        assert {e.group for e in each.events if isinstance(e, TurnStarted)} == {2}
-        assert each.group(PAGED) == 2
-        (arm,) = evaluate(each.view(0)).arms
-        assert (arm.status, arm.requests) == ("finished", plain.requests)
+    plain = evaluate(record([*begun(), *batch_arm(), *paged_arm()])).arms
+    for one in cells_of(record(merged_events(log))):
+        arms = evaluate(one.view(0)).arms
+        assert [(arm.arm, arm.status, arm.requests) for arm in arms] == [
+            (arm.arm, "finished", arm.requests) for arm in plain
+        ]
+        assert one.group(PAGED) == 2

@@ -1,24 +1,48 @@
-"""Signals of one command in this process: which raises, which waits, which kills.
+"""Signals and streams of one command in this process: which raises, which waits, which kills.
 
-At moments that a test from outside cannot choose; whole programs are in test_interrupted.py.
+At moments that a test from outside cannot choose; whole programs are in test_broken_runs.py.
 """
 
 from __future__ import annotations
 
+import errno
+import os
+import pty
 import signal
 import subprocess
+import sys
 import threading
 import time
 import weakref
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from programs import ROOT
 
-from experiment.process.interrupts import EndedError, Interrupts, rendering_started, shielded
+from experiment.process.interrupts import (
+    EndedError,
+    Interrupts,
+    read_answer,
+    rendering_started,
+    shielded,
+)
+from experiment.process.streams import ignore_broken_pipe
 from experiment.text.errors import ExitCode
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-pytestmark = pytest.mark.usefixtures("foreground")
+
+@pytest.fixture(autouse=True)
+def foreground() -> Iterator[None]:
+    """Signals as they are there: a test run in the background has interrupts ignored."""
+    before = {number: signal.getsignal(number) for number in NUMBERS}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in NUMBERS[1:]:
+        signal.signal(number, signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.mark.parametrize("number", NUMBERS)
@@ -30,11 +54,10 @@ def test_a_signal_that_the_parent_ignores_stays_ignored(number: signal.Signals) 
     assert signal.getsignal(number) is signal.SIG_IGN
 
 
-def test_a_repeated_sighup_neither_kills_nor_leaves_the_report(
-    below: subprocess.Popen[bytes],
-) -> None:
+def test_a_repeated_sighup_neither_kills_nor_leaves_the_report() -> None:
     """The system sends it, and so do the shell and whatever ends a session."""
-    with Interrupts() as interrupts:
+    words = [sys.executable, "-S", "-c", "import time; time.sleep(600)"]
+    with subprocess.Popen(words) as below, Interrupts() as interrupts:
         with pytest.raises(EndedError):
             signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGHUP)
@@ -43,6 +66,7 @@ def test_a_repeated_sighup_neither_kills_nor_leaves_the_report(
         rendering_started()
         signal.raise_signal(signal.SIGHUP)
         assert interrupts.exit_code == ExitCode.TERMINATED
+        below.kill()
 
 
 def test_a_signal_waits_behind_a_shield() -> None:
@@ -86,3 +110,60 @@ def test_a_signal_whose_exception_python_drops_is_raised_once_more() -> None:
         with pytest.raises(EndedError):
             drop_and_wait()
         assert interrupts.exit_code == ExitCode.TERMINATED
+
+
+def test_what_is_printed_at_the_very_end_is_not_lost_silently() -> None:
+    """It stands in a buffer until then."""
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, str(ROOT / "run_experiment.py"), "--help", "--lang", "en"],
+            stdout=full, stderr=subprocess.PIPE, encoding="utf-8", timeout=60, check=False,
+        )  # fmt: skip
+    assert (done.returncode, len(done.stderr.splitlines())) == (ExitCode.UNWRITABLE, 1)
+    assert "the disk is full" in done.stderr
+
+
+def a_closed_terminal() -> int:
+    ours, theirs = pty.openpty()
+    os.close(ours)
+    return theirs
+
+
+def test_what_a_thread_prints_to_a_closed_terminal_ends_the_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Displays are drawn by a thread; the error would end that one alone."""
+
+    def print_and_wait() -> None:
+        thread = threading.Thread(target=lambda: print("nobody reads this", flush=True))
+        thread.start()
+        thread.join()
+        threading.Event().wait(10)
+
+    file = os.fdopen(a_closed_terminal(), "w", encoding="utf-8", buffering=1)
+    monkeypatch.setattr(sys, "stdout", file)
+    with Interrupts() as interrupts, ignore_broken_pipe():
+        with pytest.raises(EndedError):
+            print_and_wait()
+        print("nor this, and that is no error", flush=True)
+        assert interrupts.exit_code == ExitCode.HUNG_UP
+
+
+def fail() -> str:
+    """What reading from a terminal that is gone, or from a failing disk, does."""
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_question_to_a_closed_terminal_ends_the_command(
+    gone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under `nohup` there is no signal; and a file that cannot be read is no terminal."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    (tmp_path / "answers").touch()
+    given = a_closed_terminal() if gone else os.open(tmp_path / "answers", os.O_RDONLY)
+    with os.fdopen(given, encoding="utf-8") as file, Interrupts() as taken:
+        monkeypatch.setattr(sys, "stdin", file)
+        with pytest.raises(EndedError if gone else OSError):
+            read_answer(fail)
+        assert taken.exit_code == (ExitCode.HUNG_UP if gone else None)

@@ -11,17 +11,10 @@ from typing import Any
 
 import psutil
 import pytest
-from event_makers import head
 from real_parts import is_gone, session_in
 
 from experiment.config.schema import Config
-from experiment.events import (
-    ArmFailed,
-    ArmSkipped,
-    Notice,
-    Reading,
-    Stage,
-)
+from experiment.events import ArmFailed, ArmSkipped, Notice, Reading, Stage
 from experiment.files.code_cache import numba_cache
 from experiment.machine.environment import Environment
 from experiment.memory.monitor import Monitor
@@ -31,7 +24,6 @@ from experiment.runner import session as runner
 from experiment.runner.session import Session
 from experiment.text.errors import ExitCode, user_error
 from experiment.text.messages import Message, message
-from experiment.workload.prepared import Prepared
 
 MODULE = "scripted_child"
 ARM = "paged"
@@ -51,12 +43,6 @@ def session(tmp_path: Path) -> Iterator[Session]:
         yield made
 
 
-@pytest.fixture
-def prepared() -> Prepared:
-    _, model, workload = head()
-    return Prepared("nowhere", model, workload)  # type: ignore[arg-type]
-
-
 def ahead(session: Session) -> list[int]:
     return [child.pid for child in session._ahead.values()]
 
@@ -67,9 +53,8 @@ def run(session: Session, script: str, **more: Any) -> ChildEnd:
 
 @pytest.mark.parametrize("how", ["skipped", "refused"])
 def test_an_arm_that_is_not_run_leaves_no_process_that_was_started_ahead_for_it(
-    how: str, session: Session, environment: Environment, prepared: Prepared,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    how: str, session: Session, environment: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def plan(*_: object) -> Message:
         if how == "refused":
             raise user_error("error.no_arms")
@@ -79,7 +64,8 @@ def test_an_arm_that_is_not_run_leaves_no_process_that_was_started_ahead_for_it(
     (pid,) = ahead(session)
     assert psutil.pid_exists(pid)
     monkeypatch.setattr(runner, "plan_launch", plan)
-    failed = session.run_arm(ARM, CONFIG, environment, prepared)
+    given: Any = None  # nothing of it is looked at
+    failed = session.run_arm(ARM, CONFIG, environment, given)
     assert (failed is not None) == (how == "refused")
     assert ahead(session) == []
     assert is_gone(pid)
@@ -87,20 +73,12 @@ def test_an_arm_that_is_not_run_leaves_no_process_that_was_started_ahead_for_it(
         assert [e.arm for e in read_record(session.directory).of(ArmSkipped)] == [ARM]
 
 
-@pytest.fixture
-def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where compiled loops are kept, when there are none."""
-    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    place = numba_cache()
-    place.mkdir()
-    return place
-
-
-@pytest.mark.usefixtures("empty_cache")
 def test_loops_that_cannot_be_compiled_are_the_arms_to_tell_of(
     session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    numba_cache().mkdir()
     broken = tmp_path / "numba"
     broken.mkdir()
     (broken / "__init__.py").write_text("raise ImportError('no LLVM')", encoding="utf-8")
@@ -148,16 +126,11 @@ def test_a_process_that_the_system_does_not_make_is_an_arm_that_failed(
     assert run(session, "rubbish").ok
 
 
-def test_children_of_these_tests_are_in_sessions_of_their_own(session: Session) -> None:
-    """So Ctrl-C in a terminal reaches the runner alone."""
+def test_the_process_that_was_started_ahead_is_the_one_that_runs(session: Session) -> None:
+    """In a session of its own, so that Ctrl-C in a terminal reaches the runner alone."""
     session.start_arm([ARM], CONFIG)
     (pid,) = ahead(session)
     assert os.getsid(pid) == pid != os.getsid(0)
-
-
-def test_the_process_that_was_started_ahead_is_the_one_that_runs(session: Session) -> None:
-    session.start_arm([ARM], CONFIG)
-    (pid,) = ahead(session)
     assert run(session, "rubbish").ok
     assert ahead(session) == []
     assert is_gone(pid)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from programs import Starter, is_gone
+from programs import ROOT, Starter, is_gone
 from texts import fixed
 from written_runs import sample_run
 
@@ -22,10 +22,8 @@ from experiment.analysis.conclusions import evaluate
 from experiment.commands.main import main
 from experiment.files.locks import directory_lock, is_locked
 from experiment.record.log import EVENTS_FILE, EventLog, read_record
-from experiment.report.files import write
 from experiment.text.errors import ExitCode
 
-ROOT = Path(__file__).parents[2]
 HOLDER = """
 import sys, time
 from pathlib import Path
@@ -100,13 +98,6 @@ def soon_gone(holder: subprocess.Popen[str]) -> threading.Event:
     return gone
 
 
-@pytest.fixture(scope="module")
-def simulation(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("simulation") / "out"
-    assert main([*SIMULATE, "--out", str(out), "--lang", "en"]) == ExitCode.OK
-    return out
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_refuses_a_directory_that_another_one_has(
     name: str, held: Path, refused: Callable[..., str]
@@ -119,10 +110,8 @@ def test_a_command_refuses_a_directory_that_another_one_has(
 
 def test_of_two_runs_that_begin_at_once_one_writes(start: Starter, tmp_path: Path) -> None:
     both = [start(pause_s=0.2, out=tmp_path / "both") for _ in range(2)]
-    ended = [(p.process.communicate(timeout=60), p.process.returncode) for p in both]
-    assert sorted(code for _, code in ended) == [ExitCode.OK, ExitCode.USAGE]
-    ((_, err),) = [printed for printed, code in ended if code == ExitCode.USAGE]
-    (line,) = err.splitlines()
+    (code, _, err), (other, _, line) = sorted(program.end() for program in both)
+    assert (code, err, other, len(line.splitlines())) == (ExitCode.OK, "", ExitCode.USAGE, 1)
     assert fixed("error.run_in_use") in line
     assert [arm.status for arm in evaluate(read_record(tmp_path / "both")).arms] == ["finished"] * 2
 
@@ -144,36 +133,23 @@ def test_a_run_goes_on_when_it_was_drawn(hold: Hold, tmp_path: Path) -> None:
         assert gone.is_set()
 
 
-def test_what_is_drawn_waits_until_another_one_is_done(
-    hold: Hold, simulation: Path, tmp_path: Path
+@pytest.mark.parametrize("command", ["render", "compare"])
+def test_what_is_drawn_waits_for_another_one_and_not_for_ever(
+    command: str, hold: Hold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Drawing takes seconds, and files of two that draw at once would not agree."""
-    gone = soon_gone(hold(simulation))
-    assert main(["render", str(simulation), "--lang", "zh"]) == ExitCode.OK
-    assert gone.is_set()
-
-
-def test_a_comparison_is_written_when_another_one_is_done(
-    hold: Hold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out, run = tmp_path / "out", str(sample_run(tmp_path / "run"))
+    run, out = str(sample_run(tmp_path / "run")), tmp_path / "out"
     out.mkdir()
-    words = ["compare", run, run, "--out", str(out), "--lang", "en"]
-    process = hold(out)
-    monkeypatch.setattr(write, "RENDER_WAIT_S", 0.1)
-    assert main(words) == ExitCode.USAGE
+    words = ["render", run] if command == "render" else ["compare", run, run, "--out", str(out)]
+    holder = hold(Path(words[-1]))
+    for place in ("experiment.report.render", "experiment.report.files.write"):
+        monkeypatch.setattr(f"{place}.RENDER_WAIT_S", 0.1)
+    assert main([*words, "--lang", "en"]) == ExitCode.USAGE
     assert list(out.iterdir()) == []
     monkeypatch.undo()
-    soon_gone(process)
-    assert main(words) == ExitCode.OK
-
-
-def test_whoever_draws_does_not_wait_for_ever(
-    hold: Hold, simulation: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("experiment.report.render.RENDER_WAIT_S", 0.2)
-    hold(simulation)
-    assert main(["render", str(simulation), "--lang", "en"]) == ExitCode.USAGE
+    gone = soon_gone(holder)
+    assert main([*words, "--lang", "en"]) == ExitCode.OK
+    assert gone.is_set()
 
 
 ROWS = "Timestamp,Request tokens,Response tokens\n0,5,7\n1,6,8\n"
@@ -183,37 +159,22 @@ PLAN = (
 )  # fmt: skip
 
 
-def words_for(command: str, run: Path, out: Path) -> list[str]:
-    """A command that would write ``out``."""
-    if command == "plan":
-        return [*PLAN, str(out)]
-    if command == "calibrate":
-        return ["calibrate", str(run), "--folds", "2", "--out", str(out)]
-    return ["compare", str(run), "--write-baseline", str(out)]
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    directory: Path = sample_run(tmp_path / "run")
-    (directory / "run.json").write_text("{}", encoding="utf-8")
-    return directory
-
-
 @pytest.mark.parametrize("command", ["plan", "calibrate", "compare"])
-@pytest.mark.parametrize("what", ["the log of a run", "its summary", "a trace", "a pipe"])
+@pytest.mark.parametrize("what", ["run/events.jsonl", "run/run.json", "trace.csv", "pipe"])
 def test_what_another_command_wrote_is_not_replaced(
-    command: str, what: str, run: Path, tmp_path: Path, refused: Callable[..., str]
+    command: str, what: str, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
-    place = {
-        "the log of a run": run / "events.jsonl",
-        "its summary": run / "run.json",
-        "a trace": tmp_path / "trace.csv",
-        "a pipe": tmp_path / "pipe",
-    }[what]
+    run, place = sample_run(tmp_path / "run"), tmp_path / what
+    (run / "run.json").write_text("{}", encoding="utf-8")
     (tmp_path / "trace.csv").write_text(ROWS, encoding="utf-8")
     os.mkfifo(tmp_path / "pipe")
     before = None if place.is_fifo() else place.read_bytes()
-    assert str(place) in refused(*words_for(command, run, place))
+    words = {
+        "plan": PLAN,
+        "calibrate": ("calibrate", run, "--folds", "2", "--out"),
+        "compare": ("compare", run, "--write-baseline"),
+    }[command]
+    assert str(place) in refused(*words, place)
     assert place.is_fifo() if before is None else place.read_bytes() == before
 
 
@@ -234,7 +195,5 @@ def test_a_sweep_takes_no_directory_whose_table_has_the_same_name(
 ) -> None:
     (tmp_path / file).touch()
     (tmp_path / "summary.csv").write_text("of a run", encoding="utf-8")
-    grid = ["trace='sharegpt-like'", "policy='paged'", "model='gpt2'", "gpu='a100-80gb'"]
-    axes = [word for axis in (*grid, "requests=20") for word in ("--set", axis)]
-    assert "not empty" in refused("sweep", "--workers", "1", *axes, "--out", tmp_path)
+    assert "not empty" in refused(*COMMANDS["sweep"], "--out", tmp_path)
     assert (tmp_path / "summary.csv").read_text(encoding="utf-8") == "of a run"

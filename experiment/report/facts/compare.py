@@ -95,7 +95,7 @@ def why(t: Translator, rows: Sequence[Row]) -> list[str]:
 def counted(comparison: Comparison) -> Message:
     """Number of figures by verdict, without verdicts that do not occur."""
     parts = [
-        message(f"compare.part.{name}", n=n)
+        message("compare.part", n=n, verdict=message(f"compare.verdict.{name}").model_dump())
         for name in get_args(Verdict)
         if (n := comparison.count(name))
     ]

@@ -1,4 +1,10 @@
-"""The lowest rate that saturates each arm, by the rule of :mod:`experiment.experiments.load`."""
+"""Findings of requests that arrive at a rate.
+
+The lowest rate that saturates each arm, by the rule of :mod:`experiment.experiments.load`; and the
+effect of paging alone: latency and TTFT by the wall clock, counts in steps. Waiting for memory
+delays the first token. Latency, which is mostly generation, shows it less, and a mean does not show
+the longest waits.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +21,18 @@ from experiment.analysis.experiment_results import (
     Side,
 )
 from experiment.analysis.finding_text import listed
-from experiment.experiments.findings import fact, note, side, undecided, untested, why
+from experiment.experiments.findings import (
+    between,
+    fact,
+    factors,
+    note,
+    ratios,
+    side,
+    timed,
+    undecided,
+    untested,
+    why,
+)
 from experiment.experiments.found import Found
 from experiment.experiments.labels import (
     arm_label,
@@ -24,10 +41,12 @@ from experiment.experiments.labels import (
     rate_label,
     saturation_title,
 )
-from experiment.experiments.load import KEEPS_UP, LATER, LoadOutcome, all_saturated, alone_at
+from experiment.experiments.load import KEEPS_UP, LATER, LoadOutcome, alone_at
 from experiment.text.messages import Message, message
 
-_NAME = "serving"
+_NAME, _AXIS = "serving", "rate"
+# Slabs over blocks: how much longer requests take without paging.
+_ARMS = ("slabs", "paged")
 
 
 def limits(found: Found, cells: Sequence[CellResult], arms: Sequence[str]) -> list[Finding]:
@@ -68,8 +87,8 @@ class _Rate:
 
     @property
     def saturated(self) -> bool:
-        """Whether every repeat is saturated."""
-        return all_saturated(self._outcomes)
+        """Whether every repeat is saturated; a single one may be due to background load."""
+        return bool(self._outcomes) and all(each.is_saturated for each in self._outcomes)
 
     @property
     def open(self) -> bool:
@@ -164,3 +183,41 @@ def _disturbed(rates: list[_Rate], at: _Rate) -> Message | None:
     """A note if there was background load at a rate that determines the limit."""
     busy = any(each.busy and each.rate <= at.rate for each in rates)
     return message("experiments.busy") if busy else None
+
+
+def paging_alone(found: Found, cells: list[CellResult]) -> Finding:
+    """Compare blocks with slabs of the same engine at the highest rate.
+
+    ``cells``: on the wall clock; counts come from those on the clock of steps.
+    """
+    on_steps = [cell for cell in found.cells if cell.values["clock"] == "steps"]
+    steps = [between(found, cell, "steps", *_ARMS, _AXIS) for cell in on_steps]
+    return _sooner(found, cells, "paging", "latency_s", *steps) or untested("paging")
+
+
+def first_tokens(found: Found, cells: list[CellResult]) -> list[Finding]:
+    """The same for TTFT: its mean, and its 95th percentile if known."""
+    mean = _sooner(found, cells, "first_token", "first_token_s")
+    if mean is None:
+        return [untested("first_token")]
+    late = _sooner(found, cells, "first_token_p95", "first_token_p95_s")
+    return [mean] if late is None else [mean, late]
+
+
+def _sooner(
+    found: Found, cells: list[CellResult], name: str, figure: str, *others: Compared | None
+) -> Finding | None:
+    """Compare at the highest rate that has the figure; None if none has."""
+    seen = ratios(found, cells, figure, *_ARMS)
+    if not seen:
+        return None
+    cell = seen[-1][0]
+    slabs, paged = ((cell, arm, figure) for arm in _ARMS)
+    over, notes = factors(seen, figure, *_ARMS, _AXIS), [_queue(found, cells, cell)]
+    return timed(found, name, slabs, paged, over, *others, axes=[_AXIS], notes=notes)
+
+
+def _queue(found: Found, cells: list[CellResult], cell: CellResult) -> Message | None:
+    """A note if slabs are saturated: the delay then depends on the number of requests."""
+    kept_up = sustains(found, cells, "slabs", float(cell.values["rate"]))
+    return note(_NAME, "queue", requests=cell.requests) if kept_up is False else None
