@@ -14,8 +14,8 @@ import experiment
 import kvsim
 from experiment.analysis.metrics import METRICS
 from experiment.files.shipped import CONFIGS
+from experiment.report.facts.simulation_cells import EVICTIONS, PREEMPTIONS
 from experiment.report.facts.simulation_figures import GROUPS
-from experiment.report.facts.simulation_sweeps import EVICTIONS, PREEMPTIONS
 from experiment.text import (
     DASH,
     Translator,

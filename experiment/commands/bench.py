@@ -47,7 +47,7 @@ def bench(words: list[str], t: Translator) -> int:
     out = Path(asked.out) if asked.out else OUT
     kept = Path(asked.show) if asked.show else out
     if asked.markdown is not None:
-        from experiment.report.files.page_markdown import write_bench
+        from experiment.report.files.markdown import write_bench
 
         data = read_data(kept)
         with evaluating(kept):

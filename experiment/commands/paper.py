@@ -14,7 +14,7 @@ from experiment.text import Translator
 from experiment.text.errors import ExitCode, user_error
 
 if TYPE_CHECKING:
-    from experiment.report.console.paper import PaperConsole
+    from experiment.report.console.lines import Console
 
 DEFAULT_SEEDS = "5"
 OPTIONS = {"--seeds": "N|A,B,...", "--out": "DIR"}
@@ -31,14 +31,14 @@ def paper(words: list[str], t: Translator) -> int:
     options = parse(make_parser(t, "paper", OPTIONS), words)
     seeds = parse_seeds(options.seeds or DEFAULT_SEEDS)
     directory = Path(options.out) if options.out else default_directory("paper-")
-    from experiment.report.console.paper import PaperConsole
+    from experiment.report.console.lines import Console
 
     with shared_directory(directory):
-        return _check(seeds, directory, PaperConsole(t.lang, options.ascii))
+        return _check(seeds, directory, Console(t.lang, options.ascii))
 
 
-def _check(seeds: tuple[int, ...], directory: Path, console: PaperConsole) -> int:
-    from experiment.report.files.tables_markdown import summarise
+def _check(seeds: tuple[int, ...], directory: Path, console: Console) -> int:
+    from experiment.report.files.markdown import summarise
     from experiment.report.files.write import write_listed
     from experiment.report.pages.paper import paper_reports, paper_text
     from kvsim.paper.result import check_paper
@@ -48,11 +48,12 @@ def _check(seeds: tuple[int, ...], directory: Path, console: PaperConsole) -> in
     with shielded():  # it took minutes
         rendering_started()
         data = {"program": __version__} | result.to_json()
+        text = paper_text(console.t, data)
         try:
             files = write_listed(directory, paper_reports(data, lang), lang)
-            summarise(paper_text(console.t, data))
+            summarise(text)
         finally:
-            console.show(data)
+            console.page(text)
     console.written(*files)
     if result.interrupted:
         return ExitCode.INTERRUPTED
