@@ -16,7 +16,7 @@ from experiment.analysis.metrics import METRICS
 from experiment.files.os_errors import FilesError
 from experiment.report.facts.series import all_series
 from experiment.report.facts.tables import timeline_csv
-from experiment.report.files import fonts
+from experiment.report.files import plots as fonts
 from experiment.report.files import write as files
 from experiment.report.files.plots import PAINT, draw_plots
 from experiment.report.files.write import run_reports, write_files
@@ -112,7 +112,7 @@ def test_one_failure_does_not_take_the_other_files_with_it(
 
     record = make_record(tmp_path)
     results = evaluate(record)
-    monkeypatch.setattr(files, "summary_frame", broken)
+    monkeypatch.setattr(files, "summary_csv", broken)
     with pytest.raises(FilesError) as caught:
         write_files(tmp_path, run_reports(record, results, "en"))
     assert [name for name, _ in caught.value.failures] == ["summary.csv"]
