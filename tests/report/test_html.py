@@ -236,7 +236,7 @@ def test_the_page_shows_the_worked_example(tmp_path: Path, monkeypatch: pytest.M
     assert peak["Allocated"] == ["2,048", "352"]
     assert peak["Live"] == ["323", "323"]
     assert peak["Wasted"] == ["1,725", "29"]
-    padding, unwritten = (next(n for n in peak if n.startswith(w)) for w in ("padding", "unwri"))
+    padding, unwritten = (next(n for n in peak if n.startswith(w)) for w in ("Padding", "Unwri"))
     assert (peak[padding], peak[unwritten]) == (["313", "0"], ["1,412", "29"])
     folded = next(n for n in body.iter("div") if n.get("aria-labelledby") == "compare")
     heads = [(tr.find("th"), tr.findall("td")) for tr in next(folded.iter("tbody"))]

@@ -93,7 +93,7 @@ def test_an_arm_that_did_not_run_says_so_and_not_that_it_had_few(
                 assert cell.reason.key == f"report.unknown.{arm.status}"
 
 
-PARTS = ("state.unwritten", "report.bars.later", "report.bars.never")
+PARTS = ("term.unwritten.name", "report.bars.later", "report.bars.never")
 
 
 def test_what_is_unwritten_is_split_by_what_the_log_says_of_later(busy: Record) -> None:

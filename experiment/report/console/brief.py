@@ -168,7 +168,8 @@ class BriefReporter(ConsoleReporter):
             budget=self.t("brief.budget", budget=event.budget_bytes, block_size=event.block_size),
         )  # fmt: skip
         self.line("")
-        self.line(self.t("brief.arm"), "dim")
+        name, text = self.t("term.arm.name"), self.t("term.arm.text")
+        self.line(self.t("console.problem", arm=name, text=text), "dim")
 
     def _on_arm_started(self, event: ArmStarted) -> None:
         self._arm = event

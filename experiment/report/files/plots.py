@@ -248,7 +248,7 @@ def _at_peak(pen: Pen, arms: Sequence[ArmResult]) -> Figure:
         colour, hatch = PAINT[state]
         axis.barh(
             range(len(shown)), widths, left=starts, height=0.58, color=colour, hatch=hatch,
-            edgecolor=_INK, linewidth=0.5, label=pen.t(f"state.{state.value}"),
+            edgecolor=_INK, linewidth=0.5, label=pen.t(f"term.{state.value}.name"),
         )  # fmt: skip
         starts = [start + width for start, width in zip(starts, widths, strict=True)]
     _brackets(pen.t, axis, shown)

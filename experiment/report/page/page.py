@@ -76,8 +76,17 @@ _TERMS = (
 )  # fmt: skip
 
 
-# Charts whose limits are explained; others only if present.
-_EXPLAINED = ("peak", "time", "player", "life", "readings")
+# Charts whose limits are explained, and their names.
+_EXPLAINED = {
+    "peak": "report.shows.peak_name",
+    "time": "report.time.title",
+    "player": "report.shows.player_name",
+    "life": "report.requests.title",
+    "readings": "report.shows.readings_name",
+    "latency": "report.shows.latency_name",
+    "experiment": "report.shows.experiment_name",
+    "simulator": "simulator.title",
+}
 
 
 def report_html(
@@ -197,12 +206,13 @@ def _pictures(
         "first_beam": FIRST_BEAM_ID,
         "phases": [p for p in PHASES if any(line.seconds(p) for o in lives for line in o.lines)],
         "latency_curves": latency_curves,
-        "explained": [
-            *_EXPLAINED,
-            *(["latency"] if latency_curves else []),
-            *(["experiment"] if results.experiment else []),
-            *(["simulator"] if simulator else []),
-        ],
+        "explained": {
+            name: label
+            for name, label in _EXPLAINED.items()
+            if (name != "latency" or latency_curves)
+            and (name != "experiment" or results.experiment)
+            and (name != "simulator" or simulator)
+        },
         "claim_bars": {
             claim.id: (
                 small_bars(b, claim.id, bars, "wasted" if claim.id == "waste" else "live"),

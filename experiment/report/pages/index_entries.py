@@ -121,10 +121,9 @@ def _summary(directory: Path) -> tuple[int, Entry, Reader] | None:
             size = min(about.st_size, _MAX_LINE if page is None else MAX_JSON_BYTES)
             written = min(max(about.st_mtime_ns, 0), _LAST_NS)
             zone = datetime.fromtimestamp(written / 1e9, UTC).astimezone().utcoffset()
-            verdict = message("index.unread" if page else "index.unread_log")
             return size, Entry(
                 directory.name, "unreadable", written, int(zone.total_seconds()) if zone else 0,
-                verdict, page=page, file=file, when_key=None,
+                message("index.unread"), page=page, file=file, when_key=None,
             ), read  # fmt: skip
     return None
 

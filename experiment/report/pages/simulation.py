@@ -140,7 +140,7 @@ def _preempting(t: Translator, data: Data) -> dict[str, list[str]]:
 
 def _tables(t: Translator, data: Data, cells: list[PolicyCell]) -> list[Cells]:
     results = [cell.result for cell in cells if cell.result is not None]
-    states = [(t(f"state.{name}"), name, "count") for name in charts.states_of(results)]
+    states = [(t(f"term.{name}.name"), name, "count") for name in charts.states_of(results)]
     load = [(t("metric.running"), "running", "mean"), (t("metric.waiting"), "waiting", "mean"),
             (t("metric.preemptions"), "preempted", "count")]  # fmt: skip
     groups = [
@@ -191,7 +191,7 @@ def _charts(b: Bilingual, data: Data) -> dict[str, Markup]:
     def of(
         name: str, draw: Callable[..., Markup], states: Sequence[str], note: str = "caption"
     ) -> Markup:
-        legend = [(swatch(state), message(f"state.{state}")) for state in states]
+        legend = [(swatch(state), message(f"term.{state}.name")) for state in states]
         picture = both_widths(lambda width: draw(b, results, width))
         notes = [message(f"sim.page.{name}.lead"), message(f"sim.page.{name}.{note}")]
         return figure(b, message(f"sim.page.{name}.title"), picture, legend, notes)
