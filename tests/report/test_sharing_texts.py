@@ -11,12 +11,16 @@ from data_keys import body_of
 from sample import make_record
 
 from experiment.analysis.conclusions import evaluate
-from experiment.analysis.results import Results
+from experiment.analysis.results import Results, TokenComparison
 from experiment.events import WorkloadReady
 from experiment.events.sampling import SamplingConfig
 from experiment.record.log import Record
 from experiment.report.console.reporter import ConsoleReporter
-from experiment.report.facts.run_texts import explanations, sampling_message
+from experiment.report.facts.run_texts import (
+    explanations,
+    sampling_message,
+    token_sentences,
+)
 from experiment.report.page.page import report_html
 from experiment.text import LANGUAGES, Translator
 
@@ -85,6 +89,20 @@ def test_tokens_that_were_drawn_are_neither_equal_nor_different(
     assert any(text.key == "fairness.random" for text in results.fairness)
     assert any(text.key == "fairness.samples" for text in results.fairness)
     assert not any(text.key == "fairness.stop" for text in results.fairness)
+
+
+def test_where_one_arm_has_other_tokens_nothing_is_said_of_all(record: Record) -> None:
+    equal, other = (
+        TokenComparison(arm=arm, reference="paged", requests=4, equal_requests=n,
+                        first_difference=first)
+        for arm, n, first in (("slabs", 4, None), ("contiguous.batch", 3, (2, 5)))
+    )  # fmt: skip
+    results = evaluate(record).model_copy(update={"tokens": [equal, other]})
+    said = [(Translator("en").message(text), is_good) for text, is_good in token_sentences(results)]
+    (differ, is_good), first = said
+    assert "3 of 4 requests" in differ
+    assert is_good is False
+    assert first == ("First difference: request 2, new token 6.", False)
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)

@@ -138,7 +138,7 @@ def test_it_works_below_a_path_of_a_server(site: Path, browser: Any) -> None:
     try:
         for name in ("Planner", "Tutorial", "Experiments", "Docs", "Sample report"):
             page.goto(home)
-            page.locator("main").get_by_role("link", name=name, exact=True).click()
+            page.locator(".cards").get_by_role("link", name=name, exact=True).click()
             page.wait_for_load_state()
             assert page.url.startswith(home)
             assert page.url != home

@@ -52,8 +52,8 @@ def show_results(out: Console, results: Results, files: list[str]) -> None:
     if not out.quiet and results.status not in _NOT_WHOLE:
         for name, seen in explanations(results).items():
             show_verdict(out, t(f"explain.{name}.title"))
-            for text in (t(f"explain.{name}.text"), *map(t.message, seen)):
-                out.paragraph(text, indent=2)
+            for said in (t(f"explain.{name}.text"), *map(t.message, seen)):
+                out.paragraph(said, indent=2)
     out.section("section.files")
     for name in files:
         out.path(name)
@@ -131,8 +131,8 @@ def _show_engines(out: Console, results: Results) -> None:
     checks = [(arm.arm, arm.simulator) for arm in results.arms if arm.simulator is not None]
     if checks:
         out.line(t("simulator.title"), "bold")
-    for arm, check in checks:
-        out.paragraph(named(out, arm, check.text), _GOOD[check.agrees], indent=2)
+    for name, check in checks:
+        out.paragraph(named(out, name, check.text), _GOOD[check.agrees], indent=2)
 
 
 def show_preempting(out: Console, results: Results) -> None:

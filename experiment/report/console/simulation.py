@@ -111,8 +111,8 @@ class SimulationConsole(ConsoleReporter):
         for cell in data["cells"]:
             if speed := cell["speed"]:
                 seconds, rate = speed["seconds"], speed["requests_per_second"]
-                text = self.t("sim.speed", policy=cell["policy"], time=seconds, rate=rate)
-                self.line(text, "dim")
+                said = self.t("sim.speed", policy=cell["policy"], time=seconds, rate=rate)
+                self.line(said, "dim")
         self.section("section.files")
         for file in files:
             self.path(file)
