@@ -14,8 +14,9 @@ from sample import BLOCK, LENGTHS, MAX_LENGTH, NEW, SLOT_BYTES, make_record
 from experiment.analysis.conclusions import evaluate
 from experiment.analysis.metrics import METRICS
 from experiment.files.os_errors import FilesError
+from experiment.record.log import read_record
 from experiment.report.facts.series import all_series
-from experiment.report.facts.tables import timeline_csv
+from experiment.report.facts.tables import summary_csv, timeline_csv
 from experiment.report.files import plots as fonts
 from experiment.report.files import write as files
 from experiment.report.files.plots import PAINT, draw_plots
@@ -57,6 +58,16 @@ def test_summary_counts_what_the_plans_say(report: Path) -> None:
     assert int(table["contiguous.batch"]["peak_allocated_slots"]) == len(LENGTHS) * MAX_LENGTH
     blocks = sum(-(-(length + NEW - 1) // BLOCK) for length in LENGTHS)
     assert int(table["paged"]["peak_allocated_slots"]) == blocks * BLOCK
+
+
+def test_what_holds_is_1(report: Path) -> None:
+    results = evaluate(read_record(report))
+    arms = [
+        arm.model_copy(update={"watch": arm.watch.model_copy(update={"settled": True})})
+        for arm in results.arms
+    ]
+    text = summary_csv(results.model_copy(update={"arms": arms}))
+    assert {row["device_settled_before"] for row in csv.DictReader(text.splitlines())} == {"1"}
 
 
 def test_unknown_is_an_empty_cell(report: Path) -> None:

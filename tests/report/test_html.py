@@ -75,6 +75,8 @@ def test_it_is_well_formed_and_has_every_section_in_order(page: str) -> None:
     assert labels == SECTIONS
     ids = [node.get("id") for node in parsed.iter() if node.get("id")]
     assert len(ids) == len(set(ids))
+    assert english(by_id(parsed, "limits")).startswith("What the charts show")
+    assert Translator("en")("report.shows.latency") not in page  # of an experiment with arrivals
     for node in parsed.iter():
         for reference in (node.get("aria-labelledby") or "").split():
             assert reference in ids

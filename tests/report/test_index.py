@@ -109,6 +109,7 @@ def test_of_an_experiment_whose_texts_are_no_more_the_question_stands(tmp_path: 
     put(reports, "old", 1_800_000_000 * 10**9, results=results)
     (entry,) = entries(reports)
     assert (entry.verdict, entry.key) == (message("experiments.block_size.question"), None)
+    assert entry.kind == "experiment"
 
 
 def test_a_run_without_a_report_is_named_and_leads_nowhere(reports: Path) -> None:

@@ -16,11 +16,13 @@ from data_keys import assert_keys_lead, body_of, embedded, keyed_nodes, name
 from full_tables import full_bench, full_claims, full_paper, full_sweep
 
 from experiment.bench.data import write_data
+from experiment.compare.gate import GateResult, Limit
 from experiment.compare.results import Figure, Side
 from experiment.compare.sides import compare_sides
 from experiment.experiments.claim_runs import claim_row
 from experiment.experiments.claims import CLAIMS, Judged, judge
 from experiment.report.facts.bench import all_tables
+from experiment.report.facts.compare import gate_text
 from experiment.report.files.markdown import summarise
 from experiment.report.files.markup import plain
 from experiment.report.files.write import write_listed
@@ -152,6 +154,18 @@ def test_a_comparison_shows_what_both_sides_recorded() -> None:
     folded = {n.get("data-key") for one in body.iter("details") for n in one.iter()}
     assert found.rows[0].verdict == "not_comparable"
     assert "rows.0.left.value" in folded
+
+
+def test_a_gate_says_how_many_limits_do_not_hold() -> None:
+    passed, failed = (
+        GateResult(Limit("paged/steps", "max", number), "paged/steps", None, number, verdict)
+        for number, verdict in ((1, "passed"), (2, "failed"))
+    )
+    t = Translator("en")
+    assert gate_text(t, [passed]).headline == "All 1 limits hold."
+    both = gate_text(t, [passed, failed])
+    assert both.headline == "1 of 2 limits do not hold."
+    assert [row[2] for row in both.tables[0].rows] == ["2", "1"]  # failed ones first
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
