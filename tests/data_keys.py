@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -48,3 +49,21 @@ def assert_keys_lead(body: Any, data: Any, least: int) -> None:
         if re.fullmatch(r"\d+(\.\d+)?", shown) and isinstance(value, int | float):
             digits = len(shown.partition(".")[2])
             assert abs(float(shown) - value) <= 0.5001 * 10**-digits, (node.get("data-key"), shown)
+
+
+def by_id(body: Any, name: str) -> Any:
+    """The element with an id."""
+    return next(node for node in body.iter() if node.get("id") == name)
+
+
+def english(node: Any) -> str:
+    """What a reader of English sees of an element."""
+    if node is None or node.get("lang") == "zh":
+        return ""
+    inner = [node.text or "", *(english(child) + (child.tail or "") for child in node)]
+    return " ".join("".join(inner).split())
+
+
+def embedded(body: Any, name: str = "run-data") -> Any:
+    """The data that a page carries."""
+    return json.loads(by_id(body, name).text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,10 @@ class Opened:
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(file.as_uri())
+
+
+# Opens a file; the page is closed as the test ends, and must not have complained.
+OpenPage = Callable[..., Opened]
 
 
 def wide_tables(page: Any) -> list[str]:

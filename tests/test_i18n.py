@@ -14,8 +14,8 @@ import experiment
 import kvsim
 from experiment.analysis.metrics import METRICS
 from experiment.files.shipped import CONFIGS
+from experiment.report.facts.simulation_cells import EVICTIONS, PREEMPTIONS
 from experiment.report.facts.simulation_figures import GROUPS
-from experiment.report.facts.simulation_sweeps import EVICTIONS, PREEMPTIONS
 from experiment.text import (
     DASH,
     Translator,
@@ -110,7 +110,6 @@ def exactly_asked_for() -> dict[str, set[str]]:
     texts = {f"{sweep}.{part}" for sweep in sweeps for part in ("title", "axis", "about")}
     return {
         "metric.": set(re.findall(r"\"metric\.([\w.]+)", labels)),
-        "state.": set(re.findall(r"\"state\.(\w+)", labels)),
         "sim.policy.": {policy.replace("+", "_") for policy in SIM_POLICIES},
         "sim.eviction.": {*EVICTIONS, "bound"},
         "sim.preemption.": set(PREEMPTIONS),

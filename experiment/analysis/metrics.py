@@ -292,10 +292,10 @@ _SIMULATIONS = (
     *(Metric(f"{name}_of_pool", "share", "count", better, named=statistic("of_pool", _term(name)))
       for name, better in _OF_POOL.items()),
     *(Metric(f"{name}_mean_share", "share", "count",
-             named=statistic("mean", message(f"state.{name}")))
+             named=statistic("mean", _term(name)))
       for name in (*_STATES, "written_later", "never_written")),
     *(Metric(f"{name}_peak_share", "share", "count",
-             named=statistic("most", message(f"state.{name}"))) for name in _STATES),
+             named=statistic("most", _term(name))) for name in _STATES),
     Metric("waiting_mean", "mean", "time", named=statistic("over_time", _noun("waiting"))),
     Metric("waiting_peak", "count", "count", named=statistic("most", _noun("waiting"))),
     *(Metric(f"{name}_busy_mean", "mean", "time", named=statistic("busy", _noun(name)))

@@ -66,7 +66,7 @@ def bench(options: argparse.Namespace, t: Translator) -> int:
     out = Path(options.out) if options.out else OUT
     kept = Path(options.show) if options.show else out
     if options.markdown is not None:
-        from experiment.report.files.page_markdown import write_bench
+        from experiment.report.files.markdown import write_bench
 
         data = read_data(kept)
         with evaluating(kept):

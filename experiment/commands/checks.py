@@ -54,15 +54,15 @@ def judge_gate(checks: Checks, side: Side, console: CompareConsole) -> int:
     Raises:
         UserError: a file of either run was changed, or the summary of the CI job cannot be written.
     """
-    from experiment.report.files.markup import summarise_job
-    from experiment.report.files.tables_markdown import gate_markdown
+    from experiment.report.facts.compare import gate_text
+    from experiment.report.files.markdown import summarise
 
     if checks.limits is None:
         return ExitCode.OK
     with evaluating(side.name):
         judged = checks.judge(side)
         console.gate(judged)
-        summarise_job(gate_markdown(console.t, judged))
+        summarise(gate_text(console.t, judged))
     return gate_code(judged)
 
 

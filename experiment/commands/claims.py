@@ -122,7 +122,7 @@ def _write(
     notes: Sequence[Message],
     t: Translator,
 ) -> list[Path]:
-    from experiment.report.files.tables_markdown import summarise
+    from experiment.report.files.markdown import summarise
     from experiment.report.files.write import write_listed
     from experiment.report.pages.claims import claims_reports, claims_text
 

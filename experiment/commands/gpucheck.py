@@ -64,7 +64,7 @@ def _check(directory: Path, minutes: float, console: GpuCheckConsole) -> int:
 
 def _list_gpu(options: argparse.Namespace, console: GpuCheckConsole) -> int:
     from experiment.gpucheck.result import read_result
-    from experiment.report.files.page_markdown import write_gpus
+    from experiment.report.files.markdown import write_gpus
 
     if options.out is None:
         raise user_error("error.needs_flag", flag="--markdown", other="--out")

@@ -15,7 +15,7 @@ from experiment.text import Translator
 from experiment.text.errors import ExitCode, user_error
 
 if TYPE_CHECKING:
-    from experiment.report.console.paper import PaperConsole
+    from experiment.report.console.lines import Console
 
 DEFAULT_SEEDS = range(5)
 
@@ -29,15 +29,15 @@ def paper(options: argparse.Namespace, t: Translator) -> int:
         UserError: invalid seeds, or files that cannot be written.
     """
     directory = Path(options.out) if options.out else default_directory("paper-")
-    from experiment.report.console.paper import PaperConsole
+    from experiment.report.console.lines import Console
 
     with shared_directory(directory):
         seeds = options.seeds or DEFAULT_SEEDS
-        return _check(seeds, directory, PaperConsole(t.lang, options.ascii))
+        return _check(seeds, directory, Console(t.lang, options.ascii))
 
 
-def _check(seeds: Sequence[int], directory: Path, console: PaperConsole) -> int:
-    from experiment.report.files.tables_markdown import summarise
+def _check(seeds: Sequence[int], directory: Path, console: Console) -> int:
+    from experiment.report.files.markdown import summarise
     from experiment.report.files.write import write_listed
     from experiment.report.pages.paper import paper_reports, paper_text
     from kvsim.paper.result import check_paper
@@ -47,11 +47,12 @@ def _check(seeds: Sequence[int], directory: Path, console: PaperConsole) -> int:
     with shielded():  # it took minutes
         rendering_started()
         data = {"program": __version__} | result.to_json()
+        text = paper_text(console.t, data)
         try:
             files = write_listed(directory, paper_reports(data, lang), lang)
-            summarise(paper_text(console.t, data))
+            summarise(text)
         finally:
-            console.show(data)
+            console.page(text)
     console.written(*files)
     if result.interrupted:
         return ExitCode.INTERRUPTED

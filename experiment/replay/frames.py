@@ -5,7 +5,7 @@
     1         4 5 6 7                   1
 
 They are recorded during the replay, which need not be repeated. Consecutive frames can be merged:
-each holds net changes.
+each has net changes.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class FrameRecorder:
             gone=tuple(request for request in self._holders if request not in holders),
             tables={
                 request: change
-                for request in sorted(touched(self._plans) & holders.keys())
+                for request in sorted(_touched(self._plans) & holders.keys())
                 if (change := self._table(request, holders[request])) is not None
             },
             written={
@@ -108,21 +108,31 @@ class FrameRecorder:
         before = self._holders.get(request)
         if before is None:
             return 0, list(now.table), now.padding, now.finished
-        kept = same_entries(before.table, now.table)
+        shorter = min(len(before.table), len(now.table))
+        pairs = enumerate(zip(before.table, now.table, strict=False))
+        kept = next((place for place, (old, new) in pairs if old != new), shorter)
         same = kept == len(before.table) == len(now.table)
         if same and (now.padding, now.finished) == (before.padding, before.finished):
             return None
         return kept, list(now.table[kept:]), now.padding, now.finished
 
 
-def same_entries(before: Sequence[int], now: Sequence[int]) -> int:
-    """Number of equal leading entries of two block tables."""
-    pairs = enumerate(zip(before, now, strict=False))
-    shorter = min(len(before), len(now))
-    return next((place for place, (old, new) in pairs if old != new), shorter)
+def merged(frames: Sequence[Frame], every: int) -> list[Frame]:
+    """The same changes with ``every`` steps per frame, a multiple of the present number."""
+    recorder = FrameRecorder(every)
+    holders: dict[int, Owner] = {}
+    cached: set[int] = set()
+    for frame in frames:
+        if recorder.ends_before(frame.plans[0]):
+            recorder.close(holders, cached)
+        frame.apply(holders, cached)
+        for plan in frame.plans:
+            recorder.add(plan, frame.t_ns)
+    recorder.close(holders, cached)
+    return recorder.frames
 
 
-def touched(plans: Collection[StepPlan]) -> set[int]:
+def _touched(plans: Collection[StepPlan]) -> set[int]:
     """Requests whose table or end may have changed."""
     found: set[int] = set()
     for plan in plans:

@@ -14,8 +14,8 @@ import pytest
 from experiment.bench.data import read_data
 from experiment.commands.main import main
 from experiment.record.log import read_record
+from experiment.report.files.markdown import BENCH
 from experiment.report.files.markup import marks
-from experiment.report.files.page_markdown import BENCH
 from experiment.text import LANGUAGES, catalogue
 from experiment.text.errors import ExitCode, UserError
 

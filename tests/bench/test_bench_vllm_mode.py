@@ -13,7 +13,7 @@ from experiment.bench.plan import Options, base_config, with_vllm
 from experiment.bench.vllm_mode import Mode, bindings, fastest_modes, kinds_of, mode_on
 from experiment.bench.workloads import FULL, Workload
 from experiment.machine.thread_variables import bound_cores
-from experiment.report.facts.bench_tables import all_tables
+from experiment.report.facts.bench import all_tables
 from experiment.report.pages.bench import bench_html
 from experiment.text import LANGUAGES, Translator
 from experiment.text.errors import UserError

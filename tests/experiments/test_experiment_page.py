@@ -19,8 +19,8 @@ from experiment.analysis.experiment_results import (
 from experiment.analysis.finding_text import answer
 from experiment.events import Stage, StageEntered
 from experiment.report.facts import experiment as words
-from experiment.report.facts.data_key import KeyedText
 from experiment.report.facts.series import all_series
+from experiment.report.facts.texts import KeyedText
 from experiment.report.page.page import report_html
 from experiment.report.render import _summary
 from experiment.text import Translator

@@ -188,7 +188,8 @@ REFUSED: dict[str, tuple[Change, tuple[str, ...], str]] = {
     "elsewhere": (str, ("--out", "elsewhere"), "--resume"),
     "version": (begun_with("version", "0.0.1"), (), "version was 0.0.1"),
     "format": (
-        begun_with("schema_version", SCHEMA_VERSION - 1), (), f"schema_version was {SCHEMA_VERSION - 1}"
+        begun_with("schema_version", SCHEMA_VERSION - 1), (),
+        f"schema_version was {SCHEMA_VERSION - 1}",
     ),
     **{f"link at {name}": (planted(name), (), f"{name}: a symbolic link")
        for name in (EVENTS_FILE, "logs", "logs/2/environment.log")},

@@ -30,8 +30,8 @@ from experiment.config.reading import load_config, parse_assignment
 from experiment.files.parse_memory import memory_limit
 from experiment.gpucheck.result import read_result
 from experiment.report.console.compare import CompareConsole
+from experiment.report.files.markdown import GPUS
 from experiment.report.files.markup import marks
-from experiment.report.files.page_markdown import GPUS
 from experiment.simulate.latency_file import latency_to_json, read_latency
 from experiment.simulate.sweep import make_cells, read_grid
 from experiment.text import LANGUAGES, Translator

@@ -35,8 +35,8 @@ from experiment.gpucheck.run import Examination
 from experiment.gpucheck.tiny_models import tiny
 from experiment.gpucheck.walkthrough import arm_checks
 from experiment.machine.environment import Environment, TorchFacts
+from experiment.report.files.markdown import GPUS, NONE_YET, gpus_markdown, write_gpus
 from experiment.report.files.markup import marks
-from experiment.report.files.page_markdown import GPUS, NONE_YET, gpus_markdown, write_gpus
 from experiment.text import LANGUAGES, Translator, catalogue
 from experiment.text.errors import UserError
 from experiment.text.messages import Message, message

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from experiment.analysis.conclusions import evaluate
+from experiment.analysis.results import Results
 from experiment.events import (
     ArmFailed,
     ArmFinished,
@@ -34,6 +36,7 @@ from experiment.events import (
     encode,
 )
 from experiment.record.log import EVENTS_FILE, Record, read_record
+from experiment.report.page.page import report_html
 from experiment.text.messages import message
 from kvsim.contiguous.planners import StaticBatchPlanner
 from kvsim.core.blocks import BlockPool
@@ -86,6 +89,13 @@ def make_record(
     text = "".join(encode(event) + "\n" for event in log.events)
     (directory / EVENTS_FILE).write_text(text, encoding="utf-8")
     return read_record(directory)
+
+
+def write_page(record: Record, results: Results | None = None, lang: str = "en") -> Path:
+    """Write the page of a run into its directory."""
+    file = record.directory / "report.html"
+    file.write_text(report_html(record, results or evaluate(record), lang), encoding="utf-8")
+    return file
 
 
 def _before_arms(log: Log, prompts: Sequence[str], config: dict[str, object]) -> None:

@@ -15,8 +15,9 @@ from experiment.analysis.conclusions import evaluate
 from experiment.events import EnvironmentProbed, Event, RunStarted
 from experiment.record.log import Record, read_record, write_atomic
 from experiment.report.page.page import report_html
+from experiment.text import DASH
 
-# What names a machine or its place; the page says of each that it was left out.
+# What names a machine or its place.
 WITHHELD = (("cpu", "model"), ("system", "kernel"))
 
 
@@ -32,8 +33,7 @@ def _nameless(event: Event) -> Event:
         return event
     facts: dict[str, Any] = dict(event.environment)
     for section, name in WITHHELD:
-        facts[section] = facts[section] | {name: None}
-    facts["withheld"] = [".".join(path) for path in WITHHELD]
+        facts[section] = facts[section] | {name: DASH}
     if facts["device"] == "cpu":
         facts["device_name"] = "CPU"
     return event.model_copy(update={"environment": facts})

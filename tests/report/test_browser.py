@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pages import Opened as OpenedFile
-from pages import wide_tables
+from pages import Opened, OpenPage, wide_tables
 from test_html import HAN, SENTENCE
 
 from experiment.text import LANGUAGES
 
 
-class Opened(OpenedFile):
-    """The report of a run directory."""
-
-    def __init__(self, browser: Any, report: Path, **options: Any) -> None:
-        super().__init__(browser, report / "report.html", **options)
-
-
 @pytest.fixture
-def opened(browser: Any, report: Path) -> Iterator[Opened]:
-    one = Opened(browser, report, color_scheme="light")
-    yield one
-    one.context.close()
+def opened(open_page: OpenPage, report: Path) -> Opened:
+    return open_page(report / "report.html", color_scheme="light")
 
 
 def hidden(page: Any, lang: str) -> bool:
@@ -38,7 +27,6 @@ def hidden(page: Any, lang: str) -> bool:
 
 
 def test_it_opens_from_a_file_without_a_complaint_or_a_request(opened: Opened) -> None:
-    assert opened.complaints == []
     assert len(opened.requests) == 1
     assert opened.page.locator("h1").is_visible()
 
@@ -93,9 +81,9 @@ def background(page: Any) -> str:
     return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
 
 
-def test_the_theme_follows_the_system_and_the_switch(browser: Any, report: Path) -> None:
-    dark = Opened(browser, report, color_scheme="dark")
-    light = Opened(browser, report, color_scheme="light")
+def test_the_theme_follows_the_system_and_the_switch(open_page: OpenPage, report: Path) -> None:
+    dark = open_page(report / "report.html", color_scheme="dark")
+    light = open_page(report / "report.html", color_scheme="light")
     dark_colour, light_colour = background(dark.page), background(light.page)
     assert dark_colour != light_colour
     light.page.click("#theme")
@@ -104,8 +92,6 @@ def test_the_theme_follows_the_system_and_the_switch(browser: Any, report: Path)
     assert background(light.page) == dark_colour
     dark.page.click("#theme")
     assert background(dark.page) == light_colour
-    dark.context.close()
-    light.context.close()
 
 
 def contrast(page: Any, selector: str) -> float:
@@ -129,20 +115,19 @@ def contrast(page: Any, selector: str) -> float:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_words_of_charts_are_readable_in_both_themes(
-    browser: Any, report: Path, scheme: str
+    open_page: OpenPage, report: Path, scheme: str
 ) -> None:
     """Of all other text axe-core knows the contrast (test_axe.py)."""
-    one = Opened(browser, report, color_scheme=scheme)
+    one = open_page(report / "report.html", color_scheme=scheme)
     for selector in (".chart .t", ".chart .soft"):
         assert contrast(one.page, selector) >= 4.5, selector
-    one.context.close()
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_stacked_cells_of_a_telephone_name_their_arms(
-    browser: Any, report: Path, lang: str
+    open_page: OpenPage, report: Path, lang: str
 ) -> None:
-    one = Opened(browser, report, viewport={"width": 390, "height": 844})
+    one = open_page(report / "report.html", viewport={"width": 390, "height": 844})
     one.page.click(f'[data-language="{lang}"]')
     heads = one.page.eval_on_selector_all(
         ".scroll[aria-labelledby=compare] thead th",
@@ -155,30 +140,27 @@ def test_stacked_cells_of_a_telephone_name_their_arms(
     )
     assert len(heads) > 1
     assert written == [f'"{head}"' for head in heads]
-    one.context.close()
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_a_telephone_needs_no_sideways_scroll(browser: Any, report: Path, lang: str) -> None:
-    one = Opened(browser, report, viewport={"width": 390, "height": 844})
+def test_a_telephone_needs_no_sideways_scroll(open_page: OpenPage, report: Path, lang: str) -> None:
+    one = open_page(report / "report.html", viewport={"width": 390, "height": 844})
     one.page.click(f'[data-language="{lang}"]')
     assert wide_tables(one.page) == []
     one.page.evaluate("document.querySelectorAll('details').forEach(node => node.open = true)")
     assert one.page.evaluate("document.documentElement.scrollWidth") <= 390
     assert one.page.locator("#over-steps-narrow").is_visible()
     assert not one.page.locator("#over-steps-wide").is_visible()
-    one.context.close()
 
 
-def test_no_option_is_broken_at_its_hyphens(browser: Any, report: Path) -> None:
-    one = Opened(browser, report)
+def test_no_option_is_broken_at_its_hyphens(open_page: OpenPage, report: Path) -> None:
+    one = open_page(report / "report.html")
     one.page.evaluate("document.querySelectorAll('details').forEach(node => node.open = true)")
     lines = "nodes => nodes.map(node => node.getClientRects().length)"
     for width in range(240, 480, 16):
         one.page.set_viewport_size({"width": width, "height": 800})
         assert set(one.page.eval_on_selector_all(".option", lines)) <= {0, 1}  # 0: hidden
         assert 1 in one.page.eval_on_selector_all(".option", lines)
-    one.context.close()
 
 
 def test_the_axis_switch_works(opened: Opened) -> None:
@@ -198,16 +180,17 @@ def test_data_can_be_downloaded(opened: Opened, report: Path, tmp_path: Path) ->
     assert (tmp_path / "summary.csv").read_bytes() == (report / "summary.csv").read_bytes()
 
 
-def test_without_script_it_shows_the_language_of_the_run(browser: Any, report: Path) -> None:
-    one = Opened(browser, report, java_script_enabled=False)
+def test_without_script_it_shows_the_language_of_the_run(open_page: OpenPage, report: Path) -> None:
+    one = open_page(report / "report.html", java_script_enabled=False)
     assert one.page.locator("h1").is_visible()
     assert not one.page.locator("h1 span[lang=zh]").is_visible()
     assert not one.page.locator(".controls").is_visible()
-    one.context.close()
 
 
 @pytest.mark.parametrize("width", [1000, 1280, 1920])
-def test_six_arms_stand_side_by_side_on_a_screen(browser: Any, tmp_path: Path, width: int) -> None:
+def test_six_arms_stand_side_by_side_on_a_screen(
+    open_page: OpenPage, tmp_path: Path, width: int
+) -> None:
     """What is cut at the edge of its box is not seen to go on."""
     style = (files("experiment.report") / "templates/report.css").read_text(encoding="utf-8")
     names = "".join(f"<th>Transformers arm {arm}</th>" for arm in range(6))
@@ -219,6 +202,5 @@ def test_six_arms_stand_side_by_side_on_a_screen(browser: Any, tmp_path: Path, w
         f'<table class="compare" data-arms="6">{table}</table></div></main>',
         encoding="utf-8",
     )
-    one = OpenedFile(browser, page, viewport={"width": width, "height": 800})
+    one = open_page(page, viewport={"width": width, "height": 800})
     assert wide_tables(one.page) == []
-    one.context.close()

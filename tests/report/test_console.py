@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 import re
-import sys
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from busy_run import BLOCK, BLOCKS, MAX_LENGTH
+from busy_run import BLOCK, BLOCKS
 from event_makers import BATCH, SEQUENTIAL, batch_arm, head, paged_arm
 from full_tables import full_bench
 from hypothesis import example, given, settings
@@ -42,7 +42,7 @@ from experiment.report.console.brief import BriefReporter
 from experiment.report.console.pool import BLOCKS as SIGNS
 from experiment.report.console.pool import PLAIN, SECONDS, PoolPicture, PoolView
 from experiment.report.console.reporter import ConsoleReporter
-from experiment.report.facts.bench_tables import all_tables
+from experiment.report.facts.bench import all_tables
 from experiment.report.facts.texts import AsciiFile, arm_name, translator
 from experiment.text import DASH, LANGUAGES, Translator
 from experiment.text.errors import UserError
@@ -112,7 +112,7 @@ def test_what_went_wrong_is_printed_even_where_quiet(capsys: pytest.CaptureFixtu
     events = [event for event in whole_run() if getattr(event, "arm", None) != "paged"]
     out = BriefReporter("en", quiet=True)
     out.show_results(evaluate(Record(PLACE, (*events[:-1], RunFinished(status="left")), 0)), [])
-    assert "Quit at a pause" in capsys.readouterr().out
+    assert "This run was quit early" in capsys.readouterr().out
 
 
 def test_of_the_weights_it_prints_what_became_of_them(capsys: pytest.CaptureFixture[str]) -> None:
@@ -234,6 +234,25 @@ class Clock:
         return self.now
 
 
+def view_of(
+    events: Iterable[Event], lang: str = "en", ascii_only: bool = False, until: int | None = None
+) -> PoolView:
+    """The view after these events, or after a step of the paged arm."""
+    view = PoolView(translator(lang, ascii_only), ascii_only, Clock(1))
+    for event in events:
+        view.see(event)
+        if isinstance(event, Step) and event.arm == "paged" and event.plan.step == until:
+            break
+    return view
+
+
+def with_pool(busy: Record, **values: object) -> Iterator[Event]:
+    """Its events, as if the paged arm had another pool."""
+    for event in busy.events:
+        is_pool = isinstance(event, PoolReserved) and event.arm == "paged"
+        yield event.model_copy(update=values) if is_pool else event
+
+
 def shown(view: PoolView, width: int = 100) -> list[str]:
     assert view.picture is not None
     out = Console(file=io.StringIO(), width=width, color_system=None)
@@ -262,17 +281,13 @@ def test_each_sign_is_the_fill_of_its_block(busy: Record, ascii_only: bool) -> N
                 assert sign in signs.levels[1:]
             else:
                 assert sign == (signs.cached if block in ledger.cached else signs.levels[0])
+        assert "".join(shown(view)).isascii() == ascii_only
     assert steps > 50
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_bars_are_aligned_and_sizes_are_the_ledgers(busy: Record, lang: str) -> None:
-    view = PoolView(translator(lang, False), False, Clock(1))
-    for event in busy.events:
-        view.see(event)
-        if isinstance(event, Step) and event.arm == "paged" and event.plan.step == 30:
-            break
-    lines = shown(view)
+    lines = shown(view_of(busy.events, lang, until=30))
     starts = {cell_len(line[: re.search("█+", line[BLOCKS + 4 :]).start() + BLOCKS + 4])  # type: ignore[union-attr]
               for line in lines[:3]}  # fmt: skip
     assert len(starts) == 1
@@ -285,13 +300,8 @@ def test_nothing_is_cut_off_however_narrow_the_terminal_is(
     busy: Record, lang: str, width: int
 ) -> None:
     t = translator(lang, False)
-    view = PoolView(t, False, Clock(1))
-    for event in busy.events:
-        if isinstance(event, PoolReserved) and event.arm == "paged":
-            event = event.model_copy(update={"bytes_per_slot": 1_130_000})  # sizes of 9 signs
-        view.see(event)
-        if isinstance(event, Step) and event.arm == "paged" and event.plan.step == 30:
-            break
+    sizes_of_9_signs = with_pool(busy, bytes_per_slot=1_130_000)
+    view = view_of(sizes_of_9_signs, lang, until=30)
     lines = shown(view, width)
     assert all(cell_len(line) <= width for line in lines)
     drawn = "\n".join(lines)
@@ -328,58 +338,40 @@ def test_slabs_and_growing_caches_have_no_view(busy: Record) -> None:
 
 
 def test_a_large_pool_takes_no_more_room(busy: Record) -> None:
-    view = PoolView(translator("en", True), True, Clock(1))
-    for event in busy.events:
-        if isinstance(event, PoolReserved) and event.arm == "paged":
-            event = event.model_copy(update={"blocks": 100_000})
-        view.see(event)
-    assert len(shown(view)) <= 6
-    assert max(len(line.rstrip()) for line in shown(view)) < 90
+    lines = shown(view_of(with_pool(busy, blocks=100_000), ascii_only=True))
+    assert len(lines) <= 6
+    assert max(len(line.rstrip()) for line in lines) < 90
 
 
-def test_plain_signs_are_ascii(busy: Record) -> None:
-    view = PoolView(translator("en", True), True, Clock(1))
-    for event in busy.events:
-        view.see(event)
-    assert "".join(shown(view)).isascii()
-
-
-def run_console(busy: Record, monkeypatch: pytest.MonkeyPatch, terminal: bool) -> str:
-    stream = io.StringIO()
-    monkeypatch.setattr(sys, "stdout", stream)
+def console_on(stream: io.StringIO, terminal: bool) -> ConsoleReporter:
     reporter = ConsoleReporter("en")
     reporter.console = Console(
         file=stream, force_terminal=terminal, width=100, color_system=None, _environ={}
     )
+    return reporter
+
+
+def run_console(busy: Record, terminal: bool) -> str:
+    stream = io.StringIO()
+    reporter = console_on(stream, terminal)
     reporter.begin_task("progress.start_arm")
     for event in busy.events:
         reporter.handle(event)
         if isinstance(event, Step) and event.arm == "paged" and event.plan.step == 40:
-            reporter.handle(Progress(task=event_task(), done=1, total=2))
+            reporter.handle(Progress(task=message("progress.start_arm"), done=1, total=2))
             if reporter._progress.now:
                 reporter._progress.now.refresh()
     reporter.end_task()
     return stream.getvalue()
 
 
-def event_task():  # type: ignore[no-untyped-def]
-    from experiment.text.messages import message
-
-    return message("progress.start_arm")
-
-
-def test_the_pool_stands_above_the_progress_on_a_terminal_alone(
-    busy: Record, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert SIGNS.levels[3] * 3 in run_console(busy, monkeypatch, terminal=True)
-    assert SIGNS.levels[3] not in run_console(busy, monkeypatch, terminal=False)
-    assert MAX_LENGTH > BLOCK
+def test_the_pool_stands_above_the_progress_on_a_terminal_alone(busy: Record) -> None:
+    assert SIGNS.levels[3] * 3 in run_console(busy, terminal=True)
+    assert SIGNS.levels[3] not in run_console(busy, terminal=False)
 
 
 def test_a_repeat_begins_in_an_empty_pool(busy: Record) -> None:
-    view = PoolView(translator("en", False), False, Clock(1))
-    for event in busy.events:
-        view.see(event)
+    view = view_of(busy.events)
     steps = [e for e in busy.events if isinstance(e, Step) and e.arm == "paged"]
     first = shown(view)
     view.see(RepeatFinished(arm="paged", repeat=0, warm_up=True, generate_s=1.0))
@@ -396,10 +388,7 @@ def test_whose_turn_it_is_has_its_own_pool_from_its_beginning(busy: Record) -> N
     workload = next(e for e in busy.events if isinstance(e, WorkloadReady))
 
     def seen(*events: Event) -> PoolView:
-        view = PoolView(translator("en", False), False, Clock(1))
-        for event in events:
-            view.see(event)
-        return view
+        return view_of(events)
 
     def cell(index: int) -> CellStarted:
         return CellStarted(index=index, of=2, values={}, overrides={}, arms=["paged"])
@@ -415,15 +404,8 @@ def test_whose_turn_it_is_has_its_own_pool_from_its_beginning(busy: Record) -> N
     assert seen(*both, turn(0, "slabs"), *steps).picture is None
 
 
-def test_while_the_next_arm_starts_no_pool_of_the_one_before_is_shown(
-    busy: Record, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stream = io.StringIO()
-    monkeypatch.setattr(sys, "stdout", stream)
-    reporter = ConsoleReporter("en")
-    reporter.console = Console(
-        file=stream, force_terminal=True, width=100, color_system=None, _environ={}
-    )
+def test_while_the_next_arm_starts_no_pool_of_the_one_before_is_shown(busy: Record) -> None:
+    reporter = console_on(io.StringIO(), terminal=True)
     for event in busy.events:
         reporter.handle(event)
     assert reporter._pool_view.picture is not None

@@ -14,9 +14,10 @@ from sample import BLOCK, LENGTHS, MAX_LENGTH, NEW, SLOT_BYTES, make_record
 from experiment.analysis.conclusions import evaluate
 from experiment.analysis.metrics import METRICS
 from experiment.files.os_errors import FilesError
+from experiment.record.log import read_record
 from experiment.report.facts.series import all_series
-from experiment.report.facts.tables import timeline_csv
-from experiment.report.files import fonts
+from experiment.report.facts.tables import summary_csv, timeline_csv
+from experiment.report.files import plots as fonts
 from experiment.report.files import write as files
 from experiment.report.files.plots import PAINT, draw_plots
 from experiment.report.files.write import run_reports, write_files
@@ -57,6 +58,16 @@ def test_summary_counts_what_the_plans_say(report: Path) -> None:
     assert int(table["contiguous.batch"]["peak_allocated_slots"]) == len(LENGTHS) * MAX_LENGTH
     blocks = sum(-(-(length + NEW - 1) // BLOCK) for length in LENGTHS)
     assert int(table["paged"]["peak_allocated_slots"]) == blocks * BLOCK
+
+
+def test_what_holds_is_1(report: Path) -> None:
+    results = evaluate(read_record(report))
+    arms = [
+        arm.model_copy(update={"watch": arm.watch.model_copy(update={"settled": True})})
+        for arm in results.arms
+    ]
+    text = summary_csv(results.model_copy(update={"arms": arms}))
+    assert {row["device_settled_before"] for row in csv.DictReader(text.splitlines())} == {"1"}
 
 
 def test_unknown_is_an_empty_cell(report: Path) -> None:
@@ -112,7 +123,7 @@ def test_one_failure_does_not_take_the_other_files_with_it(
 
     record = make_record(tmp_path)
     results = evaluate(record)
-    monkeypatch.setattr(files, "summary_frame", broken)
+    monkeypatch.setattr(files, "summary_csv", broken)
     with pytest.raises(FilesError) as caught:
         write_files(tmp_path, run_reports(record, results, "en"))
     assert [name for name, _ in caught.value.failures] == ["summary.csv"]

@@ -18,15 +18,10 @@ from experiment.replay.step_rows import StepRow
 from experiment.replay.timeline import timeline
 from experiment.report.facts.series import picture
 from experiment.report.page.slotmap import MapOf, map_of, states_of
-from experiment.report.player.film import film, pack
+from experiment.report.player.stage import film
 from experiment.report.render import render
 from kvsim.accounting.ledger import Ledger, PoolShape, SlotCounts
 from kvsim.core.step import BlockOp, Chunk, OpKind, StepPlan
-
-
-@pytest.fixture(scope="module")
-def record(tmp_path_factory: pytest.TempPathFactory) -> Record:
-    return make_run(tmp_path_factory.mktemp("busy"), paged_plans(), slab_plans())
 
 
 def unpack(packed: list[int]) -> list[int]:
@@ -112,19 +107,19 @@ def test_blocks_that_hold_the_same_become_one_in_the_film(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("arm", ["paged", "slabs"])
-def test_every_frame_is_the_state_after_its_step(record: Record, arm: str) -> None:
-    data = film_of(record, arm)
+def test_every_frame_is_the_state_after_its_step(busy: Record, arm: str) -> None:
+    data = film_of(busy, arm)
     assert data["every"] == 1
-    assert played(data) == ledger_states(record, arm)
+    assert played(data) == ledger_states(busy, arm)
 
 
 @pytest.mark.parametrize("most", [100, 17, 3, 1])
 def test_a_thinned_film_shows_the_exact_state_after_the_last_of_its_steps(
-    record: Record, most: int, monkeypatch: pytest.MonkeyPatch
+    busy: Record, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("experiment.replay.frames.MOST_FRAMES", most)
-    data = film_of(record, "paged")
-    states = ledger_states(record, "paged")
+    data = film_of(busy, "paged")
+    states = ledger_states(busy, "paged")
     every = data["every"]
     assert len(data["frames"]) <= most
     ends = [min(i + every, len(states)) - 1 for i in range(0, len(states), every)]
@@ -132,15 +127,15 @@ def test_a_thinned_film_shows_the_exact_state_after_the_last_of_its_steps(
     assert [frame["n"] for frame in data["frames"]] == ends
 
 
-def test_a_film_that_is_too_large_is_thinned(record: Record) -> None:
-    whole = len(json.dumps(film_of(record, "paged"), separators=(",", ":")))
-    data = film_of(record, "paged", most_bytes=whole // 2)
+def test_a_film_that_is_too_large_is_thinned(busy: Record) -> None:
+    whole = len(json.dumps(film_of(busy, "paged"), separators=(",", ":")))
+    data = film_of(busy, "paged", most_bytes=whole // 2)
     assert data["every"] > 1
-    assert data["steps"] == len(ledger_states(record, "paged"))
+    assert data["steps"] == len(ledger_states(busy, "paged"))
 
 
-def test_counts_of_events_are_those_of_the_plans(record: Record) -> None:
-    data = film_of(record, "paged")
+def test_counts_of_events_are_those_of_the_plans(busy: Record) -> None:
+    data = film_of(busy, "paged")
     plans = paged_plans()
     for name, kind in (
         ("copied", OpKind.COPY),
@@ -154,11 +149,6 @@ def test_counts_of_events_are_those_of_the_plans(record: Record) -> None:
     assert sum(f.get("c", {}).get("preempted", 0) for f in data["frames"]) == sum(
         len(plan.preempted) for plan in plans
     )
-
-
-@pytest.mark.parametrize("blocks", [[], [0], [3, 4], [3, 4, 5], [9, 1, 2, 3, 7, 6], [0, 1, 2]])
-def test_packed_blocks_come_back(blocks: list[int]) -> None:
-    assert unpack(pack(blocks)) == blocks
 
 
 def rows_of(busy: Record, arm: str) -> list[StepRow]:

@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pages import Opened
-from sample import make_record
+from pages import OpenPage
+from sample import make_record, write_page
 
 from experiment.analysis.conclusions import evaluate
 from experiment.analysis.results import ArmResult, PeakBytes, Results
 from experiment.report.page.memory_bars import hero
-from experiment.report.page.page import report_html
 
 # Widths in pixels of the outline, and of each piece by its paint, of each bar.
 _WIDTHS = """bars => bars.map(bar => Object.fromEntries([...bar.children].map(
@@ -31,12 +30,11 @@ def peak(arm: ArmResult) -> PeakBytes:
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_bars_of_all_arms_are_on_one_scale_of_bytes(
-    browser: Any, tmp_path: Path, width: int
+    open_page: OpenPage, tmp_path: Path, width: int
 ) -> None:
     record = make_record(tmp_path, arms=("contiguous.batch", "paged"))
     results = evaluate(record)
-    (tmp_path / "report.html").write_text(report_html(record, results, "en"), encoding="utf-8")
-    opened = Opened(browser, tmp_path / "report.html", viewport={"width": width, "height": 800})
+    opened = open_page(write_page(record, results), viewport={"width": width, "height": 800})
     two = [arm for arm in results.arms if arm.arm in ("contiguous.batch", "paged")]
     opened.page.evaluate("document.getElementById('arms').open = true")
     for where, arms in ((".hero", two), ("#arms", results.arms)):
@@ -47,7 +45,6 @@ def test_bars_of_all_arms_are_on_one_scale_of_bytes(
             assert bar.pop("pool") == pytest.approx(peak(arm).reserved * scale, abs=1)
             assert bar.pop("var(--live)") == pytest.approx(peak(arm).live * scale, abs=1)
             assert sum(bar.values()) == pytest.approx(peak(arm).wasted * scale, abs=1.5)
-    opened.context.close()
 
 
 @pytest.mark.parametrize("other", [False, True])

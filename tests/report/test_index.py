@@ -13,7 +13,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 import html5lib
 import pytest
 from data_keys import body_of, keyed_nodes, lookup
-from pages import Opened
+from pages import OpenPage
 from sample import make_record
 
 from experiment.analysis.conclusions import evaluate
@@ -109,6 +109,7 @@ def test_of_an_experiment_whose_texts_are_no_more_the_question_stands(tmp_path: 
     put(reports, "old", 1_800_000_000 * 10**9, results=results)
     (entry,) = entries(reports)
     assert (entry.verdict, entry.key) == (message("experiments.block_size.question"), None)
+    assert entry.kind == "experiment"
 
 
 def test_a_run_without_a_report_is_named_and_leads_nowhere(reports: Path) -> None:
@@ -215,7 +216,7 @@ def test_a_file_of_the_first_or_of_no_year_does_no_harm(
     time.tzset()
 
 
-def test_of_many_reports_one_kind_can_be_shown_alone(browser: Any, tmp_path: Path) -> None:
+def test_of_many_reports_one_kind_can_be_shown_alone(open_page: OpenPage, tmp_path: Path) -> None:
     verdict = message("compare.nothing")
     kinds = ("run", "compare")
     found = [
@@ -226,14 +227,12 @@ def test_of_many_reports_one_kind_can_be_shown_alone(browser: Any, tmp_path: Pat
     assert "kind-all" not in index_html(found[:6], "en")
     file = tmp_path / "index.html"
     file.write_text(index_html(found, "en"), encoding="utf-8")
-    one = Opened(browser, file)
+    one = open_page(file)
     shown = one.page.locator(".index > li:visible")
     assert shown.count() == 400
     one.page.get_by_text(Translator("en")("index.compare"), exact=True).first.click()
     assert shown.count() == 200
     assert one.page.locator(".index > li.kind-run:visible").count() == 0
-    assert one.complaints == []
-    one.context.close()
 
 
 def test_no_index_is_written_outside_reports(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 from full_tables import full_experiment
-from pages import Opened
+from pages import OpenPage
 
 from experiment.analysis.experiment_results import Unit
 from experiment.experiments.registry import EXPERIMENTS
@@ -25,18 +26,23 @@ _HEIGHT = 230
 
 
 def drawn(
-    values: list[float | None],
+    *lines: Sequence[float | None],
     unit: Unit = "share",
-    spans: list[tuple[float, float] | None] | None = None,
-    joined: bool = True,
+    spans: Sequence[tuple[float, float] | None] = (),
+    **more: Any,
 ) -> ElementTree.Element:
+    """Both widths of a chart of these lines."""
     title = message("metric.waste")
     chart = LineChart(
         name="test", table="test-data", title=title, about=title, axis=title,
-        points=[str(v) for v in values],
-        lines=[values], unit=unit, spans=[spans] if spans else (), joined=joined,
+        points=[str(n) for n in range(len(lines[0]))], lines=lines, unit=unit,
+        spans=[spans] if spans else (), **more,
     )  # fmt: skip
     return ElementTree.fromstring(f"<div>{line_chart(Bilingual('en'), chart)}</div>")
+
+
+def wide(chart: ElementTree.Element) -> ElementTree.Element:
+    return next(node for node in chart if "wide" in (node.get("class") or ""))
 
 
 def heights(chart: ElementTree.Element) -> list[float]:
@@ -69,14 +75,8 @@ def test_numbers_below_nothing_stand_on_the_axis() -> None:
 
 
 def test_equal_values_of_words_stand_side_by_side_within_their_column() -> None:
-    title = message("metric.waste")
-    chart = LineChart(
-        name="test", table="test-data", title=title, about=title, axis=title, points=["a", "b"],
-        lines=[[1.0, 2.0], [None, None], [1.0, 3.0]], unit="mean", joined=False,
-    )  # fmt: skip
-    found = ElementTree.fromstring(f"<div>{line_chart(Bilingual('en'), chart)}</div>")
-    wide = next(node for node in found if "wide" in (node.get("class") or ""))
-    marks = [node.get("transform") or "" for node in wide.iter("path")]
+    chart = wide(drawn([1.0, 2.0], [None, None], [1.0, 3.0], unit="mean", joined=False))
+    marks = [node.get("transform") or "" for node in chart.iter("path")]
     places = [float(at[1]) for place in marks if (at := re.match(r"translate\((\S+) ", place))]
     first, second = places[:2], places[2:]
     assert all(abs(a - b) >= 10 for a, b in zip(first, second, strict=True))
@@ -94,14 +94,8 @@ def test_words_are_not_joined(joined: bool) -> None:
 
 
 def test_the_line_on_top_is_last_dashed_and_open_so_that_an_equal_one_is_seen() -> None:
-    title = message("metric.waste")
-    chart = LineChart(
-        name="test", table="test-data", title=title, about=title, axis=title, points=["a", "b"],
-        lines=[[1.0, 2.0], [1.0, 2.0]], unit="mean", top=0,
-    )  # fmt: skip
-    found = ElementTree.fromstring(f"<div>{line_chart(Bilingual('en'), chart)}</div>")
-    wide = next(node for node in found if "wide" in (node.get("class") or ""))
-    marks = [node for node in wide.iter("path") if node.get("class")]
+    chart = wide(drawn([1.0, 2.0], [1.0, 2.0], unit="mean", top=0))
+    marks = [node for node in chart.iter("path") if node.get("class")]
     assert [node.get("class") for node in marks] == [
         "series s1", "point s1", "point s1", "series over s0", "point open s0", "point open s0",
     ]  # fmt: skip
@@ -149,11 +143,11 @@ def page_of(name: str, size: str) -> str:
 @pytest.mark.parametrize("size", ["full", "quick"])
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_labels_lie_within_their_chart_and_not_on_each_other(
-    browser: Any, tmp_path: Path, name: str, size: str, width: int
+    open_page: OpenPage, tmp_path: Path, name: str, size: str, width: int
 ) -> None:
     file = tmp_path / "charts.html"
     file.write_text(page_of(name, size), encoding="utf-8")
-    one = Opened(browser, file, viewport={"width": width, "height": 844})
+    one = open_page(file, viewport={"width": width, "height": 844})
     for lang in LANGUAGES:
         one.page.evaluate("lang => document.documentElement.lang = lang", lang)
         seen = one.page.eval_on_selector_all(
@@ -163,4 +157,3 @@ def test_labels_lie_within_their_chart_and_not_on_each_other(
         for texts, out, over in seen:
             assert texts > 4
             assert (out, over) == ([], []), lang
-    one.context.close()

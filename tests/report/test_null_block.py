@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import event_makers
 import pytest
 from event_makers import SLOT_BYTES, TOKENS, head, whole_run
-from pages import Opened
+from pages import Opened, OpenPage
+from sample import write_page
 
-from experiment.analysis.conclusions import evaluate
 from experiment.events import Event, PoolReserved, RunFinished, Step
-from experiment.report.page.page import report_html
 from experiment.text import LANGUAGES, catalogue
 from kvsim.accounting.ledger import PoolShape
 from kvsim.core.step import BlockOp, StepPlan
@@ -40,19 +38,17 @@ def with_null_block() -> list[Event]:
     return [*head(), *arm, RunFinished(status="complete")]
 
 
-def opened(browser: Any, directory: Path, events: list[Event]) -> Opened:
+def opened(open_page: OpenPage, directory: Path, events: list[Event]) -> Opened:
     """The page of a log."""
-    record = event_makers.record(events)
-    file = directory / "report.html"
-    file.write_text(report_html(record, evaluate(record), "en"), encoding="utf-8")
-    return Opened(browser, file, viewport={"width": 1300, "height": 900})
+    record = replace(event_makers.record(events), directory=directory)
+    return open_page(write_page(record), viewport={"width": 1300, "height": 900})
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_the_null_block_is_said_to_be_the_engines_own(
-    browser: Any, tmp_path: Path, lang: str
+    open_page: OpenPage, tmp_path: Path, lang: str
 ) -> None:
-    one, said = opened(browser, tmp_path, with_null_block()), catalogue(lang)
+    one, said = opened(open_page, tmp_path, with_null_block()), catalogue(lang)
     one.page.click(f'[data-language="{lang}"]')
     one.page.evaluate("pagedkv.player.go(0)")
     one.page.focus(".side canvas")
@@ -65,12 +61,11 @@ def test_the_null_block_is_said_to_be_the_engines_own(
         assert text.strip() == said[f"player.{key}"].format(blocks=name[0].upper() + name[1:])
     legend = one.page.locator("li:has(> .sample-engine)")
     assert legend.inner_text() == said["player.legend.engine"]
-    assert one.complaints == []
-    one.context.close()
 
 
-def test_a_player_without_such_a_block_does_not_speak_of_one(browser: Any, tmp_path: Path) -> None:
-    one = opened(browser, tmp_path, whole_run())
+def test_a_player_without_such_a_block_does_not_speak_of_one(
+    open_page: OpenPage, tmp_path: Path
+) -> None:
+    one = opened(open_page, tmp_path, whole_run())
     assert one.page.locator(".sample-written").is_visible()
     assert not one.page.locator(".sample-engine").is_visible()
-    one.context.close()

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from busy_run import make_run, plans
 from chart_checks import charts_of, untold
-from data_keys import body_of
+from data_keys import body_of, embedded
 from full_tables import full_sweep
-from pages import Opened
-from sample import make_record
+from pages import OpenPage
+from sample import make_record, write_page
 
 from experiment.analysis.conclusions import evaluate
-from experiment.record.log import Record
 from experiment.replay import frames
 from experiment.replay.timeline import PoolSnapshot
 from experiment.report.facts.bilingual import Bilingual
@@ -34,38 +31,30 @@ HOSTILE = (
 )
 
 
-def write(record: Record) -> Path:
-    page = report_html(record, evaluate(record), "en")
-    (record.directory / "report.html").write_text(page, encoding="utf-8")
-    return record.directory / "report.html"
-
-
-def test_hostile_prompts_do_nothing(browser: Any, tmp_path: Path) -> None:
-    file = write(make_record(tmp_path, prompts=HOSTILE))
-    one = Opened(browser, file, viewport={"width": 390, "height": 844})
+def test_hostile_prompts_do_nothing(open_page: OpenPage, tmp_path: Path) -> None:
+    file = write_page(make_record(tmp_path, prompts=HOSTILE))
+    one = open_page(file, viewport={"width": 390, "height": 844})
     one.page.evaluate("document.querySelectorAll('details').forEach(node => node.open = true)")
-    assert one.complaints == []
     assert one.page.evaluate("window.hurt") is None
     assert len(one.requests) == 1
     assert one.page.evaluate("document.documentElement.scrollWidth") <= 390
     one.page.click('[data-language="zh"]')
     assert one.page.locator("#player-play").is_visible()
-    one.context.close()
     assert file.stat().st_size < 1_000_000
 
 
-def test_the_policy_lets_no_script_reach_the_network(browser: Any, report: Path) -> None:
-    one = Opened(browser, report / "report.html")
+def test_the_policy_lets_no_script_reach_the_network(open_page: OpenPage, report: Path) -> None:
+    one = open_page(report / "report.html")
     one.context.set_offline(False)
     blocked = one.page.evaluate(
         "fetch('data:text/plain,hello').then(() => 'reached', () => 'refused')"
     )
     assert blocked == "refused"
-    one.context.close()
+    one.complaints.clear()
 
 
-def test_the_policy_lets_no_script_run_that_is_not_ours(browser: Any, report: Path) -> None:
-    one = Opened(browser, report / "report.html")
+def test_the_policy_lets_no_script_run_that_is_not_ours(open_page: OpenPage, report: Path) -> None:
+    one = open_page(report / "report.html")
     one.page.evaluate(
         """() => {
           const script = document.createElement('script');
@@ -78,35 +67,32 @@ def test_the_policy_lets_no_script_run_that_is_not_ours(browser: Any, report: Pa
         }"""
     )
     assert one.page.evaluate("window.hurt") is None
-    assert len(one.complaints) == 2
-    assert all("Content Security Policy" in text for text in one.complaints)
-    one.context.close()
+    assert ["Content Security Policy" in text for text in one.complaints] == [True, True]
+    one.complaints.clear()
 
 
 def test_a_long_run_is_thinned_and_says_so(
-    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    open_page: OpenPage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(frames, "MOST_FRAMES", 40)
     paged = list(plans(64, 4, 30))
     slabs = list(plans(6, 40, 30, children=0))
-    file = write(make_run(tmp_path, paged, slabs, blocks=64))
-    one = Opened(browser, file)
+    file = write_page(make_run(tmp_path, paged, slabs, blocks=64))
+    one = open_page(file)
     every = frames.frame_size(max(len(paged), len(slabs)))  # all arms alike
     assert every > 1
     said = one.page.inner_text(".side:nth-child(2) .thinned")
     assert f"one frame is {every} of {len(paged)} steps" in said
     assert one.page.evaluate("pagedkv.player.state.stops.length") <= 40
-    one.context.close()
 
 
 def test_nothing_in_the_player_lies_over_anything_else_however_many_requests_there_are(
-    browser: Any, tmp_path: Path
+    open_page: OpenPage, tmp_path: Path
 ) -> None:
     many = list(plans(640, 4, 60, children=0, max_num_seqs=60))
-    file = write(make_run(tmp_path, many, list(plans(6, 40, 8, children=0)), blocks=640))
-    one = Opened(browser, file, viewport={"width": 1300, "height": 900})
+    file = write_page(make_run(tmp_path, many, list(plans(6, 40, 8, children=0)), blocks=640))
+    one = open_page(file, viewport={"width": 1300, "height": 900})
     assert one.page.evaluate(OVERLAPS) == []
-    one.context.close()
 
 
 # Neighbours of a side, from top to bottom.
@@ -130,21 +116,18 @@ def test_a_page_that_is_too_large_thins_what_is_embedded_and_says_so(
     monkeypatch.setattr(html, "_MAX_PAGE", most)
     page = report_html(record, results, "en")
     assert len(page.encode()) <= most
-    films, data = (embedded(page, name) for name in ("player-data", "run-data"))
-    before = embedded(whole, "run-data")["left_out"]
+    films, data = (embedded(body_of(page), name) for name in ("player-data", "run-data"))
+    before = embedded(body_of(whole))["left_out"]
     every = {film["every"] for film in films["films"]}
     assert every == {max(every)}
     assert max(every) > 1 or len(data["left_out"]) > len(before)
     assert untold(body_of(page)) == []
 
 
-def embedded(page: str, name: str) -> Any:
-    script = next(n for n in body_of(page).iter("script") if n.get("id") == name)
-    return json.loads(script.text)
-
-
-def test_it_prints_to_a4_without_the_player_and_the_controls(browser: Any, report: Path) -> None:
-    one = Opened(browser, report / "report.html", color_scheme="dark")
+def test_it_prints_to_a4_without_the_player_and_the_controls(
+    open_page: OpenPage, report: Path
+) -> None:
+    one = open_page(report / "report.html", color_scheme="dark")
     pdf = one.page.pdf(format="A4", print_background=True)
     assert pdf.startswith(b"%PDF")
     assert 3 <= pdf.count(b"/Type /Page\n") <= 30
@@ -155,26 +138,23 @@ def test_it_prints_to_a4_without_the_player_and_the_controls(browser: Any, repor
         assert not one.page.locator(hidden).is_visible(), hidden
     assert one.page.get_by_text(Translator("en")("player.still")).is_visible()
     assert one.page.locator("#map-wide").is_visible()
-    one.context.close()
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_a_page_of_tables_fits_on_paper_and_names_its_data_where_no_button_can(
-    browser: Any, tmp_path: Path, lang: str
+    open_page: OpenPage, tmp_path: Path, lang: str
 ) -> None:
     file = tmp_path / "sweep.html"
     rows = [row | {"block_size": 16 * n} for n, row in enumerate(full_sweep())]
     file.write_text(sweep_html(sweep_data(rows), sweep_csv(rows), lang), encoding="utf-8")
     said = Translator(lang)("report.about.beside", file="summary.json")
-    one = Opened(browser, file, viewport={"width": 690, "height": 900})
+    one = open_page(file, viewport={"width": 690, "height": 900})
     assert not one.page.get_by_text(said).is_visible()
     one.page.emulate_media(media="print")
     assert one.page.get_by_text(said).is_visible()
     assert one.page.evaluate("document.documentElement.scrollWidth") <= 690
-    one.context.close()
-    plain = Opened(browser, file, java_script_enabled=False)
+    plain = open_page(file, java_script_enabled=False)
     assert plain.page.get_by_text(said).is_visible()
-    plain.context.close()
 
 
 def test_the_page_of_a_run_of_many_requests_stays_small_and_says_what_is_left_out(
@@ -205,8 +185,7 @@ def test_the_page_of_a_run_of_many_requests_stays_small_and_says_what_is_left_ou
     left_out = re.findall(r"results[\w.*]+", said)
     parts = {"results.arms.*.requests.*.tokens", "results.arms.*.requests.*.text"}
     assert parts | {"results.arms.*.requests"} <= set(left_out)
-    data = next(n for n in body.iter("script") if n.get("id") == "run-data")
-    assert "requests" not in json.loads(data.text)["results"]["arms"][0]
+    assert "requests" not in embedded(body)["results"]["arms"][0]
     whole = "".join(body.itertext())
     assert "1,484 more requests are in run.json." in whole
     assert "more stages" in whole

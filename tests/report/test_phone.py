@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pages import Opened, wide_tables
-from sample import BLOCK, MAX_LENGTH, make_record
+from pages import OpenPage, wide_tables
+from sample import BLOCK, MAX_LENGTH, make_record, write_page
 from test_axe import PAGES
 
-from experiment.analysis.conclusions import evaluate
 from experiment.record.log import Record
-from experiment.report.page.page import report_html
 from experiment.text import LANGUAGES, Translator
 
 TITLES = {kind: f"{kind}.title" for kind in PAGES} | {"sweep": "sweep.name"}
@@ -21,24 +18,19 @@ PHONE = {"viewport": TELEPHONE, "has_touch": True, "is_mobile": True, "device_sc
 
 
 @pytest.mark.parametrize("kind", PAGES)
-def test_a_page_is_as_wide_as_a_telephone(browser: Any, tmp_path: Path, kind: str) -> None:
+def test_a_page_is_as_wide_as_a_telephone(open_page: OpenPage, tmp_path: Path, kind: str) -> None:
     file = tmp_path / "page.html"
     file.write_text(PAGES[kind](tmp_path, "en"), encoding="utf-8")
-    one = Opened(browser, file, viewport=TELEPHONE)
+    one = open_page(file, viewport=TELEPHONE)
     for lang in LANGUAGES:
         one.page.click(f'[data-language="{lang}"]')
         assert one.page.title().startswith(Translator(lang)(TITLES[kind]))
         assert one.page.evaluate("document.documentElement.scrollWidth") <= 390
         assert wide_tables(one.page) == []
-    assert one.complaints == []
-    one.context.close()
 
 
-def test_a_run_of_one_arm_has_one_pool(browser: Any, tmp_path: Path) -> None:
-    record = make_record(tmp_path, arms=("paged",))
-    file = tmp_path / "report.html"
-    file.write_text(report_html(record, evaluate(record), "en"), encoding="utf-8")
-    one = Opened(browser, file, viewport=TELEPHONE)
+def test_a_run_of_one_arm_has_one_pool(open_page: OpenPage, tmp_path: Path) -> None:
+    one = open_page(write_page(make_record(tmp_path, arms=("paged",))), viewport=TELEPHONE)
     assert one.page.locator(".side").count() == 1
     one.page.click("#player-more")
     one.page.click("#player-last")
@@ -47,12 +39,12 @@ def test_a_run_of_one_arm_has_one_pool(browser: Any, tmp_path: Path) -> None:
     assert (counted["arm"], counted["step"]) == ("paged", 0)
     one.page.click('label[for="player-by-time"]')
     assert one.page.evaluate("pagedkv.player.counters().length") == 1
-    assert one.complaints == []
-    one.context.close()
 
 
-def test_both_pools_are_on_one_screen_with_one_row_of_controls(browser: Any, busy: Record) -> None:
-    one = Opened(browser, busy.directory / "report.html", **PHONE)
+def test_both_pools_are_on_one_screen_with_one_row_of_controls(
+    open_page: OpenPage, busy: Record
+) -> None:
+    one = open_page(busy.directory / "report.html", **PHONE)
     page = one.page
     for lang in LANGUAGES:
         page.click(f'[data-language="{lang}"]')
@@ -73,12 +65,10 @@ def test_both_pools_are_on_one_screen_with_one_row_of_controls(browser: Any, bus
             assert box["height"] >= 40, selector
             assert box["width"] >= 40, selector
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    assert one.complaints == []
-    one.context.close()
 
 
-def test_a_tap_on_a_block_tells_of_it(browser: Any, report: Path) -> None:
-    one = Opened(browser, report / "report.html", **PHONE)
+def test_a_tap_on_a_block_tells_of_it(open_page: OpenPage, report: Path) -> None:
+    one = open_page(report / "report.html", **PHONE)
     page = one.page
     page.evaluate("pagedkv.player.go(9)")
     page.evaluate("document.getElementById('player-stage').scrollIntoView({behavior: 'instant'})")
@@ -93,4 +83,3 @@ def test_a_tap_on_a_block_tells_of_it(browser: Any, report: Path) -> None:
     page.locator(".side:nth-child(1) canvas").tap(position={"x": 60, "y": 5})
     assert page.inner_text(".side:nth-child(1) .about-block").startswith("Slab 0: request 0")
     assert page.locator(".side:nth-child(1) .about-block").is_visible()
-    one.context.close()

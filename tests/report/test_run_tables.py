@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from data_keys import body_of
+from data_keys import body_of, by_id, english
 from rich.console import Console
 from sample import BLOCK, MAX_LENGTH, make_record
 
@@ -23,8 +23,7 @@ from experiment.record.log import Record
 from experiment.report.console.reporter import ConsoleReporter
 from experiment.report.console.results import show_results
 from experiment.report.facts.bilingual import Bilingual
-from experiment.report.facts.data_key import Keyed
-from experiment.report.facts.texts import arm_name
+from experiment.report.facts.texts import Keyed, arm_name
 from experiment.report.files.markdown import markdown
 from experiment.report.page.latency import curves, latency_rows
 from experiment.report.page.page import report_html
@@ -94,29 +93,17 @@ def test_an_arm_that_did_not_run_says_so_and_not_that_it_had_few(
                 assert cell.reason.key == f"report.unknown.{arm.status}"
 
 
-PARTS = ("state.unwritten", "report.bars.later", "report.bars.never")
-
-
-def said(node: Any) -> str:
-    """What stands there in English, and in no language."""
-    inside = [node.text or "", *(said(each) for each in node if each.get("lang") != "zh")]
-    return "".join(inside)
+PARTS = ("term.unwritten.name", "report.bars.later", "report.bars.never")
 
 
 def test_what_is_unwritten_is_split_by_what_the_log_says_of_later(busy: Record) -> None:
     body = body_of((busy.directory / "report.html").read_text(encoding="utf-8"))
-    (table,) = [
-        table
-        for details in body.iter("details")
-        if details.get("id") == "peak-data"
-        for table in details.iter("table")
-    ]
-    head, *rows = table.iter("tr")
-    heads = [said(cell) for cell in head]
+    head, *rows = by_id(body, "peak-data").iter("tr")
+    heads = [english(cell) for cell in head]
     places = [heads.index(catalogue("en")[part]) for part in PARTS]
     peaks = [arm.peak for arm in evaluate(busy).arms if arm.peak]
     assert len(rows) == len(peaks) == 2
-    shown = [[int(said(list(row)[place]).replace(",", "")) for place in places] for row in rows]
+    shown = [[int(english(list(row)[place]).replace(",", "")) for place in places] for row in rows]
     assert shown == [
         [peak.unwritten, peak.unwritten - peak.never_written, peak.never_written] for peak in peaks
     ]
@@ -128,19 +115,19 @@ def test_an_arm_without_a_peak_keeps_its_row_with_a_dash_and_the_reason(
 ) -> None:
     record = make_record(tmp_path)
     results = evaluate(record)
-    body = body_of(report_html(record, results, "en"))
-    (details,) = [one for one in body.iter("details") if one.get("id") == "peak-data"]
-    head, *rows = details.iter("tr")
+    head, *rows = by_id(body_of(report_html(record, results, "en")), "peak-data").iter("tr")
     t = Translator("en")
-    assert [said(row.find("th")) for row in rows] == [arm_name(t, arm.arm) for arm in results.arms]
+    assert [english(row.find("th")) for row in rows] == [
+        arm_name(t, arm.arm) for arm in results.arms
+    ]
     without = [(row, arm) for row, arm in zip(rows, results.arms, strict=True) if not arm.peak]
     assert {arm.status for _, arm in without} == {"failed", "skipped"}
     for row, arm in without:
         (cell,) = row.iter("td")
         assert int(cell.get("colspan")) == len(list(head)) - 1
         assert arm.reason is not None
-        assert said(cell.find("span")) == "—"
-        assert said(cell.find("small")) == t.message(arm.reason)
+        assert english(cell.find("span")) == "—"
+        assert english(cell.find("small")) == t.message(arm.reason)
 
 
 def test_of_a_stage_that_was_read_twice_one_reading_is_shown(tmp_path: Path) -> None:
@@ -176,14 +163,6 @@ def row(body: Any, label: str) -> list[str]:
     return [english(cell) for cell in heads[0].iter("td")]
 
 
-def english(node: Any) -> str:
-    """What a reader of English sees of a part of the page."""
-    if node is None or node.get("lang") == "zh":
-        return ""
-    inner = [(node.text or "")] + [english(child) + (child.tail or "") for child in node]
-    return " ".join("".join(inner).split())
-
-
 def test_only_an_arm_with_blocks_has_a_count_of_what_happens_to_them(tmp_path: Path) -> None:
     record, results = run(tmp_path, preemptions=3, copied_blocks=0)
     body = body_of(report_html(record, results, "en"))
@@ -197,7 +176,7 @@ def test_only_an_arm_with_blocks_has_a_count_of_what_happens_to_them(tmp_path: P
 
 def test_a_request_without_blocks_was_preempted_not_even_never(tmp_path: Path) -> None:
     body = body_of(report_html(*run(tmp_path), "en"))
-    (table,) = [node for node in body.iter("details") if node.get("id") == "life-data"]
+    table = by_id(body, "life-data")
     lines = [[english(cell) for cell in line.iter("td")] for line in table.iter("tr")]
     last = [cells[-1] for cells in lines if cells]
     assert last == ["—"] * 3 + ["0"] * 3

@@ -11,12 +11,16 @@ from data_keys import body_of
 from sample import make_record
 
 from experiment.analysis.conclusions import evaluate
-from experiment.analysis.results import Results
+from experiment.analysis.results import Results, TokenComparison
 from experiment.events import WorkloadReady
 from experiment.events.sampling import SamplingConfig
 from experiment.record.log import Record
 from experiment.report.console.reporter import ConsoleReporter
-from experiment.report.facts.sharing import explanations, sampling_message
+from experiment.report.facts.run_texts import (
+    explanations,
+    sampling_message,
+    token_sentences,
+)
 from experiment.report.page.page import report_html
 from experiment.text import LANGUAGES, Translator
 
@@ -27,7 +31,7 @@ PREFIX = {
 
 @pytest.fixture
 def record(tmp_path: Path) -> Record:
-    return make_record(tmp_path / "run", arms=("contiguous.batch", "paged"))
+    return make_record(tmp_path, arms=("contiguous.batch", "paged"))
 
 
 def with_paged(results: Results, **values: Any) -> Results:
@@ -51,17 +55,6 @@ def test_without_sharing_nothing_is_said_to_be_shared(record: Record) -> None:
     assert [text.key for text in found["prefix"]] == ["explain.prefix.off"]
 
 
-@pytest.mark.parametrize("lang", LANGUAGES)
-def test_what_was_shared_is_said_with_its_figures(record: Record, lang: str) -> None:
-    results = with_paged(evaluate(record), shared_peak=6, copied_blocks=12, prefix_cache=PREFIX)
-    found = explanations(results)
-    t = Translator(lang)
-    [copies], [hits] = found["cow"], found["prefix"]
-    assert re.findall(r"\d+", t.message(copies)) == ["6", "12"]
-    assert {"70", "33"} == {*re.findall(r"\d+", t.message(hits))}
-    assert t("arm_name.paged") in t.message(copies)
-
-
 def test_page_and_console_say_the_same_of_sharing(
     record: Record, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -71,9 +64,11 @@ def test_page_and_console_say_the_same_of_sharing(
     ConsoleReporter("en", ascii_only=True).show_results(results, [])
     console = " ".join(capsys.readouterr().out.split())
     copies, hits = explanations(results)["cow"], explanations(results)["prefix"]
-    for said in (*copies, *hits):
-        assert said.key.endswith(".on")
-        assert all(Translator("en").message(said) in text for text in (page, console))
+    for said, figures in ((*copies, ["6", "12"]), (*hits, ["33", "70"])):
+        text = Translator("en").message(said)
+        assert re.findall(r"\d+", text) == figures
+        assert text in page
+        assert text in console
 
 
 def test_tokens_that_were_drawn_are_neither_equal_nor_different(
@@ -94,6 +89,20 @@ def test_tokens_that_were_drawn_are_neither_equal_nor_different(
     assert any(text.key == "fairness.random" for text in results.fairness)
     assert any(text.key == "fairness.samples" for text in results.fairness)
     assert not any(text.key == "fairness.stop" for text in results.fairness)
+
+
+def test_where_one_arm_has_other_tokens_nothing_is_said_of_all(record: Record) -> None:
+    equal, other = (
+        TokenComparison(arm=arm, reference="paged", requests=4, equal_requests=n,
+                        first_difference=first)
+        for arm, n, first in (("slabs", 4, None), ("contiguous.batch", 3, (2, 5)))
+    )  # fmt: skip
+    results = evaluate(record).model_copy(update={"tokens": [equal, other]})
+    said = [(Translator("en").message(text), is_good) for text, is_good in token_sentences(results)]
+    (differ, is_good), first = said
+    assert "3 of 4 requests" in differ
+    assert is_good is False
+    assert first == ("First difference: request 2, new token 6.", False)
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)

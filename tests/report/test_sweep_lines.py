@@ -10,8 +10,7 @@ import pytest
 from data_keys import body_of
 from full_tables import full_sweep
 
-from experiment.report.pages.sweep import MAX_CELLS, sweep_csv, sweep_data, sweep_html
-from experiment.report.pages.sweep_chart import setting
+from experiment.report.pages.sweep import MAX_CELLS, setting, sweep_csv, sweep_data, sweep_html
 from experiment.report.pages.sweep_lines import DRAWN, sweep_lines
 from kvsim.sweep import AXES, MEASURES
 

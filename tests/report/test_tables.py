@@ -31,13 +31,14 @@ from experiment.record.log import Record
 from experiment.report.console.bench import BenchConsole
 from experiment.report.console.claims import ClaimsConsole
 from experiment.report.console.environment import show_environment
-from experiment.report.console.paper import PaperConsole
+from experiment.report.console.lines import Console as OurConsole
 from experiment.report.console.reporter import ConsoleReporter
 from experiment.report.console.selfcheck import show_checks
 from experiment.report.console.sweep import SweepConsole
 from experiment.report.console.table import Table
 from experiment.report.console.wrap import wrap
 from experiment.report.facts.texts import ASCII, AsciiFile
+from experiment.report.pages.paper import paper_text
 from experiment.text import LANGUAGES, Translator
 from experiment.text.errors import ExitCode
 from experiment.text.messages import message
@@ -84,7 +85,7 @@ def printed(lang: str, folder: Path) -> Iterator[Callable[[], object]]:
                                   differences=[])  # fmt: skip
         yield lambda results=results: out.show_results(results, [])  # type: ignore[arg-type]
     yield lambda: ClaimsConsole(lang, False).show(full_claims(), [])
-    yield lambda: PaperConsole(lang).show(full_paper())
+    yield lambda: OurConsole(lang).page(paper_text(Translator(lang), full_paper()))
     yield lambda: BenchConsole(lang).show(full_bench())
     (folder / "sweep").mkdir()
     yield lambda: SweepConsole(lang).show(full_sweep(), [folder / "sweep"])
@@ -230,22 +231,14 @@ TEXT = "分页缓存浪费了 10.9 %（21 KiB）。请求可用 HF_ENDPOINT 指�
 
 
 @pytest.mark.parametrize("width", range(20, 80))
-def test_lines_fit_and_nothing_is_lost(width: int) -> None:
-    lines = wrap(TEXT, width).split("\n")
-    assert all(cell_len(line) <= width for line in lines)
-    assert "".join(lines).replace(" ", "") == TEXT.replace(" ", "")
-
-
-@pytest.mark.parametrize("width", range(20, 80))
-def test_no_line_begins_with_a_closing_mark_and_units_stay_with_their_number(width: int) -> None:
-    for line in wrap(TEXT, width).split("\n"):
-        assert not line.startswith(("，", "。", "）", "%", "KiB"))
-
-
-@pytest.mark.parametrize("width", range(20, 80))
-def test_an_option_stays_whole(width: int) -> None:
+def test_lines_fit_and_nothing_is_lost_or_torn_apart(width: int) -> None:
+    """No line begins with a closing mark; units stay with their number, options stay whole."""
     told = "请提高 --max-length，或用 --long-prefill-token-threshold 给出较小的值。"
-    lines = wrap(told, width).split("\n")
+    for text in (TEXT, told):
+        lines = wrap(text, width).split("\n")
+        assert all(cell_len(line) <= width for line in lines)
+        assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+        assert not any(line.startswith(("，", "。", "）", "%", "KiB")) for line in lines)
     assert sum("--max-length" in line for line in lines) == 1
     assert not any(line.endswith("-") for line in lines)
 

@@ -12,7 +12,7 @@ import pytest
 from sim_runs import Planned
 
 from experiment.arms.launch import VLLM_PYTHON
-from experiment.report.facts.plan_basis import rests_on
+from experiment.report.facts.plan import rests_on
 from experiment.simulate.plan import plan
 from experiment.simulate.setup import Memory
 from experiment.text.errors import ExitCode

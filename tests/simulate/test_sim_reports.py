@@ -13,9 +13,8 @@ import pytest
 from sim_runs import MODEL, SMALL, simulated
 
 from experiment.commands.main import main
-from experiment.report.facts.simulation_cells import cells_of, dashes, visible_figures
+from experiment.report.facts.simulation_cells import cells_of, dashes, sweeps_of, visible_figures
 from experiment.report.facts.simulation_figures import FIGURES, GROUPS, STATES
-from experiment.report.facts.simulation_sweeps import sweeps_of
 from experiment.report.facts.values import written
 from experiment.text import Translator
 from experiment.text.errors import ExitCode

@@ -1,4 +1,4 @@
-"""Console of a benchmark: a line for each finished arm, then the tables."""
+"""Console of a benchmark: a line for each finished arm, then the page's texts."""
 
 from __future__ import annotations
 
@@ -10,14 +10,9 @@ from experiment.bench.rows import Row
 from experiment.events import Event, Notice
 from experiment.report.console.display import ActiveDisplay
 from experiment.report.console.lines import Console
-from experiment.report.console.wrap import wrap
-from experiment.report.facts.bench import facts
-from experiment.report.facts.bench_tables import all_tables
-from experiment.report.facts.page_text import Cells
 from experiment.report.facts.texts import arm_name
+from experiment.report.pages.bench import bench_text
 from experiment.text.messages import Message
-
-_MAX_WIDTH = 100
 
 
 class BenchConsole(Console):
@@ -46,39 +41,18 @@ class BenchConsole(Console):
     def row(self, row: Row) -> None:
         """Print the row of an arm."""
         params = {"workload": row.workload, "arm": arm_name(self.t, row.arm), "n": row.round + 1}
-        if row.status != "finished":
+        if row.status == "finished":
+            text = self.t("bench.row", **params, rate=row.useful_tokens_per_s, time=row.wall_s)
+        else:
             why = self.t.message(row.reason) if row.reason else None
-            self.console.print(self.t("bench.row_failed", **params, why=why), soft_wrap=True)
-            return
-        self.console.print(
-            self.t("bench.row", **params, rate=row.useful_tokens_per_s, time=row.wall_s),
-            soft_wrap=True,
-        )
+            text = self.t("bench.row_failed", **params, why=why)
+        self.console.print(text, soft_wrap=True)
 
     def end(self) -> None:
         """Remove the activity line."""
         self._status.end()
 
     def show(self, data: BenchData) -> None:
-        """Print facts and tables of a benchmark."""
+        """Print conditions and tables of a benchmark."""
         self.end()
-        self.console.print(Text(self.t("bench.title"), style="bold cyan"))
-        for fact in facts(self.t, data):
-            self._paragraph(fact, "dim")
-        for cells in all_tables(self.t, data):
-            self._table(cells)
-
-    def _table(self, cells: Cells) -> None:
-        self.console.print()
-        self.console.print(Text(cells.title, style="bold"))
-        numbers = set(range(len(cells.header))) - set(cells.left)
-        table = self.table(*cells.header, right=numbers)
-        for place, row in enumerate(cells.rows):
-            table.add_row(*row, style=cells.styles[place] if cells.styles else "")
-        self.console.print(table)
-        for note in cells.notes:
-            self._paragraph(f"· {note}", "dim")
-
-    def _paragraph(self, text: str, style: str) -> None:
-        width = min(self.console.width, _MAX_WIDTH)
-        self.console.print(Text(wrap(text, width), style=style))
+        self.page(bench_text(self.t, data))

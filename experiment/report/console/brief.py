@@ -30,15 +30,15 @@ from experiment.events import (
 )
 from experiment.events import Progress as ProgressEvent
 from experiment.machine.environment import Environment
-from experiment.report.console.experiment import show_ended_badly
-from experiment.report.console.experiment_brief import show_brief
-from experiment.report.console.lines import VERDICT_STYLES
+from experiment.report.console.experiment import show_brief, show_ended_badly
+from experiment.report.console.lines import STYLES
 from experiment.report.console.reporter import ConsoleReporter
-from experiment.report.console.results import show_missing, show_preempting, show_tokens
+from experiment.report.console.results import named, show_missing, show_preempting, show_tokens
 from experiment.report.facts.arm_figures import figure
+from experiment.report.facts.run_texts import token_sentences
 from experiment.report.facts.texts import arm_name
 from experiment.text import DASH, format_bytes
-from experiment.text.messages import Message
+from experiment.text.messages import Message, message
 
 # Reasons why an ordinary run does not show whether paging makes generation faster.
 _NOT_FASTER = {
@@ -68,8 +68,7 @@ class BriefReporter(ConsoleReporter):
     def __init__(self, lang: str, ascii_only: bool = False, quiet: bool = False) -> None:
         super().__init__(lang, ascii_only, quiet)
         self.take_over(_SILENT, {SecondPartRun: self._on_second_part})
-        self._arm: str | None = None
-        self._arm_began = 0
+        self._arm: ArmStarted | None = None
         self._second: SecondPartRun | None = None
         self._arms: tuple[str, ...] = ()  # in the order in which they run
         self._requests = 0
@@ -95,8 +94,8 @@ class BriefReporter(ConsoleReporter):
     def show_results(self, results: Results, files: list[str]) -> None:
         """Print the table, the claims and the path of the report."""
         self.end_task()
-        if results.status != "complete" and self.t.has(f"console.status_{results.status}"):
-            self.paragraph(self.t(f"console.status_{results.status}"), "bold yellow")
+        if results.status != "complete":
+            self.paragraph(self.t(f"report.status.{results.status}"), "bold yellow")
         if results.experiment is not None and not self.quiet:
             show_brief(self, results.experiment, files)
             return
@@ -169,11 +168,11 @@ class BriefReporter(ConsoleReporter):
             budget=self.t("brief.budget", budget=event.budget_bytes, block_size=event.block_size),
         )  # fmt: skip
         self.line("")
-        self.line(self.t("brief.arm"), "dim")
+        name, text = self.t("term.arm.name"), self.t("term.arm.text")
+        self.line(self.t("console.problem", arm=name, text=text), "dim")
 
     def _on_arm_started(self, event: ArmStarted) -> None:
-        self._arm = event.arm
-        self._arm_began = event.t_ns
+        self._arm = event
 
     def _on_second_part(self, event: SecondPartRun) -> None:
         self._second = event
@@ -186,7 +185,7 @@ class BriefReporter(ConsoleReporter):
                           time=more.seconds)  # fmt: skip
         self.line(done, "green", indent=2)
         arms = self._arms[1:] if self._arms[:1] == (event.arm,) else ()
-        left_s = len(arms) * (event.t_ns - self._arm_began) / 1e9
+        left_s = len(arms) * (event.t_ns - self._arm.t_ns) / 1e9 if self._arm else 0
         if left_s > _LONG_S:
             minutes = math.ceil(left_s / 60)
             self.line(self.t("brief.slow", n=len(arms), minutes=minutes), "yellow", indent=2)
@@ -195,7 +194,7 @@ class BriefReporter(ConsoleReporter):
         super()._on_progress(event)
         if self._progress.now is not None and self._arm is not None:
             task = self.t.message(event.task)
-            named = self.t("console.problem", arm=arm_name(self.t, self._arm), text=task)
+            named = self.t("console.problem", arm=arm_name(self.t, self._arm.arm), text=task)
             self._progress.now.update(self._task, description=named)
 
     def _facts(self, **texts: str) -> None:
@@ -211,7 +210,7 @@ class BriefReporter(ConsoleReporter):
         sizes = [[getattr(arm.peak_bytes, name, None) for name in _SIZES] for arm in arms]
         unit, scale = _unit(max((size for row in sizes for size in row if size), default=0))
         heads = [
-            self.t("console.arm"),
+            self.t("term.arm.name"),
             *(self.t(f"brief.head_{name}", unit=unit) for name in _SIZES),
         ]
         heads += [self.t(f"brief.head_{key}") for key in _FIGURES]
@@ -235,27 +234,23 @@ class BriefReporter(ConsoleReporter):
             if arm.reconciliation is not None and arm.reconciliation.agree is False:
                 problems.append((arm.reconciliation.text, "yellow"))
             for text, style in problems:
-                shown = self.t.message(text)
-                name = arm_name(self.t, arm.arm)
-                self.paragraph(self.t("console.problem", arm=name, text=shown), style)
+                self.paragraph(named(self, arm.arm, text), style)
 
     def _show_claims(self, results: Results) -> None:
         table = self.table("", "")
-        compared = results.compared
-        equal = bool(compared) and all(one.equal for one in compared)
-        if equal:
-            same = self.t("brief.same_tokens", arms=len(compared) + 1, n=compared[0].requests)
-            table.add_row(self._verdict("shown"), same)
+        first, are_equal = token_sentences(results)[0]
+        if are_equal:
+            table.add_row(self._verdict("shown"), self.t.message(first))
         for claim in results.claims:
             name, text = self.t(f"brief.{claim.id}"), self.t.message(_line(claim))
             line = self.t("console.problem", arm=name, text=text)
             table.add_row(self._verdict(claim.verdict), line)
         self.console.print(table)
-        if not equal:
+        if not are_equal:
             show_tokens(self, results)
 
     def _verdict(self, verdict: str) -> Text:
-        return Text(self.t(f"verdict.{verdict}"), VERDICT_STYLES[verdict])
+        return Text(self.t(f"verdict.{verdict}"), STYLES[verdict])
 
 
 def _line(claim: Claim) -> Message:
@@ -263,22 +258,19 @@ def _line(claim: Claim) -> Message:
     key, params = claim.text.key, claim.text.params
     if "factor" in params or (claim.id == "stability" and params):
         return Message(key=f"brief.{claim.id}_figures", params=params)
-    if not key.startswith("claim."):
-        return claim.text
-    untested = "brief.untested_slabs" if claim.id == "concurrency" else "brief.untested"
-    return Message(key=_NOT_FASTER.get(key, untested), params={})
-
-
-def _number(size: int | None, scale: int) -> str:
-    if size is None:
-        return DASH
-    return f"{size / scale:,.{0 if size % scale == 0 else 1 if size >= 100 * scale else 2}f}"
+    return message(_NOT_FASTER[key]) if key in _NOT_FASTER else claim.text
 
 
 def _unit(largest: int) -> tuple[str, int]:
     """Unit for the largest size, and its bytes."""
     unit = format_bytes(largest).rpartition(" ")[2]
     return unit, {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10}.get(unit, 1)
+
+
+def _number(size: int | None, scale: int) -> str:
+    if size is None:
+        return DASH
+    return f"{size / scale:,.{0 if size % scale == 0 else 1 if size >= 100 * scale else 2}f}"
 
 
 _SIZES = ("reserved", "allocated", "live")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiment.report.console.simulation import SimulationConsole
+from experiment.report.facts.texts import Cells
 from experiment.text.messages import message
 from experiment.workload.kvsim_errors import rejected_message
 from kvsim.latency.roofline import BatchLatency
@@ -52,15 +53,17 @@ def _coefficients(out: SimulationConsole, data: Data) -> None:
     }
     bounded = any(least.values())
     rows = [
-        (
+        [
             out.t(f"calibrate.{name}"),
-            [_cost(name, shown[name]), *([_cost(name, least[name])] if bounded else [])],
-        )
+            _cost(name, shown[name]),
+            *([_cost(name, least[name])] if bounded else []),
+        ]
         for name in _COEFFICIENTS
         if shown.get(name) is not None
     ]
     heads = [out.t("calibrate.value"), *([out.t("calibrate.least")] if bounded else [])]
-    out.figures(out.t("calibrate.kind", kind=latency["kind"]), heads, rows)
+    title = out.t("calibrate.kind", kind=latency["kind"])
+    out.cells(Cells("", [title, *heads], rows))
 
 
 # Inputs of a roofline (model and GPU) are not shown.
@@ -73,10 +76,10 @@ _COEFFICIENTS = (
 def _replay(out: SimulationConsole, replay: Data) -> None:
     t = out.t
     rows = [
-        (t(f"calibrate.replay_{name}"), [f"{replay[name]:+.1f} %"])
+        [t(f"calibrate.replay_{name}"), f"{replay[name]:+.1f} %"]
         for name in ("span", "first_token", "latency")
     ]
-    out.figures(t("calibrate.replay"), [t("calibrate.replay_error")], rows)
+    out.cells(Cells("", [t("calibrate.replay"), t("calibrate.replay_error")], rows))
     out.line(t("calibrate.replay_preemptions", count=replay["preemptions"]), "dim")
 
 
@@ -94,8 +97,8 @@ def _cost(name: str, value: float | str) -> str:
 def _errors(out: SimulationConsole, name: str, errors: Data) -> None:
     t = out.t
     heads = [t(f"calibrate.error_{part}") for part in ("mean", "median", "p95", "bias")]
-    rows = [(t(f"calibrate.on_{on}"), _row(errors[on])) for on in ("held_out", "fit", "constant")]
-    out.figures(t(f"calibrate.errors_{name}"), heads, rows)
+    rows = [[t(f"calibrate.on_{on}"), *_row(errors[on])] for on in ("held_out", "fit", "constant")]
+    out.cells(Cells("", [t(f"calibrate.errors_{name}"), *heads], rows))
 
 
 def _row(error: Data) -> list[str]:

@@ -1,15 +1,13 @@
-"""Claims on the console: claim, measured figure, verdict."""
+"""Progress of the claims on the console; their table is that of the page."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.text import Text
-
 from experiment.experiments.claims import Judged
-from experiment.report.console.lines import VERDICT_STYLES, Console
-from experiment.report.pages.claims import claim_cells
+from experiment.report.console.lines import Console
+from experiment.report.pages.claims import claims_text
 from experiment.text.messages import Message
 
 
@@ -36,22 +34,8 @@ class ClaimsConsole(Console):
 
     def show(self, judged: Sequence[Judged], notes: Sequence[Message]) -> None:
         """Print a row for each claim; ``notes`` are about the runs."""
-        cells = claim_cells(self.t, judged)
-        table = self.table(*cells.header, right=(1,))
-        for (claim, figure, verdict, run), style in zip(cells.rows, cells.styles, strict=True):
-            title, *details = claim.splitlines()
-            text = Text.assemble(title, *((f"\n{line}", "dim") for line in details))
-            table.add_row(text, figure, Text(verdict, style=VERDICT_STYLES[style]), run)
-        self.console.print(table)
-        self.paragraph(self.t("claims.note"))
-        for note in notes:
-            self.paragraph(self.t.message(note), "yellow")
+        self.page(claims_text(self.t, judged, notes, {}))
 
     def took(self, seconds: float) -> None:
         """Print the total duration."""
         self.paragraph(self.t("claims.took", seconds=seconds), "dim")
-
-    def written(self, *paths: Path) -> None:
-        """Print the paths of page and data."""
-        for path in paths:
-            self.paragraph(str(path), indent=2)

@@ -25,7 +25,8 @@ def show_environment(out: Console, environment: Environment) -> None:
     out.console.print(channels)
     _show_unused(out, environment)
     _show_limits(out, environment)
-    out.line(t("console.ladder", primary=t(_channel_key(environment.primary))))
+    measured = t("brief.memory", channel=t(_channel_key(environment.primary)))
+    out.line(t("console.problem", arm=t("brief.memory_name"), text=measured))
 
 
 def _show_limits(out: Console, environment: Environment) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TextIO, cast
 
@@ -18,11 +19,13 @@ from experiment.process.interrupts import read_answer
 from experiment.report.console.display import Advance, showing
 from experiment.report.console.table import Table
 from experiment.report.console.wrap import fold
-from experiment.report.facts.texts import AsciiFile, translator
+from experiment.report.facts.texts import AsciiFile, Cells, PageText, translator
 from experiment.text import Translator, readable
 from experiment.text.messages import Message
 
-VERDICT_STYLES = {"shown": "bold green", "not_shown": "bold yellow", "untested": "dim"}
+# Of verdicts, and of rows of tables.
+STYLES = {"shown": "bold green", "not_shown": "bold yellow", "untested": "dim",
+          "missed": "bold red", "bold": "bold", "": ""}  # fmt: skip
 _MAX_WIDTH = 1000  # lines are padded to COLUMNS, which may be any number
 
 
@@ -110,17 +113,44 @@ class Console:
         """Create an empty table; columns in ``right`` are numbers."""
         return Table(self.t, *headers, right=right)
 
-    def figures(
-        self,
-        title: str,
-        heads: Sequence[str],
-        rows: Iterable[tuple[str | Text, Sequence[str | Text]]],
-    ) -> None:
-        """Print a table of labels and figures; without figures, a label is a heading."""
-        table = self.table(title, *heads, right=range(1, len(heads) + 1))
-        for label, cells in rows:
-            table.add_row(label, *cells)
+    def cells(self, cells: Cells) -> None:
+        """Print a table with its notes; its title is above it, or in place of an empty first head.
+
+        A row has the style of its verdict in the columns of words after the first one, or as a
+        whole if there are none.
+        """
+        first, *heads = cells.header
+        if first and cells.title:
+            self.console.print()
+            self.paragraph(cells.title, "bold")
+        words = {column for column in cells.left if column}
+        numbers = set(range(1, len(cells.header))) - words
+        table = self.table(first or cells.title, *heads, right=numbers)
+        for row, style in zip_longest(cells.rows, cells.styles, fillvalue=""):
+            places = words if words and len(row) == len(cells.header) else range(len(row))
+            styles = (STYLES[style] if place in places else "" for place in range(len(row)))
+            table.add_row(*map(Text, map(readable, row), styles))
         self.console.print(table)
+        for note in cells.notes:
+            self.line(note, "dim")
+
+    def page(self, text: PageText) -> None:
+        """Print the texts of a page; its answer is last, where a reader of a terminal looks."""
+        self.paragraph(text.kicker, "bold cyan")
+        for fact in text.facts:
+            self.paragraph(fact, "dim")
+        for table in text.tables:
+            self.cells(table)
+        for heading, lines in text.lists.items():
+            self.console.print()
+            self.paragraph(heading, "bold cyan")
+            for line in lines:
+                self.paragraph(f"· {line}", indent=2)
+        self.console.print()
+        self.paragraph(text.headline, "bold")
+        for lines, style in ((text.lines, ""), (text.alarms, "bold red"), (text.notes, "yellow")):
+            for line in lines:
+                self.paragraph(line, style)
 
     def warn(self, text: Message, *, always: bool = False) -> None:
         """Print a warning; ``always``: even if quiet."""

@@ -12,7 +12,7 @@ from experiment.events import Channel, Reading, RunStarted, StageEntered
 from experiment.machine.environment import Environment
 from experiment.report.console.lines import Console
 from experiment.report.facts.texts import clock
-from experiment.text import DASH, format_bytes
+from experiment.text import format_bytes
 
 _DEVICE_CHANNELS = (Channel.NVML_DEVICE, Channel.CUDA_MEM_GET_INFO, Channel.SYSTEM)
 _HEADS = ("time", "moment", "kv", "process", "device")
@@ -79,13 +79,13 @@ class MemoryLines:
     def _sizes(self, readings: dict[Channel, Reading]) -> tuple[str, str, str]:
         """Sizes of the KV cache, the processes (main channel) and the device."""
         primary = self.environment.primary.channel if self.environment else Channel.RSS
-        device = (readings.get(channel) for channel in _DEVICE_CHANNELS)
-        known = (one.bytes for one in device if one is not None and one.bytes is not None)
-        size = next(known, None)
+        sizes = {channel: reading.bytes for channel, reading in readings.items()}
+        device = (sizes.get(channel) for channel in _DEVICE_CHANNELS)
+        known = next((size for size in device if size is not None), None)
         return (
-            _size(readings.get(Channel.TENSORS)),
-            _size(readings.get(primary)),
-            DASH if size is None else format_bytes(size),
+            format_bytes(sizes.get(Channel.TENSORS)),
+            format_bytes(sizes.get(primary)),
+            format_bytes(known),
         )
 
     def _line(self, *cells: str, style: str = "") -> None:
@@ -98,7 +98,3 @@ class MemoryLines:
         ]
         # A narrow console continues below; sizes are never cut.
         self._out.paragraph(Text.assemble(Text("  ").join([Text(), *parts]), style=style))
-
-
-def _size(reading: Reading | None) -> str:
-    return format_bytes(reading.bytes if reading else None)

@@ -55,7 +55,7 @@ BLOCKS = Signs("·░▒█", "c", "█")
 
 
 class PoolView:
-    """Follows the events of an arm; see :meth:`picture`.
+    """Follows the events of an arm, and draws ``picture``.
 
     Args:
         now: a monotonic clock in seconds.
@@ -74,7 +74,8 @@ class PoolView:
         self._pools: dict[tuple[int | None, str], PoolReserved] = {}
         self._ledger: Ledger | None = None
         self._drawn = float("-inf")
-        self._picture: RenderableType | None = None
+        # The pool after the last drawn step; None without a block table.
+        self.picture: RenderableType | None = None
 
     def see(self, event: Event) -> None:
         """Process an event; a contradictory log ends the view only."""
@@ -94,12 +95,7 @@ class PoolView:
 
     def clear(self) -> None:
         """Remove the pool until the next one is reserved."""
-        self._ledger, self._picture = None, None
-
-    @property
-    def picture(self) -> RenderableType | None:
-        """The pool after the last drawn step; None without a block table."""
-        return self._picture
+        self._ledger, self.picture = None, None
 
     def _open(self, pool: PoolReserved) -> None:
         """Begin a view, unless the arm has slabs or a growing cache."""
@@ -124,10 +120,7 @@ class PoolView:
         now = self._now()
         if now - self._drawn >= SECONDS:
             self._drawn = now
-            self._picture = self._draw(ledger)
-
-    def _draw(self, ledger: Ledger) -> RenderableType:
-        return PoolPicture(self._pool(ledger), self._bars(ledger), self._signs.bar)
+            self.picture = PoolPicture(self._pool(ledger), self._bars(ledger), self._signs.bar)
 
     def _pool(self, ledger: Ledger) -> Text:
         each = -(-ledger.shape.blocks // (_COLUMNS * _ROWS))

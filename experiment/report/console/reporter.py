@@ -40,7 +40,7 @@ from experiment.report.console.lines import Console
 from experiment.report.console.memory import MemoryLines
 from experiment.report.console.pool import PoolView, TaskDisplay
 from experiment.report.console.results import show_results
-from experiment.report.facts.sharing import sampling_message
+from experiment.report.facts.run_texts import sampling_message
 from experiment.report.facts.texts import arm_name, preview
 from experiment.text.errors import ExitCode
 
@@ -268,28 +268,20 @@ class ConsoleReporter(Console, Watcher):
         self._memory.largest()
         count = len(self._times)
         mean = sum(self._times) / count if count else None
-        self.line(self.t("console.arm_done", total=event.generate_s, mean=mean, requests=count),
-                  "green", indent=2)  # fmt: skip
+        text = self.t("console.arm_done", total=event.generate_s, mean=mean, requests=count)
+        self.line(text, "green", indent=2)
 
     def _on_failed(self, event: ArmFailed) -> None:
         if event.exit_code == ExitCode.USAGE and event.arm in PREPARATION:
             return  # the program ends with this line
-        self.line(
-            self.t(
-                "console.arm_failed", arm=self._name(event.arm), reason=self.t.message(event.reason)
-            ),
-            "bold red",
-        )
+        self._ended("console.arm_failed", event, "bold red")
 
     def _on_skipped(self, event: ArmSkipped) -> None:
-        self.line(
-            self.t(
-                "console.arm_skipped",
-                arm=self._name(event.arm),
-                reason=self.t.message(event.reason),
-            ),
-            "yellow",
-        )
+        self._ended("console.arm_skipped", event, "yellow")
+
+    def _ended(self, key: str, event: ArmFailed | ArmSkipped, style: str) -> None:
+        name, reason = arm_name(self.t, event.arm), self.t.message(event.reason)
+        self.line(self.t(key, arm=name, reason=reason), style)
 
     def _on_notice(self, event: Notice) -> None:
         self.warn(event.text)
@@ -300,10 +292,7 @@ class ConsoleReporter(Console, Watcher):
             if event.task.key == "progress.compile_loops":  # may take minutes
                 self.line(self.t.message(event.task), "dim")
             return
-        amount = ""
-        if event.total:
-            share = event.done / event.total
-            amount = f"{share * 100:.0f} %"
+        amount = f"{100 * event.done / event.total:.0f} %" if event.total else ""
         display.update(
             self._task,
             description=self.t.message(event.task),
@@ -311,6 +300,3 @@ class ConsoleReporter(Console, Watcher):
             total=event.total,
             amount=amount,
         )
-
-    def _name(self, arm: str) -> str:
-        return arm_name(self.t, arm)

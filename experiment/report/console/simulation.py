@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -13,7 +14,6 @@ from experiment.analysis.results import Preempting
 from experiment.report.console.display import showing
 from experiment.report.console.reporter import ConsoleReporter
 from experiment.report.console.results import show_reasons
-from experiment.report.facts.page_text import Cells
 from experiment.report.facts.simulation import (
     Fact,
     limit_facts,
@@ -27,9 +27,11 @@ from experiment.report.facts.simulation_cells import (
     cells_of,
     figure_cells,
     headline,
+    sweep_cells,
+    sweeps_of,
 )
 from experiment.report.facts.simulation_figures import GROUPS, rounding_note
-from experiment.report.facts.simulation_sweeps import sweep_cells, sweeps_of
+from experiment.report.facts.texts import Cells, said
 from experiment.text import DASH, Translator
 from experiment.text.messages import Message
 
@@ -75,8 +77,7 @@ class SimulationConsole(ConsoleReporter):
         """Print labels and values in two columns, with line breaks in long values."""
         table = self.table("", "")
         for label, value in facts:
-            shown = value if isinstance(value, str) else self.t.message(value)
-            table.add_row(Text(self.t.message(label), style="dim"), shown)
+            table.add_row(Text(self.t.message(label), style="dim"), said(self.t, value))
         self.console.print(table)
 
     def show_simulation(self, data: Data, files: Sequence[str]) -> None:
@@ -85,11 +86,11 @@ class SimulationConsole(ConsoleReporter):
         if self.details:
             self.section("section.sim_results")
         self.paragraph(self.t.message(headline(data)), "bold")
-        for cell in cells:
-            if cell.error is not None:
-                self.line_of(cell.policy, cell.error, "bold red")
-        for policy, text in refusals(data):
-            self.line_of(policy, text, "yellow")
+        lines = [(cell.policy, cell.error, "bold red") for cell in cells if cell.error is not None]
+        lines += [(policy, text, "yellow") for policy, text in refusals(data)]
+        for policy, text, style in lines:
+            line = self.t("console.problem", arm=policy, text=self.t.message(text))
+            self.paragraph(line, style)
         for note in data["notes"]:
             self.warn(Message.model_validate(note))
         if data["interrupted"]:
@@ -103,13 +104,15 @@ class SimulationConsole(ConsoleReporter):
             return
         for name, figures in GROUPS.items():
             self.cells(figure_cells(self.t, name, figures, cells))
-        for table in (sweep_cells(self.t, sweep) for sweep in sweeps_of(data)):
-            self.console.print()
-            self.paragraph(table.title, "bold")
-            self.cells(table)
+        for sweep in sweeps_of(data):
+            self.cells(sweep_cells(self.t, sweep))
         if note := rounding_note(cell.policy for cell in cells):
             self.line(self.t.message(note), "dim")
-        self.speed(data)
+        for cell in data["cells"]:
+            if speed := cell["speed"]:
+                seconds, rate = speed["seconds"], speed["requests_per_second"]
+                said = self.t("sim.speed", policy=cell["policy"], time=seconds, rate=rate)
+                self.line(said, "dim")
         self.section("section.files")
         for file in files:
             self.path(file)
@@ -118,29 +121,10 @@ class SimulationConsole(ConsoleReporter):
         """Print a row for each policy, and the path of the page."""
         if self.quiet:
             return
-        table = brief_cells(self.t, cells)
-        self.figures(table.header[0], table.header[1:], ((row[0], row[1:]) for row in table.rows))
+        self.cells(replace(brief_cells(self.t, cells), title=""))
         if note := rounding_note(cell.policy for cell in cells):
             self.line(self.t.message(note), "dim")
         self.show_report(files)
-
-    def line_of(self, policy: str, text: Message, style: str) -> None:
-        """Print a line about a policy, even if quiet."""
-        self.paragraph(self.t("console.problem", arm=policy, text=self.t.message(text)), style)
-
-    def speed(self, data: Data) -> None:
-        """Print the duration of the simulations."""
-        for cell in data["cells"]:
-            if cell["speed"]:
-                self.line(self.t("sim.speed", policy=cell["policy"], time=cell["speed"]["seconds"],
-                                 rate=cell["speed"]["requests_per_second"]), "dim")  # fmt: skip
-
-    def cells(self, cells: Cells) -> None:
-        """Print a table with its title in place of an empty first head, and its notes."""
-        rows = ((first, others) for first, *others in cells.rows)
-        self.figures(cells.header[0] or cells.title, cells.header[1:], rows)
-        for note in cells.notes:
-            self.line(note, "dim")
 
     @contextmanager
     def progress(self, total: int) -> Iterator[Bar]:
@@ -199,12 +183,6 @@ def show_list(
     out = ConsoleReporter(lang, ascii_only)
     t = out.t
     heads = t(f"sim.list.{what}").split("|")
-    table = out.table(
-        *heads, right=() if what in ("policies", "formats") else tuple(range(1, len(heads)))
-    )
-    for row in rows:
-        texts = (value if isinstance(value, str) else t.message(value) for value in row)
-        table.add_row(*(text or DASH for text in texts))
-    out.console.print(table)
-    for note in notes:
-        out.line(t.message(note), "dim")
+    left = range(len(heads)) if what in ("policies", "formats") else (0,)
+    texts = [[said(t, value) or DASH for value in row] for row in rows]
+    out.cells(Cells("", heads, texts, tuple(left), notes=[*map(t.message, notes)]))

@@ -11,12 +11,8 @@ from rich.text import Text
 
 from experiment.report.console.display import Advance
 from experiment.report.console.lines import Console
-from experiment.report.console.table import Table
 from experiment.report.facts.simulation_figures import rounding_note
-from experiment.report.facts.values import fixed
-from experiment.report.pages.sweep import MEASURES, Row, counted, refusal, sweep_data, varied
-from experiment.report.pages.sweep_chart import setting
-from experiment.text import DASH
+from experiment.report.pages.sweep import Row, counted, sweep_cells, sweep_data
 
 # Maximum rows on the console.
 _MAX_ROWS = 40
@@ -40,11 +36,23 @@ class SweepConsole(Console):
     @contextmanager
     def progress(self, total: int) -> Iterator[Advance]:
         """Show progress with remaining time: a bar on a terminal, otherwise lines at intervals."""
-        if not self.console.is_terminal:
-            yield _Lines(self, total).advance
+        if self.console.is_terminal:
+            with self.bar(self.t("sweep.running"), total) as advance:
+                yield advance
             return
-        with self.bar(self.t("sweep.running"), total) as advance:
-            yield advance
+        began = spoke = time.monotonic()
+        done = 0
+
+        def line() -> None:
+            nonlocal done, spoke
+            done += 1
+            now = time.monotonic()
+            if now - spoke >= _LINE_EVERY_S:
+                spoke = now
+                left = (now - began) / done * (total - done)
+                self.console.print(self.t("sweep.line", done=done, total=total, time=left))
+
+        yield line
 
     def interrupted(self, finished: int, cells: int, directory: Path) -> None:
         """Print that finished cells are kept."""
@@ -53,48 +61,9 @@ class SweepConsole(Console):
 
     def show(self, rows: Sequence[Row], paths: Sequence[Path]) -> None:
         """Print the table and the files; the first file has all rows."""
-        t = self.t
-        self.console.print(self._table(rows[:_MAX_ROWS]))
-        if len(rows) > _MAX_ROWS:
-            self.console.print(t("sweep.more", n=len(rows) - _MAX_ROWS, path=str(paths[0])))
+        data = sweep_data(rows)
+        self.cells(sweep_cells(self.t, data, _MAX_ROWS, str(paths[0])))
         if note := rounding_note(dict.fromkeys(row["policy"] for row in rows)):
-            self.console.print(Text(t.message(note), style="dim"))
-        self.console.print(Text(t.message(counted(sweep_data(rows))), style="bold"))
+            self.line(self.t.message(note), "dim")
+        self.paragraph(self.t.message(counted(data)), "bold")
         self.written(*paths)
-
-    def _table(self, rows: Sequence[Row]) -> Table:
-        differ = varied(rows)
-        names = ("settings", *MEASURES)
-        heads = (self.t(f"sweep.column_{name}") for name in names)
-        table = Table(self.t, *heads, right=range(1, len(names)))
-        for row in rows:
-            given = [
-                f"{name} {setting(name, row[name])}" for name in differ if row[name] is not None
-            ]
-            what = ", ".join(given) or row["id"]
-            if row["error"] is not None:
-                table.add_row(what, Text(self.t.message(refusal(row)), style="yellow"))
-                continue
-            forms = MEASURES.values()
-            table.add_row(what, *(fixed(row[n], digits, unit) or DASH for n, digits, unit in forms))
-        return table
-
-
-class _Lines:
-    """Progress as lines, without a terminal."""
-
-    def __init__(self, out: Console, total: int) -> None:
-        self._out, self._total = out, total
-        self._began = self._spoke = time.monotonic()
-        self._done = 0
-
-    def advance(self) -> None:
-        """Count a finished cell."""
-        self._done += 1
-        now = time.monotonic()
-        if now - self._spoke < _LINE_EVERY_S:
-            return
-        self._spoke = now
-        left = (now - self._began) / self._done * (self._total - self._done)
-        text = self._out.t("sweep.line", done=self._done, total=self._total, time=left)
-        self._out.console.print(text)

@@ -7,7 +7,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from experiment.report.facts.data_key import Keyed
+from experiment.report.facts.texts import Keyed
 from experiment.text import LANGUAGES, Translator
 from experiment.text.messages import Message, arm_message, message
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import reduce
 from typing import get_args
 
 from experiment.analysis.experiment_results import Number, Unit
@@ -13,13 +14,13 @@ from experiment.compare.gate import GateResult, tally
 from experiment.compare.results import Comparison, Difference, Figure, Row, Side, Verdict
 from experiment.experiments.registry import figure_name
 from experiment.report.facts.experiment import cell_label, cell_name
-from experiment.report.facts.page_text import said
-from experiment.report.facts.texts import Words, arm_name, date_text
+from experiment.report.facts.texts import Cells, PageText, Words, arm_name, date_text, said
 from experiment.report.facts.values import setting, whole, written
 from experiment.text import DASH, Translator
 from experiment.text.messages import Message, message
 
-GATE_COLUMNS = ("figure", "limit", "allowed", "value", "verdict")
+_GATE_COLUMNS = ("figure", "limit", "allowed", "value", "verdict")
+_GATE_STYLES = {"passed": "shown", "failed": "missed", "unknown": "not_shown"}
 
 
 def title(figure: Figure) -> Message:
@@ -103,10 +104,8 @@ def counted(comparison: Comparison) -> Message:
         return message("compare.nothing")
     if comparison.count("same") == len(comparison.rows):
         return message("compare.counted_same", n=len(comparison.rows))
-    text = parts[0]
-    for part in parts[1:]:
-        text = message("compare.listed", one=text.model_dump(), other=part.model_dump())
-    return message("compare.counted", n=len(comparison.rows), text=text.model_dump())
+    text = reduce(lambda one, other: message("compare.listed", one=one, other=other), parts)
+    return message("compare.counted", n=len(comparison.rows), text=text)
 
 
 def change_text(row: Row) -> str:
@@ -135,15 +134,24 @@ def exact(value: Number | None, unit: Unit) -> str:
     return f"{value:,}" if unit in ("bytes", "count") else f"{value:,.12g}"
 
 
-def gate_headline(judged: Sequence[GateResult]) -> Message:
-    """Number of passed limits of a gate."""
+def gate_text(t: Translator, judged: Sequence[GateResult]) -> PageText:
+    """How many limits of a gate hold, and each with its figure and verdict; failed ones first."""
     bad, limits = tally(judged)
-    if bad:
-        return message("compare.gate.broken", n=bad, of=limits)
-    return message("compare.gate.held", n=limits)
+    key = "broken" if bad else "held"
+    several = sorted(judged, key=lambda one: one.verdict == "passed")
+    table = Cells(
+        "",
+        [t(f"compare.gate.column_{name}") for name in _GATE_COLUMNS],
+        [_limit_cells(t, one) for one in several],
+        left=(0, 1, 4),
+        styles=[_GATE_STYLES[one.verdict] for one in several],
+    )
+    return PageText(
+        t("compare.gate.title"), t(f"compare.gate.{key}", n=bad or limits, of=limits), (), [table]
+    )
 
 
-def limit_cells(t: Translator, one: GateResult) -> list[str]:
+def _limit_cells(t: Translator, one: GateResult) -> list[str]:
     """Cells of a limit: figure, limit, bound, value, verdict."""
     unit: Unit = one.figure.unit if one.figure else "count"
     verdict = t(f"compare.gate.{one.verdict}")

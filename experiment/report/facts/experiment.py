@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from experiment.analysis.experiment_results import (
     GIVEN,
-    CellResult,
     ExperimentResult,
     FigureInfo,
     FigureValue,
@@ -19,9 +19,7 @@ from experiment.experiments.findings import note
 from experiment.experiments.labels import axis_label as axis_label
 from experiment.experiments.labels import value_label as value_label
 from experiment.experiments.registry import figure_name
-from experiment.report.facts.data_key import KeyedText
-from experiment.report.facts.page_text import Cells, capital, said
-from experiment.report.facts.texts import Words, arm_name
+from experiment.report.facts.texts import Cells, KeyedText, Words, arm_name, capital, said
 from experiment.report.facts.values import written
 from experiment.text import DASH, Translator
 from experiment.text.messages import Message, arm_message, message
@@ -49,17 +47,9 @@ class Entry:
     wrong: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """A figure over all cells: a row per cell, an entry per arm of ``result.arms``.
-
-    ``cells``: indices of the rows' cells. A cell without values has no row; :func:`gaps` and
-    :func:`ended` give the reasons.
-    """
-
-    info: FigureInfo
-    rows: list[tuple[Words, list[Entry]]]
-    cells: list[int]
+# A figure, and an entry per arm of ``result.arms`` for each cell that has one; :func:`gaps` and
+# :func:`ended` give the reasons why others have none.
+Group = tuple[FigureInfo, dict[int, list[Entry]]]
 
 
 def varied(cells: Sequence[Values]) -> list[Message]:
@@ -113,7 +103,7 @@ def finding_cells(t: Translator, result: ExperimentResult) -> Cells:
 def figure_tables(t: Translator, result: ExperimentResult) -> list[Cells]:
     """A table for each figure with a chart, and one of all others."""
     found = groups(result)
-    others = [group for group in found if group.info.figure not in result.charts]
+    others = [group for group in found if group[0].figure not in result.charts]
     tables = [_table(t, result, [group]) for group in found if group not in others]
     return [*tables, *([_table(t, result, others)] if others else [])]
 
@@ -122,18 +112,18 @@ def _table(t: Translator, result: ExperimentResult, several: Sequence[Group]) ->
     """A row per cell, a column per arm; the names of several figures are headings."""
     title, name = t("experiments.others"), ""
     rows, styles = list[list[str]](), list[str]()
-    for group in several:
-        figure, path = group.info.figure, "results.experiment.cells"
+    for info, entries_of in several:
+        figure, path = info.figure, "results.experiment.cells"
         title_of = t.message(figure_name(result.name, figure))
         if len(several) > 1 or figure not in result.charts:
             rows.append([title_of])
             styles.append("")
         else:
             title, name = title_of, chart_name(figure)
-        for cell, (label, entries) in zip(group.cells, group.rows, strict=True):
+        for cell, entries in entries_of.items():
             keys = (f"{path}.{cell}.arms[{arm}].figures.{figure}.value" for arm in result.arms)
             shown = (_entry_text(t, *pair) for pair in zip(entries, keys, strict=True))
-            rows.append([said(t, label), *shown])
+            rows.append([said(t, cell_label(result.cells[cell].values)), *shown])
             styles.append("missed" if any(one.wrong for one in entries) else "")
     axis = capital(t.message(cell_axis(result.cells[0].values)))
     heads = [axis, *(arm_name(t, arm) for arm in result.arms)]
@@ -164,23 +154,20 @@ def arena_name(arena: str) -> Message:
 
 def cell_label(values: Values) -> Words:
     """Label of a cell: all its values."""
-    labels = [value_label(axis, value) for axis, value in values.items()]
-    if len(labels) == 1:
-        return labels[0]
-    first, *others = labels
-    label: Words = first
-    for other in others:
-        label = message("experiments.pair", one=param(label), other=param(other))
-    return label
+    return _joined(value_label(axis, value) for axis, value in values.items())
 
 
 def cell_axis(values: Values) -> Message:
     """The axes of :func:`cell_label`."""
-    first, *others = (axis_label(name) for name in values)
-    label = first
-    for other in others:
-        label = message("experiments.pair", one=param(label), other=param(other))
-    return label
+    joined = _joined(map(axis_label, values))
+    assert isinstance(joined, Message)
+    return joined
+
+
+def _joined(labels: Iterable[Words]) -> Words:
+    return reduce(
+        lambda one, other: message("experiments.pair", one=param(one), other=param(other)), labels
+    )
 
 
 def cell_name(values: Values) -> Message:
@@ -192,22 +179,16 @@ def cell_name(values: Values) -> Message:
 
 def groups(result: ExperimentResult) -> list[Group]:
     """All figures that any arm has."""
-    made = [_group(result, info) for info in result.figures]
-    return [group for group in made if group.rows]
-
-
-def _group(result: ExperimentResult, info: FigureInfo) -> Group:
-    rows = {
-        place: (cell_label(cell.values), [_of_arm(cell, arm, info) for arm in result.arms])
-        for place, cell in enumerate(result.cells)
-    }
-    kept = {place: row for place, row in rows.items() if any(e.main for e in row[1])}
-    return Group(info, list(kept.values()), list(kept))
-
-
-def _of_arm(cell: CellResult, name: str, info: FigureInfo) -> Entry:
-    arm = next((arm for arm in cell.arms if arm.arm == name), None)
-    return entry(info, arm.figures.get(info.figure) if arm else None)
+    found = []
+    for info in result.figures:
+        rows = {}
+        for place, cell in enumerate(result.cells):
+            arms = [cell.arm(name) for name in result.arms]
+            row = [entry(info, arm.figures.get(info.figure) if arm else None) for arm in arms]
+            if any(one.main for one in row):
+                rows[place] = row
+        found.append((info, rows))
+    return [group for group in found if group[1]]
 
 
 def entry(info: FigureInfo, value: FigureValue | None) -> Entry:

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiment.report.facts.csv_text import csv_text
-from experiment.report.facts.data_key import KeyedText
-from experiment.report.facts.page_text import Cells
+from experiment.report.facts.texts import Cells, KeyedText
 from experiment.report.facts.values import fixed
 from experiment.text import DASH, Translator
 from experiment.text.messages import Message, message

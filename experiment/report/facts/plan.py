@@ -8,9 +8,8 @@ from typing import Any
 
 from experiment.analysis.finding_text import listed
 from experiment.analysis.metrics import METRICS
-from experiment.report.facts.page_text import Cells
-from experiment.report.facts.plan_basis import check_lines, rests_on
 from experiment.report.facts.simulation_figures import rounding_note
+from experiment.report.facts.texts import Cells
 from experiment.report.facts.values import written
 from experiment.simulate.names import DEFAULT_POLICIES
 from experiment.text import DASH, Translator, format_bytes
@@ -18,6 +17,59 @@ from experiment.text.messages import Message, message
 from kvsim.contiguous.reservation import POLICIES
 from kvsim.sizing.request_memory import WAYS
 from kvsim.sizing.vllm_capacity import GPU_BLOCK_MULTIPLE
+
+
+def rests_on(data: Data) -> Message:
+    """Where layout, overhead and, if there are any, step times come from."""
+    plan, check = data["plan"], data.get("check")
+    is_checked = check is not None and check["verdict"] == "same"
+    parts = [
+        message("plan.rests.checked" if is_checked else "plan.rests.layout"),
+        _memory_source(data),
+    ]
+    if plan["speed"]:
+        source = data["setup"]["latency"]["source"]
+        parts.append(message(f"plan.rests.times_{source}"))
+    return message("plan.rests.on", parts=listed(parts))
+
+
+def _memory_source(data: Data) -> Message:
+    budget = data["plan"]["budget"]
+    if "log" in data:
+        return message("plan.rests.memory_log")
+    if budget["usable"] is None:
+        return message("plan.rests.memory_given")
+    return message("plan.rests.memory_modelled" if budget["assumed"] else "plan.rests.overhead")
+
+
+def check_lines(check: Data) -> list[Message]:
+    """One line if vLLM says the same; otherwise each figure that differs, or why it says none."""
+    version, figures = check["vllm"], check["figures"]
+    if check["verdict"] == "unknown":
+        return [message("plan.check.unknown", reason=check["reason"])]
+    if check["verdict"] == "different":
+        lines = [
+            message(
+                "plan.check.differs", name=message(f"plan.check.{name}").model_dump(),
+                version=version, **{side: _written(value) for side, value in both.items()},
+            )
+            for name, both in figures.items()
+            if both["plan"] != both["vllm"]
+        ]  # fmt: skip
+        return lines + ([Message.model_validate(check["reason"])] if check["reason"] else [])
+    if check["reason"]:
+        return [message("plan.check.same_refusal", version=version)]
+    names = ("blocks", "tokens", "concurrency")
+    return [message("plan.check.same", version=version, **{n: figures[n]["vllm"] for n in names})]
+
+
+def _written(value: Any) -> object:
+    if isinstance(value, bool):
+        return message(f"watch.{'yes' if value else 'no'}").model_dump()
+    if isinstance(value, list):
+        return " + ".join(map(str, value))
+    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+
 
 Data = Mapping[str, Any]
 # Share of the memory that vLLM reserves for a request, below which the held memory is reported.
@@ -116,6 +168,7 @@ def _speed(speed: Data | None, load: Data | None) -> list[Message]:
 def rows_answer(data: Data) -> list[Message]:
     """What plans next to each other say: a title, and what the figures are."""
     users, model = data["users"], data["model"]
+    rows = data.get("choices") or [row for rows in data["compared"].values() for row in rows]
     if "choices" in data:
         best = data["choices"][0]
         shape = {"model": model, "length": best["length"], "users": users or 1}
@@ -126,22 +179,17 @@ def rows_answer(data: Data) -> list[Message]:
         if _usd(best) and data["left_out"]:
             lines.append(message("plan.choice.left_out", n=data["left_out"]))
     else:
-        row = next(row for rows in data["compared"].values() for row in rows if not row["reason"])
+        row = next(row for row in rows if not row["reason"])
         shape = {"model": model, "length": row["length"]}
         gpu = row["gpu"] if "gpus" in data["compared"] else f"{row['gpus']} × {row['gpu']}"
         lines = [message("plan.compare.title", **shape, gpu=gpu)]
         if "block-size" in data["compared"]:
             lines.append(message("plan.compare.block_size"))
-    rows = data.get("choices") or _compared(data)
     if any(row.get("limit", "memory") != "memory" for row in rows):
         lines.append(message("plan.compare.limited"))
     if any(row.get("speed") for row in rows):
         lines.append(message("plan.answer.speed_source"))
     return lines
-
-
-def _compared(data: Data) -> list[Data]:
-    return [row for rows in data["compared"].values() for row in rows]
 
 
 def rows_tables(t: Translator, data: Data, most: int | None = None) -> list[Cells]:
@@ -199,9 +247,10 @@ _WHERE = ("weights", "activations", "non_torch", "rest", "graphs", "kv")
 def log_lines(log: Data) -> list[Message]:
     """Where each GiB went by a start-up log; if the start failed, why and what to change."""
     lines = []
-    if log["total"] and log["utilisation"]:
-        share = {name: log[name] for name in ("total", "utilisation")}
-        lines.append(message("plan.log.share", **share, usable=log["total"] * log["utilisation"]))
+    total, share = log["total"], log["utilisation"]
+    if total and share:
+        usable = total * share
+        lines.append(message("plan.log.share", total=total, utilisation=share, usable=usable))
     parts = [
         message("plan.log.part", name=message(f"sim.overhead.{name}").model_dump(), size=log[name])
         for name in _WHERE
@@ -274,21 +323,15 @@ def sentences(data: Data) -> list[Message]:
         )
         if slabs["running"]
         else message("plan.no_slab", length=plan["max_length"], needed=slabs["request_bytes"]),
-        *_preemption(data),
     ]
+    if plan["full"] is not None:
+        source = message(f"plan.latency_{data['setup']['latency']['source']}")
+        messages.append(message("plan.full_at", rate=plan["full"]["rate"], source=source))
     if plan["too_long"]:
         messages.append(message("plan.too_long", n=plan["too_long"], length=plan["max_length"]))
     if plan["left_out"]:
         messages.append(message("plan.left_out", n=plan["left_out"]))
     return messages
-
-
-def _preemption(data: Data) -> list[Message]:
-    full = data["plan"]["full"]
-    if full is None:
-        return []
-    source = message(f"plan.latency_{data['setup']['latency']['source']}").model_dump()
-    return [message("plan.full_at", rate=full["rate"], source=source)]
 
 
 def plan_tables(t: Translator, plan: Data) -> list[Cells]:
@@ -358,14 +401,16 @@ def _block_sizes(t: Translator, plan: Data) -> Cells:
 
 def serve_command(plan: Data) -> list[str]:
     """The command for vLLM, one string per option with its value; empty if there is none."""
-    words: list[str] = []
-    for word in plan["vllm_args"][2:]:
+    if not plan["vllm_args"]:
+        return []
+    _, model, *args = plan["vllm_args"]
+    words = [f"vllm serve {shlex.quote(model)}"]
+    for word in args:
         if word.startswith("--"):
             words.append(word)
         else:
             words[-1] += f" {word}"
-    args = plan["vllm_args"]
-    return [f"vllm serve {shlex.quote(args[1])}", *words] if args else []
+    return words
 
 
 def predicted(plan: Data) -> list[Message]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from experiment.report.facts.page_text import said
+from experiment.report.facts.texts import said
 from experiment.text import Translator
 from experiment.text.messages import Message, message
 from experiment.workload.kvsim_errors import rejected_message

@@ -1,14 +1,15 @@
-"""A run as CSV tables, with one row per arm, step or memory reading.
+"""A run as CSV tables, with one row per arm, step, memory reading or figure of an experiment.
 
 Names of columns end with their unit. Empty cells are unknown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
+from experiment.analysis.experiment_results import CellArm, CellResult, ExperimentResult, FigureInfo
 from experiment.analysis.metrics import ARM_METRICS
 from experiment.analysis.results import ArmResult, PartName, PeakBytes, Results
 from experiment.events import RunStarted
@@ -17,9 +18,6 @@ from experiment.replay.step_rows import SlotFigures, StepRow
 from experiment.report.facts.csv_text import csv_text
 from experiment.report.facts.series import Series
 from experiment.text.messages import message
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _SLOT_FIELDS = tuple(SlotFigures.model_fields)
 _NOT_SLOTS = {
@@ -36,9 +34,15 @@ _CLOCK = {
 }
 
 
-def summary_frame(results: Results) -> pd.DataFrame:
-    """One row per arm."""
-    return _frame([_summary(results, arm) for arm in results.arms])
+def summary_csv(results: Results) -> str:
+    """One row per arm; whether something holds is 1 or 0."""
+    return _csv(
+        {
+            name: int(value) if isinstance(value, bool) else value
+            for name, value in _summary(results, arm).items()
+        }
+        for arm in results.arms
+    )
 
 
 def timeline_csv(record: Record, arms: Sequence[Series]) -> str:
@@ -61,9 +65,9 @@ def timeline_csv(record: Record, arms: Sequence[Series]) -> str:
     return known
 
 
-def readings_frame(record: Record, results: Results) -> pd.DataFrame:
+def readings_csv(record: Record, results: Results) -> str:
     """One row per arm, stage and memory channel."""
-    rows = [
+    return _csv(
         {
             "arm": arm.arm,
             "stage": row.stage,
@@ -78,17 +82,42 @@ def readings_frame(record: Record, results: Results) -> pd.DataFrame:
         }
         for arm in results.arms
         for row in arm.memory
-    ]
-    return _frame(rows)
+    )
 
 
-def to_csv(frame: pd.DataFrame) -> str:
-    """Text of a CSV file, without a byte order mark."""
-    import pandas as pd  # late, as below
+def experiment_csv(result: ExperimentResult) -> str:
+    """One row per figure, arm and cell of an experiment; values in the unit of their figure."""
+    return _csv(
+        _figure(result, cell, arm, info)
+        for cell in result.cells
+        for arm in cell.arms
+        for info in result.figures
+    )
 
-    rows = frame.itertuples(index=False, name=None)  # lazily: a log may be long
-    known = ([None if cell is pd.NA or cell != cell else cell for cell in row] for row in rows)
-    return csv_text(list(frame.columns), known)
+
+def _figure(
+    result: ExperimentResult, cell: CellResult, arm: CellArm, info: FigureInfo
+) -> dict[str, Any]:
+    value = arm.figures.get(info.figure)
+    why = value.reason if value else arm.reason
+    return {
+        "experiment": result.name,
+        "size": result.size,
+        "cell": cell.index + 1,
+        **{f"cell_{name}": one for name, one in cell.values.items()},
+        "arm": arm.arm,
+        "status": arm.status,
+        "figure": info.figure,
+        "unit": info.unit,
+        "kind": info.kind,
+        "value": value.value if value else None,
+        "low": value.low if value else None,
+        "high": value.high if value else None,
+        "repeats": arm.repeats,
+        "foretold_by_kvsim": value.foretold if value else None,
+        "as_foretold": value.exact if value else None,
+        "unknown_because": why.key if why and (value is None or value.value is None) else None,
+    }
 
 
 def wall_clock(started: RunStarted, t_ns: int) -> datetime:
@@ -199,13 +228,7 @@ _FACTS = {
 }
 
 
-def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    """Create a frame that keeps integers with empty cells."""
-    import pandas as pd  # late: slow to import
-
-    frame = pd.DataFrame(rows)
-    for name in frame.columns:
-        known = [row[name] for row in rows if row[name] is not None]
-        if known and all(isinstance(value, int) for value in known):
-            frame[name] = frame[name].astype("Int64")
-    return frame
+def _csv(rows: Iterable[dict[str, Any]]) -> str:
+    """Text of a CSV file with the columns of the first row, without a byte order mark."""
+    every = list(rows)
+    return csv_text(list(every[0]) if every else [], (row.values() for row in every))

@@ -32,22 +32,22 @@ def signed_size(value: int | None) -> str | None:
 
 def count(value: float | None) -> str | None:
     """An integer."""
-    return None if value is None else f"{value:,.0f}"
+    return fixed(value, 0)
 
 
 def percent(value: float | None) -> str | None:
     """A share in percent."""
-    return None if value is None else f"{value * 100:,.1f} %"
+    return fixed(None if value is None else value * 100, 1, " %")
 
 
 def decimal(value: float | None) -> str | None:
     """A number with two decimals."""
-    return None if value is None else f"{value:,.2f}"
+    return fixed(value, 2)
 
 
 def rate(value: float | None) -> str | None:
     """A rate per second."""
-    return None if value is None else f"{value:,.1f}"
+    return fixed(value, 1)
 
 
 def seconds(value: float | None) -> str | None:
@@ -138,9 +138,7 @@ def shell_text(words: Iterable[str]) -> str:
 
 
 def _shell_word(word: str) -> str:
-    if not has_invisible([word]):
-        return shlex.quote(word)
-    return "$'" + "".join(map(_shell_sign, word)) + "'"
+    return f"$'{''.join(map(_shell_sign, word))}'" if has_invisible([word]) else shlex.quote(word)
 
 
 def _shell_sign(sign: str) -> str:

@@ -11,13 +11,77 @@ from typing import TYPE_CHECKING, Any
 from experiment.analysis.results import ArmResult, Results, common_bytes
 from experiment.report.facts.series import Series
 from experiment.report.facts.texts import arm_name
-from experiment.report.files.fonts import plot_language
 from experiment.report.html.svg import binary_ticks
 from experiment.text import Translator, format_bytes, readable
 from kvsim.accounting.slots import ALLOCATED_STATES, OTHER_STATES, SlotState
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+import contextlib
+from pathlib import Path
+
+LATIN = "DejaVu Sans"  # included in matplotlib
+CHINESE = (
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",  # the collection by the name of its first face
+    "Source Han Sans SC",
+    "Source Han Sans CN",
+    "Noto Sans SC",
+    "PingFang SC",
+    "Hiragino Sans GB",
+    "Microsoft YaHei",
+    "WenQuanYi Micro Hei",
+    "WenQuanYi Zen Hei",
+    "SimHei",
+    "Heiti SC",
+    "Droid Sans Fallback",
+    "Arial Unicode MS",
+)
+# Prefixes of their files, in lower case and without separators.
+_FILES = (
+    "notosanscjk", "notosanssc", "sourcehansans", "pingfang", "hiraginosansgb", "msyh", "wqy",
+    "simhei", "stheiti", "droidsansfallback", "arialunicode",
+)  # fmt: skip
+
+
+def chinese_font() -> str | None:
+    """The first installed font with simplified Chinese; None if there is none."""
+    font = _known()
+    if font is None:
+        # matplotlib's cached list of fonts lacks later installations.
+        _refresh_fonts()
+        font = _known()
+    return font
+
+
+def plot_language(lang: str) -> tuple[str, list[str], bool]:
+    """Language of a plot, its fonts, and whether English is a fallback."""
+    if lang != "zh":
+        return lang, [LATIN], False
+    font = chinese_font()
+    if font is None:
+        return "en", [LATIN], True
+    return lang, [LATIN, font], False
+
+
+def _known() -> str | None:
+    from matplotlib import font_manager  # late, as in experiment.report.files.plots
+
+    installed = set(font_manager.fontManager.get_font_names())
+    return next((name for name in CHINESE if name in installed), None)
+
+
+def _refresh_fonts() -> None:
+    from matplotlib import font_manager
+
+    for path in font_manager.findSystemFonts():
+        name = Path(path).stem.lower().replace("-", "").replace("_", "").replace(" ", "")
+        if name.startswith(_FILES):
+            with contextlib.suppress(OSError, RuntimeError):  # a damaged file
+                font_manager.fontManager.addfont(path)
+
 
 # Okabe and Ito's colours, distinguishable with any colour vision, and hatches for grey print.
 PAINT: dict[str, tuple[str, str]] = {
@@ -111,12 +175,12 @@ def _over_time(pen: Pen, series: Sequence[Series]) -> Figure:
     figure.suptitle(pen.t("plot.time.title"), x=0.01, ha="left")
     axes = figure.subplots(count, 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     if not series:
-        axes[0].text(0.5, 0.5, pen.t("plot.nothing"), ha="center", transform=axes[0].transAxes)
+        axes[0].text(0.5, 0.5, pen.t("report.nothing"), ha="center", transform=axes[0].transAxes)
     top = max((row.reserved for one in series for row in one.rows), default=1)
     for axis, one in zip(axes, series, strict=False):
         _panel(pen, axis, one.thinned(_MAX_ROWS), top)
     marked = any(one.marks for one in series)
-    axes[-1].set_xlabel(pen.t("plot.time.axis" if marked else "chart.life.axis"))
+    axes[-1].set_xlabel(pen.t("chart.time.axis" if marked else "chart.life.axis"))
     if series:
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower left", ncols=4)
@@ -157,7 +221,7 @@ def _panel(pen: Pen, axis: Any, one: Series, top: float) -> None:
     axis.set_title(arm_name(t, one.arm))
     axis.set_ylim(0, top * 1.06)
     axis.set_yticks(binary_ticks(top, 4))
-    axis.set_ylabel(t("plot.slots"))
+    axis.set_ylabel(t("chart.slots"))
     _bytes_axis(axis, one.slot_bytes, vertical=True)
 
 
@@ -175,7 +239,7 @@ def _at_peak(pen: Pen, arms: Sequence[ArmResult]) -> Figure:
     figure.suptitle(pen.t("plot.peak.title"), x=0.01, ha="left")
     axis = figure.subplots()
     if not shown:
-        axis.text(0.5, 0.5, pen.t("plot.nothing"), ha="center", transform=axis.transAxes)
+        axis.text(0.5, 0.5, pen.t("report.nothing"), ha="center", transform=axis.transAxes)
         return figure
     states = [s for s in (*ALLOCATED_STATES, *OTHER_STATES) if _largest(shown, s)]
     starts = [0.0] * len(shown)
@@ -184,7 +248,7 @@ def _at_peak(pen: Pen, arms: Sequence[ArmResult]) -> Figure:
         colour, hatch = PAINT[state]
         axis.barh(
             range(len(shown)), widths, left=starts, height=0.58, color=colour, hatch=hatch,
-            edgecolor=_INK, linewidth=0.5, label=pen.t(f"state.{state.value}"),
+            edgecolor=_INK, linewidth=0.5, label=pen.t(f"term.{state.value}.name"),
         )  # fmt: skip
         starts = [start + width for start, width in zip(starts, widths, strict=True)]
     _brackets(pen.t, axis, shown)
@@ -198,7 +262,7 @@ def _finish_peak(pen: Pen, figure: Figure, axis: Any, shown: Sequence[ArmResult]
     axis.invert_yaxis()
     axis.set_xlim(0, top * 1.02)
     axis.set_xticks(binary_ticks(top, 4))
-    axis.set_xlabel(pen.t("plot.slots"))
+    axis.set_xlabel(pen.t("chart.slots"))
     slot_bytes = common_bytes(shown)
     if slot_bytes:
         _bytes_axis(axis, slot_bytes, vertical=False)

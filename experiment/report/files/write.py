@@ -7,23 +7,25 @@ All files are tried; errors are raised together at the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from functools import cache, partial
 from pathlib import Path
 
 from experiment.analysis.experiment_results import Better
 from experiment.analysis.results import Results
 from experiment.compare.figures import figures_of
-from experiment.compare.results import Figure
 from experiment.files.bounded_reading import check_inside
 from experiment.files.locks import RENDER_WAIT_S, directory_lock
 from experiment.files.os_errors import FilesError, writing
 from experiment.record.log import Record, write_atomic
 from experiment.report import Content, Reports
 from experiment.report.facts.csv_text import csv_encoding
-from experiment.report.facts.experiment_table import experiment_frame
 from experiment.report.facts.series import all_series
-from experiment.report.facts.tables import readings_frame, summary_frame, timeline_csv, to_csv
+from experiment.report.facts.tables import (
+    experiment_csv,
+    readings_csv,
+    summary_csv,
+    timeline_csv,
+)
 from experiment.report.files.ci_benchmark import FILES, benchmark_json
 from experiment.report.files.plots import draw_plots
 from experiment.report.page.page import report_html
@@ -70,20 +72,20 @@ def run_reports(record: Record, results: Results, lang: str) -> Reports:
     """Files of a run in ``lang``; the HTML page has both languages."""
     series = cache(lambda: all_series(record))  # replays the log, so only once and if needed
     figures = cache(lambda: figures_of(results).values())
+
+    def benchmark(better: Better) -> str:
+        return benchmark_json(figures(), better)
+
     experiment = results.experiment
     return {
         "report.html": lambda: report_html(record, results, lang, series()),
-        "summary.csv": lambda: to_csv(summary_frame(results)),
-        **({"experiment.csv": lambda: to_csv(experiment_frame(experiment))} if experiment else {}),
-        **{name: partial(_benchmark, figures, better) for better, name in FILES.items()},
+        "summary.csv": lambda: summary_csv(results),
+        **({"experiment.csv": lambda: experiment_csv(experiment)} if experiment else {}),
+        **{name: partial(benchmark, better) for better, name in FILES.items()},
         "timeline.csv": lambda: timeline_csv(record, series()),
-        "readings.csv": lambda: to_csv(readings_frame(record, results)),
+        "readings.csv": lambda: readings_csv(record, results),
         **{f"plots/{name}": draw for name, draw in draw_plots(series, results, lang)},
     }
-
-
-def _benchmark(figures: Callable[[], Iterable[Figure]], better: Better) -> str:
-    return benchmark_json(figures(), better)
 
 
 def _write(path: Path, content: Content) -> None:

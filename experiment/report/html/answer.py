@@ -22,7 +22,7 @@ from markupsafe import Markup
 
 from experiment.files.shipped import program
 from experiment.report.facts.bilingual import Bilingual
-from experiment.report.facts.page_text import PageText
+from experiment.report.facts.texts import PageText
 from experiment.report.facts.values import has_invisible, shell_text
 from experiment.report.html.embed import safe_json
 from experiment.report.html.templates import page_assets, templates, text_markup

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from markupsafe import Markup
 
-from experiment.replay.step_rows import StepRow
 from experiment.report.facts.bilingual import Bilingual
-from experiment.report.facts.data_key import Keyed
 from experiment.report.facts.series import Series
-from experiment.report.html.axes import grid, x_axis
+from experiment.report.facts.texts import Keyed
 from experiment.report.html.svg import (
     Scale,
     binary_ticks,
+    decimal_ticks,
     drawing,
     fill,
+    line,
     path,
     rect,
     tag,
@@ -25,6 +25,28 @@ from experiment.report.html.svg import (
 )
 from experiment.text import format_bytes
 from experiment.text.messages import Message, arm_message, message
+
+
+def grid(
+    b: Bilingual, x: Scale, y: Scale, ticks: Iterable[tuple[float, str]], gap: int = 8
+) -> list[Markup]:
+    """A horizontal line for each tick, with its label ``gap`` pixels to the left."""
+    parts: list[Markup] = []
+    for tick, label in ticks:
+        parts.append(line(x.start, y(tick), x.end, y(tick), class_="grid"))
+        parts.append(text(b, x.start - gap, y(tick) + 4, label, class_="t small end num tick"))
+    return parts
+
+
+def x_axis(b: Bilingual, x: Scale, y: float, label: Message, most: int = 5) -> list[Markup]:
+    """The axis at ``y`` with round numbers, at most about ``most``, and its label."""
+    parts = [line(x.start, y, x.end, y, class_="axis")]
+    for tick in decimal_ticks(x.top, most):
+        parts.append(line(x(tick), y, x(tick), y + 4, class_="axis"))
+        parts.append(text(b, x(tick), y + 17, f"{tick:,.10g}", class_="t small middle num tick"))
+    middle = (x.start + x.end) / 2
+    return [*parts, text(b, middle, y + 36, label, class_="t small soft middle")]
+
 
 _MAX_ROWS = 480  # half of them on the narrow drawing
 
@@ -136,39 +158,46 @@ def _panel(
     b: Bilingual, one: Series, shaded: Spans, scales: tuple[Scale, Scale], width: Width
 ) -> list[Markup]:
     x, y = scales
-    parts: list[Markup] = []
-    parts += slot_grid(b, scales, binary_ticks(y.top, 2), one.slot_bytes, width)
-    live = _steps(one, lambda row: row.live)
-    allocated = _steps(one, lambda row: row.allocated)
-    reserved = _steps(one, lambda row: row.reserved)
-    # Live is painted over allocated, so that the visible rest is wasted.
-    parts.append(_area(allocated, (x, y), "wasted"))
-    parts.append(_area(live, (x, y), "live"))
-    parts.append(_shade(shaded, (x, y)))
-    parts.append(_trace(reserved, (x, y), "trace reserved"))
-    return parts
+    flat = [0.0] * len(one.rows)
+    allocated, live = ([getattr(row, name) for row in one.rows] for name in ("allocated", "live"))
+    reserved = stairs(one.edges, [row.reserved for row in one.rows])
+    return [
+        *slot_grid(b, scales, binary_ticks(y.top, 2), one.slot_bytes, width),
+        # Live is painted over allocated, so that the visible rest is wasted.
+        band(one.edges, flat, allocated, scales, "wasted"),
+        band(one.edges, flat, live, scales, "live"),
+        _shade(shaded, scales),
+        path([(x(px), y(py)) for px, py in reserved], class_="trace reserved"),
+    ]
 
 
-Points = list[tuple[float, float]]
-
-
-def _steps(one: Series, value: Callable[[StepRow], float]) -> Points:
+def stairs(edges: Sequence[float], values: Sequence[float]) -> list[tuple[float, float]]:
     """Corners of a step curve; equal values are merged."""
-    points: Points = []
-    for (start, end), row in zip(pairwise(one.edges), one.rows, strict=True):
-        height = value(row)
-        if points and points[-1][1] == height:
-            points[-1] = (end, height)
+    points: list[tuple[float, float]] = []
+    for (start, end), value in zip(pairwise(edges), values, strict=True):
+        if points and points[-1][1] == value:
+            points[-1] = (end, value)
         else:
-            points += [(start, height), (end, height)]
+            points += [(start, value), (end, value)]
     return points
 
 
-def _area(upper: Points, scales: tuple[Scale, Scale], paint: str) -> Markup:
-    """The area between axis and points."""
+def band(
+    edges: Sequence[float],
+    below: Sequence[float],
+    above: Sequence[float],
+    scales: tuple[Scale, Scale],
+    paint: str,
+) -> Markup:
+    """The area between two step curves."""
     x, y = scales
-    outline = [(upper[0][0], 0.0), *upper, (upper[-1][0], 0.0)]
-    return path([(x(px), y(py)) for px, py in outline], closed=True, fill=fill(paint))
+    corners = [*stairs(edges, above), *reversed(stairs(edges, below))]
+    return path([(x(px), y(py)) for px, py in corners], closed=True, fill=fill(paint))
+
+
+def evenly(count: int, most: int) -> list[int]:
+    """At most ``most`` evenly spaced indices of a list for a table, including first and last."""
+    return sorted({round((count - 1) * row / (most - 1)) for row in range(most)}) if count else []
 
 
 def _shade(spans: Spans, scales: tuple[Scale, Scale]) -> Markup:
@@ -183,11 +212,6 @@ def _shade(spans: Spans, scales: tuple[Scale, Scale]) -> Markup:
     height = f"V{y(y.top):.1f}", f"V{y(0):.1f}"
     drawn = [f"M{a:.1f} {y(0):.1f}{height[0]}H{z:.1f}{height[1]}Z" for a, z in pieces]
     return tag("path", d="".join(drawn), class_="shaded") if drawn else Markup("")
-
-
-def _trace(points: Points, scales: tuple[Scale, Scale], style: str) -> Markup:
-    x, y = scales
-    return path([(x(px), y(py)) for px, py in points], class_=style)
 
 
 Bar = tuple[Message, float | None, str | Message | Keyed]

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from markupsafe import Markup
 
 from experiment.analysis.experiment_results import Unit
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.simulation_figures import Value
+from experiment.report.facts.texts import Keyed, Words
 from experiment.report.facts.values import written
-from experiment.report.html.axes import grid
-from experiment.report.html.charts import NARROW, WIDE, Width
-from experiment.report.html.line_labels import HEIGHT, point_labels, text_pixels
+from experiment.report.html.charts import Width, both_widths, grid
 from experiment.report.html.svg import (
     Label,
     Scale,
@@ -26,6 +27,108 @@ from experiment.report.html.svg import (
     text,
 )
 from experiment.text.messages import Message
+
+
+def figure(
+    b: Bilingual,
+    title: Words,
+    picture: Markup,
+    legend: Iterable[tuple[Markup, Words]] = (),
+    notes: Iterable[Words] = (),
+) -> Markup:
+    """The chart below its title, samples with their labels, and notes in small letters."""
+    item, caption = Markup("<li>{}<bdi>{}</bdi></li>"), Markup("<figcaption>{}</figcaption>")
+    items = Markup("").join(item.format(sample, b.words(label)) for sample, label in legend)
+    below = Markup('<ul class="legend">{}</ul>').format(items) if items else items
+    said = Markup(" ").join(map(b.words, notes))
+    return Markup('<figure><p class="over">{}</p>{}{}{}</figure>').format(
+        b.words(title), picture, below, caption.format(said) if said else said
+    )
+
+
+HEIGHT = 230  # of the drawing above its labels
+_SIGN, _WIDE_SIGN = 7, 12.5  # pixels of a small letter, and of a Chinese one
+_BETWEEN = 10  # pixels between two labels
+_ROW = 17
+
+
+def text_pixels(text: str) -> float:
+    """Maximum width of a small text, in pixels."""
+    wide = sum(unicodedata.east_asian_width(sign) in "WF" for sign in text)
+    return (len(text) - wide) * _SIGN + wide * _WIDE_SIGN
+
+
+def point_labels(
+    b: Bilingual,
+    points: Sequence[Label],
+    places: Sequence[float],
+    pixels: float,
+    joined: bool,
+    mark: int | None,
+) -> tuple[list[Markup], float]:
+    """Labels of the points at ``places``, and the y coordinate below them.
+
+    Args:
+        pixels: width of the drawing.
+        joined: whether points are numbers, with values between neighbours.
+        mark: index of the highlighted point.
+    """
+    widths = [_pixels(b, point) for point in points]
+    step = places[1] - places[0] if len(places) > 1 else pixels
+    columns = -(-(max(widths) + _BETWEEN) // step)  # of the widest label
+    own = list(zip(points, places, widths, strict=True))
+    if joined:
+        return _thinned(b, own, pixels, int(columns), mark), HEIGHT + 35
+    if columns <= 2:
+        rows = int(columns)
+        parts = [
+            _level(b, point, _within(x, size, pixels), index % rows, False)
+            for index, (point, x, size) in enumerate(own)
+        ]
+        return parts, HEIGHT + 18 + rows * _ROW
+    parts = [_upright(b, *pair) for pair in zip(points, places, strict=True)]
+    return parts, HEIGHT + 26 + max(widths)
+
+
+def _pixels(b: Bilingual, point: Label) -> float:
+    """Width of a label in its widest language."""
+    words = point.text if isinstance(point, Keyed) else point
+    if not isinstance(words, Message):
+        return text_pixels(words)
+    return max(text_pixels(b.plain(lang, words)) for lang in b.order)
+
+
+def _thinned(
+    b: Bilingual,
+    own: Sequence[tuple[Label, float, float]],
+    pixels: float,
+    every: int,
+    mark: int | None,
+) -> list[Markup]:
+    """Every ``every``-th label, and the marked one without labels that overlap it."""
+    parts = []
+    for index, (point, x, size) in enumerate(own):
+        near = mark is not None and abs(index - mark) < every
+        if index == mark or (index % every == 0 and not near):
+            parts.append(_level(b, point, _within(x, size, pixels), 0, index == mark))
+    return parts
+
+
+def _within(x: float, size: float, pixels: float) -> float:
+    """Centre of a label near ``x`` that stays inside the drawing."""
+    return max(size / 2, min(x, pixels - size / 2))
+
+
+def _level(b: Bilingual, point: Label, x: float, row: int, strong: bool) -> Markup:
+    style = "t small middle num" + (" strong" if strong else "")
+    return text(b, x, HEIGHT + 18 + row * _ROW, point, class_=style)
+
+
+def _upright(b: Bilingual, point: Label, x: float) -> Markup:
+    """A vertical label below its tick."""
+    turned = f"rotate(-90 {x + 4:.1f} {HEIGHT + 10})"
+    return text(b, x + 4, HEIGHT + 10, point, class_="t small end num", transform=turned)
+
 
 _MARK_SPACING = 14  # pixels between marks of a column
 _STROKE_SPACING = 4  # between vertical strokes
@@ -69,9 +172,9 @@ class LineChart:
     series: Sequence[int] = ()
 
 
-def line_chart(b: Bilingual, chart: LineChart, wide: Width = WIDE) -> Markup:
-    """Draw all lines in both widths; ``wide`` is that of a large screen."""
-    return _chart(b, chart, wide) + _chart(b, chart, NARROW)
+def line_chart(b: Bilingual, chart: LineChart) -> Markup:
+    """Draw all lines in both widths."""
+    return both_widths(partial(_chart, b, chart))
 
 
 def line_swatch(index: int, on_top: bool = False) -> Markup:
@@ -96,9 +199,12 @@ def _mark(index: int, x: float, y: float, on_top: bool) -> Markup:
 def _chart(b: Bilingual, chart: LineChart, width: Width) -> Markup:
     y = _scale(chart)
     least, right = (56, 16) if width.narrow else (70, 30)
-    left = max(least, 10 + max(text_pixels(_tick(tick, chart)) for tick in _ticks(y, chart.unit)))
-    places = _places(len(chart.points), left + 14, width.pixels - right - 14, chart.joined)
-    parts = _frame(b, chart, y, (left, width.pixels - right))
+    ticks = [(tick, _tick(tick, chart)) for tick in _ticks(y, chart.unit)]
+    left = max(least, 10 + max(text_pixels(label) for _, label in ticks))
+    end = width.pixels - right
+    places = _places(len(chart.points), left + 14, end - 14, chart.joined)
+    parts = grid(b, Scale(1, left, end), y, ticks)
+    parts.append(line(left, y(0), end, y(0), class_="axis"))
     labels, below = point_labels(b, chart.points, places, width.pixels, chart.joined, chart.mark)
     parts += _axis(b, chart, places, below) + labels
     for index in sorted(range(len(chart.lines)), key=lambda place: place == chart.top):
@@ -144,12 +250,6 @@ def _offset(chart: LineChart, index: int, places: Sequence[float]) -> float:
     if len(places) > 1 and known:
         step = min(step, (places[1] - places[0]) / (len(known) + 0.5))
     return (known.index(index) - (len(known) - 1) / 2) * step if index in known else 0.0
-
-
-def _frame(b: Bilingual, chart: LineChart, y: Scale, span: tuple[float, float]) -> list[Markup]:
-    ticks = ((tick, _tick(tick, chart)) for tick in _ticks(y, chart.unit))
-    parts = grid(b, Scale(1, *span), y, ticks)
-    return [*parts, line(span[0], y(0), span[1], y(0), class_="axis")]
 
 
 def _ticks(y: Scale, unit: Unit) -> list[float]:

@@ -10,8 +10,7 @@ from markupsafe import Markup
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.simulation_figures import ALLOCATED, OTHER, Result, policy_of
 from experiment.report.facts.values import written
-from experiment.report.html.axes import grid, x_axis
-from experiment.report.html.charts import Width, slot_grid
+from experiment.report.html.charts import Width, band, evenly, grid, slot_grid, x_axis
 from experiment.report.html.svg import (
     Scale,
     binary_ticks,
@@ -81,7 +80,7 @@ def _panel(b: Bilingual, one: Result, scales: tuple[Scale, Scale], width: Width)
             continue
         above = [low + more for low, more in zip(below, levels[name], strict=True)]
         if any(levels[name]):
-            parts.append(_band(edges, below, above, (x, y), name))
+            parts.append(band(edges, below, above, (x, y), name))
         below = above
     parts += slot_grid(b, (x, y), binary_ticks(y.top, 3), slot_bytes, width)
     pool = [(x(0), y(one["pool_slots"])), (x(edges[-1]), y(one["pool_slots"]))]
@@ -93,13 +92,18 @@ def columns(one: Result) -> tuple[list[float], Mapping[str, list[float]]]:
     """Edges in seconds and levels between them, reduced to visible pieces."""
     series = one["series"]
     ends = [0.0, *series["ends_s"]]
-    each = -(-(len(ends) - 1) // _MAX_COLUMNS) or 1
-    cuts = [*range(0, len(ends) - 1, each), len(ends) - 1]
+    cuts = _cuts(len(ends), _MAX_COLUMNS)
     levels = {
         name: [_mean(ends, values, a, z) for a, z in pairwise(cuts)]
         for name, values in series["levels"].items()
     }
     return [ends[cut] for cut in cuts], levels
+
+
+def _cuts(count: int, most: int) -> list[int]:
+    """Indices of at most about ``most`` pieces of a series with ``count`` edges."""
+    each = -(-(count - 1) // most) or 1
+    return [*range(0, count - 1, each), count - 1]
 
 
 def _mean(ends: Sequence[float], values: Sequence[float], a: int, z: int) -> float:
@@ -108,29 +112,8 @@ def _mean(ends: Sequence[float], values: Sequence[float], a: int, z: int) -> flo
 
 
 def moments_of(result: Result) -> list[int]:
-    """Evenly spaced indices of the series for the tables, including the last."""
-    last = len(result["series"]["ends_s"]) - 1
-    return sorted({round(last * row / (_MAX_MOMENTS - 1)) for row in range(_MAX_MOMENTS)})
-
-
-def _band(
-    edges: Sequence[float],
-    below: Sequence[float],
-    above: Sequence[float],
-    scales: tuple[Scale, Scale],
-    state: str,
-) -> Markup:
-    x, y = scales
-    upper = stairs(edges, above)
-    lower = stairs(edges, below)
-    outline = [(x(px), y(py)) for px, py in [*upper, *reversed(lower)]]
-    return path(outline, closed=True, fill=fill(state))
-
-
-def stairs(edges: Sequence[float], values: Sequence[float]) -> list[tuple[float, float]]:
-    """Corners of a step curve."""
-    steps = zip(pairwise(edges), values, strict=True)
-    return [point for (start, end), value in steps for point in ((start, value), (end, value))]
+    """Indices of the series for the tables."""
+    return evenly(len(result["series"]["ends_s"]), _MAX_MOMENTS)
 
 
 def parts_of(result: Result) -> dict[str, float]:
@@ -206,7 +189,7 @@ def load_chart(b: Bilingual, results: Sequence[Result], width: Width) -> Markup:
         y = bottom + 14 if width.narrow else 14.0
         x = Scale(span, x0, x0 + room)
         parts.append(text(b, x0, y, message(f"metric.{_KINDS[kind]}"), class_="t strong"))
-        top = max((value for each in results for value in _values(each, kind)), default=0) or 1
+        top = max((value for each in results for value in _levels(each, kind)[1]), default=0) or 1
         for each in results:
             parts += _row(b, each, kind, (x, Scale(top, y + 22 + _ROW, y + 22)), width, index)
             y += _ROW + 28
@@ -218,19 +201,13 @@ def load_chart(b: Bilingual, results: Sequence[Result], width: Width) -> Markup:
     )  # fmt: skip
 
 
-def _values(result: Result, kind: str) -> list[float]:
-    if kind == "preempted":
-        return list(_lost(result)[1])
-    return list(columns(result)[1][kind])
-
-
-def _lost(result: Result) -> tuple[list[float], list[float]]:
-    """Preemptions in intervals of equal length."""
-    series = result["series"]
-    ends = [0.0, *series["ends_s"]]
-    each = -(-(len(ends) - 1) // 60) or 1
-    cuts = [*range(0, len(ends) - 1, each), len(ends) - 1]
-    counts = series["preempted"]
+def _levels(result: Result, kind: str) -> tuple[list[float], list[float]]:
+    """Edges in seconds, and requests between them; preemptions in intervals of equal length."""
+    if kind != "preempted":
+        edges, levels = columns(result)
+        return edges, list(levels[kind])
+    ends, counts = [0.0, *result["series"]["ends_s"]], result["series"]["preempted"]
+    cuts = _cuts(len(ends), 60)
     return [ends[cut] for cut in cuts], [float(sum(counts[a:z])) for a, z in pairwise(cuts)]
 
 
@@ -251,14 +228,8 @@ def _row(
     # Three ticks: with two, there may be none between 0 and the top.
     tick = decimal_ticks(y.top, 3)[-1]
     parts += grid(b, x, y, [(tick, f"{tick:,g}")], 6)
-    if kind == "preempted":
-        edges, values = _lost(one)
-    else:
-        all_edges, levels = columns(one)
-        edges, values = all_edges, list(levels[kind])
-    flat = [0.0] * len(values)
-    parts.append(_band(edges, flat, values, scales, _PAINT[kind]))
-    return parts
+    edges, values = _levels(one, kind)
+    return [*parts, band(edges, [0.0] * len(values), values, scales, _PAINT[kind])]
 
 
 _PAINT = {"running": "live", "waiting": "wasted", "preempted": "finished"}

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 from experiment.report.facts.bilingual import Bilingual
-from experiment.report.facts.data_key import Keyed
-from experiment.report.facts.texts import Words
+from experiment.report.facts.texts import Keyed, Words
 from experiment.text.messages import Message
 from kvsim.accounting.ledger import SlotState
 

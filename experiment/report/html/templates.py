@@ -18,8 +18,7 @@ from markupsafe import Markup
 
 from experiment.report.facts import values
 from experiment.report.facts.bilingual import UNIT, Bilingual, unbroken
-from experiment.report.facts.data_key import KeyedText
-from experiment.report.facts.texts import Words
+from experiment.report.facts.texts import KeyedText, Words
 from experiment.report.html.lines import line_swatch
 from experiment.report.html.svg import fill, swatch
 from experiment.text import format_bytes, readable

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -11,7 +10,6 @@ from experiment.analysis.experiment_results import (
     CellResult,
     ExperimentResult,
     FigureInfo,
-    Number,
 )
 from experiment.analysis.finding_text import answer, param
 from experiment.experiments.findings import note
@@ -19,10 +17,8 @@ from experiment.experiments.registry import figure_name
 from experiment.report.facts import experiment as words
 from experiment.report.facts.arm_series import arm_series
 from experiment.report.facts.bilingual import Bilingual
-from experiment.report.facts.data_key import KeyedText
-from experiment.report.facts.page_text import PageText, keyed_notes
-from experiment.report.html.figure import figure
-from experiment.report.html.lines import LineChart, line_chart, line_swatch
+from experiment.report.facts.texts import KeyedText, PageText, keyed_notes
+from experiment.report.html.lines import LineChart, figure, line_chart, line_swatch
 from experiment.text import Translator
 from experiment.text.messages import Message, arm_message, message
 
@@ -56,7 +52,7 @@ def experiment_text(t: Translator, result: ExperimentResult, began: str) -> Page
 
 def experiment_charts(b: Bilingual, result: ExperimentResult) -> dict[str, Markup]:
     """Charts by the names of their tables; the first one is above the findings."""
-    infos = {group.info.figure: group.info for group in words.groups(result)}
+    infos = {info.figure: info for info, _ in words.groups(result)}
     drawn = [name for name in result.charts if name in infos]
     names = ["findings", *map(words.chart_name, drawn[1:])]
     return {
@@ -124,8 +120,8 @@ def _chart(result: ExperimentResult, info: FigureInfo) -> LineChart:
     Axes with the same value in all of these cells are omitted: a wall-clock time is drawn over the
     rates, without the cells on the clock of steps.
     """
-    shown = {cell for group in words.groups(result) if group.info == info for cell in group.cells}
-    cells = [cell for place, cell in enumerate(result.cells) if place in shown]
+    shown = next(of for one, of in words.groups(result) if one == info)
+    cells = [result.cells[place] for place in shown]
     values = _varying_values(cells)
     title, axis = figure_name(result.name, info.figure), words.cell_axis(values[0])
     about = message("experiments.chart_desc", figure=title.model_dump(), axis=axis.model_dump())
@@ -144,6 +140,7 @@ def _chart(result: ExperimentResult, info: FigureInfo) -> LineChart:
                 for v in figures
             ]
         )
+    several = sum(any(value is not None for value in line) for line in lines) > 1
     return LineChart(
         name=words.chart_name(info.figure),
         table=f"{words.chart_name(info.figure)}-data",
@@ -155,15 +152,10 @@ def _chart(result: ExperimentResult, info: FigureInfo) -> LineChart:
         unit=info.unit,
         spans=spans,
         joined=joined,
-        top=_on_top(result, lines) if joined else None,
+        # The paged arm's line often hides another.
+        top=result.arms.index("paged") if joined and several and "paged" in result.arms else None,
         series=[numbers[line.arena or line.arm] for line in drawn],
     )
-
-
-def _on_top(result: ExperimentResult, lines: Sequence[Sequence[Number | None]]) -> int | None:
-    """Index of the paged arm's line, which often hides another; None if there is no other."""
-    drawn = sum(any(value is not None for value in line) for line in lines)
-    return result.arms.index("paged") if "paged" in result.arms and drawn > 1 else None
 
 
 def _varying_values(cells: list[CellResult]) -> list[words.Values]:

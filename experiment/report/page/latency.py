@@ -18,8 +18,7 @@ from experiment.analysis.results import ArmResult, RequestResult, Results
 from experiment.report.facts.arm_series import arm_series
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.values import seconds
-from experiment.report.html.axes import grid, x_axis
-from experiment.report.html.charts import Width, both_widths
+from experiment.report.html.charts import Width, both_widths, grid, x_axis
 from experiment.report.html.svg import Scale, drawing, path, tag
 from experiment.report.page.parts import Cell, Row, why_unknown
 from experiment.text.messages import Message, arm_message, message

@@ -8,8 +8,7 @@ from markupsafe import Markup
 
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.lifelines import Lifeline, Lifelines
-from experiment.report.html.axes import x_axis
-from experiment.report.html.charts import Width, both_widths
+from experiment.report.html.charts import Width, both_widths, x_axis
 from experiment.report.html.svg import Scale, drawing, fill, rect, text
 from experiment.text.messages import arm_message, message
 

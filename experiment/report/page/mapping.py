@@ -96,7 +96,9 @@ def _sequence(
         rest = fill("unwritten")
         parts.append(rect(x + share, _SEQUENCE_Y, window.cell - share, _HEIGHT, fill=rest))
         if size <= 32 and window.cell / size > 2.5:
-            parts += _slot_lines(x, _SEQUENCE_Y, window.cell, size)
+            edges = (x + window.cell * slot / size for slot in range(1, size))
+            top, bottom = _SEQUENCE_Y, _SEQUENCE_Y + _HEIGHT
+            parts += [line(edge, top, edge, bottom, class_="slot-line") for edge in edges]
         parts.append(rect(x, _SEQUENCE_Y, window.cell, _HEIGHT, class_="frame"))
     slot = window.cell / size
     start = window.x(at["logical"]) + at["offset"] * slot
@@ -106,13 +108,6 @@ def _sequence(
     label, x = _words("token", at), start + (-6 if right else 12)
     parts.append(text(b, x, _SEQUENCE_Y + _HEIGHT + 17, label, class_=anchor))
     return parts
-
-
-def _slot_lines(x: float, y: float, cell: float, size: int) -> list[Markup]:
-    return [
-        line(x + cell * i / size, y, x + cell * i / size, y + _HEIGHT, class_="slot-line")
-        for i in range(1, size)
-    ]
 
 
 def _table(

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from experiment.analysis.results import ArmResult, ChannelFigure, Results
+from experiment.analysis.results import ArmResult, Results
+from experiment.analysis.watched import COST_LIMIT
 from experiment.report.facts.bilingual import Bilingual
-from experiment.report.facts.data_key import keyed
-from experiment.report.facts.values import size
-from experiment.report.facts.watched import WATCHED, watched_figure
+from experiment.report.facts.texts import keyed
+from experiment.report.facts.values import decimal, percent, signed_size, size
 from experiment.report.html.charts import Width, both_widths
 from experiment.report.html.svg import Scale, drawing, line, tag, text
-from experiment.report.page.parts import Cell, Row, at, why_unknown
+from experiment.report.page.parts import Cell, Row, Shown, at, why_unknown
 from experiment.text.messages import Message, arm_message, message
 
 _LEAST_SPAN = 0.02  # a smaller difference does not fill the chart
@@ -22,14 +22,13 @@ _LEAST_SPAN = 0.02  # a smaller difference does not fill the chart
 def channels(results: Results) -> list[Row]:
     """A row per channel of this device; the formula first."""
     arms = results.arms
-    rows = [Row(message("channel.formula"), [_expected(arm) for arm in arms])]
     names = dict.fromkeys(
         row.channel for arm in arms if arm.reconciliation for row in arm.reconciliation.rows
     )
-    rows += [
-        Row(message(f"channel.{name}"), [_figure(arm, name) for arm in arms]) for name in names
+    return [
+        Row(message("channel.formula"), [_expected(arm) for arm in arms]),
+        *(Row(message(f"channel.{name}"), [_figure(arm, name) for arm in arms]) for name in names),
     ]
-    return rows
 
 
 def summary(results: Results) -> Message | None:
@@ -101,19 +100,56 @@ def parts(results: Results) -> list[Row]:
 
 def watched(results: Results) -> list[Row]:
     """Rows on variation of memory, utilisation, and cost of sampling, including unknown ones."""
-    return [
-        Row(message(f"watch.{key}"), [_watched(arm, key) for arm in results.arms])
-        for key in WATCHED
-    ]
+    columns = [_watched(arm) for arm in results.arms]
+    names = columns[0] if columns else ()
+    return [Row(message(f"watch.{name}"), [column[name] for column in columns]) for name in names]
 
 
-def _watched(arm: ArmResult, key: str) -> Cell:
-    figure = watched_figure(key, arm)
-    reason = figure.reason or why_unknown(arm)
-    if figure.value is None:
-        return Cell(None, figure.note, reason)
-    main = message(figure.value) if figure.is_key else figure.value
-    return Cell(main, figure.note, reason)
+def _watched(arm: ArmResult) -> dict[str, Cell]:
+    """Cells of an arm, by row."""
+    watch = arm.watch
+    cores = "" if watch.usable_cores is None else f"{watch.usable_cores:g}"
+    share, before, after = watch.sampler_share, watch.foreign_before, watch.foreign_after
+    cost = message("memory.no_cost")
+    if share is not None:
+        key = "watch.within" if share < COST_LIMIT else "watch.beyond"
+        cost = message(key, limit=COST_LIMIT, cores=cores)
+
+    def cell(main: Shown | None, note: Message | None = None, why: Message | None = None) -> Cell:
+        return Cell(main, note, why or why_unknown(arm))
+
+    def channel(name: str | None) -> Message | None:
+        return message(f"channel.{name}") if name else None
+
+    def device(main: str | None) -> Cell:
+        return cell(main, channel(watch.device_channel), watch.device_reason)
+
+    return {
+        "reserved_variation": cell(percent(arm.reserved_variation)),
+        "allocated_variation": cell(percent(arm.allocated_variation)),
+        "process_variation": cell(
+            percent(arm.process_variation), channel(arm.process_variation_channel)
+        ),
+        "settled": cell(None) if watch.settled is None else cell(
+            message("watch.yes" if watch.settled else "watch.no"),
+            message("watch.waited", seconds=watch.waited_s),
+        ),
+        "baseline": device(size(watch.baseline_bytes)),
+        "device_delta": device(signed_size(watch.device_delta_bytes)),
+        "foreign": cell(
+            None if before is None or after is None else f"{before:,} → {after:,}",
+            why=watch.foreign_reason,
+        ),
+        "cpu_cores": cell(
+            decimal(watch.cpu_cores),
+            message("watch.of_cores", cores=cores) if watch.usable_cores else None,
+            watch.cpu_reason,
+        ),
+        "others_cores": cell(decimal(watch.others_cores), why=watch.others_reason),
+        "gpu_share": cell(percent(watch.gpu_share), why=watch.gpu_reason),
+        "gpu_memory_share": cell(percent(watch.gpu_memory_share), why=watch.gpu_reason),
+        "sampler_share": cell(percent(share), cost, cost),
+    }  # fmt: skip
 
 
 def sentences(results: Results) -> list[tuple[str, Message, bool]]:
@@ -137,17 +173,13 @@ def _expected(arm: ArmResult) -> Cell:
 def _figure(arm: ArmResult, channel: str) -> Cell:
     rows = arm.reconciliation.rows if arm.reconciliation else []
     figure = next((row for row in rows if row.channel == channel), None)
-    if figure is None:
-        return Cell(None, reason=why_unknown(arm))
-    shown = keyed(size(figure.bytes), at(arm, f"reconciliation.rows[{channel}].bytes"))
-    return Cell(shown, _difference(figure), figure.reason)
-
-
-def _difference(figure: ChannelFigure) -> Message | None:
-    if figure.difference is None:
-        return figure.reason if figure.bytes is not None else None
-    key = "reconcile.off" if figure.agrees is not None else "reconcile.off_not_judged"
-    return message(key, off=figure.difference)
+    if figure is None or figure.bytes is None:
+        return Cell(None, reason=(figure.reason if figure else None) or why_unknown(arm))
+    note = figure.reason
+    if figure.difference is not None:
+        key = "reconcile.off" if figure.agrees is not None else "reconcile.off_not_judged"
+        note = message(key, off=figure.difference)
+    return Cell(keyed(size(figure.bytes), at(arm, f"reconciliation.rows[{channel}].bytes")), note)
 
 
 def _part(arm: ArmResult, name: str) -> Cell:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from experiment.analysis.results import ArmResult, PeakBytes, Results
 from experiment.analysis.throughput_claim import contiguous_and_paged
-from experiment.report.facts.data_key import Keyed
 from experiment.report.facts.series import Series
+from experiment.report.facts.texts import Keyed
 from experiment.text.messages import Message, message
 from kvsim.accounting.slots import ALLOCATED_STATES, OTHER_STATES
 

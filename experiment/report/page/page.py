@@ -6,10 +6,8 @@ anything. Prompts and generated text are untrusted, and are always escaped.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
-
-import jinja2
 
 from experiment.analysis.experiment_results import ExperimentResult
 from experiment.analysis.reconcile import ALLOWED
@@ -22,10 +20,9 @@ from experiment.replay.step_rows import StepRow
 from experiment.report.facts import values
 from experiment.report.facts.arm_figures import GAINS, has_blocks
 from experiment.report.facts.bilingual import Bilingual
-from experiment.report.facts.engine import engine_facts, margin_text
 from experiment.report.facts.lifelines import PHASES, lifelines
+from experiment.report.facts.run_texts import engine_facts, explanations, token_sentences
 from experiment.report.facts.series import Series, all_series, picture
-from experiment.report.facts.sharing import explanations
 from experiment.report.facts.texts import date_text
 from experiment.report.html.answer import answer_context
 from experiment.report.html.charts import small_bars, thinned, time_chart
@@ -54,27 +51,19 @@ from kvsim.accounting.slots import ALLOCATED_STATES, OTHER_STATES
 _SECTIONS = ("player", "run_what_if", "claims", "time", "requests", "checks", "about")
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A part of the page: the id of its heading, which names its template, and its title."""
+def sections(results: Results, has_what_if: bool) -> dict[str, Message]:
+    """Titles of a run's sections after the verdict, by the id of the heading and the template.
 
-    name: str
-    title: Message
-
-
-def sections(results: Results, has_what_if: bool) -> list[Section]:
-    """Sections of a run's page after the verdict; an experiment has findings instead of claims."""
+    An experiment has findings instead of claims.
+    """
+    titles = {"player": "player.title", "run_what_if": "what_if.title"}
     without = {"claims"} if results.experiment else set[str]()
     without |= set() if has_what_if else {"run_what_if"}
-    return [_section(name) for name in _SECTIONS if name not in without]
-
-
-def _section(name: str) -> Section:
-    keys = {
-        "player": "player.title",
-        "run_what_if": "what_if.title",
+    return {
+        name: message(titles.get(name, f"report.{name}.title"))
+        for name in _SECTIONS
+        if name not in without
     }
-    return Section(name, message(keys.get(name, f"report.{name}.title")))
 
 
 # Maximum size of a page. If larger, embedded data are reduced, with a note.
@@ -87,8 +76,17 @@ _TERMS = (
 )  # fmt: skip
 
 
-# Charts whose limits are explained; others only if present.
-_EXPLAINED = ("peak", "time", "player", "life", "readings")
+# Charts whose limits are explained, and their names.
+_EXPLAINED = {
+    "peak": "report.shows.peak_name",
+    "time": "report.time.title",
+    "player": "report.shows.player_name",
+    "life": "report.requests.title",
+    "readings": "report.shows.readings_name",
+    "latency": "report.shows.latency_name",
+    "experiment": "report.shows.experiment_name",
+    "simulator": "simulator.title",
+}
 
 
 def report_html(
@@ -100,9 +98,8 @@ def report_html(
     """
     b = Bilingual(lang)
     series = all_series(record) if series is None else series
-    template = _environment(b).get_template(
-        "experiment.html.j2" if results.experiment else "report.html.j2"
-    )
+    name = "experiment.html.j2" if results.experiment else "report.html.j2"
+    template = templates(b).get_template(name)
     context = _context(b, record, results, series)
     rooms = MAX_FILMS, MAX_DATA
     for _ in range(_MAX_TRIES):
@@ -114,15 +111,10 @@ def report_html(
         over = len(page.encode()) - _MAX_PAGE
         if over <= 0:
             break
-        rooms = _reduced(rooms, (player.size if player else 0, len(data.encode())), over)
+        films, rest = player.size if player else 0, len(data.encode())
+        left = max(0.0, 1 - over / (films + rest or 1))
+        rooms = int(min(rooms[0], films) * left), int(min(rooms[1], rest) * left)
     return page
-
-
-def _reduced(rooms: tuple[int, int], taken: tuple[int, int], over: int) -> tuple[int, int]:
-    """Reduce the bytes for films and data of a page that is ``over`` bytes too large."""
-    left = max(0.0, 1 - over / (sum(taken) or 1))
-    films, data = (int(min(pair) * left) for pair in zip(rooms, taken, strict=True))
-    return films, data
 
 
 def _context(
@@ -151,7 +143,16 @@ def _context(
         ),
         "sections": sections(results, has_what_if=what is not None),
         "what_if": what,
-        **_first_screen(record, results),
+        "began": _began(record),
+        "hero": hero(results),
+        "subject": parts.subject(record, results),
+        # Functions for the figures of a run.
+        "arm_message": arm_message,
+        "engine_facts": engine_facts,
+        "has_blocks": has_blocks,
+        "token_sentences": token_sentences,
+        "one_reason": parts.one_reason,
+        "curve_swatch": curve_swatch,
         **_pictures(b, record, results, series),
         **_tables(record, results, series),
         **_experiment(b, record, results.experiment),
@@ -171,35 +172,8 @@ def _experiment(b: Bilingual, record: Record, result: ExperimentResult | None) -
     }
 
 
-def _environment(b: Bilingual) -> jinja2.Environment:
-    """Templates with filters for the figures of a run."""
-    env = templates(b)
-    env.globals.update(
-        arm_message=arm_message,
-        engine_facts=engine_facts,
-        has_blocks=has_blocks,
-        margin_text=margin_text,
-        one_reason=parts.one_reason,
-        readings_summary=parts.readings_summary,
-        hidden_stages=parts.hidden_stages,
-        curve_swatch=curve_swatch,
-    )
-    return env
-
-
 def _began(record: Record) -> str:
     return date_text(record.started.wall_ns, record.started.utc_offset_s)
-
-
-def _first_screen(record: Record, results: Results) -> dict[str, Any]:
-    return {
-        "began": _began(record),
-        "hero": hero(results),
-        "subject": parts.subject(record, results),
-        "arms_with_problems": [arm for arm in results.arms if arm.problems],
-        "disagreeing": [one for one in html_memory.sentences(results) if not one[2]],
-        "unfinished": [arm for arm in results.arms if arm.status != "finished"],
-    }
 
 
 def _pictures(
@@ -232,12 +206,13 @@ def _pictures(
         "first_beam": FIRST_BEAM_ID,
         "phases": [p for p in PHASES if any(line.seconds(p) for o in lives for line in o.lines)],
         "latency_curves": latency_curves,
-        "explained": [
-            *_EXPLAINED,
-            *(["latency"] if latency_curves else []),
-            *(["experiment"] if results.experiment else []),
-            *(["simulator"] if simulator else []),
-        ],
+        "explained": {
+            name: label
+            for name, label in _EXPLAINED.items()
+            if (name != "latency" or latency_curves)
+            and (name != "experiment" or results.experiment)
+            and (name != "simulator" or simulator)
+        },
         "claim_bars": {
             claim.id: (
                 small_bars(b, claim.id, bars, "wasted" if claim.id == "waste" else "live"),
@@ -297,19 +272,14 @@ def _tables(record: Record, results: Results, series: list[Series]) -> dict[str,
         "most_requests": most,
         "readings": {arm.arm: parts.readings(record.started, arm) for arm in results.arms},
         "explanations": explanations(results),
-        "terms": _terms(results),
+        "terms": [*dict.fromkeys((*_TERMS, *(state.value for state in _peak_states(results))))],
         "environment": environment_rows(results.environment),
-        "requirements": _as_rows(environment.get("requirements"), ("key", "verdict")),
+        "requirements": _requirements(environment.get("requirements")),
         "config": values.config_text(resolved_config(record)),
         "command": parts.repeat_command(record.started.command),
         "numbered": values.has_invisible(record.started.command),
         "gain_columns": GAINS,
     }
-
-
-def _terms(results: Results) -> list[str]:
-    """Terms of the glossary, with the states that occur."""
-    return [*dict.fromkeys((*_TERMS, *(state.value for state in _peak_states(results))))]
 
 
 def _peak_states(results: Results) -> list[SlotState]:
@@ -325,11 +295,10 @@ def _step_rows(one: Series, most: int) -> list[tuple[StepRow, float]]:
     return [(row, begun[row.step]) for row in one.thinned(most).rows]
 
 
-def _as_rows(value: Any, needed: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Entries of a logged list that have the needed fields."""
-    rows = value if isinstance(value, list | tuple) else []
+def _requirements(value: Any) -> list[dict[str, Any]]:
+    """Rows of the environment check, with their places in the log."""
     return [
         {**row, "place": place}
-        for place, row in enumerate(rows)
-        if isinstance(row, dict) and all(row.get(n) for n in needed)
+        for place, row in enumerate(value if isinstance(value, list | tuple) else ())
+        if isinstance(row, dict) and row.get("key") and row.get("verdict")
     ]

@@ -13,9 +13,9 @@ from experiment.events import ModelPrepared, RunStarted, WorkloadReady, Workload
 from experiment.files.shipped import program
 from experiment.record.log import Record
 from experiment.report.facts.arm_figures import figure, path, slots, visible_metrics, why_missing
-from experiment.report.facts.data_key import Keyed, keyed
-from experiment.report.facts.sharing import sampling_message
+from experiment.report.facts.run_texts import sampling_message
 from experiment.report.facts.tables import wall_clock
+from experiment.report.facts.texts import Keyed, keyed
 from experiment.report.facts.values import (
     count,
     excerpt,
@@ -31,7 +31,7 @@ from experiment.text.messages import Message, arm_message, message
 
 _MAX_REQUESTS, _FEWEST_REQUESTS = 40, 12  # of an arm
 _MAX_ROWS = 96  # of all arms together
-MAX_STAGES = 12
+_MAX_STAGES = 12
 _PROMPT_CHARACTERS = 90
 _TEXT_CHARACTERS = 120
 _MAX_COMMAND = 20_000
@@ -99,15 +99,8 @@ def why_unknown(arm: ArmResult) -> Message:
     return message(f"report.unknown.{arm.status}")
 
 
-@dataclass(frozen=True, slots=True)
-class RequestLine:
-    """One request of an arm."""
-
-    number: Shown | None
-    sample: Shown | None
-    prompt: str | None
-    figures: list[Shown | None]
-    text: str
+# Of a request: number, sample, prompt, figures, text.
+RequestLine = tuple[Shown, Shown | None, str | None, list[Shown | None], str]
 
 
 def most_requests(results: Results) -> int:
@@ -128,11 +121,11 @@ def requests(record: Record, arm: ArmResult, most: int) -> list[RequestLine]:
 
 def _request(path: str, done: RequestResult, asked: WorkloadRequest | None) -> RequestLine:
     prompt = asked.prompt if asked else None
-    return RequestLine(
-        number=Keyed(str(done.request), f"{path}.request"),
-        sample=_sample(asked) if asked else None,
-        prompt=None if prompt is None else excerpt(prompt, _PROMPT_CHARACTERS),
-        figures=[
+    return (
+        Keyed(str(done.request), f"{path}.request"),
+        _sample(asked) if asked else None,
+        None if prompt is None else excerpt(prompt, _PROMPT_CHARACTERS),
+        [
             count(len(prompt)) if prompt else None,
             keyed(count(done.prompt_tokens), f"{path}.prompt_tokens"),
             keyed(count(done.new_tokens), f"{path}.new_tokens"),
@@ -141,7 +134,7 @@ def _request(path: str, done: RequestResult, asked: WorkloadRequest | None) -> R
             keyed(seconds(done.latency_s), f"{path}.latency_s"),
             seconds(done.latency_s - done.wait_s),
         ],
-        text=excerpt(done.text, _TEXT_CHARACTERS),
+        excerpt(done.text, _TEXT_CHARACTERS),
     )
 
 
@@ -157,14 +150,14 @@ def _sample(asked: WorkloadRequest) -> Message | None:
 class ReadingTable:
     """Memory readings of an arm: a row per stage, a column per channel with any figure.
 
-    ``hidden`` is the number of omitted stages, of requests in the middle. A cell without value and
-    reason was not read at that stage; ``gaps``: whether there is one. Of repeated stages the first
-    reading is shown, so that time and bytes of a row belong together.
+    Of ``stages``, some of requests in the middle are omitted. A cell without value and reason was
+    not read at that stage; ``gaps``: whether there is one. Of repeated stages the first reading is
+    shown, so that time and bytes of a row belong together.
     """
 
     channels: list[tuple[str, str]]
     rows: list[tuple[Shown, Keyed | None, list[Cell]]]
-    hidden: int
+    stages: int
     gaps: bool
 
 
@@ -177,32 +170,17 @@ def readings(started: RunStarted, arm: ArmResult) -> ReadingTable:
     for place, row in enumerate(arm.memory):
         key = (row.stage, None if row.stage == "maximum" else row.request)
         stages.setdefault(key, {}).setdefault(row.channel, place)
-    every = list(stages.items())
-    half = MAX_STAGES // 2
-    shown = every if len(every) <= MAX_STAGES else [*every[:half], *every[-half:]]
-    rows = [
-        (
-            _stage(arm, stage, request, places),
-            None if stage == "maximum" else _clock(started, arm, _first_reading(arm, places)),
-            [_reading(started, arm, places.get(name), stage) for name, _ in channels],
-        )
-        for (stage, request), places in shown
-    ]
+    shown = every = list(stages.items())
+    if len(every) > _MAX_STAGES:
+        shown = [*every[: _MAX_STAGES // 2], *every[-_MAX_STAGES // 2 :]]
+    rows = []
+    for (stage, request), places in shown:
+        first = min(places.values(), key=lambda place: arm.memory[place].t_ns)
+        cells = [_reading(started, arm, places.get(name), stage) for name, _ in channels]
+        clock = None if stage == "maximum" else _clock(started, arm, first)
+        rows.append((_stage(arm, stage, request, places), clock, cells))
     gaps = any(one.main is None and one.reason is None for _, _, cells in rows for one in cells)
-    return ReadingTable(channels, rows, len(every) - len(shown), gaps)
-
-
-def readings_summary(arm: ArmResult) -> Message:
-    """Number of stages with readings, the maximum included, and of channels."""
-    stages = {(row.stage, None if row.stage == "maximum" else row.request) for row in arm.memory}
-    channels = {row.channel for row in arm.memory if row.bytes is not None}
-    return message("report.readings.summary", stages=len(stages), channels=len(channels))
-
-
-def hidden_stages(arm: ArmResult) -> Message:
-    """Number of omitted stages."""
-    stages = {(row.stage, None if row.stage == "maximum" else row.request) for row in arm.memory}
-    return message("report.readings.hidden", n=max(0, len(stages) - MAX_STAGES))
+    return ReadingTable(channels, rows, len(every), gaps)
 
 
 def _stage(arm: ArmResult, stage: str, request: int | None, places: dict[str, int]) -> Shown:
@@ -210,10 +188,6 @@ def _stage(arm: ArmResult, stage: str, request: int | None, places: dict[str, in
     text = message(f"stage.{stage}", request=request)
     place = next(iter(places.values()))
     return text if request is None else Keyed(text, at(arm, f"memory.{place}.request"))
-
-
-def _first_reading(arm: ArmResult, places: dict[str, int]) -> int:
-    return min(places.values(), key=lambda place: arm.memory[place].t_ns)
 
 
 def _reading(started: RunStarted, arm: ArmResult, place: int | None, stage: str) -> Cell:
@@ -254,7 +228,7 @@ def claim_bars(claim: Claim, results: Results) -> list[tuple[Message, float | No
     path = f"results.claims[{claim.id}].text.params"
     return [
         (
-            arm_message(name) if "slabs" in params else message(f"report.claims.{claim.id}_{name}"),
+            arm_message(name) if "slabs" in params else message(f"report.claims.{name}"),
             params.get(name),
             keyed(write(params.get(name)), f"{path}.{name}") or DASH,
         )
@@ -298,25 +272,12 @@ def _request_counts(workload: WorkloadReady) -> Message:
     return message("report.subject.samples", each=samples, **counts)
 
 
-@dataclass(frozen=True, slots=True)
-class Digests:
-    """Digests of generated tokens: a row per request, a column per arm."""
-
-    arms: list[str]
-    rows: list[DigestRow]
+# Of a request: its digest in each arm, None without one, and whether all known ones are equal.
+DigestRow = tuple[int, list[str | None], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class DigestRow:
-    """Digests of one request, None for arms without it; ``equal``: all known ones are equal."""
-
-    request: int
-    digests: list[str | None]
-    equal: bool
-
-
-def digests(results: Results, most: int) -> Digests | None:
-    """Digests of the first ``most`` requests; None with fewer than two arms to compare.
+def digests(results: Results, most: int) -> tuple[list[str], list[DigestRow]] | None:
+    """Arms, and digests of tokens of the first ``most`` requests; None with fewer than two arms.
 
     A digest is the first eight hexadecimal digits of SHA-256 of the token ids as JSON.
     """
@@ -324,12 +285,11 @@ def digests(results: Results, most: int) -> Digests | None:
     if len(arms) < 2:
         return None
     tokens = [{one.request: _digest(one.tokens) for one in arm.requests} for arm in arms]
-    rows = [
-        DigestRow(request, found, len({digest for digest in found if digest}) <= 1)
-        for request in sorted(set().union(*tokens))[:most]
-        for found in [[of.get(request) for of in tokens]]
-    ]
-    return Digests([arm.arm for arm in arms], rows)
+    rows = []
+    for request in sorted(set().union(*tokens))[:most]:
+        found = [of.get(request) for of in tokens]
+        rows.append((request, found, len(set(filter(None, found))) <= 1))
+    return [arm.arm for arm in arms], rows
 
 
 def _digest(tokens: Sequence[int]) -> str:

@@ -11,16 +11,19 @@ the page is too large, tokens and texts of requests are omitted first, then memo
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from experiment.analysis.resolved_config import resolved_config
 from experiment.analysis.results import Results
 from experiment.events import ModelPrepared, WorkloadReady
 from experiment.record.log import Record
-from experiment.report.facts.experiment_table import experiment_frame
 from experiment.report.facts.series import Series
-from experiment.report.facts.tables import readings_frame, summary_frame, timeline_csv, to_csv
+from experiment.report.facts.tables import (
+    experiment_csv,
+    readings_csv,
+    summary_csv,
+    timeline_csv,
+)
 from experiment.report.facts.values import shortened
 from experiment.report.html.embed import packed, safe_json
 
@@ -33,26 +36,26 @@ def run_data(
 ) -> dict[str, Any]:
     """Data that fit into ``room`` bytes; ``left_out`` lists the rest."""
     workload, model = record.first(WorkloadReady), record.first(ModelPrepared)
-    tables = {
-        "summary.csv": packed(to_csv(summary_frame(results))),
-        **_experiment_table(results),
-        "readings.csv": packed(to_csv(readings_frame(record, results))),
-        "timeline.csv": packed(timeline_csv(record, series)),
-    }
+    tables = {"summary.csv": summary_csv(results)}
+    if results.experiment is not None:
+        tables["experiment.csv"] = experiment_csv(results.experiment)
+    tables["readings.csv"] = readings_csv(record, results)
+    tables["timeline.csv"] = timeline_csv(record, series)
     asked, cut = _asked(record)
     data: dict[str, Any] = {
         **asked,
         "model": model.model_dump(mode="json") if model else None,
         "workload": _short_workload(workload),
         "results": results.model_dump(mode="json"),
-        "tables": tables,
+        "tables": {name: packed(table) for name, table in tables.items()},
         "left_out": [*cut, *_short_parts(workload)],
     }
-    for names, drop in _DROPPED.items():
+    for paths in _DROPPED:
         if len(safe_json(data).encode()) <= room:
             break
-        drop(data)
-        data["left_out"] += names
+        for path in paths:
+            _drop(data, path)
+        data["left_out"] += paths
     return data
 
 
@@ -70,47 +73,27 @@ def _asked(record: Record) -> tuple[dict[str, Any], list[str]]:
     return about | short, [name for name in whole if short[name] != whole[name]]
 
 
-def _without(field: str) -> Callable[[dict[str, Any]], None]:
-    def drop(data: dict[str, Any]) -> None:
-        for arm in data["results"]["arms"]:
-            del arm[field]
-
-    return drop
-
-
-def _without_tokens(data: dict[str, Any]) -> None:
-    for arm in data["results"]["arms"]:
-        for request in arm["requests"]:
-            del request["tokens"], request["text"]
+_DROPPED = (
+    ("results.arms.*.requests.*.tokens", "results.arms.*.requests.*.text"),
+    ("results.arms.*.memory",),
+    ("readings.csv",),
+    ("timeline.csv",),
+    ("workload.requests",),
+    ("results.arms.*.requests",),
+)
 
 
-def _without_readings(data: dict[str, Any]) -> None:
-    data["tables"].pop("readings.csv", None)
-
-
-def _without_timeline(data: dict[str, Any]) -> None:
-    data["tables"].pop("timeline.csv", None)
-
-
-def _without_prompts(data: dict[str, Any]) -> None:
-    if data["workload"]:
-        del data["workload"]["requests"]
-
-
-_DROPPED: dict[tuple[str, ...], Callable[[dict[str, Any]], None]] = {
-    ("results.arms.*.requests.*.tokens", "results.arms.*.requests.*.text"): _without_tokens,
-    ("results.arms.*.memory",): _without("memory"),
-    ("readings.csv",): _without_readings,
-    ("timeline.csv",): _without_timeline,
-    ("workload.requests",): _without_prompts,
-    ("results.arms.*.requests",): _without("requests"),
-}
-
-
-def _experiment_table(results: Results) -> dict[str, str]:
-    if results.experiment is None:
-        return {}
-    return {"experiment.csv": packed(to_csv(experiment_frame(results.experiment)))}
+def _drop(data: dict[str, Any], path: str) -> None:
+    """Remove a table, or the values at a path; ``*`` are all entries of a list."""
+    if path in data["tables"]:
+        del data["tables"][path]
+        return
+    *names, last = path.split(".")
+    found: list[Any] = [data]
+    for name in names:
+        found = [each for one in found if one for each in (one if name == "*" else [one[name]])]
+    for one in filter(None, found):
+        one.pop(last, None)
 
 
 def _short_workload(workload: WorkloadReady | None) -> dict[str, Any] | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from markupsafe import Markup
 
 from experiment.analysis.results import ArmResult, SimulatorCheck
 from experiment.report.facts.bilingual import Bilingual
-from experiment.report.html.axes import grid, x_axis
-from experiment.report.html.charts import Width, both_widths
-from experiment.report.html.simulation_charts import stairs
+from experiment.report.html.charts import Width, both_widths, evenly, grid, stairs, x_axis
 from experiment.report.html.svg import Scale, binary_ticks, drawing, path
 from experiment.text.messages import arm_message, message
 
@@ -23,14 +23,12 @@ def check_chart(b: Bilingual, arm: ArmResult) -> Markup | None:
     check = arm.simulator
     if check is None or not check.curve or not check.usable_blocks:
         return None
-    found = check
-    return both_widths(lambda width: _chart(b, arm.arm, found, width))
+    return both_widths(partial(_chart, b, arm.arm, check))
 
 
 def check_rows(arm: ArmResult) -> list[int]:
-    """Evenly spaced indices of the curve for the table, including first and last."""
-    last = len(arm.simulator.curve) - 1 if arm.simulator else 0
-    return sorted({round(last * row / (_MAX_ROWS - 1)) for row in range(_MAX_ROWS)})
+    """Indices of the curve for the table."""
+    return evenly(len(arm.simulator.curve) if arm.simulator else 0, _MAX_ROWS)
 
 
 def _chart(b: Bilingual, arm: str, check: SimulatorCheck, width: Width) -> Markup:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
@@ -82,7 +82,8 @@ def what_if(b: Bilingual, record: Record, results: Results) -> WhatIf | None:
     sampling, requests = workload.sampling, workload.requests
     if sampling.n > 1 or sampling.beam_width > 1 or any(map(_shares, results.arms)):
         return None
-    if any(_has_other_slots(arm, model.slot_bytes) for arm in results.arms):
+    slots = {arm.slot_bytes for arm in results.arms} - {None, model.slot_bytes}
+    if slots or any(arm.scale_bytes for arm in results.arms):
         return None
     if not 0 < len(requests) <= _MOST_REQUESTS:
         return None
@@ -112,7 +113,7 @@ def what_if(b: Bilingual, record: Record, results: Results) -> WhatIf | None:
             _slider("lengths", QUARTERS, _AS_RUN),
         ],
         answer=_answer(shape, own, longest),
-        rows=_rows([shape.in_blocks(size) for size in (1, own, longest)]),
+        rows=_rows(shape, (1, own, longest)),
         chart=drawing(
             b, "what-if-chart", (760, 214), message("what_if.chart_title"),
             message("what_if.chart_desc"), [tag("g")], table="what-if-numbers", class_="chart",
@@ -128,36 +129,23 @@ def _shares(arm: ArmResult) -> bool:
     return bool(arm.prefix_cache is not None or arm.shared_peak or asked)
 
 
-def _has_other_slots(arm: ArmResult, slot_bytes: int) -> bool:
-    return bool(arm.scale_bytes) or arm.slot_bytes not in (None, slot_bytes)
-
-
-@dataclass(frozen=True, slots=True)
-class _Totals:
-    """All requests at their ends, in blocks of one size."""
-
-    block: int
-    slots: int
-    size: int
-    share: float
-    fits: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Shape:
+class _Shape(NamedTuple):
     """Slots of each request at its end, bytes of a slot, and the KV budget in bytes."""
 
     lengths: list[int]
     slot_bytes: int
     budget: int
 
-    def in_blocks(self, block: int) -> _Totals:
+    def in_blocks(self, block: int) -> dict[str, Number]:
+        """Figures of all requests at their ends, in blocks of one size."""
         slots = sum(blocks_needed(length, block) for length in self.lengths) * block
         blocks = self.budget // (block * self.slot_bytes)
-        return _Totals(
-            block, slots, slots * self.slot_bytes, sum(self.lengths) / slots,
-            max_concurrent_requests(self.lengths, blocks, block),
-        )  # fmt: skip
+        return {
+            "allocated_bytes": slots * self.slot_bytes,
+            "allocated_slots": slots,
+            "live_share": sum(self.lengths) / slots,
+            "fits": max_concurrent_requests(self.lengths, blocks, block),
+        }
 
 
 def _powers(most: int) -> list[int]:
@@ -183,22 +171,18 @@ def _answer(shape: _Shape, own: int, longest: int) -> Message:
         return message("what_if.one_block", block=own)
     if own == 1:
         return message("what_if.exact")
-    factor = shape.in_blocks(longest).slots / shape.in_blocks(own).slots
+    whole, blocks = (shape.in_blocks(size)["allocated_slots"] for size in (longest, own))
+    factor = whole / blocks
     return message("what_if.saves", factor=factor, block=own)
 
 
-def _rows(columns: list[_Totals]) -> list[tuple[Message, list[str]]]:
-    """In the order in which the script writes them."""
-    figures: dict[str, list[Number]] = {
-        "allocated_bytes": [one.size for one in columns],
-        "allocated_slots": [one.slots for one in columns],
-        "live_share": [one.share for one in columns],
-        "fits": [one.fits for one in columns],
-    }
-    rows = [(message("what_if.block_size"), [written(one.block, "count") for one in columns])]
-    for name, values in figures.items():
+def _rows(shape: _Shape, sizes: Sequence[int]) -> list[tuple[Message, list[str]]]:
+    """A column for each block size, in the order in which the script writes them."""
+    columns = [shape.in_blocks(size) for size in sizes]
+    rows = [(message("what_if.block_size"), [written(size, "count") for size in sizes])]
+    for name in columns[0]:
         metric = METRICS[name]
-        rows.append((metric.label, [written(value, metric.unit) for value in values]))
+        rows.append((metric.label, [written(column[name], metric.unit) for column in columns]))
     return rows
 
 

@@ -7,9 +7,8 @@ from statistics import median
 from experiment.bench.data import FILE, BenchData
 from experiment.bench.summary import lines
 from experiment.report import Reports
-from experiment.report.facts.bench import basis, conditions
-from experiment.report.facts.bench_tables import all_tables
-from experiment.report.facts.page_text import PageText
+from experiment.report.facts.bench import all_tables, basis, conditions
+from experiment.report.facts.texts import PageText
 from experiment.report.html.answer import answer_html
 from experiment.text import Translator
 from experiment.text.messages import Message, message
@@ -24,7 +23,7 @@ def bench_reports(data: BenchData, lang: str) -> Reports:
 
 def bench_html(data: BenchData, lang: str) -> str:
     """Render the page of a benchmark."""
-    return answer_html(lambda t: _page_text(t, data), lang, FILE, data.model_dump(mode="json"))
+    return answer_html(lambda t: bench_text(t, data), lang, FILE, data.model_dump(mode="json"))
 
 
 def counted(data: BenchData) -> Message:
@@ -44,7 +43,8 @@ def _headline(data: BenchData) -> Message:
     return counted(data)
 
 
-def _page_text(t: Translator, data: BenchData) -> PageText:
+def bench_text(t: Translator, data: BenchData) -> PageText:
+    """Texts of the page in one language."""
     return PageText(
         kicker=t("bench.title"),
         headline=t.message(_headline(data)),

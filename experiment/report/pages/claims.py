@@ -12,8 +12,7 @@ from urllib.parse import quote
 from experiment.analysis.experiment_results import Verdict
 from experiment.experiments.claims import Judged, Part
 from experiment.report import Reports
-from experiment.report.facts.data_key import KeyedText
-from experiment.report.facts.page_text import Cells, PageText
+from experiment.report.facts.texts import Cells, KeyedText, PageText
 from experiment.report.facts.values import whole
 from experiment.report.html.answer import answer_html
 from experiment.text import DASH, Translator
@@ -73,13 +72,6 @@ def _figure(t: Translator, one: Judged) -> str:
     return KeyedText(text, f"claims[{one.claim.name}].value")
 
 
-def _details(t: Translator, one: Judged) -> list[str]:
-    """Parts of the figure, or reasons why it is unknown, a line each."""
-    parts = one.seen.parts if one.seen else ()
-    lines = [_part(t, one.claim.kind, part) for part in parts]
-    return [*lines, *([t.message(one.reason)] if one.reason else [])]
-
-
 def _part(t: Translator, kind: str, part: Part) -> str:
     figures: dict[str, Any] = {"value": _written(t, kind, part.value), "of": part.of}
     if part.least is not None:
@@ -108,15 +100,13 @@ def claims_text(
 
 def claim_cells(t: Translator, judged: Sequence[Judged]) -> Cells:
     """A row for each claim, styled by its verdict, with the parts of its figure."""
-    rows = [
-        [
-            "\n".join([t(f"claims.{one.claim.name}"), *_details(t, one)]),
-            _figure(t, one),
-            t(f"verdict.{one.verdict}"),
-            one.claim.experiment,
-        ]
-        for one in judged
-    ]
+    rows = []
+    for one in judged:
+        claim, parts = one.claim, one.seen.parts if one.seen else ()
+        lines = [t(f"claims.{claim.name}"), *(_part(t, claim.kind, part) for part in parts)]
+        lines += [t.message(one.reason)] if one.reason else []
+        verdict = t(f"verdict.{one.verdict}")
+        rows.append(["\n".join(lines), _figure(t, one), verdict, claim.experiment])
     header = [t(f"claims.column_{name}") for name in _COLUMNS]
     styles = [str(one.verdict) for one in judged]
     return Cells(t("claims.each"), header, rows, left=(0, 2, 3), styles=styles)

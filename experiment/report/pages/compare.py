@@ -18,8 +18,7 @@ from experiment.report.facts.compare import (
     why,
 )
 from experiment.report.facts.csv_text import csv_text
-from experiment.report.facts.data_key import KeyedText
-from experiment.report.facts.page_text import Cells, PageText, capital, keyed_notes
+from experiment.report.facts.texts import Cells, KeyedText, PageText, capital, keyed_notes
 from experiment.report.html.answer import answer_html
 from experiment.report.html.embed import packed
 from experiment.text import DASH, Translator
@@ -59,11 +58,12 @@ def compare_html(comparison: Comparison, table: str, lang: str) -> str:
     """
     data = comparison.model_dump(mode="json")
     return answer_html(
-        lambda t: _page_text(t, comparison), lang, DATA, data, {TABLE: packed(table)}
+        lambda t: compare_text(t, comparison), lang, DATA, data, {TABLE: packed(table)}
     )
 
 
-def _page_text(t: Translator, comparison: Comparison) -> PageText:
+def compare_text(t: Translator, comparison: Comparison) -> PageText:
+    """Texts of the page in one language."""
     kept: dict[str, list[Numbered]] = {"open": [], "same": [], "apart": []}
     for one in enumerate(comparison.rows):
         kept[_kept(one[1])].append(one)

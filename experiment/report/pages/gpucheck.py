@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from experiment.gpucheck.result import FILE, PAGE, GpuCheck, PartResult, cleaned, result_json
 from experiment.report import Reports
-from experiment.report.facts.data_key import KeyedText
-from experiment.report.facts.page_text import Cells, PageText
+from experiment.report.facts.texts import Cells, KeyedText, PageText
 from experiment.report.html.answer import answer_html
 from experiment.text import DASH, Translator, format_seconds
 

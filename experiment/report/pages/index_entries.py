@@ -36,18 +36,10 @@ from experiment.report.facts import paper as paper_facts
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.simulation_cells import headline
 from experiment.report.facts.texts import date_text
-from experiment.report.pages import (
-    bench as bench_page,
-)
-from experiment.report.pages import (
-    claims as claims_page,
-)
-from experiment.report.pages import (
-    paper as paper_page,
-)
-from experiment.report.pages import (
-    sweep as sweep_page,
-)
+from experiment.report.pages import bench as bench_page
+from experiment.report.pages import claims as claims_page
+from experiment.report.pages import paper as paper_page
+from experiment.report.pages import sweep as sweep_page
 from experiment.text import LANGUAGES, Translator
 from experiment.text.errors import UserError
 from experiment.text.messages import Message, message
@@ -99,7 +91,9 @@ class Entry:
 
 # Of a file: the year 9000. Clocks and zones have none beyond 9999.
 _LAST_NS = 7030 * 365 * 86_400 * 10**9
-Reader = Callable[[str, Mapping[str, Any]], Entry]
+# Fields of an entry that a summary gives.
+Fields = dict[str, Any]
+Reader = Callable[[Mapping[str, Any]], Fields]
 
 
 def entries(reports: Path) -> list[Entry]:
@@ -109,25 +103,15 @@ def entries(reports: Path) -> list[Entry]:
     """
     summaries = [each for path in reports.iterdir() if (each := _summary(path)) is not None]
     found, left = [], _MAX_BYTES
-    for each in sorted(summaries, key=lambda each: each.size):
-        left -= each.size
-        found.append(_read(each) if left >= 0 else _unread(each))
+    for size, unread, read in sorted(summaries, key=lambda each: each[0]):
+        left -= size
+        found.append(_read(reports, unread, read) if left >= 0 else unread)
     return sorted(found, key=lambda e: (-e.wall_ns, e.name))
 
 
-@dataclass(frozen=True, slots=True)
-class _Summary:
-    """The file that an entry is read from; ``page`` is None of a log."""
-
-    path: Path
-    page: str | None
-    read: Reader
-    size: int
-    written_ns: int
-
-
-def _summary(directory: Path) -> _Summary | None:
-    for file, (page, read) in (*_READERS.items(), (EVENTS_FILE, (None, _unfinished))):
+def _summary(directory: Path) -> tuple[int, Entry, Reader] | None:
+    """Size of the summary, the entry as long as it is not read, and its reader."""
+    for file, (page, read) in _READERS.items():
         try:
             about = (directory / file).lstat()  # a linked summary is another report's
             there = page is None or (directory / page).is_file()
@@ -136,32 +120,24 @@ def _summary(directory: Path) -> _Summary | None:
         if stat.S_ISREG(about.st_mode) and there:
             size = min(about.st_size, _MAX_LINE if page is None else MAX_JSON_BYTES)
             written = min(max(about.st_mtime_ns, 0), _LAST_NS)
-            return _Summary(directory / file, page, read, size, written)
+            zone = datetime.fromtimestamp(written / 1e9, UTC).astimezone().utcoffset()
+            return size, Entry(
+                directory.name, "unreadable", written, int(zone.total_seconds()) if zone else 0,
+                message("index.unread"), page=page, file=file, when_key=None,
+            ), read  # fmt: skip
     return None
 
 
-def _read(summary: _Summary) -> Entry:
-    path, page, written = summary.path, summary.page, summary.written_ns
+def _read(reports: Path, unread: Entry, read: Reader) -> Entry:
+    path = reports / unread.name / unread.file
     try:
-        text = read_bounded(path, MAX_JSON_BYTES) if page else _first_line(path)
-        entry = summary.read(path.parent.name, parse_json(text))
-        entry = replace(entry, page=page, file=path.name)
-        if not entry.wall_ns:
-            when = {"wall_ns": written, "offset_s": _offset(written), "when_key": None}
-            entry = replace(entry, **when)  # type: ignore[arg-type]
+        text = read_bounded(path, MAX_JSON_BYTES) if unread.page else _first_line(path)
+        entry = replace(unread, **read(parse_json(text)))
         _check(entry)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError,
             MemoryError, RecursionError, UserError):  # fmt: skip
-        return _unread(summary)
+        return unread
     return entry
-
-
-def _unread(summary: _Summary) -> Entry:
-    unread = message("index.unread" if summary.page else "index.unread_log")
-    return Entry(
-        summary.path.parent.name, "unreadable", summary.written_ns, _offset(summary.written_ns),
-        unread, page=summary.page, file=summary.path.name, when_key=None,
-    )  # fmt: skip
 
 
 def _first_line(path: Path) -> bytes:
@@ -183,41 +159,32 @@ def _check(entry: Entry) -> None:
         text.encode()
 
 
-def _offset(wall_ns: int) -> int:
-    """Local offset from UTC at a time, in seconds."""
-    there = datetime.fromtimestamp(wall_ns / 1e9, UTC).astimezone().utcoffset()
-    return int(there.total_seconds()) if there else 0
-
-
-def _run(name: str, data: Mapping[str, Any]) -> Entry:
+def _run(data: Mapping[str, Any]) -> Fields:
     results = data["results"]
     found, verdict = results.get("experiment"), Message.model_validate(results["headline"])
-    kind: Kind = "experiment" if found else "run"
-    old = bool(found) and not _has_texts(verdict)
-    return Entry(
-        name, kind, int(data["wall_ns"]), int(data.get("utc_offset_s") or 0),
-        note(str(found["name"]), "question") if old else verdict, str(results["status"]),
-        _subject(data["config"]), key=None if old else "results.headline",
-    )  # fmt: skip
-
-
-def _has_texts(verdict: Message) -> bool:
-    """Whether the catalogues hold all of its texts, as they may not those of an older version."""
+    fields = {
+        "kind": "experiment" if found else "run", "verdict": verdict, "key": "results.headline",
+        "status": str(results["status"]), "subject": _subject(data["config"]), **_when(data),
+    }  # fmt: skip
     try:
         Translator("en").message(verdict)
-    except KeyError:
-        return False
-    return True
+    except KeyError:  # of an older version, whose texts are no more
+        if found:
+            fields |= {"verdict": note(str(found["name"]), "question"), "key": None}
+    return fields
 
 
-def _unfinished(name: str, data: Mapping[str, Any]) -> Entry:
+def _unfinished(data: Mapping[str, Any]) -> Fields:
     """Entry from the first line of a log."""
     if data["event"] != "run_started":
-        raise ValueError(name)
-    return Entry(
-        name, "unfinished", int(data["wall_ns"]), int(data["utc_offset_s"]),
-        message("index.no_report"), None, _subject(data["config"]),
-    )  # fmt: skip
+        raise ValueError(data["event"])
+    verdict, subject = message("index.no_report"), _subject(data["config"])
+    return {"kind": "unfinished", "verdict": verdict, "subject": subject, **_when(data)}
+
+
+def _when(data: Mapping[str, Any]) -> Fields:
+    offset = int(data.get("utc_offset_s") or 0)
+    return {"wall_ns": int(data["wall_ns"]), "offset_s": offset, "when_key": "wall_ns"}
 
 
 def _subject(config: Mapping[str, Any]) -> str:
@@ -226,60 +193,55 @@ def _subject(config: Mapping[str, Any]) -> str:
     return " · ".join(str(part) for part in parts if part and part != _ASKED)
 
 
-def _compare(name: str, data: Mapping[str, Any]) -> Entry:
+def _simulation(data: Mapping[str, Any]) -> Fields:
+    return {"kind": "simulation", "verdict": headline(data), **_when(data)}
+
+
+def _compare(data: Mapping[str, Any]) -> Fields:
     comparison = Comparison.model_validate(data)
-    return Entry(
-        name, "compare", 0, 0, compare_words.counted(comparison), None,
-        f"{comparison.left.name} → {comparison.right.name}",
-    )  # fmt: skip
+    sides = f"{comparison.left.name} → {comparison.right.name}"
+    return {"kind": "compare", "verdict": compare_words.counted(comparison), "subject": sides}
 
 
-def _bench(name: str, data: Mapping[str, Any]) -> Entry:
+def _bench(data: Mapping[str, Any]) -> Fields:
     benchmark = BenchData.model_validate(data)
-    began = datetime.fromisoformat(benchmark.started)
+    began, model = datetime.fromisoformat(benchmark.started), benchmark.model
     ahead = began.utcoffset()
-    seconds = int(ahead.total_seconds()) if ahead else 0
-    model = benchmark.model
-    subject = " · ".join(str(model[key]) for key in ("name", "dtype") if model.get(key))
-    return Entry(
-        name, "bench", int(began.timestamp() * 1e9), seconds, bench_page.counted(benchmark), None,
-        subject, when_key="started",
-    )  # fmt: skip
+    return {
+        "kind": "bench", "verdict": bench_page.counted(benchmark), "when_key": "started",
+        "wall_ns": int(began.timestamp() * 1e9),
+        "offset_s": int(ahead.total_seconds()) if ahead else 0,
+        "subject": " · ".join(str(model[key]) for key in ("name", "dtype") if model.get(key)),
+    }  # fmt: skip
 
 
-def _gpucheck(name: str, data: Mapping[str, Any]) -> Entry:
+def _gpucheck(data: Mapping[str, Any]) -> Fields:
     check = gpucheck.GpuCheck.model_validate(data)
-    return Entry(
-        name, "gpucheck", check.wall_ns, check.utc_offset_s, check.headline, None,
-        check.device_name,
-    )  # fmt: skip
+    subject = check.device_name
+    return {"kind": "gpucheck", "verdict": check.headline, "subject": subject, **_when(data)}
 
 
-def _claims(name: str, data: Mapping[str, Any]) -> Entry:
+def _claims(data: Mapping[str, Any]) -> Fields:
     verdicts = (str(claim["verdict"]) for claim in data["claims"])
-    return Entry(name, "claims", 0, 0, claims_page.counted(verdicts))
+    return {"kind": "claims", "verdict": claims_page.counted(verdicts)}
 
 
-_READERS: Mapping[str, tuple[str, Reader]] = {
+def _sweep(data: Mapping[str, Any]) -> Fields:
+    verdict, subject = sweep_page.headline(data), sweep_page.subject(data)
+    return {"kind": "sweep", "verdict": verdict, "subject": subject}
+
+
+# By summary: its page, None of a log.
+_READERS: Mapping[str, tuple[str | None, Reader]] = {
     RUN_FILE: (_PAGE, _run),
-    SIM_FILE: (
-        _PAGE,
-        lambda name, data: Entry(
-            name, "simulation", int(data["wall_ns"]), int(data["utc_offset_s"]), headline(data)
-        ),
-    ),
+    SIM_FILE: (_PAGE, _simulation),
     "compare.json": ("compare.html", _compare),
     "claims.json": (claims_page.PAGE, _claims),
     "paper.json": (
-        paper_page.PAGE,
-        lambda name, data: Entry(name, "paper", 0, 0, paper_facts.counted(data)),
+        paper_page.PAGE, lambda data: {"kind": "paper", "verdict": paper_facts.counted(data)}
     ),
     FILE: (bench_page.PAGE, _bench),
     gpucheck.FILE: (gpucheck.PAGE, _gpucheck),
-    sweep_page.FILE: (
-        sweep_page.PAGE,
-        lambda name, data: Entry(
-            name, "sweep", 0, 0, sweep_page.headline(data), None, sweep_page.subject(data)
-        ),
-    ),
-}
+    sweep_page.FILE: (sweep_page.PAGE, _sweep),
+    EVENTS_FILE: (None, _unfinished),
+}  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 from experiment.report import Reports
-from experiment.report.facts.page_text import PageText
 from experiment.report.facts.paper import (
     Data,
     counted,
@@ -13,6 +12,7 @@ from experiment.report.facts.paper import (
     paper_cells,
     paper_csv,
 )
+from experiment.report.facts.texts import PageText
 from experiment.report.html.answer import answer_html
 from experiment.text import Translator
 

@@ -8,8 +8,6 @@ from typing import Any
 from markupsafe import Markup
 
 from experiment.report.facts.bilingual import Bilingual
-from experiment.report.facts.data_key import Keyed
-from experiment.report.facts.page_text import PageText
 from experiment.report.facts.plan import (
     Data,
     answer,
@@ -20,10 +18,10 @@ from experiment.report.facts.plan import (
     serve_command,
 )
 from experiment.report.facts.simulation import fact_lines, memory_facts
+from experiment.report.facts.texts import Keyed, PageText
 from experiment.report.html.answer import answer_html
 from experiment.report.html.embed import safe_json
-from experiment.report.html.figure import figure
-from experiment.report.html.lines import LineChart, line_chart, line_swatch
+from experiment.report.html.lines import LineChart, figure, line_chart, line_swatch
 from experiment.report.html.templates import templates
 from experiment.text import LANGUAGES, Translator, catalogue
 from experiment.text.messages import message

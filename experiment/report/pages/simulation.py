@@ -13,8 +13,6 @@ from experiment.analysis.results import Preempting
 from experiment.record.simulation import SIM_FILE
 from experiment.report import Reports
 from experiment.report.facts.bilingual import Bilingual
-from experiment.report.facts.data_key import KeyedText
-from experiment.report.facts.page_text import Cells, PageText, keyed_notes
 from experiment.report.facts.simulation import (
     fact_lines,
     limit_facts,
@@ -24,22 +22,23 @@ from experiment.report.facts.simulation import (
 )
 from experiment.report.facts.simulation_cells import (
     PolicyCell,
+    Sweep,
     brief_cells,
     cells_of,
     figure_cells,
     headline,
+    sweep_cells,
+    sweeps_of,
+    tables_of,
 )
 from experiment.report.facts.simulation_figures import GROUPS, policy_of, rounding_note
-from experiment.report.facts.simulation_sweeps import Sweep, sweep_cells, sweeps_of
-from experiment.report.facts.simulation_tables import tables_of
-from experiment.report.facts.texts import date_text
+from experiment.report.facts.texts import Cells, KeyedText, PageText, date_text, keyed_notes
 from experiment.report.facts.values import written
 from experiment.report.html import simulation_charts as charts
 from experiment.report.html.answer import answer_html
 from experiment.report.html.charts import both_widths
 from experiment.report.html.embed import packed_tables
-from experiment.report.html.figure import figure
-from experiment.report.html.lines import LineChart, line_chart, line_swatch
+from experiment.report.html.lines import LineChart, figure, line_chart, line_swatch
 from experiment.report.html.svg import patterns, swatch
 from experiment.simulate.names import policy_message
 from experiment.text import DASH, Translator
@@ -141,7 +140,7 @@ def _preempting(t: Translator, data: Data) -> dict[str, list[str]]:
 
 def _tables(t: Translator, data: Data, cells: list[PolicyCell]) -> list[Cells]:
     results = [cell.result for cell in cells if cell.result is not None]
-    states = [(t(f"state.{name}"), name, "count") for name in charts.states_of(results)]
+    states = [(t(f"term.{name}.name"), name, "count") for name in charts.states_of(results)]
     load = [(t("metric.running"), "running", "mean"), (t("metric.waiting"), "waiting", "mean"),
             (t("metric.preemptions"), "preempted", "count")]  # fmt: skip
     groups = [
@@ -192,7 +191,7 @@ def _charts(b: Bilingual, data: Data) -> dict[str, Markup]:
     def of(
         name: str, draw: Callable[..., Markup], states: Sequence[str], note: str = "caption"
     ) -> Markup:
-        legend = [(swatch(state), message(f"state.{state}")) for state in states]
+        legend = [(swatch(state), message(f"term.{state}.name")) for state in states]
         picture = both_widths(lambda width: draw(b, results, width))
         notes = [message(f"sim.page.{name}.lead"), message(f"sim.page.{name}.{note}")]
         return figure(b, message(f"sim.page.{name}.title"), picture, legend, notes)

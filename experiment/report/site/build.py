@@ -25,16 +25,56 @@ from experiment.experiments.registry import EXPERIMENTS
 from experiment.record.log import EVENTS_FILE
 from experiment.record.simulation import SIM_FILE
 from experiment.report.facts.bilingual import Bilingual
+from experiment.report.html.embed import safe_json
 from experiment.report.html.svg import patterns
 from experiment.report.html.templates import page_assets, templates
 from experiment.report.page.memory_bars import memory_bars
 from experiment.report.pages.index import write_index
 from experiment.report.pages.index_entries import entries
+from experiment.report.pages.plan import what_if_context
 from experiment.report.render import render, render_simulation
-from experiment.report.site import planner
 from experiment.report.site.markdown import Page, page_of
-from experiment.text import LANGUAGES
+from experiment.text import LANGUAGES, catalogue
 from kvsim.files import write_whole
+from kvsim.sizing.overhead import ServerOptions
+
+Data = Mapping[str, Any]
+PLANNER_STYLES = ("what_if.css",)
+PLANNER_SCRIPTS = ("words.js", "sliders.js", "what_if.js", "planner.js")
+_USERS = [quarters << power for power in range(8) for quarters in (4, 5, 6, 7)]
+
+
+def planner_context(data: Data) -> dict[str, Any]:
+    """Variables of the template, ``data`` of :func:`experiment.simulate.planner.planner`."""
+    users = [1, 2, 3, *_USERS, 1024]
+    model, gpu, gpus = data["start"]
+    first = data["plans"][model][gpu][data["counts"].index(gpus)]
+    positions = {
+        "context": data["context"][model],
+        "users": users,
+        "block_size": [*map(int, first["layouts"])],
+        "kv_dtype": data["kv_dtype"],
+    }
+    start = first["start"] | {"users": max(n for n in users if n <= first["start"]["users"])}
+    keys = {"plan.answer.memory", *_keys(data["plans"])}
+    texts = {lang: {key: catalogue(lang)[key] for key in sorted(keys)} for lang in LANGUAGES}
+    utilisation = f"{ServerOptions().utilisation():g}"
+    return {
+        "choices": {"model": data["plans"], "gpu": data["gpus"], "gpus": data["counts"]},
+        **what_if_context({"positions": positions, "start": start}),
+        "data": safe_json(
+            {"planner": {**data, "users": users, "texts": texts, "utilisation": utilisation}}
+        ),
+    }
+
+
+def _keys(value: Any) -> set[str]:
+    """Keys of all messages within plain values."""
+    if isinstance(value, dict):
+        own = {value["key"]} if isinstance(value.get("key"), str) else set[str]()
+        return own.union(*map(_keys, value.values()))
+    return set[str]().union(*map(_keys, value)) if isinstance(value, list) else set()
+
 
 ROOT = Path(experiment.__file__).parents[1]
 SAMPLE = "docs/sample/report.html"
@@ -75,7 +115,7 @@ def build(out: Path, plans: Mapping[str, Any], runs: Iterable[Path] = ()) -> Non
     site.write("index.html", "site_front.html.j2", dict.fromkeys(LANGUAGES, "PagedKV Lab"),
                patterns=patterns(), **_caches())  # fmt: skip
     site.write("planner.html", "planner.html.j2", _titles("site.planner"),
-               planner.SCRIPTS, planner.STYLES, **planner.planner_context(plans))  # fmt: skip
+               PLANNER_SCRIPTS, PLANNER_STYLES, **planner_context(plans))  # fmt: skip
     site.write("experiments.html", "site_experiments.html.j2", _titles("site.nav.experiments"),
                experiments=[(name, site.pictures(name), reports.get(name)) for name in EXPERIMENTS],
                runs=reports)  # fmt: skip
