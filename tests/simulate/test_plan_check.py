@@ -160,6 +160,7 @@ def test_without_vllm_the_answer_says_what_to_do(
     words = (*LLAMA, "--vllm-python", str(tmp_path / "none"))
     check, lines = checked(*words, code=ExitCode.INCOMPLETE)
     assert check["verdict"] == "unknown"
+    assert check["reason"]["params"]["path"] == str(tmp_path / "none")
     assert "make vllm" in " ".join(lines)
 
 
