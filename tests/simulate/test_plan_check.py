@@ -156,9 +156,11 @@ def test_without_encoders_more_is_left_and_vllm_is_told(planned: Callable[..., P
 def test_without_vllm_the_answer_says_what_to_do(
     checked: Checked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(VLLM_PYTHON, str(tmp_path / "none"))
-    check, lines = checked(*LLAMA, code=ExitCode.INCOMPLETE)
+    monkeypatch.setenv(VLLM_PYTHON, "")  # restored afterwards
+    words = (*LLAMA, "--vllm-python", str(tmp_path / "none"))
+    check, lines = checked(*words, code=ExitCode.INCOMPLETE)
     assert check["verdict"] == "unknown"
+    assert check["reason"]["params"]["path"] == str(tmp_path / "none")
     assert "make vllm" in " ".join(lines)
 
 

@@ -54,6 +54,8 @@ WRONG = {
     "unknown GPU": (("simulate", "--model", "opt-13b", "--gpu", "a100"), "a100-40gb"),
     "refused model": (("simulate", "--model", "t5", "--gpu", "h100"), "t5"),
     "no trace": (("simulate", *MODEL), "--trace"),
+    "layers with states": (
+        ("simulate", "--model", "falcon-h1-7b", "--gpu", "h100", *DRAWN), "falcon-h1-7b"),
     "no such trace": (("simulate", *MODEL, "--trace", "nothing.csv"), "nothing.csv"),
     "near preset": (("simulate", *MODEL, "--trace", "sharegpt"), "sharegpt-like"),
     "unknown policy": (("simulate", *MODEL, *DRAWN, "--policy", "paged+prefx"), "paged+prefix"),
