@@ -1,4 +1,4 @@
-"""The clock of an arm: it stands still while readings are taken, whoever looks at it then."""
+"""The clock of an arm stands still during readings, and only the first repeat is read."""
 
 from __future__ import annotations
 
@@ -10,9 +10,19 @@ import pytest
 
 from experiment.arms.base import ArmRun
 from experiment.config.schema import ExperimentConfig
-from experiment.events import Keyframe, Step
+from experiment.events import (
+    Keyframe,
+    Progress,
+    Reading,
+    Stage,
+    StageEntered,
+    Step,
+    WorkloadRequest,
+)
 from experiment.events.arm_clock import Clock
-from kvsim.core.step import StepPlan
+from experiment.workload.arm_reporter import ArmReporter
+from experiment.workload.request_times import RequestProgress
+from kvsim.core.step import FinishReason, StepPlan
 
 _PAUSE_S = 0.2  # much longer than an idle process waits for a core
 
@@ -74,6 +84,34 @@ def test_a_step_is_logged_without_what_was_measured_in_the_middle_of_it() -> Non
     assert before <= step.t_ns <= time.monotonic_ns()
     (keyframe,) = (event for event in sent if isinstance(event, Keyframe))
     assert sent.index(step) < sent.index(keyframe)
+
+
+class Silent(ArmReporter):
+    """An arm that reads nothing itself."""
+
+    def readings(self, stage: Stage, request: int | None) -> list[Reading]:
+        return []
+
+    def text_of(self, tokens: list[int]) -> str:
+        return ""
+
+
+def test_requests_are_marked_in_the_first_repeat_alone_and_progress_begins_anew_in_each() -> None:
+    request = WorkloadRequest(id=0, prompt="p", token_ids=[1], max_new_tokens=2)
+    task: Any = SimpleNamespace(arm="paged", workload=SimpleNamespace(requests=[request]))
+    sent: list[Any] = []
+    marked: list[Any] = []
+    wire: Any = SimpleNamespace(emit=sent.append, mark=marked.append)
+    arm = Silent(wire, task)
+    for _ in arm.repeats(2):
+        arm.begin_generation()
+        one = RequestProgress(request)
+        one.begin(arm.now())
+        arm.log_step(StepPlan(0), time.monotonic_ns(), 0, first_tokens=2)
+        arm.request_finished(one, FinishReason.LENGTH, [1, 2], arm.now())
+    stages = [event.stage for event in marked if isinstance(event, StageEntered)]
+    assert stages == [Stage.REQUEST_DONE]
+    assert [event.done for event in sent if isinstance(event, Progress)] == [0, 2] * 3
 
 
 def test_what_is_raised_inside_a_pause_ends_it() -> None:

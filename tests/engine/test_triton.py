@@ -28,5 +28,5 @@ def test_the_kernels_are_right_in_the_interpreter(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     passed = re.search(r"(\d+) passed", done.stdout)
     assert passed is not None
-    assert int(passed[1]) > 50
+    assert int(passed[1]) > 40
     assert "skipped" not in done.stdout

@@ -99,6 +99,15 @@ def test_without_time_a_part_is_skipped_by_name(tmp_path: Path) -> None:
     assert [each.reason for each in examination.data.parts] == [NO_TIME, NO_TIME]
 
 
+def test_a_part_that_checks_nothing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(HERE / "parts"))
+    examination = Examination(tmp_path, 5, (Part("tokens", "part_silent", 1.0),), lambda _: None)
+    examination.run()
+    (found,) = examination.data.parts
+    assert found.verdict == "fail"
+    assert found.reason.key == "gpucheck.nothing_checked"
+
+
 class Heard:
     """Stands in for a wire."""
 
