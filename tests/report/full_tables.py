@@ -103,6 +103,7 @@ def _row(workload: str, arm: str, number: int, **figures: Any) -> Row:
         "workload": workload, "arm": arm, "round": number, "status": "finished", "requests": 4,
         "equal_requests": 4, "reference": "contiguous.batch" if number else "slabs",
         "first_token_median_s": 0.125 * (number + 1), "prefill_share": 0.81, "decode_share": 0.375,
+        "decode_step_s": 0.025,
         "peak_kv_bytes": 150_994_944, "peak_allocated_bytes": (27 + number**2) * 2**20,
         "process_peak_bytes": 1_290_637_312, "loading_peak_bytes": 1_323_040_768,
         "preemptions": 0, "recomputed_tokens": 0, "cores": [0, 1],

@@ -43,7 +43,7 @@ from experiment.report.console.pool import BLOCKS as SIGNS
 from experiment.report.console.pool import PLAIN, SECONDS, PoolPicture, PoolView
 from experiment.report.console.reporter import ConsoleReporter
 from experiment.report.facts.bench import all_tables
-from experiment.report.facts.texts import AsciiFile, arm_name, translator
+from experiment.report.facts.texts import AsciiFile, Cells, arm_name, translator
 from experiment.text import DASH, LANGUAGES, Translator
 from experiment.text.errors import UserError
 from experiment.text.messages import message
@@ -412,3 +412,11 @@ def test_while_the_next_arm_starts_no_pool_of_the_one_before_is_shown(busy: Reco
     reporter.begin_task("progress.start_arm")
     assert reporter._pool_view.picture is None
     reporter.end_task()
+
+
+def test_numbers_of_a_table_end_below_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [["paged", "7", "shown"], ["slabs", "1,000", "not shown"]]
+    ConsoleReporter("en").cells(Cells("", ["arm", "steps", "verdict"], rows, left=(0, 2)))
+    *_, first, second = capsys.readouterr().out.splitlines()
+    assert first == "paged      7  shown"
+    assert second == "slabs  1,000  not shown"

@@ -640,6 +640,7 @@ def test_unwritten_and_free_slots_differ_in_the_dark(open_page: OpenPage, busy: 
     contrasts = one.page.evaluate(
         """() => {
           const node = document.createElement('canvas');
+          node.getContext('2d', { willReadFrequently: true });  // by this test alone
           document.getElementById('player').append(node);
           const film = { slab: false, engine: 0, blocks: 8, size: 8, frames: [] };
           const pool = new pagedkv.Pool(film);

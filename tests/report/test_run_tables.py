@@ -25,6 +25,7 @@ from experiment.report.console.results import show_results
 from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.texts import Keyed, arm_name
 from experiment.report.files.markdown import markdown
+from experiment.report.page.environment import environment_rows
 from experiment.report.page.latency import curves, latency_rows
 from experiment.report.page.page import report_html
 from experiment.report.page.parts import Cell, readings
@@ -316,3 +317,10 @@ def test_how_close_a_call_was_is_counted_in_units_in_the_last_place(
     margin: float, logit: float, dtype: str, units: float | None
 ) -> None:
     assert in_ulps(margin, logit, dtype) == units
+
+
+def test_a_control_group_without_a_limit_says_so() -> None:
+    cgroup = {"version": 2, "memory_bytes": None, "cpus": 2.5}
+    found = environment_rows({"system": {"cgroup": cgroup}, "ram": {"total_bytes": 2**34}})
+    assert found["cgroup_memory"] == message("console.no_limit")
+    assert (found["cgroup_cpus"], found["ram"], found["gpu"]) == ("2.50", "16 GiB", None)

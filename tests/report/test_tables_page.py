@@ -109,7 +109,12 @@ def test_the_pages_hold_what_they_are_of() -> None:
         leads = {(link.get("href"), link.text) for link in part.iter("a")}
         assert leads == {("capacity-2/report.html", "capacity")}
     assert "819,200\u00a0B" in page_of("paper", "en")
-    assert "107.5" in page_of("bench", "en")
+    for figure in ("107.5", "25.0\u00a0ms", "81\u00a0%"):
+        assert figure in page_of("bench", "en")
+    for table in all_tables(t, full_bench())[:6]:
+        assert [row[0] for row, style in zip(table.rows, table.styles, strict=True) if style] == [
+            t("arm_name.paged")
+        ]
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
