@@ -180,6 +180,7 @@ def _row(
         "limit": capacity["limit"],
         "most": capacity["most"],
         "load": answer["load"],
+        "assumed": answer["assumed"],
         "speed": answer["speed"],
     }
 

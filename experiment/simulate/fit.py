@@ -26,6 +26,7 @@ from kvsim.sizing.layout import LayerCache, Layout, LayoutError
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 _MOST_LENGTH = 1 << 17  # of a model whose config has no positions
 _MOST_TOKENS = 1 << 24  # of a request
+_ANSWER = 8  # a request of a context is this many times its answer
 _MILLION, _HOUR_S = 1e6, 3600.0
 
 
@@ -35,7 +36,8 @@ class Question:
 
     Attributes:
         requests: (prompt, new) tokens of each kind; None: all of ``context`` tokens.
-        context: tokens of a request; None: the maximum length, or else the model's positions.
+        context: tokens of a request, an eighth of them assumed to be the answer; None: the maximum
+            length, or else the model's positions.
         users: concurrent requests that are asked for.
         shared_prefix: tokens that all requests begin with.
         max_length: tokens; None: what the longest request needs.
@@ -97,6 +99,7 @@ class Fit:
             "stages": self.plan.options.pipeline_parallel,
             "capacity": capacity,
             "load": load,
+            "assumed": self._assumed if self.plan.latency is not None else None,
             "speed": self.speed(max(1, min(running, capacity["most"]))),
         }
 
@@ -155,7 +158,7 @@ class Fit:
     def _load(self, most: int) -> dict[str, Any] | None:
         """Requests at once that the rate keeps running; None of them: more than it can serve."""
         rate, full = self.asked.rate, self.speed_at(most)
-        if not most or rate is None or full is None or full.rate is None:
+        if not most or rate is None or full is None:
             return None
         running = running_at(self.speed_at, rate, most) if rate <= full.rate else None
         share = running / most if running is not None else None
@@ -182,10 +185,14 @@ class Fit:
         return {name: value for name, value in targets.items() if value is not None}
 
     @cached_property
+    def _assumed(self) -> tuple[int, int] | None:
+        """(prompt, new) tokens of a request of which the sum alone is known."""
+        return _split(self.length) if self.asked.requests is None else None
+
+    @cached_property
     def _traffic(self) -> Traffic:
-        asked = self.asked
-        traffic = Traffic.of(self.plan.lengths, self.layers[0], asked.shared_prefix)
-        return traffic.decoding() if asked.requests is None else traffic
+        lengths = self.plan.lengths if self._assumed is None else [self._assumed]
+        return Traffic.of(lengths, self.layers[0], self.asked.shared_prefix)
 
     def speed_at(self, running: float) -> Speed | None:
         """How fast all engines serve so many requests at once."""
@@ -245,10 +252,17 @@ def fit(model: str, gpu: str | GPUFacts, memory: Memory, asked: Question) -> Fit
 
 
 def _shortest(asked: Question) -> float:
-    """Tokens of the shortest prompt; of a context all but one."""
+    """Tokens of the shortest prompt."""
     if asked.requests is not None:
         return min((prompt for prompt, _ in asked.requests), default=inf)
-    return asked.context or asked.max_length or inf
+    length = asked.context or asked.max_length
+    return _split(length)[0] if length else inf
+
+
+def _split(length: int) -> tuple[int, int]:
+    """Prompt and answer of a request of ``length`` tokens, if an eighth is the answer."""
+    answer = max(1, length // _ANSWER)
+    return max(1, length - answer), answer
 
 
 def _layers(question: PlanQuestion) -> tuple[list[LayerCache], Layout]:

@@ -122,6 +122,8 @@ def answer(data: Data) -> list[Message]:
         else:
             lines.append(message(f"plan.answer.unmet_{found['limit']}"))
     lines += _speed(plan["speed"], data["load"])
+    if plan["speed"] and plan["assumed"]:
+        lines.append(_assumed(plan))
     if plan["vllm_args"]:
         key = "printed" if low["tokens"] != high["tokens"] else "printed_exactly"
         lines.append(
@@ -165,6 +167,11 @@ def _speed(speed: Data | None, load: Data | None) -> list[Message]:
     return lines
 
 
+def _assumed(timed: Data) -> Message:
+    prompt, new = timed["assumed"]
+    return message("plan.answer.assumed", prompt=prompt, new=new)
+
+
 def rows_answer(data: Data) -> list[Message]:
     """What plans next to each other say: a title, and what the figures are."""
     users, model = data["users"], data["model"]
@@ -187,7 +194,10 @@ def rows_answer(data: Data) -> list[Message]:
             lines.append(message("plan.compare.block_size"))
     if any(row.get("limit", "memory") != "memory" for row in rows):
         lines.append(message("plan.compare.limited"))
-    if any(row.get("speed") for row in rows):
+    timed = next((row for row in rows if row.get("speed")), None)
+    if timed and timed["assumed"]:
+        lines.append(_assumed(timed))
+    if timed:
         lines.append(message("plan.answer.speed_source"))
     return lines
 
