@@ -36,8 +36,8 @@ class Question:
 
     Attributes:
         requests: (prompt, new) tokens of each kind; None: all of ``context`` tokens.
-        context: tokens of a request, an eighth of them assumed to be the answer; None: the maximum
-            length, or else the model's positions.
+        context: tokens of a request; None: the maximum length, or else the model's positions. Times
+            assume that an eighth of them is the answer.
         users: concurrent requests that are asked for.
         shared_prefix: tokens that all requests begin with.
         max_length: tokens; None: what the longest request needs.
@@ -187,7 +187,11 @@ class Fit:
     @cached_property
     def _assumed(self) -> tuple[int, int] | None:
         """(prompt, new) tokens of a request of which the sum alone is known."""
-        return _split(self.length) if self.asked.requests is None else None
+        if self.asked.requests is not None:
+            return None
+        answer = max(1, self.length // _ANSWER)
+        prompt = max(1, self.length - answer, self.asked.shared_prefix + 1)
+        return prompt, max(1, self.length - prompt)
 
     @cached_property
     def _traffic(self) -> Traffic:
@@ -252,17 +256,10 @@ def fit(model: str, gpu: str | GPUFacts, memory: Memory, asked: Question) -> Fit
 
 
 def _shortest(asked: Question) -> float:
-    """Tokens of the shortest prompt."""
+    """Tokens of the shortest prompt; of a context all but one."""
     if asked.requests is not None:
         return min((prompt for prompt, _ in asked.requests), default=inf)
-    length = asked.context or asked.max_length
-    return _split(length)[0] if length else inf
-
-
-def _split(length: int) -> tuple[int, int]:
-    """Prompt and answer of a request of ``length`` tokens, if an eighth is the answer."""
-    answer = max(1, length // _ANSWER)
-    return max(1, length - answer), answer
+    return asked.context or asked.max_length or inf
 
 
 def _layers(question: PlanQuestion) -> tuple[list[LayerCache], Layout]:

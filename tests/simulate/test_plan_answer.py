@@ -13,6 +13,7 @@ from sim_runs import Planned
 from experiment.commands.main import main
 from experiment.report.facts.plan import answer
 from experiment.simulate.fit import Question, fit
+from experiment.simulate.fit import Question, fit
 from experiment.simulate.plan import plan
 from experiment.simulate.setup import Memory
 from experiment.text.errors import ExitCode
@@ -49,6 +50,16 @@ def test_as_many_requests_fit_as_the_scheduler_runs(context: int, prefix: int) -
             scheduler.complete(scheduler.schedule())
     running = len(scheduler.schedule().chunks)
     assert capacity(context=context, shared_prefix=prefix)["middle"]["requests"] == running
+
+
+def test_times_of_a_context_are_those_of_a_prompt_and_its_answer() -> None:
+    memory = Memory(gpus=2)
+    whole = fit("qwen3-32b", "h100", memory, Question(context=8192, price=2.5))
+    split = fit("qwen3-32b", "h100", memory, Question([(7168, 1024)], max_length=8192, price=2.5))
+    assert whole.answer()["assumed"] == (7168, 1024)
+    assert split.answer()["assumed"] is None
+    for running in (1, 20, whole.capacity()["most"]):
+        assert whole.speed(running) == split.speed(running)
 
 
 def test_users_fit_perhaps_or_not(planned: Plans) -> None:
