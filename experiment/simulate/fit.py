@@ -99,7 +99,7 @@ class Fit:
             "stages": self.plan.options.pipeline_parallel,
             "capacity": capacity,
             "load": load,
-            "assumed": self._assumed if self.plan.latency is not None else None,
+            "assumed": self._assumed,
             "speed": self.speed(max(1, min(running, capacity["most"]))),
         }
 
@@ -127,6 +127,7 @@ class Fit:
             "limit": limit,
             "most": most,
             "users": asked.users,
+            "remedy": None,
             "version": ".".join(map(str, server.version)),
             "positions": plan.model.max_positions,
             "shortened": self.shortened,
