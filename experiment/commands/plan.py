@@ -207,12 +207,12 @@ def _requests(options: argparse.Namespace) -> TraceOptions | list[tuple[int, int
         UserError: missing options, or some without effect.
     """
     if options.trace:
-        refuse_given(options, _LENGTHS, beside="--trace")
+        refuse_given(options, (*_LENGTHS, "--context"), beside="--trace")
         return words.trace_of(options)
     only = (flag for flag in (*words.TRACE, "--skip-bad-rows") if flag != "--rate")
     refuse_given(options, tuple(only), without="--trace")
     lengths = dict(given(options, *_LENGTHS))
-    if not lengths and options.rate is None:
+    if not lengths and (options.rate is None or options.context):
         return None
     check_given({flag: lengths.get(flag) for flag in _LENGTHS})
     refuse_given(options, ("--context",), beside="--prompt-tokens")

@@ -68,13 +68,20 @@ def plan_or_remedy(
 
     Raises:
         UserError: as of a plan; where memory is not enough, with the cheapest option that helps.
+
+    Returns:
+        The plan; ``remedy`` of its capacity: the cheapest option with which more users surely fit.
     """
+    question, _ = with_requests(Question(None, **asked), requests, model, memory)
     try:
-        return plan(model, gpu, requests, memory, **asked)
+        data = plan(model, gpu, requests, memory, **asked)
+        capacity = data["plan"]["capacity"]
+        if (capacity["users"] or 0) > capacity["high"]["requests"]:
+            capacity["remedy"] = _remedy(model, gpu, memory, question)
+        return data
     except UserError as error:
         if error.text.key not in _NO_MEMORY:
             raise
-        question, _ = with_requests(Question(None, **asked), requests, model, memory)
         remedy = _remedy(model, gpu, memory, question)
         if remedy is None:
             raise
@@ -84,7 +91,7 @@ def plan_or_remedy(
 def _remedy(
     model: str, gpu: str | GPUFacts, memory: Memory, asked: Question
 ) -> dict[str, Any] | None:
-    """The cheapest option with which a request surely fits, or else the cheapest two; and how many.
+    """The cheapest option with which the users surely fit, or else the cheapest two; and how many.
 
     Returns:
         ``options``; ``requests`` of ``length`` tokens; None: no two options are enough.
@@ -96,7 +103,7 @@ def _remedy(
         for axis, value in changes.items():
             changed = AXES[axis][1](value, *changed)
         row = _row(model, gpu, *changed)
-        if not isinstance(row, UserError) and row["requests"]["low"]:
+        if not isinstance(row, UserError) and _holds(row, replace(asked, rate=None)):
             changes |= {"gpus": row["gpus"]} if "gpus" in changes else {}  # of all stages
             return {
                 "options": " ".join(f"--{axis} {value}" for axis, value in changes.items()),
@@ -125,7 +132,7 @@ def choose(
     Raises:
         UserError: none holds them.
     """
-    choices, tried, failed = list[dict[str, Any]](), 0, list[UserError]()
+    choices, tried, failed, late = list[dict[str, Any]](), 0, list[UserError](), False
     for name in prices or GPUS:
         question = replace(asked, price=prices[name] if prices else None)
         for some in (replace(memory, gpus=gpus),) if gpus else _by_count(memory):
@@ -134,13 +141,17 @@ def choose(
                 failed.append(row)
                 continue
             tried += 1
+            late |= row["limit"] in ("ttft", "tpot") and row["requests"]["low"] >= (
+                asked.users or 1
+            )
             if _holds(row, asked):
                 choices.append(row)
                 break
     if not choices:
         if failed and not tried:
             raise failed[-1]
-        raise user_error("error.plan.no_gpu", gpus=gpus or _by_count(memory)[-1].gpus)
+        in_time = "_in_time" if late else ""
+        raise user_error(f"error.plan.no_gpu{in_time}", gpus=gpus or _by_count(memory)[-1].gpus)
     choices.sort(key=_cost)
     left_out = len(prices or GPUS) - len(choices)
     return _head(model, asked) | {"choices": choices, "left_out": left_out}
@@ -180,6 +191,7 @@ def _row(
         "limit": capacity["limit"],
         "most": capacity["most"],
         "load": answer["load"],
+        "assumed": answer["assumed"],
         "speed": answer["speed"],
     }
 

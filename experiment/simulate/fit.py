@@ -26,6 +26,7 @@ from kvsim.sizing.layout import LayerCache, Layout, LayoutError
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 _MOST_LENGTH = 1 << 17  # of a model whose config has no positions
 _MOST_TOKENS = 1 << 24  # of a request
+_ANSWER = 8  # a request of a context is this many times its answer
 _MILLION, _HOUR_S = 1e6, 3600.0
 
 
@@ -35,7 +36,8 @@ class Question:
 
     Attributes:
         requests: (prompt, new) tokens of each kind; None: all of ``context`` tokens.
-        context: tokens of a request; None: the maximum length, or else the model's positions.
+        context: tokens of a request; None: the maximum length, or else the model's positions. Times
+            assume that an eighth of them is the answer.
         users: concurrent requests that are asked for.
         shared_prefix: tokens that all requests begin with.
         max_length: tokens; None: what the longest request needs.
@@ -97,6 +99,7 @@ class Fit:
             "stages": self.plan.options.pipeline_parallel,
             "capacity": capacity,
             "load": load,
+            "assumed": self._assumed,
             "speed": self.speed(max(1, min(running, capacity["most"]))),
         }
 
@@ -124,6 +127,7 @@ class Fit:
             "limit": limit,
             "most": most,
             "users": asked.users,
+            "remedy": None,
             "version": ".".join(map(str, server.version)),
             "positions": plan.model.max_positions,
             "shortened": self.shortened,
@@ -155,7 +159,7 @@ class Fit:
     def _load(self, most: int) -> dict[str, Any] | None:
         """Requests at once that the rate keeps running; None of them: more than it can serve."""
         rate, full = self.asked.rate, self.speed_at(most)
-        if not most or rate is None or full is None or full.rate is None:
+        if not most or rate is None or full is None:
             return None
         running = running_at(self.speed_at, rate, most) if rate <= full.rate else None
         share = running / most if running is not None else None
@@ -182,10 +186,18 @@ class Fit:
         return {name: value for name, value in targets.items() if value is not None}
 
     @cached_property
+    def _assumed(self) -> tuple[int, int] | None:
+        """(prompt, new) tokens of a request of which the sum alone is known."""
+        if self.asked.requests is not None:
+            return None
+        answer = max(1, self.length // _ANSWER)
+        prompt = max(1, self.length - answer, self.asked.shared_prefix + 1)
+        return prompt, max(1, self.length - prompt)
+
+    @cached_property
     def _traffic(self) -> Traffic:
-        asked = self.asked
-        traffic = Traffic.of(self.plan.lengths, self.layers[0], asked.shared_prefix)
-        return traffic.decoding() if asked.requests is None else traffic
+        lengths = self.plan.lengths if self._assumed is None else [self._assumed]
+        return Traffic.of(lengths, self.layers[0], self.asked.shared_prefix)
 
     def speed_at(self, running: float) -> Speed | None:
         """How fast all engines serve so many requests at once."""

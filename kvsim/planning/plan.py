@@ -190,8 +190,8 @@ class PlanQuestion:
         one = speed(latency, traffic, running / busy, tokens, stages)
         if one is None:
             return None
-        rate = one.rate * busy if one.rate is not None else None
-        return replace(one, running=running, rate=rate, tokens_per_s=one.tokens_per_s * busy)
+        totals = {"rate": one.rate * busy, "tokens_per_s": one.tokens_per_s * busy}
+        return replace(one, running=running, **totals)
 
     @property
     def engines(self) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil, inf
 
 import numpy as np
@@ -29,8 +29,7 @@ class Traffic:
     """What serving the mean request takes.
 
     Attributes:
-        prompt, output: tokens that are computed; an ``output`` of infinity: only decoding is asked
-            about.
+        prompt, output: tokens that are computed.
         read: tokens that attention reads in a step that decodes, on average.
         pairs: query-key pairs of the prompt.
     """
@@ -39,10 +38,6 @@ class Traffic:
     output: float
     read: float
     pairs: float
-
-    def decoding(self) -> Traffic:
-        """The same without new requests."""
-        return replace(self, output=inf)
 
     @classmethod
     def of(
@@ -87,13 +82,13 @@ class Speed:
         running: requests at once.
         tpot_s: mean time per output token; ``ttft_s``: to the first one, for a request that need
             not wait for others to end.
-        rate: requests a second; None: of endless ones. ``tokens_per_s``: output tokens.
+        rate: requests a second; ``tokens_per_s``: output tokens.
     """
 
     running: float
     tpot_s: float
     ttft_s: float
-    rate: float | None
+    rate: float
     tokens_per_s: float
 
 
@@ -134,8 +129,7 @@ def speed(
     # The first chunk waits for the step in hand, half of it on average. Other engines prefill, too.
     first = chunks * step(engines / chunks, others) + (mean / 2 if others else 0.0)
     per_second = running / mean if mean else inf
-    rate = per_second / traffic.output if traffic.output < inf else None
-    return Speed(running, mean, first, rate, per_second)
+    return Speed(running, mean, first, per_second / traffic.output, per_second)
 
 
 def running_at(at: Callable[[float], Speed | None], rate: float, most: float) -> float:
@@ -143,7 +137,7 @@ def running_at(at: Callable[[float], Speed | None], rate: float, most: float) ->
 
     def is_enough(running: float) -> bool:
         found = at(running)
-        return found is None or found.rate is None or found.rate >= rate
+        return found is None or found.rate >= rate
 
     low, high = 1.0, most
     for _ in range(60):

@@ -51,6 +51,16 @@ def test_as_many_requests_fit_as_the_scheduler_runs(context: int, prefix: int) -
     assert capacity(context=context, shared_prefix=prefix)["middle"]["requests"] == running
 
 
+def test_times_of_a_context_are_those_of_a_prompt_and_its_answer() -> None:
+    memory = Memory(gpus=2)
+    whole = fit("qwen3-32b", "h100", memory, Question(context=8192, price=2.5))
+    split = fit("qwen3-32b", "h100", memory, Question([(7168, 1024)], max_length=8192, price=2.5))
+    assert whole.answer()["assumed"] == (7168, 1024)
+    assert split.answer()["assumed"] is None
+    for running in (1, 20, whole.capacity()["most"]):
+        assert whole.speed(running) == split.speed(running)
+
+
 def test_users_fit_perhaps_or_not(planned: Plans) -> None:
     words = ("--gpu", "rtx-4090", "--context", "4096", "--users")
     found = planned(*LLAMA, *words, "1").data["plan"]["capacity"]
@@ -113,6 +123,41 @@ def test_options_have_vllms_names_too(planned: Plans) -> None:
     assert planned(*LLAMA, *ours).data["plan"] == planned(*LLAMA, *theirs).data["plan"]
 
 
+@pytest.mark.parametrize(
+    ("words", "told", "not_told"),
+    [
+        (("--gpu", "h100", "--slo", "tpot=9s"), "slo_met", "limit_tpot"),
+        (("--gpu", "h100", "--slo", "tpot=1ms"), "unmet_tpot", "slo_met"),
+        (("--gpu", "h100", "--gpu-memory-utilization", "1"), "not_free", "may_not_start"),
+        (("--gpu", "h100", "--gpu-memory-utilization", "0.9"), "speed", "not_free"),
+        (("--gpu", "rtx-4090", "--users", "9"), "users_remedy", "not_free"),
+        (("--gpu", "rtx-4090", "--users", "1"), "users_fit", "users_remedy"),
+        (("--gpu", "h100", "-tp=2", "--data-parallel-size", "50"), "engines", "growing"),
+    ],
+)
+def test_an_answer_says_what_follows_from_the_options(
+    words: tuple[str, ...], told: str, not_told: str, planned: Plans
+) -> None:
+    found = {line.key for line in answer(planned(*LLAMA, "--context", "8192", *words).data)}
+    assert f"plan.answer.{told}" in found
+    assert f"plan.answer.{not_told}" not in found
+
+
+def test_more_users_get_the_cheapest_option_that_is_enough(planned: Plans) -> None:
+    asked = ("--gpu", "rtx-4090", "--context", "8192", "--users", "9")
+    remedy = planned(*LLAMA, *asked).data["plan"]["capacity"]["remedy"]
+    assert remedy["options"] == "--kv-dtype fp8"
+    again = planned(*LLAMA, *asked, "--kv-dtype", "fp8").data["plan"]["capacity"]
+    assert again["low"]["requests"] >= 9
+    assert remedy["requests"] == again["middle"]["requests"]
+
+
+def test_layers_in_windows_hold_less_than_vllm_reserves(planned: Plans) -> None:
+    for model, told in (("gemma-3-27b", True), ("llama-3.1-8b", False)):
+        found = planned("--model", model, "--gpu", "h100", "--context", "8192").data
+        assert any(line.key == "plan.in_flight" for line in answer(found)) == told
+
+
 def test_times_limit_the_requests(planned: Plans) -> None:
     words = ("--gpu", "h100", "--prompt-tokens", "1000", "--new-tokens", "300")
     free = planned(*LLAMA, *words).data["plan"]
@@ -140,8 +185,9 @@ def test_times_limit_the_requests(planned: Plans) -> None:
      ("--gpus", "3", "--data-parallel-size", "2"), ("--gpus", "8", "-tp", "2"),
      ("--enable-expert-parallel",), ("--context", "64", "--shared-prefix", "64"),
      ("--vllm-version", "0.1"), ("--max-lora-rank", "8"),
-     ("--rate", "3"), ("--prompt-tokens", "5000", "--new-tokens", "9", "--max-length", "999",
-                       "--compare", "kv-dtype"),
+     ("--rate", "3"), ("--context", "64", "--trace", "sharegpt-like"),
+     ("--prompt-tokens", "5000", "--new-tokens", "9", "--max-length", "999",
+      "--compare", "kv-dtype"),
      ("--shared-prefix", "5000", "--max-length", "999"),
      ("--kv-budget", "50MiB", "--context", "1000", "--compare", "kv-dtype")],
 )  # fmt: skip

@@ -57,8 +57,6 @@ def show_plan(data: Data, lang: str, ascii_only: bool, details: bool = False) ->
     out.line(out.t.message(title), "bold")
     for line in lines:
         out.paragraph(out.t.message(line))
-    if not details:
-        out.paragraph(out.t("plan.answer.details"))
     if command := serve_command(plan):  # ready to be pasted: no line is broken by us
         out.console.print(_broken(command), soft_wrap=True, highlight=False)
     if not details:

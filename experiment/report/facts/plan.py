@@ -29,7 +29,8 @@ def rests_on(data: Data) -> Message:
     ]
     if plan["speed"]:
         source = data["setup"]["latency"]["source"]
-        parts.append(message(f"plan.rests.times_{source}"))
+        apart = source == "roofline" and plan["gpus"] * plan["engines"] > 1
+        parts.append(message(f"plan.rests.times_{'alone' if apart else source}"))
     return message("plan.rests.on", parts=listed(parts))
 
 
@@ -74,6 +75,8 @@ def _written(value: Any) -> object:
 Data = Mapping[str, Any]
 # Share of the memory that vLLM reserves for a request, below which the held memory is reported.
 _NOTABLE = 0.95
+# vLLM asks that its share is free; a CUDA context takes some 0.5 GiB before.
+_MOST_UTILISATION = 0.98
 
 
 def answer(data: Data) -> list[Message]:
@@ -90,6 +93,8 @@ def answer(data: Data) -> list[Message]:
     ]
     if found["users"] is not None:
         lines.append(_users(plan, found))
+        if found["remedy"]:
+            lines.append(message("plan.answer.users_remedy", **found["remedy"]))
     if found["shortened"]:
         lines.append(message("plan.answer.shortened", positions=found["positions"], **shape))
     if found["shared_prefix"]:
@@ -100,7 +105,9 @@ def answer(data: Data) -> list[Message]:
     paged, slabs = (each and each * plan["engines"] for each in (paged, slabs))
     if data["trace"] is not None and slabs:
         lines.append(message("plan.answer.trace", running=paged, factor=paged / slabs))
-    elif paged and not found["shared_prefix"] and paged > middle["requests"] + 2:
+    elif (
+        paged and not (found["shared_prefix"] or plan["assumed"]) and paged > middle["requests"] + 2
+    ):
         lines.append(message("plan.answer.growing", running=paged))
     if budget["usable"] is None:
         each = plan["layout"]["block_bytes"]
@@ -121,7 +128,11 @@ def answer(data: Data) -> list[Message]:
             lines.append(message(f"plan.answer.limit_{found['limit']}", **shown))
         else:
             lines.append(message(f"plan.answer.unmet_{found['limit']}"))
+    if plan["speed"] and plan["speed"]["slo"] and found["limit"] not in ("ttft", "tpot"):
+        lines.append(message("plan.answer.slo_met", most=found["most"]))
     lines += _speed(plan["speed"], data["load"])
+    if plan["speed"] and plan["assumed"]:
+        lines.append(_assumed(plan))
     if plan["vllm_args"]:
         key = "printed" if low["tokens"] != high["tokens"] else "printed_exactly"
         lines.append(
@@ -132,7 +143,13 @@ def answer(data: Data) -> list[Message]:
             if middle["starts"]
             else message("plan.answer.never_starts", length=plan["max_length"])
         )  # fmt: skip
-        if middle["starts"] and not low["starts"]:
+        printed, memory = plan["printed"], plan["memory"]
+        if memory and memory["groups"][-1] < _NOTABLE * printed["request_bytes"]:
+            sizes = {"reserved": printed["request_bytes"], "held": memory["groups"][-1]}
+            lines.append(message("plan.in_flight", **sizes))
+        if budget["utilisation"] is not None and budget["utilisation"] > _MOST_UTILISATION:
+            lines.append(message("plan.answer.not_free", utilisation=budget["utilisation"]))
+        elif middle["starts"] and not low["starts"]:
             lines.append(message("plan.answer.may_not_start", length=plan["max_length"]))
     else:
         lines.append(message("plan.no_block_size", multiple=GPU_BLOCK_MULTIPLE))
@@ -165,6 +182,11 @@ def _speed(speed: Data | None, load: Data | None) -> list[Message]:
     return lines
 
 
+def _assumed(timed: Data) -> Message:
+    prompt, new = timed["assumed"]
+    return message("plan.answer.assumed", prompt=prompt, new=new)
+
+
 def rows_answer(data: Data) -> list[Message]:
     """What plans next to each other say: a title, and what the figures are."""
     users, model = data["users"], data["model"]
@@ -187,7 +209,10 @@ def rows_answer(data: Data) -> list[Message]:
             lines.append(message("plan.compare.block_size"))
     if any(row.get("limit", "memory") != "memory" for row in rows):
         lines.append(message("plan.compare.limited"))
-    if any(row.get("speed") for row in rows):
+    timed = next((row for row in rows if row.get("speed")), None)
+    if timed and timed["assumed"]:
+        lines.append(_assumed(timed))
+    if timed:
         lines.append(message("plan.answer.speed_source"))
     return lines
 
@@ -427,10 +452,6 @@ def predicted(plan: Data) -> list[Message]:
             blocks=printed["blocks"],
         )
     ]
-    held = plan["memory"]["groups"][-1] if plan["memory"] else printed["request_bytes"]
-    if held < _NOTABLE * printed["request_bytes"]:
-        reserved = printed["request_bytes"]
-        messages.append(message("plan.in_flight", reserved=reserved, held=held))
     if budget["utilisation"] is not None:
         exact = budget["kv"] // plan["gpus"]
         messages.append(message("plan.if_same", kv=budget["kv"], exact=exact))
