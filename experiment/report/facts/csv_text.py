@@ -26,16 +26,16 @@ def csv_encoding() -> str:
 def csv_text(heads: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
     """Text of a CSV file, without byte order mark.
 
-    None is an empty cell. A formula that begins in a text has ``'`` before it; line breaks and
-    control characters are escaped.
+    None is an empty cell. A formula that begins in a text has ``'`` before it.
     """
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([_cell(value) for value in row] for row in chain([heads], rows))
+    writer.writerows([csv_cell(value) for value in row] for row in chain([heads], rows))
     return text.getvalue()
 
 
-def _cell(value: Any) -> Any:
+def csv_cell(value: Any) -> Any:
+    """A cell as it is written: no text is a formula, none has line breaks or control characters."""
     if not isinstance(value, str):
         return value
     return readable(_FORMULA.sub("'", value).translate(_BREAKS))

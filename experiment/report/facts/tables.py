@@ -15,7 +15,7 @@ from experiment.analysis.results import ArmResult, PartName, PeakBytes, Results
 from experiment.events import RunStarted
 from experiment.record.log import Record
 from experiment.replay.step_rows import SlotFigures, StepRow
-from experiment.report.facts.csv_text import csv_text
+from experiment.report.facts.csv_text import csv_cell, csv_text
 from experiment.report.facts.series import Series
 from experiment.text.messages import message
 
@@ -230,5 +230,7 @@ _FACTS = {
 
 def _csv(rows: Iterable[dict[str, Any]]) -> str:
     """Text of a CSV file with the columns of the first row, without a byte order mark."""
-    every = list(rows)
-    return csv_text(list(every[0]) if every else [], (row.values() for row in every))
+    import pandas as pd  # late: slow to import
+
+    frame = pd.DataFrame(list(rows), dtype=object)  # integers stay integers beside empty cells
+    return frame.map(csv_cell).to_csv(index=False, lineterminator="\n")
