@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from math import floor, prod
+from math import floor, inf, prod
 from typing import Any, NamedTuple
 
 from experiment.simulate.fit import Question, fit
@@ -13,7 +13,7 @@ from experiment.simulate.log_facts import OTHER_WEIGHTS, LogFacts, starts
 from experiment.text.errors import UserError
 from kvsim.sizing.overhead import rank_overhead
 
-_FEW_SEQS, _FEW_TOKENS = 64, 2048  # of a step, as a remedy
+_FEW = {"max_num_seqs": 64, "max_num_batched_tokens": 2048}  # of a step, as a remedy
 _MOST_SHARE, _LESS_SHARE = 0.95, 0.05
 _TIMES_GPUS = (2, 4, 8)
 # What helps, the cheapest first. vLLM gives the cache what else is saved before it is allocated:
@@ -86,25 +86,23 @@ class FailedStart:
         is_smaller = read.model.weights is None and left < 1 - OTHER_WEIGHTS
         more = next((n for n in _TIMES_GPUS if self._has_room(1 / n)), _TIMES_GPUS[-1])
         steps = self._steps()
-        found: dict[str, Sequence[_Change] | None] = {
-            "utilisation": self._share(most) if most > read.share else None,
+        fp8 = _Change("fp8", options={"kv_dtype": "fp8"})
+        weights = _Change("weights", options={"weights": "fp8"}, weights=left)
+        options = {"gpus": more * read.memory.gpus}
+        return {
+            "utilisation": self._share(most) if most > read.share else (),
             "less": self._share(less),
-            "free": self._share(free) if free else None,
+            "free": self._share(free) if free else (),
             "others": [_Change("others", freed=None)],
             "eager": [_Change("eager", freed=None)],
-            "steps": steps if steps and steps[0].freed != 0 else None,
-            "sequences": [each._replace(freed=None) for each in steps if each.name == "sequences"],
-            "fp8": None if read.memory.kv_dtype else [_Change("fp8", options={"kv_dtype": "fp8"})],
-            "weights": [_Change("weights", options={"weights": "fp8"}, weights=left)]
-            if is_smaller
-            else None,
-            "gpus": [
-                _Change(
-                    "gpus", more * read.tensor, {"gpus": more * read.memory.gpus}, weights=1 / more
-                )
+            "steps": steps if steps and steps[0].freed != 0 else (),
+            "sequences": [
+                each._replace(freed=None) for each in steps if each.name == "max_num_seqs"
             ],
+            "fp8": () if read.memory.kv_dtype else [fp8],
+            "weights": [weights] if is_smaller else (),
+            "gpus": [_Change("gpus", more * read.tensor, options, weights=1 / more)],
         }
-        return {name: each or () for name, each in found.items()}
 
     def _has_room(self, left: float) -> bool:
         """Whether a share of the weights is less than a GPU holds, if that is known."""
@@ -119,26 +117,22 @@ class FailedStart:
     def _steps(self) -> Sequence[_Change]:
         """Smaller steps, and what they free on a GPU of known size."""
         read, server = self.read, self.read.memory.server
-        device, length = read.device, read.longest or _FEW_TOKENS
-        now, freed = (server.max_num_seqs, server.max_num_batched_tokens), None
+        device, length = read.device, read.longest or _FEW["max_num_batched_tokens"]
         if read.total:
-            now = (server.sequences(device, length), server.batched_tokens(device, length))
-        seqs, tokens = (
-            least if most is None or most > least else None
-            for least, most in zip((_FEW_SEQS, _FEW_TOKENS), now, strict=True)
-        )
+            server = replace(
+                server, max_num_seqs=server.sequences(device, length),
+                max_num_batched_tokens=server.batched_tokens(device, length),
+            )  # fmt: skip
+        fewer = {name: few for name, few in _FEW.items() if (getattr(server, name) or inf) > few}
+        freed = None
         if read.total:
-            fewer = replace(
-                server, max_num_seqs=seqs or now[0], max_num_batched_tokens=tokens or now[1]
-            )
             before, after = (
                 rank_overhead(read.model, device, each, length, read.tensor).activations.middle
-                for each in (server, fewer)
+                for each in (server, replace(server, **fewer))
             )
             freed = max(0, before - after)
-        found = [_Change("sequences", seqs)] if seqs else []
-        found += [_Change("batched", tokens)] if tokens else []
-        return [each._replace(freed=0 if n else freed) for n, each in enumerate(found)]
+        changes = [_Change(name, few) for name, few in fewer.items()]
+        return [each._replace(freed=freed) for each in changes[:1]] + changes[1:]
 
     def _with(self, *changes: _Change, length: int | None) -> list[dict[str, Any]]:
         """The start after changes, with the tokens of the cache; nothing: it fails again.

@@ -218,7 +218,7 @@ def test_what_helps_depends_on_the_stage_that_ran_out_of_memory(stage: str, log:
     before = stage in ("oom_load", "oom_profile")
     assert ("gpus" in found, "weights" in found) == (before, before)
     assert found.get("utilisation", (None,))[0] == (None if before else 0.85)
-    steps = [each["name"] == "sequences" for each in plan_from_log(str(log))["log"]["remedies"]]
+    steps = [each["name"] == "max_num_seqs" for each in plan_from_log(str(log))["log"]["remedies"]]
     assert any(steps) == (stage != "oom_load")
     assert ("eager" in found) == (stage == "oom_capture")
 
@@ -231,9 +231,9 @@ def test_more_gpus_are_as_many_as_the_weights_need(log: Path) -> None:
 
 def test_smaller_steps_are_smaller_than_the_log_s(log: Path) -> None:
     small = "INFO non-default args: {'max_num_batched_tokens': 2048, 'max_num_seqs': 256}\n"
-    assert "sequences" in remedies(log, small + OOM_AT["oom_profile"])
+    assert "max_num_seqs" in remedies(log, small + OOM_AT["oom_profile"])
     (steps, *_) = plan_from_log(str(log))["log"]["remedies"]
-    assert (steps["name"], steps["others"]) == ("sequences", [])
+    assert (steps["name"], steps["others"]) == ("max_num_seqs", [])
     small = small.replace("256", "64")
     assert [*remedies(log, small + OOM_AT["oom_profile"])] == ["weights", "gpus"]
 
@@ -349,3 +349,9 @@ def test_compressed_logs_and_those_of_powershell_are_read(
         assert plan_from_log(str(log))["log"]["tokens"] == 41_408
     log.write_bytes(packed[:-20])
     assert log.name in refused("plan", "--from-log", log)
+
+
+def test_lines_after_the_error_are_not_its_stage() -> None:
+    """Other ranks go on until they are ended."""
+    text = OOM_AT["oom_profile"] + "(Worker_TP1 pid=9) Capturing CUDA graphs (decode, FULL):   3%\n"
+    assert read_start_log(text).failure == "oom_profile"
