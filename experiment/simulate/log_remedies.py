@@ -123,7 +123,9 @@ class FailedStart:
                 server, max_num_seqs=server.sequences(device, length),
                 max_num_batched_tokens=server.batched_tokens(device, length),
             )  # fmt: skip
-        fewer = {name: few for name, few in _FEW.items() if (getattr(server, name) or inf) > few}
+        fewer: dict[str, Any] = {
+            name: few for name, few in _FEW.items() if (getattr(server, name) or inf) > few
+        }
         freed = None
         if read.total:
             before, after = (
