@@ -18,10 +18,10 @@ from experiment.files.os_errors import writing
 from experiment.record.log import write_atomic
 from experiment.simulate.alternatives import AXES, choose, compare, plan_or_remedy
 from experiment.simulate.fit import Question
+from experiment.simulate.from_log import plan_from_log
 from experiment.simulate.names import check_given, gpu_of, model_of
 from experiment.simulate.plan import with_requests
 from experiment.simulate.setup import Memory
-from experiment.simulate.start_log import plan_from_log
 from experiment.simulate.trace import TraceOptions
 from experiment.text import Translator
 from experiment.text.errors import ExitCode, user_error

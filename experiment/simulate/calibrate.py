@@ -10,10 +10,10 @@ from typing import Any
 from experiment.events import Step, WorkloadReady
 from experiment.files.bounded_reading import evaluating
 from experiment.record.log import EVENTS_FILE, read_record
+from experiment.simulate.from_log import read_log
 from experiment.simulate.latency_file import latency_to_json
 from experiment.simulate.names import check_given, gpu_of, model_of
 from experiment.simulate.setup import Limits, Memory
-from experiment.simulate.start_log import read_log
 from experiment.text.errors import user_error
 from experiment.workload.kvsim_errors import translate_errors
 from kvsim.files import file_sha256

@@ -1,7 +1,11 @@
 """Figures in a start-up log of vLLM: where memory went, and why the start failed.
 
 Forms of the lines: vLLM 0.6 to 0.33. Of several ranks the first that prints a figure counts; the
-ranks of one engine print nearly the same.
+ranks of one engine print nearly the same. Of several starts in one log the last counts.
+
+    API server ─► loading ─► profile ─► KV cache ─► capture ─► warm-up ─► serving
+
+A failure belongs to the last stage whose line precedes it.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ _BYTES = {
         rf"Free memory on device(?: \S+)? \([\d.]+/{_NUMBER} GiB\)",
         rf"total_gpu_memory(?: \(|=){_NUMBER} ?GiB",
     ),
+    "free": (rf"Free memory on device(?: \S+)? \({_NUMBER}/[\d.]+ GiB\)",),
     "weights": (
         rf"Model loading took {_NUMBER} GiB",
         rf"[Mm]odel weights took {_NUMBER} GB",
@@ -51,7 +56,7 @@ _WHOLE = {
     ),
     "tensor_parallel": (r"tensor_parallel_size['\"]?[=:] ?(\d+)",),
     "tokens": (r"[CG]PU KV cache size: ([\d,]+) tokens", r"stored in KV cache \((\d+)\)"),
-    "blocks": (r"#? ?GPU blocks: (\d+)",),
+    "blocks": (r"# (?:GPU|CUDA) blocks: (\d+)",),
     "block_size": (r"'block_size': (\d+)",),
     "max_num_seqs": (r"'max_num_seqs': (\d+)", r"max_num_seqs=(\d+)"),
     "max_num_batched_tokens": (
@@ -76,26 +81,54 @@ _MODEL = (
     r"model_tag='([^']{1,200})'",
     r"vllm serve (\S{1,200})",
 )
+_KV_DTYPE = (r"kv_cache_dtype['\"]?[=:] ?'?(fp8(?:_e\dm\d)?)\b",)
 _CONCURRENCY = (r"tokens per request: ([\d.]+)x",)
 _CACHING = r"enable_prefix_caching['\"]?[=:] ?True"
 _HITS = r"Prefix cache hit rate: (?:GPU: )?(\d+\.\d+)%"
-# The first that is found; a graph is captured after the cache is there.
+# The first form that is found; an API server prints its line before its engine does.
+_STARTS = (
+    r"vLLM (?:API )?server version|█\S* +version \S|batch processing API version",
+    r"LLM engine \(v?\d",
+)
+# The first that is found.
 _FAILURES = (
     ("no_memory", r"No available memory for the cache blocks"),
     ("too_long", r"larger than the (?:available KV cache|maximum number of tokens that can)"),
     ("little_free", r"is less than desired GPU memory utilization"),
-    ("oom", r"CUDA out of memory|OutOfMemoryError"),
 )
-_CAPTURING = r"Capturing (?:the model for )?CUDA graph|Capturing cudagraphs"
-_OTHERS = ("sglang", "TensorRT-LLM", "text-generation-inference", "llama_model_loader", "ollama")
+_OUT_OF_MEMORY = r"CUDA out of memory|OutOfMemoryError"
+# What an allocation fails in after a line: newer versions profile CUDA graphs before the cache.
+_STAGES = {
+    "oom_load": r"Starting to load model",
+    "oom_profile": r"[Mm]odel (?:loading|weights) took",
+    "oom_warmup": r"Available KV cache memory|KV cache size: |# (?:GPU|CUDA) blocks"
+    r"|Graph capturing finished",
+    "oom_capture": r"Capturing (?:the model for )?CUDA graph|Capturing cudagraphs",
+    "oom_serving": r"Application startup complete|init engine \(.{0,100}took",
+}
+_WARMING_UP = r"when warming up (?:sampler|pooler)"
+_OTHERS = {
+    "SGLang": r"sglang|KV Cache is allocated\. #tokens",
+    "TensorRT-LLM": r"TensorRT-LLM|\[TRT-LLM\]",
+    "TGI": r"text[-_]generation[-_](?:inference|launcher|router)|KV-cache blocks",
+    "Ollama": r"ollama",
+    "llama.cpp": r"llama_model_loader|llama_kv_cache",
+}
+_OWN = r"\bvLLM\b|Starting to load model|EngineCore"
+_ERROR = r"\b([\w.]{0,80}(?:Error|Exception): .*)"
 
 
 class NotALogError(ValueError):
-    """Nothing in a text is a figure of vLLM's; ``engine``: what printed it, where that is known."""
+    """Nothing in a text is a figure of vLLM's memory.
 
-    def __init__(self, engine: str | None) -> None:
+    Attributes:
+        engine: what printed it, where that is known; ``vLLM``: the log ends too early.
+        last: the first error in vLLM's log, or else its last line.
+    """
+
+    def __init__(self, engine: str | None, last: str) -> None:
         super().__init__(engine or "unknown")
-        self.engine = engine
+        self.engine, self.last = engine, last
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,19 +136,24 @@ class StartLog:
     """What a log says; bytes are of one GPU, None: not said.
 
     Attributes:
-        total: memory that CUDA reports. ``kv``: of the cache; ``needed``: of a longest request.
+        starts: of vLLM in the log; the other fields are of the last one.
+        total: memory that CUDA reports; ``free``: of it, when vLLM starts.
+        kv: of the cache; ``needed``: of a longest request.
         tokens, concurrency, blocks: of the cache, as printed.
         block_size, max_num_seqs, max_num_batched_tokens: where they are set, or printed.
         longest: the maximum length with which vLLM says that it would start.
         prefix_caching: whether it is on. ``prefix_hits``: the last share of tokens found, printed.
-        failure: ``no_memory``, ``too_long``, ``little_free``, ``oom_profile``, ``oom_capture``.
+        failure: ``no_memory``, ``too_long``, ``little_free``; ``oom`` while it is unknown what was
+            done, ``oom_load``, ``oom_profile``, ``oom_capture``, ``oom_warmup``, ``oom_serving``.
     """
 
+    starts: int
     version: tuple[int, int] | None
     model: str | None
     utilisation: float | None
     concurrency: float | None
     total: int | None
+    free: int | None
     weights: int | None
     activations: int | None
     non_torch: int | None
@@ -130,6 +168,7 @@ class StartLog:
     max_num_seqs: int | None
     max_num_batched_tokens: int | None
     longest: int | None
+    kv_dtype: str | None
     prefix_caching: bool
     prefix_hits: float | None
     failure: str | None
@@ -141,26 +180,62 @@ def read_start_log(text: str) -> StartLog:
     Raises:
         NotALogError: there is none of memory or of a cache.
     """
+    text, starts = _last_start(text)
     sizes = {name: _size(_first(text, forms)) for name, forms in _BYTES.items()}
     wholes = {name: _whole(_first(text, forms)) for name, forms in _WHOLE.items()}
     failure = next((name for name, form in _FAILURES if re.search(form, text)), None)
-    if failure == "oom":
-        failure = "oom_capture" if re.search(_CAPTURING, text) else "oom_profile"
+    if failure is None and sizes["kv"] is not None and sizes["kv"] <= 0:
+        failure = "no_memory"
+    failure = failure or _out_of_memory(text)
     if failure is None and not any((sizes["kv"], wholes["tokens"], wholes["blocks"])):
-        raise NotALogError(next((name for name in _OTHERS if name.lower() in text.lower()), None))
-    version = _first(text, _VERSION)
+        raise _not_a_log(text)
+    version, share = _first(text, _VERSION), _number(_first(text, _UTILISATION))
     hits = re.findall(_HITS, text)[-1:]
     return StartLog(
+        starts=starts,
         version=_pair(version) if version else None,
         model=_first(text, _MODEL),
-        utilisation=_number(_first(text, _UTILISATION)),
+        utilisation=share if share and 0.01 <= share <= 1 else None,
         concurrency=_number(_first(text, _CONCURRENCY)),
+        kv_dtype=_first(text, _KV_DTYPE),
         prefix_caching=re.search(_CACHING, text) is not None,
         prefix_hits=float(hits[0]) / 100 if hits else None,
         failure=failure,
         **sizes,
         **wholes,
     )
+
+
+def _last_start(text: str) -> tuple[str, int]:
+    """The text of the last start, or all of it if there is only one; the number of starts."""
+    for form in _STARTS:
+        if places := [found.start() for found in re.finditer(form, text)]:
+            return (text[places[-1] :] if len(places) > 1 else text), len(places)
+    return text, 1
+
+
+def _out_of_memory(text: str) -> str | None:
+    """What vLLM did when memory was exhausted; None: it was not."""
+    error = re.search(_OUT_OF_MEMORY, text)
+    if error is None:
+        return None
+    before = {
+        name: max((found.start() for found in re.finditer(form, text[: error.start()])), default=-1)
+        for name, form in _STAGES.items()
+    }
+    stage = max(before, key=lambda name: before[name])
+    if before[stage] >= 0:
+        return stage
+    return "oom_warmup" if re.search(_WARMING_UP, text) else "oom"
+
+
+def _not_a_log(text: str) -> NotALogError:
+    names = (name for name, form in _OTHERS.items() if re.search(form, text, re.IGNORECASE))
+    engine = next(names, "vLLM" if re.search(_OWN, text) else None)
+    lines = text.split("\n")
+    errors = (found[1].strip() for line in lines if (found := re.search(_ERROR, line)))
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return NotALogError(engine, next(errors, last))
 
 
 def _first(text: str, forms: tuple[str, ...]) -> str | None:

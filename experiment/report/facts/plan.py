@@ -11,6 +11,7 @@ from experiment.analysis.metrics import METRICS
 from experiment.report.facts.simulation_figures import rounding_note
 from experiment.report.facts.texts import Cells
 from experiment.report.facts.values import written
+from experiment.simulate.log_differences import differences
 from experiment.simulate.names import DEFAULT_POLICIES
 from experiment.text import DASH, Translator, format_bytes
 from experiment.text.messages import Message, message
@@ -272,6 +273,8 @@ _WHERE = ("weights", "activations", "non_torch", "rest", "graphs", "kv")
 def log_lines(log: Data) -> list[Message]:
     """Where each GiB went by a start-up log; if the start failed, why and what to change."""
     lines = []
+    if log["starts"] > 1:
+        lines.append(message("plan.log.starts", n=log["starts"]))
     total, share = log["total"], log["utilisation"]
     if total and share:
         usable = total * share
@@ -285,13 +288,16 @@ def log_lines(log: Data) -> list[Message]:
         lines.append(message("plan.log.where", parts=listed(parts)))
     if log["failure"]:
         why = message(f"plan.log.failed_{log['failure']}", length=log["length"])
-        lines.append(message("plan.log.failed", why=why.model_dump()))
+        ended = "stopped" if log["failure"] == "oom_serving" else "failed"
+        lines.append(message(f"plan.log.{ended}", why=why.model_dump()))
         lines += [
             message("plan.log.remedy", place=place, text=_remedy(remedy).model_dump())
             for place, remedy in enumerate(log["remedies"], 1)
         ]
     elif log["tokens"]:
         lines.append(message("plan.log.printed", tokens=log["tokens"]))
+    if log["differences"]:
+        lines.append(differences(log["differences"]))
     return lines
 
 

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sim_runs import Planned
-from start_logs import OLD, STARTED, TOO_LONG
+from start_logs import (
+    CUT,
+    LITTLE_FREE,
+    OLD,
+    OLD_TOO_LONG,
+    OOM_AT,
+    SERVING,
+    SMALL_SHARE,
+    STARTED,
+    TOO_LONG,
+)
 
 from experiment.commands.main import main
 from experiment.report.facts.plan import log_lines
+from experiment.simulate.from_log import plan_from_log
 from experiment.simulate.setup import Memory
-from experiment.simulate.start_log import plan_from_log
 from experiment.text import Translator
 from experiment.text.errors import ExitCode
 from kvsim.sizing.start_log import read_start_log
@@ -48,14 +60,14 @@ def test_a_length_that_does_not_fit_is_shortened_as_vllm_says(log: Path, planned
     found = plan_from_log(str(log))
     remedies = {each["name"]: each for each in found["log"]["remedies"]}
     assert next(iter(remedies)) == "max_length"
-    assert found["log"]["longest"] - 16 <= remedies["max_length"]["value"] <= 37_680
+    assert remedies["max_length"]["value"] == 37_680
     assert remedies["fp8"]["tokens"] == pytest.approx(2 * 37_680, abs=32)
     # 5 % more of 22.06 GiB, at 128 KiB a token.
     more = (4.60 + 0.05 * 22.06) * GIB / 131_072
     assert remedies["utilisation"]["tokens"] == pytest.approx(more, abs=32)
     for lang in ("en", "zh"):
         found = planned("--from-log", str(log), lang=lang)
-        assert "--max-model-len 37664" in found.text
+        assert "--max-model-len 37680" in found.text
         assert len(found.lines) <= 15
 
 
@@ -91,7 +103,7 @@ def test_the_lines_of_older_versions_are_read() -> None:
     ("text", "failure"),
     [
         ("ValueError: No available memory for the cache blocks.", "no_memory"),
-        ("torch.OutOfMemoryError: CUDA out of memory.", "oom_profile"),
+        ("torch.OutOfMemoryError: CUDA out of memory.", "oom"),
         ("Capturing CUDA graphs: 10%\ntorch.OutOfMemoryError: CUDA out of memory.", "oom_capture"),
         ("Free memory on device (3.1/23.5 GiB) on startup is less than desired GPU memory "
          "utilization (0.9, 21.2 GiB).", "little_free"),
@@ -117,7 +129,7 @@ def test_the_page_of_a_failed_start_is_what_to_change(text: str, log: Path) -> N
 
 
 def test_what_is_no_log_of_vllm_is_named(log: Path, refused: Callable[..., str]) -> None:
-    for text, part in (("Nothing.", "no start-up log"), ("sglang: max_total_num_tokens", "sglang")):
+    for text, part in (("Nothing.", "no start-up log"), ("sglang: max_total_num_tokens", "SGLang")):
         log.write_text(text, encoding="utf-8")
         assert part in refused("plan", "--from-log", log)
 
@@ -180,3 +192,161 @@ def test_what_the_log_and_the_user_say_of_the_server(
     assert staged["plan"]["gpus"] == 4  # the log's two ranks in each stage
     for words in (("--slo", "tpot=1s"), ("--price", "2"), ("--rate", "2", *LENGTHS)):
         assert "--gpu" in refused("plan", "--from-log", log, *words)
+
+
+def plan_of(log: Path, text: str, **asked: Any) -> dict[str, Any]:
+    log.write_text(text, encoding="utf-8")
+    return plan_from_log(str(log), **asked)
+
+
+def remedies(log: Path, text: str, **asked: Any) -> dict[str, Any]:
+    """Value and tokens of each change that comes alone, in order."""
+    found = plan_of(log, text, **asked)["log"]["remedies"]
+    return {each["name"]: (each["value"], each["tokens"]) for each in found if not each["others"]}
+
+
+@pytest.mark.parametrize("stage", OOM_AT)
+def test_what_helps_depends_on_the_stage_that_ran_out_of_memory(stage: str, log: Path) -> None:
+    """What is freed before the cache is allocated, vLLM gives to the cache."""
+    found = remedies(log, OOM_AT[stage])
+    assert plan_from_log(str(log))["log"]["failure"] == stage
+    before = stage in ("oom_load", "oom_profile")
+    assert ("gpus" in found, "weights" in found) == (before, before)
+    assert found.get("utilisation", (None,))[0] == (None if before else 0.85)
+    steps = [each["name"] == "max_num_seqs" for each in plan_from_log(str(log))["log"]["remedies"]]
+    assert any(steps) == (stage != "oom_load")
+    assert ("eager" in found) == (stage == "oom_capture")
+
+
+def test_more_gpus_are_as_many_as_the_weights_need(log: Path) -> None:
+    """131 GiB of weights on GPUs of 23.5 GiB: neither 8 bits nor two of them."""
+    found = remedies(log, OOM_AT["oom_load"], model="llama-3.1-70b", gpu="rtx-4090")
+    assert found == {"gpus": (8, None)}
+
+
+def test_smaller_steps_are_smaller_than_the_log_s(log: Path) -> None:
+    small = "INFO non-default args: {'max_num_batched_tokens': 2048, 'max_num_seqs': 256}\n"
+    assert "max_num_seqs" in remedies(log, small + OOM_AT["oom_profile"])
+    (steps, *_) = plan_from_log(str(log))["log"]["remedies"]
+    assert (steps["name"], steps["others"]) == ("max_num_seqs", [])
+    small = small.replace("256", "64")
+    assert [*remedies(log, small + OOM_AT["oom_profile"])] == ["weights", "gpus"]
+
+
+def test_a_larger_share_is_the_first_remedy_for_no_cache(log: Path) -> None:
+    """0.35 more of 23.52 GiB, less what is missing, at 128 KiB a token."""
+    tokens = (0.35 * 23.52 - 2.03) * GIB / 131_072
+    name, (value, found) = next(iter(remedies(log, SMALL_SHARE, gpu="rtx-4090").items()))
+    assert (name, value) == ("utilisation", 0.95)
+    assert found == pytest.approx(tokens, abs=32)
+    assert next(iter(remedies(log, SMALL_SHARE).items())) == ("utilisation", (0.95, None))
+
+
+def test_the_share_that_is_free_is_named(log: Path) -> None:
+    text = LITTLE_FREE.replace("3.1/23.5", "15.40/23.52")
+    assert remedies(log, text)["utilisation"][0] == 0.65
+
+
+@pytest.mark.parametrize("gpu", [None, "rtx-4090"])
+def test_the_log_s_blocks_and_longest_length_come_first(gpu: str | None, log: Path) -> None:
+    """5.06 GiB are 41,451 tokens; both logs say 41,408."""
+    newer = TOO_LONG.replace("4.60", "5.06").replace("37680", "41408")
+    for text in (OLD_TOO_LONG, newer):
+        found = remedies(log, text, gpu=gpu)
+        assert found["max_length"] == (41_408, 41_408)
+        assert found["fp8"][1] == pytest.approx(2 * 41_408, abs=16)
+
+
+def test_of_several_starts_the_last_counts(log: Path) -> None:
+    failed = OOM_AT["oom_capture"].replace("14.9889", "15.5")
+    found = plan_of(log, failed + SERVING)
+    assert (found["log"]["starts"], found["log"]["failure"]) == (2, None)
+    assert found["plan"]["capacity"]["middle"]["tokens"] == 41_408
+    found = plan_of(log, SERVING + failed)
+    assert (found["log"]["failure"], found["log"]["graphs"]) == ("oom_capture", None)
+    assert found["log"]["weights"] == 15.5 * GIB
+    assert [each.key for each in log_lines(found["log"])].count("plan.log.starts") == 1
+    assert plan_of(log, SERVING)["log"]["starts"] == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "differs"),
+    [
+        ({}, set()),
+        ({"gpu": "rtx-4090"}, set()),
+        ({"model": "llama-3.1-8b"}, set()),
+        ({"model": "qwen3-8b"}, {"tokens"}),
+        ({"gpu": "h100"}, {"memory"}),
+        ({"memory": Memory(gpus=2)}, {"gpus"}),
+        ({"memory": Memory(kv_dtype="fp8")}, {"tokens"}),
+    ],
+)
+def test_what_contradicts_the_log_is_named(
+    asked: dict[str, Any], differs: set[str], log: Path
+) -> None:
+    found = plan_of(log, SERVING, **asked)["log"]
+    assert {each["name"] for each in found["differences"]} - {"model"} == differs
+    assert ("plan.log.differs" in [each.key for each in log_lines(found)]) == bool(differs)
+
+
+def test_a_log_of_fp8_keys_and_values_is_planned_so(log: Path) -> None:
+    text = SERVING.replace("41,408", "82,816")
+    assert plan_of(log, text)["log"]["differences"]
+    text = text.replace("max_seq_len=32768", "max_seq_len=32768, kv_cache_dtype=fp8")
+    assert not plan_of(log, text)["log"]["differences"]
+
+
+def test_a_model_that_cannot_be_the_log_s_is_refused(
+    log: Path, refused: Callable[..., str]
+) -> None:
+    log.write_text(SERVING, encoding="utf-8")
+    said = refused("plan", "--from-log", log, "--model", "qwen3-32b")
+    assert "Llama-3.1-8B-Instruct" in said
+    assert "14.99 GiB" in said
+
+
+def test_the_command_serves_the_model_of_the_log(log: Path) -> None:
+    args = plan_of(log, SERVING)["plan"]["vllm_args"]
+    assert args[1] == "meta-llama/Llama-3.1-8B-Instruct"
+    args = plan_of(log, SERVING, model="llama-3.1-8b")["plan"]["vllm_args"]
+    assert args[1] == "meta-llama/Llama-3.1-8B"
+
+
+@pytest.mark.parametrize("line", ["GPU KV cache size: 41,408 tokens", "# GPU blocks: 2588, # CPU"])
+def test_tokens_alone_are_enough_with_a_model(line: str, log: Path) -> None:
+    capacity = plan_of(log, line, model="llama-3.1-8b")["plan"]["capacity"]["middle"]
+    assert (capacity["tokens"], capacity["kv"]) == (41_408, 41_408 * 131_072)
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("KV Cache is allocated. #tokens: 41408, K size: 2.53 GB", "SGLang"),
+        ("INFO text_generation_launcher: Setting KV-cache blocks to 41408", "TGI"),
+        ("Setting max batch total tokens. KV-cache blocks: 41408, size: 1", "TGI"),
+        ("llama_model_loader: loaded meta data with 29 key-value pairs", "llama.cpp"),
+        (CUT, "NCCL error"),
+    ],
+)
+def test_another_engine_or_what_ended_the_log_is_named(
+    text: str, part: str, log: Path, refused: Callable[..., str]
+) -> None:
+    log.write_text(text, encoding="utf-8")
+    assert part in refused("plan", "--from-log", log)
+
+
+def test_compressed_logs_and_those_of_powershell_are_read(
+    log: Path, refused: Callable[..., str]
+) -> None:
+    packed = gzip.compress(SERVING.encode())
+    for data in (SERVING.encode("utf-16"), packed):
+        log.write_bytes(data)
+        assert plan_from_log(str(log))["log"]["tokens"] == 41_408
+    log.write_bytes(packed[:-20])
+    assert log.name in refused("plan", "--from-log", log)
+
+
+def test_lines_after_the_error_are_not_its_stage() -> None:
+    """Other ranks go on until they are ended."""
+    text = OOM_AT["oom_profile"] + "(Worker_TP1 pid=9) Capturing CUDA graphs (decode, FULL):   3%\n"
+    assert read_start_log(text).failure == "oom_profile"
