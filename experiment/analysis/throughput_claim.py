@@ -65,6 +65,20 @@ def second_parts(results: Results) -> tuple[SecondPart, SecondPart] | None:
     return slabs.second_part, paged.second_part
 
 
+def factor_at_equal_concurrency(results: Results) -> float | None:
+    """Rate of the paged arm over that of slabs in the first part.
+
+    None if unknown, or if the two ran different numbers of requests at once.
+    """
+    slabs, paged = results.arm("slabs"), results.arm("paged")
+    gain = next((one for one in results.gains if one.step == "paging"), None)
+    if slabs is None or paged is None or gain is None:
+        return None
+    if _more_at_once(slabs, paged) or _more_at_once(paged, slabs):
+        return None
+    return gain.factor
+
+
 def _is_disturbed(results: Results, slabs: ArmResult, paged: ArmResult) -> bool:
     """Whether there was background load while the compared rates were measured."""
     parts = second_parts(results)

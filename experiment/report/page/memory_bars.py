@@ -6,7 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from experiment.analysis.results import ArmResult, PeakBytes, Results
-from experiment.analysis.throughput_claim import contiguous_and_paged
+from experiment.analysis.throughput_claim import (
+    contiguous_and_paged,
+    factor_at_equal_concurrency,
+    second_parts,
+)
 from experiment.report.facts.series import Series
 from experiment.report.facts.texts import Keyed
 from experiment.text.messages import Message, message
@@ -122,10 +126,27 @@ def _facts(results: Results) -> list[tuple[Keyed, str | None]]:
     if "kv_dtype" in params:
         smaller = message("report.hero.smaller", **params)
         facts.append((Keyed(smaller, "results.headline.params.kv_fits"), None))
-    claim = next(one for one in results.claims if one.id == "throughput")
-    speed = message(f"report.hero.speed_{claim.verdict}", **claim.text.params)
-    facts.append((Keyed(speed, "results.claims[throughput].verdict"), "claims"))
+    facts.append((Keyed(_speed(results), "results.claims[throughput].verdict"), "claims"))
     if results.equal_reserved:
         flat = message("report.hero.process", budget=params["budget"])
         facts.append((Keyed(flat, "results.headline.params.budget"), "checks"))
     return facts
+
+
+def _speed(results: Results) -> Message:
+    """Paging's factors with equal concurrency and with more requests, if both are known."""
+    claim = next(one for one in results.claims if one.id == "throughput")
+    parts, params = second_parts(results), claim.text.params
+    if claim.verdict != "shown" or parts is None:
+        return message(f"report.hero.speed_{claim.verdict}", **params)
+    slabs, paged = parts
+    figures = {
+        "factor": params["factor"],
+        "requests": paged.requests,
+        "slabs": slabs.running,
+        "paged": paged.running,
+    }
+    same = factor_at_equal_concurrency(results)
+    if same is None:
+        return message("report.hero.speed_second", **figures)
+    return message("report.hero.speed_both", same=same, **figures)

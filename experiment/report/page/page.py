@@ -121,7 +121,8 @@ def _context(
     b: Bilingual, record: Record, results: Results, series: list[Series]
 ) -> dict[str, Any]:
     """Variables of the template, without embedded data."""
-    what = what_if(b, record, results)
+    workload = record.first(WorkloadReady)
+    what, second = what_if(b, record, results), parts.second_part_table(results)
     return {
         "lang": b.lang,
         "record": record,
@@ -139,15 +140,19 @@ def _context(
                 b,
                 arm=[arm_message(arm.arm) for arm in results.arms],
                 gain=[*GAINS.values()],
+                second=[*second.columns, GAINS["factor"]] if second else [],
             ),
         ),
         "sections": sections(results, has_what_if=what is not None),
         "what_if": what,
+        "second_part": second,
+        "first_requests": len(workload.requests) if workload else None,
         "began": _began(record),
         "hero": hero(results),
         "subject": parts.subject(record, results),
         # Functions for the figures of a run.
         "arm_message": arm_message,
+        "message": message,
         "engine_facts": engine_facts,
         "has_blocks": has_blocks,
         "token_sentences": token_sentences,

@@ -7,8 +7,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from experiment.analysis.metrics import Metric
-from experiment.analysis.results import ArmResult, Claim, RequestResult, Results
+from experiment.analysis.metrics import METRICS, Metric
+from experiment.analysis.results import ArmResult, Claim, RequestResult, Results, SecondPart
+from experiment.analysis.throughput_claim import contiguous_and_paged, second_parts
 from experiment.events import ModelPrepared, RunStarted, WorkloadReady, WorkloadRequest
 from experiment.files.shipped import program
 from experiment.record.log import Record
@@ -225,10 +226,15 @@ def claim_bars(claim: Claim, results: Results) -> list[tuple[Message, float | No
         names, write = ["slabs", "paged"], rate if claim.id == "throughput" else count
     if params.get("growing") is not None:
         names.insert(1, "growing")
+    contiguous, _ = contiguous_and_paged(results)
+    arms = {
+        "contiguous": contiguous.arm if contiguous else "contiguous.batch",
+        "growing": "contiguous.growing",
+    }
     path = f"results.claims[{claim.id}].text.params"
     return [
         (
-            arm_message(name) if "slabs" in params else message(f"report.claims.{name}"),
+            arm_message(arms.get(name, name)),
             params.get(name),
             keyed(write(params.get(name)), f"{path}.{name}") or DASH,
         )
@@ -321,7 +327,56 @@ def not_measured(results: Results) -> list[tuple[Message, list[Message]]]:
     channels = [
         (message(f"channel.{name}"), list(reasons.values())) for name, reasons in silent.items()
     ]
-    return missing + channels
+    return missing + channels + _missing_in_second_part(results)
+
+
+def _missing_in_second_part(results: Results) -> list[tuple[Message, list[Message]]]:
+    if second_parts(results) is None:
+        return []
+    why = message("report.checks.second_part_why")
+    return [(message("report.checks.second_part"), [why])]
+
+
+@dataclass(frozen=True, slots=True)
+class SecondPartTable:
+    """The second part: its factor or why there is none, and a row for each arm.
+
+    ``columns``: labels. ``rows``: arm, and a figure for each column.
+    """
+
+    requests: int
+    factor: float | None
+    reason: Message
+    columns: list[Message]
+    rows: list[tuple[str, list[Shown | None]]]
+
+
+def second_part_table(results: Results) -> SecondPartTable | None:
+    """Figures of the second part; None without one."""
+    parts = second_parts(results)
+    if parts is None:
+        return None
+    names = ("requests", "running_peak", "generate_s", "tokens_per_s")
+    text = next(one for one in results.claims if one.id == "throughput").text
+    return SecondPartTable(
+        requests=parts[1].requests,
+        factor=text.params.get("factor"),
+        reason=text,
+        columns=[METRICS[name].label for name in names],
+        rows=[
+            (arm, _second_part(f"results.arms[{arm}].second_part", part))
+            for arm, part in zip(("slabs", "paged"), parts, strict=True)
+        ],
+    )
+
+
+def _second_part(path: str, part: SecondPart) -> list[Shown | None]:
+    return [
+        keyed(count(part.finished), f"{path}.finished"),
+        keyed(count(part.running), f"{path}.running"),
+        keyed(seconds(part.generate_s), f"{path}.generate_s"),
+        keyed(rate(part.tokens_per_s), f"{path}.tokens_per_s"),
+    ]
 
 
 def repeat_command(words: Sequence[str]) -> str:
