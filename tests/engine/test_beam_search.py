@@ -19,7 +19,7 @@ from experiment.engine.model_runner import ModelRunner
 from experiment.events.sampling import FIRST_BEAM_ID
 from experiment.gpucheck.tiny_models import CONFIGS, FAMILIES, VOCABULARY, build
 from kvsim.core.group import most_blocks
-from kvsim.core.scheduler import Request, RequestRefusedError, SchedulerConfig
+from kvsim.core.scheduler import RequestRefusedError, SchedulerConfig
 from kvsim.core.step import FinishReason, OpKind
 
 # Initialiser ranges: flat distributions, where beams change places often, and peaked ones.
@@ -87,7 +87,7 @@ def reference(
 
 
 def need(search: Search, width: int, block_size: int) -> int:
-    return most_blocks(Request(0, len(search.prompt), search.new), width, block_size)
+    return most_blocks(len(search.prompt), search.new, width, block_size)
 
 
 def some_eos(family: str, spread: float, search: Search, width: int) -> int:

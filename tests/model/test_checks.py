@@ -156,7 +156,7 @@ def test_code_of_a_repository_is_never_needed(tmp_path: Path) -> None:
         ("{", "bad_config"),
         ("[]", "bad_config"),
         ('{"model_type": "of_the_future"}', "unknown_type"),
-        ("{}", "no_type"),
+        ("{}", "lacks"),
         ('{"model_type": "llama", "num_attention_heads": 0}', "unbuildable"),
     ],
 )

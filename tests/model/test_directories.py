@@ -226,4 +226,4 @@ def test_weights_larger_than_the_memory_are_refused_before_they_are_read(
     place = Path(shutil.copytree(build_model("tiny-gpt2", 0, 0.08), tmp_path / "mine"))
     little = SimpleNamespace(available=1000, total=1000)
     monkeypatch.setattr(prepare.psutil, "virtual_memory", lambda: little)
-    assert refusal(place) == "too_large"
+    assert refusal(place) == "no_memory"

@@ -232,5 +232,6 @@ def _csv(rows: Iterable[dict[str, Any]]) -> str:
     """Text of a CSV file with the columns of the first row, without a byte order mark."""
     import pandas as pd  # late: slow to import
 
-    frame = pd.DataFrame(list(rows), dtype=object)  # integers stay integers beside empty cells
-    return frame.map(csv_cell).to_csv(index=False, lineterminator="\n")
+    cells = [{name: csv_cell(value) for name, value in row.items()} for row in rows]
+    frame = pd.DataFrame(cells, dtype=object)  # integers stay integers beside empty cells
+    return frame.to_csv(index=False, lineterminator="\n")
