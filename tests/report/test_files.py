@@ -182,7 +182,8 @@ def test_chinese_where_a_font_can_write_it(
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # matplotlib warns of every glyph that a font lacks
         drawn = plots(tmp_path, "zh")
-    assert not caplog.records  # nor a complaint about a missing face
+    faces = [each for each in caplog.records if each.name.startswith("matplotlib")]
+    assert not faces  # nor a complaint about a missing face
     assert "分页引擎" in words(drawn["slots-at-peak.svg"])
 
 
