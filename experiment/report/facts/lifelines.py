@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from experiment.events import WorkloadReady
 from experiment.record.log import Record
 from experiment.replay.arm_events import ArmEvents, arms_of
 from kvsim.core.step import RELEASING_OPS, OpKind, StepPlan
@@ -63,19 +64,27 @@ def lifelines(record: Record) -> list[Lifelines]:
     known = record.memo.get("lifelines")
     if isinstance(known, list):
         return known
-    read = (_Reader(events).read() for events in arms_of(record))
+    workload = record.first(WorkloadReady)
+    later = {one.id for one in workload.requests if one.arrival} if workload else set()
+    read = (_Reader(events, later).read() for events in arms_of(record))
     record.memo["lifelines"] = made = [one for one in read if one.lines]
     return made
 
 
 class _Reader:
-    """Reads the steps of an arm, with the current phase of each request."""
+    """Reads the steps of an arm, with the current phase of each request.
 
-    def __init__(self, events: ArmEvents) -> None:
+    Steps are placed in time with the pauses for memory readings, which a logged wait leaves out. A
+    request that is there from the beginning waits from there; of one that comes ``later`` the wait
+    is what was logged.
+    """
+
+    def __init__(self, events: ArmEvents, later: set[int]) -> None:
         self._events = events
         self._lines: dict[int, Lifeline] = {}
         self._open: dict[int, tuple[Phase, float]] = {}
         self._ended: set[int] = set()
+        self._later = later
         self._waited = {done.request: done.wait_s for done in events.requests}
 
     def read(self) -> Lifelines:
@@ -128,7 +137,8 @@ class _Reader:
             self._lines[request] = Lifeline(request)
             waited = self._waited.get(request, 0.0)
             if waited > 0:
-                self._lines[request].spans.append(Span("queued", max(0.0, now - waited), now))
+                arrived = max(0.0, now - waited) if request in self._later else 0.0
+                self._lines[request].spans.append(Span("queued", arrived, now))
         self._close(request, now)
         self._open[request] = (phase, now)
 
