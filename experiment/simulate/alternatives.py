@@ -66,26 +66,28 @@ def plan_or_remedy(
 ) -> dict[str, Any]:
     """Plan; arguments as of :func:`experiment.simulate.plan.plan`.
 
-    Raises:
-        UserError: as of a plan; where memory is not enough, with the cheapest option that helps.
-
     Returns:
         The plan; ``remedy`` of its capacity: the cheapest option with which more users surely fit.
+
+    Raises:
+        UserError: as of a plan; where memory is not enough, with the cheapest option that helps.
     """
-    question, _ = with_requests(Question(None, **asked), requests, model, memory)
+
+    def remedy() -> dict[str, Any] | None:
+        question, _ = with_requests(Question(None, **asked), requests, model, memory)
+        return _remedy(model, gpu, memory, question)
+
     try:
         data = plan(model, gpu, requests, memory, **asked)
-        capacity = data["plan"]["capacity"]
-        if (capacity["users"] or 0) > capacity["high"]["requests"]:
-            capacity["remedy"] = _remedy(model, gpu, memory, question)
-        return data
     except UserError as error:
-        if error.text.key not in _NO_MEMORY:
+        enough = remedy() if error.text.key in _NO_MEMORY else None
+        if enough is None:
             raise
-        remedy = _remedy(model, gpu, memory, question)
-        if remedy is None:
-            raise
-        raise user_error("error.plan.enough", why=error.text.model_dump(), **remedy) from error
+        raise user_error("error.plan.enough", why=error.text.model_dump(), **enough) from error
+    capacity = data["plan"]["capacity"]
+    if (capacity["users"] or 0) > capacity["high"]["requests"]:
+        capacity["remedy"] = remedy()
+    return data
 
 
 def _remedy(

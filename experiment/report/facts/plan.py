@@ -19,6 +19,12 @@ from kvsim.contiguous.reservation import POLICIES
 from kvsim.sizing.request_memory import WAYS
 from kvsim.sizing.vllm_capacity import GPU_BLOCK_MULTIPLE
 
+Data = Mapping[str, Any]
+# Share of the memory that vLLM reserves for a request, below which the held memory is reported.
+_NOTABLE = 0.95
+# vLLM asks that its share is free; a CUDA context takes some 0.5 GiB before.
+_MOST_UTILISATION = 0.98
+
 
 def rests_on(data: Data) -> Message:
     """Where layout, overhead and, if there are any, step times come from."""
@@ -73,13 +79,6 @@ def _written(value: Any) -> object:
     return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
 
 
-Data = Mapping[str, Any]
-# Share of the memory that vLLM reserves for a request, below which the held memory is reported.
-_NOTABLE = 0.95
-# vLLM asks that its share is free; a CUDA context takes some 0.5 GiB before.
-_MOST_UTILISATION = 0.98
-
-
 def answer(data: Data) -> list[Message]:
     """The answer in some ten lines: a title, then what fits, why, and what vLLM will print."""
     plan, found = data["plan"], data["plan"]["capacity"]
@@ -132,8 +131,8 @@ def answer(data: Data) -> list[Message]:
     if plan["speed"] and plan["speed"]["slo"] and found["limit"] not in ("ttft", "tpot"):
         lines.append(message("plan.answer.slo_met", most=found["most"]))
     lines += _speed(plan["speed"], data["load"])
-    if plan["speed"] and plan["assumed"]:
-        lines.append(_assumed(plan))
+    if plan["speed"]:
+        lines += _assumed(plan)
     if plan["vllm_args"]:
         key = "printed" if low["tokens"] != high["tokens"] else "printed_exactly"
         lines.append(
@@ -183,9 +182,12 @@ def _speed(speed: Data | None, load: Data | None) -> list[Message]:
     return lines
 
 
-def _assumed(timed: Data) -> Message:
+def _assumed(timed: Data) -> list[Message]:
+    """The prompt and the answer of a context for which times are computed."""
+    if not timed["assumed"]:
+        return []
     prompt, new = timed["assumed"]
-    return message("plan.answer.assumed", prompt=prompt, new=new)
+    return [message("plan.answer.assumed", prompt=prompt, new=new)]
 
 
 def rows_answer(data: Data) -> list[Message]:
@@ -211,9 +213,8 @@ def rows_answer(data: Data) -> list[Message]:
     if any(row.get("limit", "memory") != "memory" for row in rows):
         lines.append(message("plan.compare.limited"))
     timed = next((row for row in rows if row.get("speed")), None)
-    if timed and timed["assumed"]:
-        lines.append(_assumed(timed))
     if timed:
+        lines += _assumed(timed)
         lines.append(message("plan.answer.speed_source"))
     return lines
 
