@@ -10,7 +10,7 @@ from typing import IO, Any
 
 from kvsim.traces.detect import identify
 from kvsim.traces.formats import ParseContext, Turns
-from kvsim.traces.opening import open_trace
+from kvsim.traces.opening import Hashed, open_trace
 from kvsim.traces.parse import BadRowError, Raw
 from kvsim.traces.rows import Placed, csv_rows, json_column_rows, json_list_rows, jsonl_rows
 from kvsim.traces.types import (
@@ -139,10 +139,9 @@ class TraceFile:
                         yield from self._row(place, row)
             except GeneratorExit:
                 self._count_rest(rows)
+                self._hash_rest(hashed)
                 raise
-            finally:
-                self._sha256 = hashed.drain()
-                self._bytes = hashed.passed
+            self._hash_rest(hashed)
         if not self._accepted:
             raise self._nothing()
 
@@ -156,6 +155,10 @@ class TraceFile:
                     self._unread += 1
         except TraceError:
             self._unread += 1
+
+    def _hash_rest(self, hashed: Hashed) -> None:
+        self._sha256 = hashed.drain()
+        self._bytes = hashed.passed
 
     def _read(self, stream: IO[bytes]) -> Iterator[Placed]:
         format_ = self.kind.format

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 from texts import fixed
 
@@ -75,7 +76,10 @@ def test_a_line_without_end_is_no_trace(tmp_path: Path, refused: Callable[..., s
     )
     os.truncate(file, 60 << 30)
     words = ["simulate", "--trace", str(file), "--model", "gpt2", "--gpu", "a100-80gb"]
+    before = psutil.Process().io_counters().read_chars
     assert "longer than 8 MiB" in refused(*words)
+    # The rest of the file is not read.
+    assert psutil.Process().io_counters().read_chars - before < 1 << 30
 
 
 def test_a_grid_of_more_requests_than_memory_holds_is_refused(
