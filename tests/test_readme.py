@@ -15,7 +15,8 @@ from experiment.commands.run import _overrides
 from experiment.config.reading import load_config
 from experiment.config.schema import Config, config_keys
 from experiment.files.shipped import CONFIGS, config_names, find_config
-from experiment.simulate.names import gpu_of, model_of, policies_of
+from experiment.simulate.names import gpu_of, model_of
+from experiment.simulate.policies import policies_of
 from experiment.simulate.sweep import make_cells, read_grid
 from experiment.text.errors import ExitCode
 

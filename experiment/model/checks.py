@@ -40,6 +40,7 @@ _LATENT_TYPES = ("indexed", "compressed")
 _CHUNKED = "chunked_attention"
 # Why the table of families has no cache of another kind, by the reason of kvsim.
 _REASONS = {
+    "encoder": "encoder",
     "encoder_decoder": "encoder",
     "cross_attention": "encoder",
     "recurrent": "state",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from experiment.simulate.names import gpu_of, model_of
+from experiment.simulate.parameter_count import EXPERTS
 from experiment.simulate.setup import Memory, Setup, make_setup
 from experiment.text.errors import UserError, user_error
 from experiment.workload.kvsim_errors import model_refused, translate_errors
@@ -23,7 +24,6 @@ from kvsim.sizing.fields import first_named
 from kvsim.sizing.gpus import GPUFacts
 from kvsim.sizing.layout import LayerCache, Layout, LayoutError
 
-_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 _MOST_LENGTH = 1 << 17  # of a model whose config has no positions
 _MOST_TOKENS = 1 << 24  # of a request
 _ANSWER = 8  # a request of a context is this many times its answer
@@ -93,7 +93,8 @@ class Fit:
         """Capacity, what a rate comes to, and the speed with that, the users, or as many as fit."""
         capacity = self.capacity()
         load = self._load(capacity["most"])
-        running = capacity["users"] or (load and load["running"]) or capacity["most"]
+        at_rate = (load["running"] or capacity["most"]) if load else 0
+        running = max(capacity["users"] or 0, at_rate) or capacity["most"]
         return {
             "engines": self.plan.engines,
             "stages": self.plan.options.pipeline_parallel,
@@ -236,7 +237,7 @@ def fit(model: str, gpu: str | GPUFacts, memory: Memory, asked: Question) -> Fit
 
     if asked.shared_prefix and asked.shared_prefix >= _shortest(asked):
         raise user_error("error.plan.prefix", prefix=asked.shared_prefix, prompt=_shortest(asked))
-    if memory.server.expert_parallel and not first_named(named.text, *_EXPERTS):
+    if memory.server.expert_parallel and not first_named(named.text, *EXPERTS):
         raise user_error("error.omit", what=named.name, flags="--enable-expert-parallel")
     if requests is None:
         length = max_length or asked.context

@@ -55,10 +55,12 @@ def plan_from_log(
     """
     log = read_log(path)
     name = model or _model_of(log, path)
-    stages = memory.server.pipeline_parallel
-    ranks = (log.tensor_parallel or memory.gpus // stages) * stages
+    asked_stages = memory.server.pipeline_parallel
+    stages = log.pipeline_parallel or asked_stages
+    tensor = memory.gpus // asked_stages
+    ranks = (log.tensor_parallel or tensor) * stages
     server = replace(
-        memory.server, version=log.version or TESTED,
+        memory.server, version=log.version or TESTED, pipeline_parallel=stages,
         max_num_seqs=memory.server.max_num_seqs or log.max_num_seqs,
         max_num_batched_tokens=memory.server.max_num_batched_tokens or log.max_num_batched_tokens,
     )  # fmt: skip
@@ -69,7 +71,7 @@ def plan_from_log(
     asked["block_size"] = asked.get("block_size") or log.block_size
     told = asked.pop("max_length", None)
     read = LogFacts(log, name, gpu, known, told or log.max_length, asked["block_size"])
-    unlike = read.unlike(memory.gpus // stages)
+    unlike = read.unlike(tensor, asked_stages)
     if unlike and model and log.model:
         unlike.append({"name": "model", "log": log.model, "plan": model})
     data: dict[str, Any] = {}

@@ -13,6 +13,7 @@ _CHECK = {
     "tokens": ("--model", "--kv-dtype", "--gpus"),
     "weights": ("--model", "--weights", "--gpus"),
     "gpus": ("--gpus",),
+    "stages": ("--pipeline-parallel-size",),
     "memory": ("--gpu",),
     "model": ("--model",),
 }

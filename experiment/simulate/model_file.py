@@ -3,7 +3,7 @@
     --model DIR, CONFIG.json     read
     --model owner/model          its newest snapshot in the local Hugging Face cache
 
-The config is data: no code of it runs, and Transformers is not needed.
+The config is data: no code of it runs. Transformers counts its weights where their size is unknown.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from experiment.config.reading import MAX_CONFIG_BYTES
 from experiment.files.bounded_reading import expand_path, parse_json, read_bounded
+from experiment.simulate.parameter_count import EXPERTS, count_parameters
 from experiment.text.errors import UserError, user_error
 from experiment.workload.kvsim_errors import model_refused
-from kvsim.sizing.fields import MissingFieldError, UnsupportedGeometryError
+from kvsim.sizing.fields import MissingFieldError, UnsupportedGeometryError, first_named
 from kvsim.sizing.layout import LayoutError, lay_out
-from kvsim.sizing.models import ELEMENT_BYTES, ModelFacts
+from kvsim.sizing.models import ELEMENT_BYTES, QUANTISED, ModelFacts
 
 _MOST_NUMBER = 1 << 40
 _HUB_NAME = re.compile(r"\w[\w.-]{0,95}/\w[\w.-]{0,95}", re.ASCII)
@@ -63,13 +65,14 @@ def is_hub_name(name: str) -> bool:
     return bool(_HUB_NAME.fullmatch(name)) and ".." not in name and not Path(name).exists()
 
 
-def read_model(path: Path, name: str, weights: int | None) -> ModelFacts:
+def read_model(path: Path, name: str, weights: int | str | None) -> ModelFacts:
     """Read a model from its config.
 
     Args:
         path: config.json.
         name: what the person called it.
-        weights: bytes of the weights; None: those of the safetensors files beside the config.
+        weights: bytes of the weights, or what they are quantised to; None: those of the safetensors
+            files beside the config, or counted.
 
     Raises:
         UserError: no such config, a cache that is not known, or unknown weights.
@@ -81,14 +84,14 @@ def read_model(path: Path, name: str, weights: int | None) -> ModelFacts:
         _check_numbers(config)
     except (UserError, ValueError) as error:
         raise user_error("error.model.bad_config", model=name, path=str(path)) from error
-    weights = weights or weights_beside(path)
+    size = 0 if isinstance(weights, str) else weights or weights_beside(path)
     dtype = _dtype(config)
-    parameters = max(1, weights // ELEMENT_BYTES[dtype])
+    parameters = max(1, size // ELEMENT_BYTES[dtype])
     facts = ModelFacts(
         name=_short_name(path, name),
         hub=name if is_hub_name(name) else str(path.parent),
         dtype=dtype, parameters=parameters, active_parameters=parameters, expert_parameters=0,
-        config=config, source=str(path), weights=weights,
+        config=config, source=str(path), weights=size or None,
     )  # fmt: skip
     try:
         caches = facts.caches()
@@ -107,9 +110,25 @@ def read_model(path: Path, name: str, weights: int | None) -> ModelFacts:
         raise user_error("error.model.lacks", model=name, fields=fields) from error
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise user_error("error.model.bad_config", model=name, path=str(path)) from error
-    if not weights:
+    kind = weights if isinstance(weights, str) else _published_kind(config)
+    if size and not first_named(facts.text, *EXPERTS):
+        return facts
+    counted = count_parameters(config) if size or kind else None
+    if counted is None and not size:
         raise user_error("error.sim.no_weights", model=name)
-    return facts
+    facts = replace(facts, **(counted or {}))
+    return facts.quantised(kind) if not size and kind in QUANTISED else facts
+
+
+def _published_kind(config: Mapping[str, Any]) -> str | None:
+    """What the weights are published in, as ``--weights`` names it, or the dtype; None: unknown."""
+    found = config.get("quantization_config")
+    if not isinstance(found, dict):
+        return _dtype(config)
+    if found.get("quant_method") == "fp8":
+        return "fp8"
+    bits = found.get("bits") or found.get("w_bit") or (found.get("load_in_4bit") and 4)
+    return {4: "w4", 8: "int8"}.get(bits) if isinstance(bits, int) else None
 
 
 def _short_name(path: Path, name: str) -> str:

@@ -1,4 +1,4 @@
-"""Names of models, GPUs, policies, presets and formats: found, listed, and the near ones named."""
+"""Names of models, GPUs, presets and formats: found, listed, and the near ones named."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from dataclasses import replace
 
 from experiment.simulate.hub_config import hub_config
 from experiment.simulate.model_file import is_hub_name, model_file, read_model, weights_beside
+from experiment.simulate.policies import policy_message
 from experiment.text import format_bytes
 from experiment.text.errors import UserError, unknown, user_error
 from experiment.text.messages import Message, message
 from experiment.workload.kvsim_errors import model_refused, translate_errors, unknown_model
-from kvsim.sim.config import SIM_POLICIES, PolicyName
+from kvsim.sim.config import SIM_POLICIES
 from kvsim.sizing.gpus import GPUS, GPUFacts, find_gpu
 from kvsim.sizing.layout import token_bytes
 from kvsim.sizing.models import MODELS, REFUSED, ModelFacts, UnknownModelError, find_model
@@ -21,7 +22,6 @@ from kvsim.traces.formats import FORMATS, TraceFormat
 
 LISTS = ("models", "gpus", "policies", "presets", "formats")
 _LISTED = {"--model": "models", "--gpu": "gpus", "--trace": "presets"}
-DEFAULT_POLICIES: tuple[PolicyName, ...] = ("slabs", "max", "pow2", "oracle", "paged")
 
 
 def model_of(name: str, weights: int | str | None = None) -> ModelFacts:
@@ -52,8 +52,6 @@ def model_of(name: str, weights: int | str | None = None) -> ModelFacts:
                     raise
         if path is None:
             raise unknown_model(error) from error
-        if isinstance(weights, str):  # of how many weights nothing is known
-            raise user_error("error.sim.no_weights", model=name) from error
         return read_model(path, name, weights)
 
 
@@ -79,28 +77,6 @@ def check_given(values: Mapping[str, object]) -> None:
             f"{flag} (--list {_LISTED[flag]})" if flag in _LISTED else flag for flag in missing
         ]
         raise user_error("error.sim.needs", flags=", ".join(flags))
-
-
-def policies_of(text: str | None) -> tuple[PolicyName, ...]:
-    """Policies between commas; ``all`` is every one.
-
-    Raises:
-        UserError: an unknown one, or none.
-    """
-    if text is None:
-        return DEFAULT_POLICIES
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    if not names:
-        raise user_error("error.empty", config_key="--policy")
-    found: list[PolicyName] = []
-    for name in names:
-        if name == "all":
-            found += SIM_POLICIES
-        elif name in SIM_POLICIES:
-            found.append(name)
-        else:
-            raise unknown("policy", name, SIM_POLICIES, see="--list policies")
-    return tuple(dict.fromkeys(found))
 
 
 def unknown_trace(name: str) -> UserError:
@@ -133,11 +109,6 @@ def _columns(format_: TraceFormat) -> str | Message:
     if not optional:
         return required
     return message("sim.list.optional", required=required, optional=optional)
-
-
-def policy_message(name: str) -> Message:
-    """What a policy does."""
-    return message(f"sim.policy.{name.replace('+', '_')}")
 
 
 def model_notes() -> list[Message]:

@@ -74,7 +74,10 @@ def plan(
         "async_scheduling": planned.async_scheduling,
         "prefix_caching": planned.prefix_caching,
     }
-    head["setup"]["limits"]["max_num_batched_tokens"] = service.max_num_batched_tokens
+    head["setup"]["limits"] |= {
+        "max_num_batched_tokens": service.max_num_batched_tokens,
+        "max_num_seqs": answer["capacity"]["max_num_seqs"],
+    }
     if found.memory:  # no slot holds a token of every layer
         block_bytes = found.layout.block_bytes * setup.gpus
         head["setup"] |= {"slots": None, "blocks": found.blocks, "block_bytes": block_bytes}

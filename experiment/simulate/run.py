@@ -19,7 +19,8 @@ from typing import Any, get_args
 
 from experiment.analysis.preemption import PreemptionCounts, describe_preemptions
 from experiment.record.simulation import SCHEMA_VERSION
-from experiment.simulate.names import gpu_of, model_of, policies_of
+from experiment.simulate.names import gpu_of, model_of
+from experiment.simulate.policies import policies_of
 from experiment.simulate.setup import (
     Limits,
     Memory,

@@ -211,7 +211,8 @@ def calibrate_roofline(
 ) -> Calibration[Roofline]:
     """Fit the fixed cost and efficiencies of a roofline, with and without overlap.
 
-    One efficiency is fitted for memory traffic and one for arithmetic, each at most 1. Keeps the
+    One efficiency is fitted for memory traffic and one for arithmetic, each at most 1; they include
+    what the links between GPUs take. Keeps the
     form with the smaller fitting error, also within each fold.
 
     Raises:
@@ -247,7 +248,7 @@ def _calibrate(
 def _fit_roofline(
     records: Sequence[StepRecord], seconds: Floats, ideal: Roofline, overlap: Overlap
 ) -> Roofline:
-    ideal = replace(ideal, fixed_s=0.0, efficiencies=IDEAL)
+    ideal = replace(ideal, fixed_s=0.0, peer_token_s=0.0, efficiencies=IDEAL)
     memory = np.array([ideal.memory_s(r.work) for r in records])
     compute = np.array([ideal.compute_s(r.work) for r in records])
     ones = np.ones(len(records))

@@ -74,7 +74,7 @@ class StepClock:
     """
 
     def __init__(self, latency: Latency) -> None:
-        self._fixed = attoseconds(latency.fixed_s)
+        self._fixed, self._peer = attoseconds(latency.fixed_s), 0
         self._is_roofline = isinstance(latency, Roofline)
         self._overlaps = isinstance(latency, Roofline) and latency.overlap == "max"
         if isinstance(latency, Roofline):
@@ -86,6 +86,7 @@ class StepClock:
             self._prefill = self._decode = self._kv
             self._token = attoseconds(latency.token_flops / (latency.flops * share.products))
             self._pair = attoseconds(latency.pair_flops / (latency.flops * share.attention))
+            self._peer = attoseconds(latency.peer_token_s)
         else:
             self._batch = cache(lambda n: attoseconds(latency.batch_s(n)))
             self._kv = attoseconds(latency.per_kv_token_s)
@@ -102,7 +103,8 @@ class StepClock:
         memory = self._batch(tokens if self._is_roofline else decodes)
         memory += self._prefill * prefill + self._decode * decodes + self._kv * read
         compute = self._token * tokens + self._pair * pairs
-        return self._fixed + (max(memory, compute) if self._overlaps else memory + compute)
+        fixed = self._fixed + self._peer * tokens
+        return fixed + (max(memory, compute) if self._overlaps else memory + compute)
 
     def decode_run(self, decodes: int, context: int, steps: int) -> DecodeRun:
         """Return a prefix of ``steps`` steps with linear durations, at least one step.
@@ -115,13 +117,14 @@ class StepClock:
         read = context + decodes
         memory = self._batch(decodes) + self._decode * decodes + self._kv * read
         compute = self._token * decodes + self._pair * read
+        fixed = self._fixed + self._peer * decodes
         line, slope, other, its = memory, self._kv * decodes, compute, self._pair * decodes
         if not self._overlaps:
-            return DecodeRun(steps, self._fixed + line + other, slope + its)
+            return DecodeRun(steps, fixed + line + other, slope + its)
         if line < other:
             line, slope, other, its = other, its, line, slope
         last = steps - 1
         if line + last * slope < other + last * its:
             # The other term becomes larger after this many steps.
             steps = (line - other) // (its - slope) + 1
-        return DecodeRun(steps, self._fixed + line, slope)
+        return DecodeRun(steps, fixed + line, slope)

@@ -2,7 +2,7 @@
 
     chunks of a step        ─► StepWork: tokens, K and V read, query-key pairs
     model + GPU             ─► Roofline: seconds of arithmetic, seconds of memory traffic
-    seconds = fixed + max(arithmetic, memory)          or their sum
+    seconds = fixed + links + max(arithmetic, memory)   or the sum of all
 
 Source: Williams et al., "Roofline", CACM 52(4), 2009. With efficiencies of 1 and no fixed cost it
 is a lower bound that no step beats. :data:`ASSUMED` are efficiencies that were published;
@@ -17,12 +17,13 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from kvsim.sizing.fields import first_of
+from kvsim.sizing.fields import first_of, layer_count
 from kvsim.sizing.gpus import GPUFacts
 from kvsim.sizing.layout import LayerCache, token_bytes
 from kvsim.sizing.models import ModelFacts
 
 Overlap = Literal["max", "sum"]
+_ACTIVATION_BYTES = 2
 # Factor beyond the recorded batches at which their times say nothing.
 _FAR = 2
 
@@ -167,6 +168,7 @@ class Roofline:
         bandwidth: bytes per second, summed over GPUs.
         flops: FLOP/s, summed over GPUs.
         fixed_s: fixed cost of a step in seconds.
+        peer_token_s: seconds of a token on the links between GPUs; nothing overlaps them.
         efficiencies: achieved shares of the peaks.
         overlap: ``max``: traffic and arithmetic overlap; ``sum``: they do not.
     """
@@ -180,6 +182,7 @@ class Roofline:
     expert_bytes: float = 0.0
     expert_share: float = 1.0
     fixed_s: float = 0.0
+    peer_token_s: float = 0.0
     efficiencies: Efficiencies = IDEAL
     overlap: Overlap = "max"
 
@@ -207,7 +210,7 @@ class Roofline:
             return 0.0
         memory, compute = self.memory_s(work), self.compute_s(work)
         both = max(memory, compute) if self.overlap == "max" else memory + compute
-        return self.fixed_s + both
+        return self.fixed_s + self.peer_token_s * work.tokens + both
 
 
 Latency = LinearLatency | Roofline
@@ -222,7 +225,11 @@ def roofline(
     efficiencies: Efficiencies = ASSUMED,
     engines: int = 1,
 ) -> Roofline:
-    """Return the roofline of a model on ``gpus`` GPUs, without communication cost.
+    """Return the roofline of a model on ``gpus`` GPUs.
+
+    Tensor-parallel ranks sum the output of attention and of the MLP of each layer (Shoeybi et al.,
+    "Megatron-LM", arXiv 1909.08053), in a ring at the whole bandwidth of their links: the latency
+    of a small message does not count, nor do the tokens that engines send to each other's experts.
 
     Windows and chunks are ignored: such layers attend to all tokens. States are not read. A rank
     reads its own copy of what heads cannot be divided into.
@@ -237,6 +244,7 @@ def roofline(
     if gpus < 1:
         raise ValueError(f"{gpus} GPUs compute nothing")
     caches, ranks = model.caches(kv_dtype), gpus // engines
+    summed = 2 * layer_count(model.text) * model.hidden_size * _ACTIVATION_BYTES
     experts = model.expert_bytes(dtype)
     return Roofline(
         weight_bytes=(model.weight_bytes(dtype) - experts) * engines,
@@ -247,6 +255,7 @@ def roofline(
         pair_flops=2.0 * model.query_heads * sum(_pair_elements(model, each) for each in caches),
         bandwidth=gpu.bandwidth * gpus,
         flops=gpu.flops * gpus,
+        peer_token_s=2 * (ranks - 1) / ranks * summed / gpu.peer_bandwidth / engines,
         efficiencies=efficiencies,
     )
 

@@ -183,7 +183,7 @@ class PlanQuestion:
         busy = min(running, float(engines))
         if self.shared_latency:
             if busy < engines and isinstance(latency, Roofline):  # what few engines do alone
-                names = ("kv_token_bytes", "token_flops", "pair_flops")
+                names = ("kv_token_bytes", "token_flops", "pair_flops", "peer_token_s")
                 more = {name: getattr(latency, name) * engines / busy for name in names}
                 latency = replace(latency, **more)
             return speed(latency, traffic, running, tokens, stages, engines)

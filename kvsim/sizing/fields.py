@@ -45,6 +45,7 @@ _KNOWN = frozenset(
     """,
     )
 )
+_ENCODERS = re.compile(r"bert|electra|mpnet")
 _REFUSED = {"is_encoder_decoder": "encoder_decoder", "cross_attention_layers": "cross_attention"}
 # Sizes of a layer's cache, which a config may override for single layers.
 _CACHE_SIZES = ("head_dim", "num_key_value_heads", "v_head_dim", "kv_lora_rank", "qk_rope_head_dim")
@@ -54,9 +55,9 @@ class UnsupportedGeometryError(ValueError):
     """The KV cache of the model is of an unsupported kind.
 
     Attributes:
-        reason: a code: ``encoder_decoder``, ``layer_types``, ``recurrent``, ``window_unknown``,
-            ``shared_layers``, ``head_sizes``, ``indexer``, ``chunked``, ``cross_attention``,
-            ``unknown_key``, ``uneven``: heads that the ranks cannot share.
+        reason: a code: ``encoder``, ``encoder_decoder``, ``layer_types``, ``recurrent``,
+            ``window_unknown``, ``shared_layers``, ``head_sizes``, ``indexer``, ``chunked``,
+            ``cross_attention``, ``unknown_key``, ``uneven``: heads that the ranks cannot share.
         detail: the config field or value.
     """
 
@@ -92,9 +93,11 @@ def check_fields(config: Config) -> None:
     """Refuse caches that no field here describes.
 
     Raises:
-        UnsupportedGeometryError: ``encoder_decoder``, ``cross_attention``, ``head_sizes``,
-            ``unknown_key``, each with the field.
+        UnsupportedGeometryError: ``encoder``, ``encoder_decoder``, ``cross_attention``,
+            ``head_sizes``, ``unknown_key``, each with the field.
     """
+    if _ENCODERS.search(str(config.get("model_type"))) and not config.get("is_decoder"):
+        raise UnsupportedGeometryError("encoder", "model_type")
     for name, reason in _REFUSED.items():
         if config.get(name):
             raise UnsupportedGeometryError(reason, name)

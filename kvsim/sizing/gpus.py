@@ -39,6 +39,7 @@ class GPUFacts:
         bandwidth: memory bandwidth in bytes per second.
         flops: 16-bit dense FLOP/s.
         link_bandwidth: to the host, in bytes per second, one direction.
+        peer_bandwidth: to other GPUs: NVLink or Infinity Fabric, else ``link_bandwidth``.
         source: the data sheet.
     """
 
@@ -49,6 +50,7 @@ class GPUFacts:
     link_bandwidth: float
     source: str
     cuda_bytes: int
+    peer_bandwidth: float
     is_measured: bool = False
 
 
@@ -62,6 +64,17 @@ _CUDA_GIB = {
     "gb10": 121.63, "mi300x": 191.98,
 }  # fmt: skip
 _HIDDEN = 1 << 29  # of a GPU that is not among them
+# GB/s to other GPUs, one direction, from the data sheets below; bridges of two cards do not count.
+_PEER_GB = {
+    **dict.fromkeys(("v100-16gb", "v100-32gb"), 150),
+    **dict.fromkeys(("a100-40gb", "a100-80gb"), 300),
+    **dict.fromkeys(("a800-80gb", "h800"), 200),
+    **dict.fromkeys(("h100", "h200", "h20", "gh200-96gb"), 450),
+    **dict.fromkeys(("b200", "b300", "gb200", "gb300"), 900),
+    **dict.fromkeys(("mi300x", "mi325x"), 448),
+    "mi355x": 537.6,
+    "gb10": 25,
+}
 _GA102 = "NVIDIA Ampere GA102 architecture white paper, appendix"
 _ADA = "NVIDIA Ada architecture white paper, appendix A"
 _BLACKWELL = "NVIDIA RTX Blackwell architecture white paper, appendix A"
@@ -128,7 +141,7 @@ GPUS: Mapping[str, GPUFacts] = MappingProxyType(
     {
         name: GPUFacts(
             name, mib * MIB, gb * 1e9, tera * 1e12, link, source,
-            _cuda_bytes(name, mib * MIB), name in _CUDA_GIB,
+            _cuda_bytes(name, mib * MIB), _PEER_GB.get(name, link / 1e9) * 1e9, name in _CUDA_GIB,
         )
         for name, mib, gb, tera, link, source in _ROWS
     }
@@ -171,7 +184,7 @@ def custom_gpu(memory: int, bandwidth: float, flops: float) -> GPUFacts:
     """Return a GPU of ``memory`` bytes that is not in the catalogue; rates are per second."""
     name = f"{memory / (1 << 30):g}GiB"
     cuda = _cuda_bytes(name, memory)
-    return GPUFacts(name, memory, bandwidth, flops, _PCIE4, "given", cuda)
+    return GPUFacts(name, memory, bandwidth, flops, _PCIE4, "given", cuda, _PCIE4)
 
 
 def _parts(name: str) -> list[str]:

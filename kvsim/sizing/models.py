@@ -128,11 +128,15 @@ class ModelFacts:
         )
 
     @property
+    def hidden_size(self) -> int:
+        """Elements that a token has between layers; 0 if its config does not say."""
+        return int(first_named(self.text, "hidden_size", "n_embd", "d_model") or 0)
+
+    @property
     def vocabulary_parameters(self) -> int:
         """Weights of the embeddings; of the output projection as many, unless they are tied."""
         vocabulary = first_named(self.text, "vocab_size") or first_named(self.config, "vocab_size")
-        hidden = first_named(self.text, "hidden_size", "n_embd", "d_model")
-        return int(vocabulary or 0) * int(hidden or 0)
+        return int(vocabulary or 0) * self.hidden_size
 
     @property
     def is_tied(self) -> bool:

@@ -55,6 +55,7 @@ _WHOLE = {
         r"max seq len \((\d+)\)",
     ),
     "tensor_parallel": (r"tensor_parallel_size['\"]?[=:] ?(\d+)",),
+    "pipeline_parallel": (r"pipeline_parallel_size['\"]?[=:] ?(\d+)",),
     "tokens": (r"[CG]PU KV cache size: ([\d,]+) tokens", r"stored in KV cache \((\d+)\)"),
     "blocks": (r"# (?:GPU|CUDA) blocks: (\d+)",),
     "block_size": (r"'block_size': (\d+)",),
@@ -162,6 +163,7 @@ class StartLog:
     needed: int | None
     max_length: int | None
     tensor_parallel: int | None
+    pipeline_parallel: int | None
     tokens: int | None
     blocks: int | None
     block_size: int | None

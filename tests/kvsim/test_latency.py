@@ -119,7 +119,8 @@ def test_arithmetic_and_traffic_overlap_or_add_up_and_gpus_share_them() -> None:
         1 + ideal.memory_s(prompt) + ideal.compute_s(prompt)
     )
     two = roofline(model, gpu, gpus=2, efficiencies=IDEAL)
-    assert two.seconds(prompt) == pytest.approx(ideal.seconds(prompt) / 2)
+    links = two.peer_token_s * prompt.tokens
+    assert two.seconds(prompt) - links == pytest.approx(ideal.seconds(prompt) / 2)
     with pytest.raises(ValueError, match="0 GPUs"):
         roofline(model, gpu, gpus=0)
 
@@ -223,6 +224,21 @@ def test_the_least_costs_are_those_of_reading_and_of_the_largest_prompt_step() -
     assert full == pytest.approx(2 * 6_738_415_616 * 2048 / 312e12)
 
 
+def test_ranks_sum_the_outputs_of_each_layer_over_their_links() -> None:
+    """Two sums of 4,096 elements of 2 bytes in 32 layers, in a ring of each engine."""
+    model, a_sum = find_model("llama-3.1-8b"), 2 * 32 * 4096 * 2
+    for name, gigabytes in (("h100", 450), ("l40s", 31.5)):
+        found = [roofline(model, find_gpu(name), gpus=n).peer_token_s for n in (1, 2, 8)]
+        expected = [share * a_sum / (gigabytes * 1e9) for share in (0, 1, 7 / 4)]
+        assert found == pytest.approx(expected)
+    gpu = find_gpu("h100")
+    four, two = roofline(model, gpu, 4), roofline(model, gpu, 8, engines=2)
+    assert two.peer_token_s == pytest.approx(four.peer_token_s / 2)
+    prompt, alone = StepWork.of([(0, 4096, False)]), replace(four, peer_token_s=0.0)
+    more = four.seconds(prompt) - alone.seconds(prompt)
+    assert more == pytest.approx(4096 * 1.5 * a_sum / 450e9)
+
+
 COSTS = st.floats(0, 1e-6)
 
 
@@ -242,6 +258,7 @@ def latencies(draw: st.DrawFn) -> Latency:
         expert_bytes=draw(st.sampled_from([0.0, 5e3])),
         expert_share=0.25,
         fixed_s=draw(COSTS),
+        peer_token_s=draw(COSTS),
         overlap=draw(st.sampled_from(["max", "max", "sum"])),
     )
 

@@ -177,6 +177,7 @@ BASE = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 64}
     ("more", "reason"),
     [
         ({"is_encoder_decoder": True}, "encoder_decoder"),
+        ({"model_type": "xlm-roberta"}, "encoder"),
         ({"model_type": "falcon_h1"}, "recurrent"),
         ({"layer_types": ["full_attention", "linear_attention"]}, "recurrent"),
         ({"layer_types": ["full_attention", "of_the_future"]}, "layer_types"),

@@ -187,9 +187,17 @@ def test_what_the_log_and_the_user_say_of_the_server(
     log.write_text(STARTED + "non-default args: {'max_num_seqs': 2}\n", encoding="utf-8")
     found = plan_from_log(str(log), context=2048)["plan"]["capacity"]
     assert (found["max_num_seqs"], found["limit"]) == (2, "sequences")
-    stages = replace(Memory().server, pipeline_parallel=2)
+    stages, three = (replace(Memory().server, pipeline_parallel=n) for n in (2, 3))
     staged = plan_from_log(str(log), memory=Memory(gpus=2, server=stages))
     assert staged["plan"]["gpus"] == 4  # the log's two ranks in each stage
+    # The log's own stages count, with the weights of one stage on each GPU.
+    both = STARTED.replace("parallel_size=2", "parallel_size=2, pipeline_parallel_size=2")
+    both = both.replace("7.64", "4.10").replace("163,840", "327,680")
+    log.write_text(both, encoding="utf-8")
+    for memory, differs in ((Memory(), set()), (Memory(gpus=9, server=three), {"stages", "gpus"})):
+        found = plan_from_log(str(log), memory=memory)
+        assert (found["plan"]["gpus"], found["log"]["ranks"]) == (4, 4)
+        assert {each["name"] for each in found["log"]["differences"]} == differs
     for words in (("--slo", "tpot=1s"), ("--price", "2"), ("--rate", "2", *LENGTHS)):
         assert "--gpu" in refused("plan", "--from-log", log, *words)
 

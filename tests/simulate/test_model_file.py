@@ -51,21 +51,42 @@ def test_a_published_config_is_planned_as_its_entry_of_the_catalogue(
 
 def test_weights_are_those_beside_the_config(tmp_path: Path) -> None:
     path = written(tmp_path / "mine", LLAMA)
-    with pytest.raises(UserError) as caught:
-        model_of(str(path))
-    assert caught.value.text.key == "error.sim.no_weights"
+    counted = find_model("llama-3.1-8b").weight_bytes()
     for part in (1, 2):
         weights(path.parent / f"model-0000{part}-of-00003.safetensors", 500)
-    with pytest.raises(UserError) as caught:  # the third is missing
-        model_of(str(path))
-    assert caught.value.text.key == "error.sim.no_weights"
+    assert model_of(str(path)).weight_bytes() == counted  # the third is missing
     third = path.parent / "model-00003-of-00003.safetensors"
     third.write_text("version https://git-lfs.github.com/spec/v1", encoding="utf-8")
-    with pytest.raises(UserError):
-        model_of(str(path))
+    assert model_of(str(path)).weight_bytes() == counted
     weights(third, 500)
     size = third.stat().st_size
     assert model_of(str(path)).weight_bytes() == 3 * size
+    assert model_of(str(path), GIB).weight_bytes() == GIB
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "gemma-3-27b", "qwen3-30b-a3b", "deepseek-v3"])
+def test_the_weights_of_a_config_alone_are_counted(name: str, tmp_path: Path) -> None:
+    """Published numbers, and what a token uses of the experts; quantised as the config or asked."""
+    known = find_model(name)
+    same = ("parameters", "expert_parameters", "active_parameters")
+    path = written(tmp_path / "mine", dict(known.config) | {"dtype": known.dtype})
+    found = model_of(str(path))
+    assert [getattr(found, each) for each in same] == [getattr(known, each) for each in same]
+    assert found.weight_bytes() == known.weight_bytes()
+    # Where the size is given, what experts are of it is still counted.
+    assert model_of(str(path), GIB).expert_share == pytest.approx(known.expert_share)
+    awq = {"quantization_config": {"quant_method": "awq", "bits": 4}}
+    as_published = model_of(str(written(tmp_path / "awq", dict(known.config) | awq)))
+    for each in (model_of(str(path), "w4"), as_published):
+        assert each.weight_bytes() == known.quantised("w4").weight_bytes()
+
+
+@pytest.mark.parametrize("more", [{"model_type": "of_mine"}, {"quantization_config": {"bits": 5}}])
+def test_weights_that_cannot_be_counted_are_asked_for(more: Any, tmp_path: Path) -> None:
+    path = written(tmp_path / "mine", LLAMA | more)
+    with pytest.raises(UserError) as caught:
+        model_of(str(path))
+    assert caught.value.text.key == "error.sim.no_weights"
     assert model_of(str(path), GIB).weight_bytes() == GIB
 
 

@@ -11,7 +11,7 @@ import pytest
 from sim_runs import Planned
 
 from experiment.commands.main import main
-from experiment.report.facts.plan import answer
+from experiment.report.facts.plan import answer, rows_answer
 from experiment.simulate.fit import Question, fit
 from experiment.simulate.plan import plan
 from experiment.simulate.setup import Memory
@@ -236,6 +236,21 @@ def test_options_are_compared_one_at_a_time(planned: Plans) -> None:
     assert [row["gpus"] for row in found["gpus"]] == [1, 2, 4, 8]
 
 
+@pytest.mark.parametrize(("context", "fewer"), [("800", 0.1), ("8192", None)])
+def test_block_sizes_are_compared_with_a_choice(
+    context: str, fewer: float | None, planned: Plans
+) -> None:
+    found = planned(*LLAMA, "--gpu", "rtx-4090", "--context", context, "--compare", "block-size")
+    rows = {row["value"]: row["requests"]["middle"] for row in found.data["compared"]["block-size"]}
+    (text,) = [each for each in rows_answer(found.data) if "block_size" in each.key]
+    if fewer is None:
+        assert len(set(rows.values())) == 1
+        assert text.key == "plan.compare.block_size_any"
+        return
+    assert text.params == {"best": 16, "largest": 128, "fewer": 1 - rows[128] / rows[16]}
+    assert text.params["fewer"] == pytest.approx(fewer, abs=0.02)
+
+
 def test_engines_in_parallel_share_requests_and_experts() -> None:
     memory = Memory(gpus=4)
     one = plan("qwen3-30b-a3b", "h100", memory=memory, context=8192)["plan"]
@@ -276,6 +291,12 @@ def test_a_rate_is_served_or_not_and_chooses_gpus(planned: Plans) -> None:
     assert calm["ttft_s"] < busy["ttft_s"]
     assert over["load"]["running"] is None
     assert over["load"]["most"] == pytest.approx(over["plan"]["speed"]["rate"], rel=0.02)
+    # Beside users: of the two whatever keeps more requests running, at most what memory holds.
+    few, many = (planned(*words, "15", "--gpu", "h100", "--users", n).data for n in ("1", "200"))
+    assert few["plan"]["speed"] == busy
+    assert many["plan"]["speed"]["running"] == 200
+    over = planned(*words, "60", "--gpu", "h100", "--users", "1").data["plan"]
+    assert over["speed"]["running"] == over["capacity"]["most"]
     for row in planned(*words, "15", "--price", "h100=2.5,l40s=0.9").data["choices"]:
         assert row["load"]["running"] <= row["requests"]["low"]
 

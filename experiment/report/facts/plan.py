@@ -12,7 +12,7 @@ from experiment.report.facts.simulation_figures import rounding_note
 from experiment.report.facts.texts import Cells
 from experiment.report.facts.values import written
 from experiment.simulate.log_differences import differences
-from experiment.simulate.names import DEFAULT_POLICIES
+from experiment.simulate.policies import DEFAULT_POLICIES
 from experiment.text import DASH, Translator, format_bytes
 from experiment.text.messages import Message, message
 from kvsim.contiguous.reservation import POLICIES
@@ -36,8 +36,8 @@ def rests_on(data: Data) -> Message:
     ]
     if plan["speed"]:
         source = data["setup"]["latency"]["source"]
-        apart = source == "roofline" and plan["gpus"] * plan["engines"] > 1
-        parts.append(message(f"plan.rests.times_{'alone' if apart else source}"))
+        linked = source == "roofline" and plan["gpus"] * plan["engines"] > 1
+        parts.append(message(f"plan.rests.times_{'links' if linked else source}"))
     return message("plan.rests.on", parts=listed(parts))
 
 
@@ -209,7 +209,7 @@ def rows_answer(data: Data) -> list[Message]:
         gpu = row["gpu"] if "gpus" in data["compared"] else f"{row['gpus']} × {row['gpu']}"
         lines = [message("plan.compare.title", **shape, gpu=gpu)]
         if "block-size" in data["compared"]:
-            lines.append(message("plan.compare.block_size"))
+            lines.append(_best_block_size(data["compared"]["block-size"]))
     if any(row.get("limit", "memory") != "memory" for row in rows):
         lines.append(message("plan.compare.limited"))
     timed = next((row for row in rows if row.get("speed")), None)
@@ -217,6 +217,16 @@ def rows_answer(data: Data) -> list[Message]:
         lines += _assumed(timed)
         lines.append(message("plan.answer.speed_source"))
     return lines
+
+
+def _best_block_size(rows: Sequence[Data]) -> Message:
+    """Which size holds the most requests, and how many fewer the largest one holds."""
+    held = {row["value"]: row["requests"]["middle"] for row in rows if not row["reason"]}
+    best, largest = max(held, key=lambda size: held[size]), max(held)
+    if held[best] == held[largest]:
+        return message("plan.compare.block_size_any")
+    fewer = 1 - held[largest] / held[best]
+    return message("plan.compare.block_size", best=best, largest=largest, fewer=fewer)
 
 
 def rows_tables(t: Translator, data: Data, most: int | None = None) -> list[Cells]:

@@ -40,7 +40,7 @@ from experiment.report.html.charts import both_widths
 from experiment.report.html.embed import packed_tables
 from experiment.report.html.lines import LineChart, figure, line_chart, line_swatch
 from experiment.report.html.svg import patterns, swatch
-from experiment.simulate.names import policy_message
+from experiment.simulate.policies import policy_message
 from experiment.text import DASH, Translator
 from experiment.text.messages import Message, message
 

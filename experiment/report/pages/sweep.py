@@ -26,7 +26,7 @@ from experiment.report.html.answer import answer_html
 from experiment.report.html.embed import packed_tables
 from experiment.report.html.lines import LineChart, figure, line_chart, line_swatch
 from experiment.report.pages.sweep_lines import sweep_lines
-from experiment.simulate.names import policy_message
+from experiment.simulate.policies import policy_message
 from experiment.text import DASH, Translator, format_bytes
 from experiment.text.messages import Message, message
 from experiment.workload.kvsim_errors import cell_message
