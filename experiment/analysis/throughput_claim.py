@@ -42,8 +42,9 @@ def throughput(results: Results, margin: float | None = None) -> Claim:
         parts = second_parts(results)
         if parts and (reason := parts[0].reason or parts[1].reason):
             return untested_claim("throughput", reason)
-        without, with_paging = parts or (slabs, paged)
-        return _paging_alone(without, with_paging, margin)
+        if parts:
+            return _paging_alone(*parts, margin, factor_at_equal_concurrency(results))
+        return _paging_alone(slabs, paged, margin)
     if contiguous is None or paged is None or not paged.tokens_per_s:
         return untested_claim("throughput")
     alone = sequential is None or sequential is contiguous
@@ -96,9 +97,15 @@ def _margin(*arms: ArmResult | SecondPart) -> float:
 
 
 def _paging_alone(
-    slabs: ArmResult | SecondPart, paged: ArmResult | SecondPart, margin: float | None
+    slabs: ArmResult | SecondPart,
+    paged: ArmResult | SecondPart,
+    margin: float | None,
+    same: float | None = None,
 ) -> Claim:
-    """Compare the same engine with slabs and with blocks."""
+    """Compare the same engine with slabs and with blocks.
+
+    ``same`` is the factor with as many requests at once, if known.
+    """
     factor = _factor(paged, slabs)
     if factor is None:
         return untested_claim("throughput")
@@ -119,6 +126,8 @@ def _paging_alone(
         key, figures["hits"] = "prefix_small" if "percent" in figures else "prefix", hits
     elif shown and not more:
         key = "not_shown_equal"
+    elif shown and same is not None:
+        key, figures["same"] = "shown_same", same
     return claim("throughput", shown and key not in _UNDECIDED, key, **figures)
 
 

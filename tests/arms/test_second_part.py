@@ -147,6 +147,10 @@ def test_what_memory_buys_and_how_fast_it_is_come_from_the_second_part() -> None
     }  # fmt: skip
     assert found["throughput"].verdict == "shown"
     assert found["throughput"].text.params["factor"] == pytest.approx(3.0)
+    # Beside it what paging gave where both ran as many at once.
+    results = evaluate(record(with_parts()))
+    (gain,) = (each.factor for each in results.gains if each.step == "paging")
+    assert found["throughput"].text.params["same"] == gain
     same = claims(with_parts(slabs={"running": 20, "mean_running": 20.0}))
     assert same["concurrency"].verdict == "not_shown"
     assert same["throughput"].text.key == "claim.throughput.not_shown_equal"
@@ -162,7 +166,7 @@ def test_what_broke_off_is_no_rate() -> None:
     assert (found["concurrency"].verdict, found["concurrency"].text) == ("untested", reason)
 
 
-@pytest.mark.parametrize(("cores", "key"), [(1.0, "busy"), (0.0, "shown")])
+@pytest.mark.parametrize(("cores", "key"), [(1.0, "busy"), (0.0, "shown_same")])
 def test_other_programs_meanwhile_leave_speed_unjudged(cores: float, key: str) -> None:
     busy = Usage(arm="paged", t_ns=LATE + 1, cpu_cores=1.0, others_cores=cores, gpu_share=None,
                  gpu_memory_share=None)  # fmt: skip

@@ -277,6 +277,11 @@ def test_padding_is_no_token_that_a_request_has_written(
         assert entry.locator("small").inner_text() == f"{held.written}/{size}"
         left = entry.locator("i").evaluate("bar => bar.style.left")
         assert float(left.rstrip("%")) == pytest.approx(100 * held.padding / size, abs=0.01)
+        entry.hover()
+        about, *_ = page.inner_text(".side:nth-child(1) .about-block").split(". ")
+        owner, *numbers = map(int, re.findall(r"(?<=request )\d+|\d+(?= of| padding)", about))
+        assert numbers == [padded[owner].written, padded[owner].padding]
+        page.hover(f".chip:text-is('{request}')")
         # The slot of its newest token, which padding comes before.
         slot = held.table[0] * size + held.padding + held.written - 1
         assert page.inner_text(".side:nth-child(1) .address").endswith(f"= {slot}.")

@@ -27,6 +27,7 @@ from experiment.report.facts.texts import Keyed, arm_name
 from experiment.report.files.markdown import markdown
 from experiment.report.page.environment import environment_rows
 from experiment.report.page.latency import curves, latency_rows
+from experiment.report.page.memory import costly
 from experiment.report.page.page import report_html
 from experiment.report.page.parts import Cell, readings
 from experiment.text import LANGUAGES, Translator, catalogue
@@ -50,6 +51,31 @@ def with_requests(results: Results, count: int) -> Results:
         for n in range(1, count + 1)
     ]
     return results.model_copy(update={"arms": [arm.model_copy(update={"requests": requests})]})
+
+
+def cost(share: float | None) -> dict[str, float | None]:
+    """What watching cost in ten seconds, of two cores."""
+    spent = None if share is None else 20 * share
+    return {"sampler_cpu_s": spent, "watched_s": 10.0, "usable_cores": 2.0}
+
+
+@pytest.mark.parametrize(("share", "said"), [(0.005, False), (0.014, True), (None, False)])
+def test_measuring_that_took_too_much_is_said_before_the_tables(
+    made: tuple[Record, Results], share: float | None, said: bool
+) -> None:
+    record, results = made
+    arms = [
+        arm.model_copy(update={"watch": arm.watch.model_copy(update=cost(share))})
+        for arm in results.arms
+    ]
+    changed = results.model_copy(update={"arms": arms})
+    found = costly(changed)
+    assert (found is not None) == said
+    if found:
+        assert found.params == {"n": len(arms), "most": pytest.approx(share), "limit": 0.01}
+        assert Translator("en").message(found) in english(
+            body_of(report_html(record, changed, "en"))
+        )
 
 
 def row_of(made: tuple[Record, Results], metric: str, count: int) -> Cell:

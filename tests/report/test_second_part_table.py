@@ -12,6 +12,8 @@ from data_keys import body_of, by_id, keyed_nodes
 from experiment.analysis.conclusions import evaluate
 from experiment.analysis.results import Results
 from experiment.record.log import EVENTS_FILE, Record, read_record
+from experiment.replay.arm_events import arms_of
+from experiment.report.facts.series import all_series
 from experiment.report.page.memory_bars import hero
 from experiment.report.page.page import report_html
 from experiment.report.page.parts import not_measured
@@ -100,3 +102,14 @@ def test_the_growing_cache_of_the_sliders_is_never_without_its_cost(quiet: Recor
     numbers = by_id(body_of(report_html(quiet, evaluate(quiet), "en")), "what-if-numbers")
     said = [node for node in numbers.iter("p") if "".join(node.itertext()).strip()]
     assert len(said) == 1
+
+
+def test_the_time_of_the_second_part_is_not_drawn(quiet: Record) -> None:
+    """Its steps are not recorded, and the cache is released after it."""
+    edges = {one.arm: one.edges for one in all_series(quiet)}
+    parts = [events for events in arms_of(quiet) if events.second_part is not None]
+    assert [events.arm for events in parts] == ["slabs", "paged"]
+    for events in parts:
+        first, *_, last = edges[events.arm]
+        steps = (events.steps[-1].t_ns - events.steps[0].started_ns) / 1e9
+        assert last - first == pytest.approx(steps)

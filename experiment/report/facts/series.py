@@ -76,6 +76,8 @@ def _series(events: ArmEvents, stages: list[StageEntered]) -> Series | None:
     ready = (s.t_ns for s in stages if s.stage is Stage.CACHE_READY)
     origin = min(next(ready, rows[0].started_ns), rows[0].started_ns)
     ends = [row.t_ns for row in rows]
+    if events.second_part is not None:  # whose steps are not recorded, and the cache outlasts it
+        stages = [s for s in stages if s.stage is not Stage.RELEASED]
     marks = tuple(
         Mark(s.stage.value, s.request, (s.t_ns - origin) / 1e9, bisect_right(ends, s.t_ns))
         for s in stages

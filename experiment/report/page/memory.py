@@ -44,6 +44,15 @@ def summary(results: Results) -> Message | None:
     return message("report.checks.agree", n=len({row.channel for row in judged}), off=most)
 
 
+def costly(results: Results) -> Message | None:
+    """What measuring took where it was more than allowed; None: nowhere."""
+    shares = [arm.watch.sampler_share for arm in results.arms]
+    above = [share for share in shares if share is not None and share >= COST_LIMIT]
+    if not above:
+        return None
+    return message("report.checks.cost", n=len(above), most=max(above), limit=COST_LIMIT)
+
+
 def dots(b: Bilingual, results: Results) -> Markup | None:
     """Difference of each channel from the formula, a row per arm; None if there is none."""
     arms = [(arm.arm, _differences(arm)) for arm in results.arms]

@@ -128,11 +128,11 @@ pagedkv.Side = class {
 
   blockText(block) {
     const owners = this.pool.owners[block].join(", ");
-    const [, filled] = this.pool.part(block);
-    const key = owners ? "block" : this.pool.cached.has(block) ? "block_cached" : block < this.film.engine ? "block_engine" : "block_free";
+    const [padding, filled] = this.pool.part(block);
+    const key = owners ? (padding ? "block_padded" : "block") : this.pool.cached.has(block) ? "block_cached" : block < this.film.engine ? "block_engine" : "block_free";
     const name = this.list([block]);
     const blocks = name[0].toUpperCase() + name.slice(1);
-    return this.teller.say(key, { blocks, owners, filled, size: this.film.size, logical: this.pool.place[block] });
+    return this.teller.say(key, { blocks, owners, padding, filled: filled - padding, size: this.film.size, logical: this.pool.place[block] });
   }
 
   // The latest of what happened to a block, and the next of what will.
