@@ -30,7 +30,6 @@ def count_parameters(config: Mapping[str, Any]) -> dict[str, Any] | None:
         built: Any = build_empty(made, "", "eager")
     except (UserError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return None
-    built.tie_weights()
     sizes = {name: weight.numel() for name, weight in built.named_parameters()}
     total = sum(sizes.values())
     experts = sum(size for name, size in sizes.items() if ".experts." in name)

@@ -186,7 +186,7 @@ class PlanQuestion:
                 names = ("kv_token_bytes", "token_flops", "pair_flops", "peer_token_s")
                 more = {name: getattr(latency, name) * engines / busy for name in names}
                 latency = replace(latency, **more)
-            return speed(latency, traffic, running, tokens, stages, engines)
+            return speed(latency, traffic, running, tokens, stages, busy)
         one = speed(latency, traffic, running / busy, tokens, stages)
         if one is None:
             return None

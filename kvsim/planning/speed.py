@@ -98,14 +98,15 @@ def speed(
     running: float,
     max_num_batched_tokens: int = 2048,
     stages: int = 1,
-    engines: int = 1,
+    engines: float = 1.0,
 ) -> Speed | None:
     """Return the speed with ``running`` requests at once; None with less than one.
 
     Args:
         stages: pipeline stages, each of which has a share of the requests in hand at a time;
             ``latency`` is of all stages one after another.
-        engines: in data parallel, which take their steps together; ``latency`` is of all of them.
+        engines: with requests, in data parallel, which take their steps together; ``latency`` is of
+            all of them.
     """
     if running < 1:
         return None

@@ -172,6 +172,9 @@ def test_a_roofline_fit_finds_form_and_efficiencies(overlap: str) -> None:
     assert found.latency.efficiencies.attention == pytest.approx(0.55, rel=0.05)
     assert found.latency.fixed_s == pytest.approx(2e-3, rel=0.2)
     assert found.held_out.mean_percent < 1.2
+    # What links take is in the efficiencies.
+    linked = calibrate_roofline(records, replace(ideal, peer_token_s=1e-6))
+    assert linked == found
 
 
 def test_a_held_out_block_is_predicted_without_itself() -> None:

@@ -274,6 +274,17 @@ def test_engines_in_parallel_read_the_experts_once() -> None:
     assert 0.7 < tpot["data"] / tpot["tensor"] < 1.4
 
 
+def test_one_request_on_two_engines_is_as_fast_as_on_one() -> None:
+    """Where links count: each engine has two ranks on PCIe."""
+    found = []
+    for engines in (1, 2):
+        server = replace(Memory().server, data_parallel=engines)
+        memory = Memory(gpus=2, server=server)
+        found.append(plan(MODEL, "l40s", [(4000, 100)], memory, users=1)["plan"]["speed"])
+    one, two = ((each["tpot_s"], each["ttft_s"]) for each in found)
+    assert one == pytest.approx(two)
+
+
 def test_a_cached_prefix_is_not_computed_again() -> None:
     alone, shared = (
         plan(MODEL, "rtx-4090", context=4096, users=5, shared_prefix=prefix)["plan"]["speed"]
