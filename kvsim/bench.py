@@ -27,7 +27,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kvsim.files import write_whole
+from kvsim.base.files import write_whole
 from kvsim.sim.config import SimConfig, catalogue_config
 from kvsim.sim.simulator import simulate
 from kvsim.traces import Tile, TraceFile

@@ -32,7 +32,7 @@ from experiment.text import LANGUAGES, Translator
 from experiment.text.errors import UserError
 from experiment.text.messages import Message
 from experiment.workload.requests import DEFAULT_PROMPTS
-from kvsim.files import file_sha256
+from kvsim.base.files import file_sha256
 
 
 def prepare(cache: Path, config: dict[str, Any], **task: Any) -> tuple[int, list[Event]]:

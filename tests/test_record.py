@@ -34,7 +34,7 @@ from experiment.record.log import (
 )
 from experiment.text.errors import ExitCode, UserError
 from experiment.text.messages import message
-from kvsim.files import PART
+from kvsim.base.files import PART
 
 ROOT = Path(__file__).parent.parent
 

@@ -24,7 +24,7 @@ from experiment.compare.sides import is_finite, same, why_not_comparable
 from experiment.config.reading import read_toml
 from experiment.text.errors import shown, unknown, user_error
 from experiment.text.messages import Message, message
-from kvsim.spelling import nearest
+from kvsim.base.spelling import nearest
 
 Bound = Literal["max", "min", "equal"]
 BOUNDS: tuple[Bound, ...] = ("max", "min", "equal")

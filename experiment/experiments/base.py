@@ -17,8 +17,8 @@ from experiment.files.shipped import CONFIGS
 from experiment.text.errors import UserError, shown, user_error
 from experiment.text.messages import Message, message
 from experiment.workload.requests import check_size
+from kvsim.base.spelling import nearest
 from kvsim.sizing.vllm_capacity import block_multiple
-from kvsim.spelling import nearest
 from kvsim.traces.distributions import ArrivalProcess
 from kvsim.traces.generate import PRESETS, SyntheticTrace, from_preset
 

@@ -19,7 +19,7 @@ import experiment
 from experiment import __version__
 from experiment.files.user_cache import is_writable, user_cache
 from experiment.text.errors import user_error
-from kvsim.files import file_sha256
+from kvsim.base.files import file_sha256
 
 TORCH_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 _ENGINE = Path(experiment.__file__).parent / "engine"

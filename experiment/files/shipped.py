@@ -10,7 +10,7 @@ from pathlib import Path
 
 import experiment
 from experiment.text.errors import unknown
-from kvsim.spelling import nearest
+from kvsim.base.spelling import nearest
 
 _PACKAGE = Path(experiment.__file__).resolve().parent
 _INSIDE = _PACKAGE / "configs"

@@ -15,7 +15,7 @@ from experiment.files.os_errors import writing
 from experiment.gpucheck.run import LOGS
 from experiment.text.errors import ExitCode
 from experiment.text.redaction import without_private, without_words
-from kvsim.files import write_whole
+from kvsim.base.files import write_whole
 
 ARCHIVE = "gpucheck.tar.gz"
 _FOLDER = "gpucheck"

@@ -32,7 +32,7 @@ from experiment.model.tensors import weights_sha256
 from experiment.model.tokenizer import END_OF_TEXT, gpt2_tokenizer
 from experiment.process.interrupts import Interrupts
 from experiment.text.errors import UserError, one_line, user_error
-from kvsim.files import file_sha256
+from kvsim.base.files import file_sha256
 
 if TYPE_CHECKING:
     from torch import nn

@@ -15,7 +15,7 @@ from experiment.model.source import Source, weight_files
 from experiment.model.tensors import check_tensors, weights_sha256
 from experiment.text.errors import one_line, user_error
 from experiment.text.messages import message
-from kvsim.files import file_sha256
+from kvsim.base.files import file_sha256
 
 if TYPE_CHECKING:
     from torch import nn

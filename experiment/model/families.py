@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 from experiment.text import Translator
 from experiment.text.errors import UserError
 from experiment.text.messages import Message, message
+from kvsim.base.spelling import nearest
 from kvsim.sizing.layers import Serving, layer_caches
 from kvsim.sizing.models import UnknownModelError, find_model
-from kvsim.spelling import nearest
 
 # Reasons for a refusal: texts under ``families.reason``.
 REASONS = (

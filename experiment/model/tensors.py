@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiment.text.errors import one_line, user_error
-from kvsim.files import file_sha256
+from kvsim.base.files import file_sha256
 
 if TYPE_CHECKING:
     from torch import nn

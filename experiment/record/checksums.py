@@ -16,7 +16,7 @@ from typing import Any
 
 from experiment.files.bounded_reading import check_inside
 from experiment.files.bounds import MAX_FILE_NAME, MAX_FILES
-from kvsim.files import file_sha256, stream_sha256
+from kvsim.base.files import file_sha256, stream_sha256
 
 LOGS = "logs"
 # Of all files of a run together; takes some seconds.

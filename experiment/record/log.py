@@ -41,7 +41,7 @@ from experiment.record.merged import merged_events
 from experiment.text.errors import ExitCode, UserError, user_error
 from experiment.text.messages import message
 from experiment.text.redaction import cleaned_json, cleaner, without_words
-from kvsim.files import PART, write_whole
+from kvsim.base.files import PART, write_whole
 
 
 def cell_at(event: Event, before: int | None) -> int | None:
@@ -250,7 +250,7 @@ def read_record(directory: Path, *, own: bool = False) -> Record:
 
 
 def write_atomic(path: Path, text: str, encoding: str = "utf-8") -> None:
-    """Write a text atomically (see :mod:`kvsim.files`)."""
+    """Write a text atomically (see :mod:`kvsim.base.files`)."""
     write_whole(path, text.encode(encoding))
 
 

@@ -16,7 +16,7 @@ from experiment.simulate.names import check_given, gpu_of, model_of
 from experiment.simulate.setup import Limits, Memory
 from experiment.text.errors import user_error
 from experiment.workload.kvsim_errors import translate_errors
-from kvsim.files import file_sha256
+from kvsim.base.files import file_sha256
 from kvsim.latency.calibrate import Calibration, StepRecord, calibrate_linear, calibrate_roofline
 from kvsim.latency.request_times import RequestRecord, read_request_records
 from kvsim.latency.roofline import LinearLatency, Roofline, StepWork, least_costs

@@ -7,7 +7,7 @@ from typing import Any
 
 from experiment.text.messages import Message, message
 from experiment.text.redaction import without_private
-from kvsim.spelling import nearest
+from kvsim.base.spelling import nearest
 
 _LONG, _LONG_LIST, _HEAD = 400, 2000, 120
 

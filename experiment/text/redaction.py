@@ -37,7 +37,7 @@ from experiment.text.personal_names import (
     placeholders,
     user_names,
 )
-from kvsim.files import whole_file
+from kvsim.base.files import whole_file
 
 _SECRET = re.compile(
     r"(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|KEY|(?<!^OLD)(?<!^)PWD|(^|_)(PAT|AUTH))$"

@@ -19,7 +19,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from kvsim.coded_error import CodedError
+from kvsim.base.coded_error import CodedError
 from kvsim.latency.calibrate import (
     FitError,
     Floats,

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from kvsim.accounting.slots import PoolShape
-from kvsim.coded_error import CodedError
+from kvsim.base.coded_error import CodedError
 from kvsim.core.limits import (
     Admission,
     PreemptionKind,

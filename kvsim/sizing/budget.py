@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import hypot
 
-from kvsim.coded_error import CodedError
+from kvsim.base.coded_error import CodedError
 from kvsim.sizing.gpus import GPUFacts
 from kvsim.sizing.models import ModelFacts
 from kvsim.sizing.overhead import Overhead, Range, ServerOptions, rank_overhead

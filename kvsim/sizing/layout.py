@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from kvsim.coded_error import CodedError
+from kvsim.base.coded_error import CodedError
 from kvsim.core.blocks import blocks_needed
 from kvsim.sizing.vllm_capacity import VllmCapacity
 

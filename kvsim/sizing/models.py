@@ -17,6 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from kvsim.base.spelling import nearest
 from kvsim.sizing.fields import (
     Config,
     UnsupportedGeometryError,
@@ -26,7 +27,6 @@ from kvsim.sizing.fields import (
 )
 from kvsim.sizing.layers import EXPANDED_LATENT, Serving, layer_caches
 from kvsim.sizing.layout import LayerCache, token_bytes
-from kvsim.spelling import nearest
 
 ELEMENT_BYTES = {"float8": 1, "float16": 2, "bfloat16": 2, "float32": 4}
 MXFP4_BYTES = 17 / 32

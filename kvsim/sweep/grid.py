@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import kvsim
-from kvsim.coded_error import CodedError
+from kvsim.base.coded_error import CodedError
 from kvsim.core.limits import PreemptionKind
 from kvsim.sim.config import CONTIGUOUS, SIM_POLICIES
 from kvsim.sizing.gpus import find_gpu

@@ -13,7 +13,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from kvsim.files import write_whole
+from kvsim.base.files import write_whole
 from kvsim.sweep.cell import ComputedCell
 from kvsim.sweep.grid import FORMAT, SweepCell, canonical
 

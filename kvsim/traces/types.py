@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
-from kvsim.coded_error import CodedError
+from kvsim.base.coded_error import CodedError
 
 NANOSECONDS = 1_000_000_000
 

@@ -19,7 +19,7 @@ from experiment.record.checksums import changed_files
 from experiment.record.log import EVENTS_FILE, RUN_FILE, read_record
 from experiment.text import Translator, catalogue
 from experiment.text.errors import ExitCode
-from kvsim.files import file_sha256
+from kvsim.base.files import file_sha256
 
 CHANGED = Translator("en")("note.changed_files", files=EVENTS_FILE)
 REDRAWN = catalogue("en")["note.changed_reports"].partition(":")[0]

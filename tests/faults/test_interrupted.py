@@ -24,7 +24,7 @@ from texts import fixed
 from experiment.bench.data import read_data
 from experiment.commands.main import main
 from experiment.text.errors import ExitCode
-from kvsim.files import PART
+from kvsim.base.files import PART
 
 HOOK = """
 import importlib.abc, os, signal, sys

@@ -21,7 +21,7 @@ from experiment.commands.main import main
 from experiment.machine.environment import Environment
 from experiment.runner.session import Session
 from experiment.text.errors import ExitCode
-from kvsim import files as whole_files
+from kvsim.base import files as whole_files
 from kvsim.sweep import expand
 
 ROOT = Path(__file__).parents[2]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvsim.spelling import nearest
+from kvsim.base.spelling import nearest
 
 OPTIONS = ("--block-size", "--dtype", "--out", "--quiet", "--rate", "--max-length", "--yes", "-y")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from experiment.process.environment import without_secrets
-from kvsim.files import PART, whole_file, write_whole
+from kvsim.base.files import PART, whole_file, write_whole
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted(
@@ -139,9 +139,9 @@ def test_every_start_of_a_process_is_known() -> None:
 # Where files may be written, renamed or made at all: source, call; and why.
 ALLOWED = {
     # The writer itself, and the one that must run before anything is installed.
-    ("kvsim/files.py", "tempfile.mkstemp"): "the writer",
-    ("kvsim/files.py", "os.fdopen"): "the writer",
-    ("kvsim/files.py", "replace"): "the writer",
+    ("kvsim/base/files.py", "tempfile.mkstemp"): "the writer",
+    ("kvsim/base/files.py", "os.fdopen"): "the writer",
+    ("kvsim/base/files.py", "replace"): "the writer",
     ("experiment/vllm_setup.py", "write_text"): "beside its place; no package is there",
     ("experiment/vllm_setup.py", "replace"): "over it",
     # Appended to: a line is whole or not there, or belongs to someone else's file.
@@ -208,7 +208,7 @@ def test_nothing_is_written_but_by_the_writer_of_whole_files() -> None:
         for path in SOURCES
         for each in found_in(path.read_text(encoding="utf-8"))
     }
-    assert found - ALLOWED.keys() == set(), "write it with kvsim.files"
+    assert found - ALLOWED.keys() == set(), "write it with kvsim.base.files"
     assert ALLOWED.keys() - found == set(), "the list names what is not there any more"
     assert len(SOURCES) > 250
 
@@ -289,7 +289,7 @@ def test_a_process_killed_while_it_writes_leaves_the_old_file(tmp_path: Path, mo
     code = f"""
 import os, signal, sys
 from pathlib import Path
-from kvsim.files import write_whole
+from kvsim.base.files import write_whole
 {moment} = lambda *_, **__: os.kill(os.getpid(), {int(signal.SIGKILL)})
 write_whole(Path(sys.argv[1]), b"new")
 """
@@ -306,7 +306,7 @@ write_whole(Path(sys.argv[1]), b"new")
 def test_a_file_may_be_read_by_those_who_may_read_others(
     tmp_path: Path, mask: int, mode: int
 ) -> None:
-    code = "import sys; from pathlib import Path; from kvsim.files import write_whole; "
+    code = "import sys; from pathlib import Path; from kvsim.base.files import write_whole; "
     code += "write_whole(Path(sys.argv[1]), b'x'); Path(sys.argv[1] + '-').touch()"
     path = tmp_path / "file"
     subprocess.run(

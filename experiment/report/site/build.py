@@ -35,7 +35,7 @@ from experiment.report.pages.plan import what_if_context
 from experiment.report.render import render, render_simulation
 from experiment.report.site.markdown import Page, page_of
 from experiment.text import LANGUAGES, catalogue
-from kvsim.files import write_whole
+from kvsim.base.files import write_whole
 from kvsim.sizing.overhead import ServerOptions
 
 Data = Mapping[str, Any]

@@ -1,0 +1,1 @@
+"""What every part uses: errors with codes, atomic writes and checksums, near names."""
