@@ -671,29 +671,24 @@ def test_unwritten_and_free_slots_differ_in_the_dark(open_page: OpenPage, busy: 
     assert min(contrasts) > 1.3
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_swatch_of_a_state_has_the_colour_of_a_request(
-    open_page: OpenPage, busy: Record, scheme: str
+    open_page: OpenPage, busy: Record
 ) -> None:
     """Swatches are grey, and each looks different; requests have all the colours."""
-    file = busy.directory / "report.html"
-    one = open_page(file, color_scheme=scheme, device_scale_factor=2)
-    palette = one.page.evaluate("pagedkv.COLOURS")
+    page = open_page(busy.directory / "report.html", device_scale_factor=2).page
+    palette = page.evaluate("pagedkv.COLOURS")
     requests = [tuple(int(each[at : at + 2], 16) for at in (1, 3, 5)) for each in palette]
-    assert min(map(chroma, requests)) > 60
-    samples = one.page.locator("#player-stage .sample >> visible=true").all()
-    pictures = [imread(BytesIO(sample.screenshot())) for sample in samples]
-    assert len(pictures) >= 8
-    for sample, picture in zip(samples, pictures, strict=True):
-        name = sample.get_attribute("class")
-        pixels = picture[..., :3]
-        assert 255 * (pixels.max(axis=-1) - pixels.min(axis=-1)).max() < 30, name
-    assert len({picture.tobytes() for picture in pictures}) == len(pictures)
-
-
-def chroma(colour: tuple[int, ...]) -> int:
-    """How far a colour is from grey, 0 to 255."""
-    return max(colour) - min(colour)
+    assert min(max(each) - min(each) for each in requests) > 60
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        samples = page.locator("#player-stage .sample >> visible=true").all()
+        pictures = [imread(BytesIO(sample.screenshot())) for sample in samples]
+        assert len(pictures) >= 8
+        for sample, picture in zip(samples, pictures, strict=True):
+            name = sample.get_attribute("class")
+            pixels = picture[..., :3]
+            assert 255 * (pixels.max(axis=-1) - pixels.min(axis=-1)).max() < 30, (scheme, name)
+        assert len({picture.tobytes() for picture in pictures}) == len(pictures)
 
 
 def test_a_request_with_the_focus_may_end(opened: Opened, rows: dict[str, dict[int, Any]]) -> None:
