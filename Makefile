@@ -92,7 +92,7 @@ FULL_surroundings := tests/full/test_other_machines.py tests/full/test_container
 FULL_fuzz := tests/fuzz/test_fuzz.py tests/kvsim
 FULL_kernels := tests/engine
 FULL_families := tests/full/test_every_family.py
-FULL_layouts := tests/conformance
+FULL_layouts := tests/conformance tests/simulate/test_plan_check.py
 FULL_calibration := tests/full/test_calibration.py
 .PHONY: test-full
 test-full: $(VENV)/.ready-dev

@@ -10,7 +10,7 @@ integrated exactly.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,12 +49,13 @@ class NeverSaturatedError(ValueError):
 
 
 def saturate(
-    policy: ReservationPolicy, slots: int, max_length: int, lengths: Iterable[tuple[int, int]]
+    policy: ReservationPolicy, slots: int, max_length: int, lengths: RequestLengths
 ) -> SaturatedPool:
     """Serve (prompt, new) token pairs in order from a pool with reservations.
 
     Only time with a waiting request counts: filling the pool takes no time, and draining it at
-    the end is excluded.
+    the end is excluded. Requests of one length start and end together, so that the interval of
+    the first ones is that of all.
 
     Raises:
         kvsim.contiguous.reservation.ReservationError: a request that can never be served.
@@ -65,6 +66,7 @@ def saturate(
     ends: list[tuple[int, int, int]] = []
     sums = np.zeros(7)
     now = live = 0
+    is_uniform = len(set(lengths)) == 1
     for request, (prompt, new) in enumerate(lengths):
         while not pool.fits(prompt, new):
             step, count = ends[0][0] - now, len(pool)
@@ -79,13 +81,20 @@ def saturate(
                 _, ended, final = heapq.heappop(ends)
                 pool.release(ended)
                 live -= final + 1  # the slot of a last token is never written
+            if is_uniform:
+                return _means(sums, now, intervals=(len(lengths) - 1) // request)
         pool.admit(request, prompt, new)
         live += prompt
         heapq.heappush(ends, (now + new, request, final_tokens(prompt, new)))
     if not now:
         raise NeverSaturatedError(f"{len(pool)} requests never fill {slots} slots")
-    running, in_use, later, never, rounding, hole, free = (sums / now).tolist()
-    return SaturatedPool(running, in_use, later, never, rounding, hole, free, now)
+    return _means(sums, now)
+
+
+def _means(sums: NDArray[np.float64], steps: int, intervals: int = 1) -> SaturatedPool:
+    """Divide the sums over ``steps`` steps; ``intervals``: how many such intervals there are."""
+    running, in_use, later, never, rounding, hole, free = (sums / steps).tolist()
+    return SaturatedPool(running, in_use, later, never, rounding, hole, free, steps * intervals)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,12 @@ def opened(open_page: OpenPage, report: Path) -> Opened:
     return open_page(report / "report.html", color_scheme="light")
 
 
+@pytest.fixture
+def telephone(open_page: OpenPage, report: Path) -> Any:
+    """The page on a telephone."""
+    return open_page(report / "report.html", viewport={"width": 390, "height": 844}).page
+
+
 def hidden(page: Any, lang: str) -> bool:
     shown = page.eval_on_selector_all(
         f'span[lang="{lang}"], svg text[lang="{lang}"]',
@@ -82,16 +88,18 @@ def background(page: Any) -> str:
 
 
 def test_the_theme_follows_the_system_and_the_switch(open_page: OpenPage, report: Path) -> None:
-    dark = open_page(report / "report.html", color_scheme="dark")
-    light = open_page(report / "report.html", color_scheme="light")
-    dark_colour, light_colour = background(dark.page), background(light.page)
-    assert dark_colour != light_colour
-    light.page.click("#theme")
-    assert background(light.page) == dark_colour
-    light.page.reload()
-    assert background(light.page) == dark_colour
-    dark.page.click("#theme")
-    assert background(dark.page) == light_colour
+    page = open_page(report / "report.html", color_scheme="light").page
+    light = background(page)
+    page.emulate_media(color_scheme="dark")
+    dark = background(page)
+    assert dark != light
+    page.click("#theme")
+    assert background(page) == light
+    page.reload()
+    assert background(page) == light
+    page.click("#theme")
+    page.emulate_media(color_scheme="light")
+    assert background(page) == dark
 
 
 def contrast(page: Any, selector: str) -> float:
@@ -113,51 +121,47 @@ def contrast(page: Any, selector: str) -> float:
     return float(page.evaluate(script, selector))
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_words_of_charts_are_readable_in_both_themes(
-    open_page: OpenPage, report: Path, scheme: str
-) -> None:
+def test_words_of_charts_are_readable_in_both_themes(opened: Opened) -> None:
     """Of all other text axe-core knows the contrast (test_axe.py)."""
-    one = open_page(report / "report.html", color_scheme=scheme)
-    for selector in (".chart .t", ".chart .soft"):
-        assert contrast(one.page, selector) >= 4.5, selector
+    for scheme in ("light", "dark"):
+        opened.page.emulate_media(color_scheme=scheme)
+        for selector in (".chart .t", ".chart .soft"):
+            assert contrast(opened.page, selector) >= 4.5, (scheme, selector)
 
 
-@pytest.mark.parametrize("lang", ["en", "zh"])
-def test_stacked_cells_of_a_telephone_name_their_arms(
-    open_page: OpenPage, report: Path, lang: str
-) -> None:
-    one = open_page(report / "report.html", viewport={"width": 390, "height": 844})
-    one.page.click(f'[data-language="{lang}"]')
-    heads = one.page.eval_on_selector_all(
-        ".scroll[aria-labelledby=compare] thead th",
-        "(nodes, lang) => nodes.map(n => n.querySelector(`span[lang=${lang}]`).textContent)",
-        lang,
-    )
-    written = one.page.eval_on_selector_all(
-        ".scroll[aria-labelledby=compare] tbody tr:first-child td",
-        "nodes => nodes.map(n => getComputedStyle(n, '::before').content)",
-    )
-    assert len(heads) > 1
-    assert written == [f'"{head}"' for head in heads]
+def test_stacked_cells_of_a_telephone_name_their_arms(telephone: Any) -> None:
+    for lang in LANGUAGES:
+        telephone.click(f'[data-language="{lang}"]')
+        heads = telephone.eval_on_selector_all(
+            ".scroll[aria-labelledby=compare] thead th",
+            "(nodes, lang) => nodes.map(n => n.querySelector(`span[lang=${lang}]`).textContent)",
+            lang,
+        )
+        written = telephone.eval_on_selector_all(
+            ".scroll[aria-labelledby=compare] tbody tr:first-child td",
+            "nodes => nodes.map(n => getComputedStyle(n, '::before').content)",
+        )
+        assert len(heads) > 1
+        assert written == [f'"{head}"' for head in heads]
 
 
-@pytest.mark.parametrize("lang", ["en", "zh"])
-def test_a_telephone_needs_no_sideways_scroll(open_page: OpenPage, report: Path, lang: str) -> None:
-    one = open_page(report / "report.html", viewport={"width": 390, "height": 844})
-    one.page.click(f'[data-language="{lang}"]')
-    assert wide_tables(one.page) == []
-    one.page.evaluate("document.querySelectorAll('details').forEach(node => node.open = true)")
-    assert one.page.evaluate("document.documentElement.scrollWidth") <= 390
-    assert one.page.locator("#over-steps-narrow").is_visible()
-    assert not one.page.locator("#over-steps-wide").is_visible()
+def test_a_telephone_needs_no_sideways_scroll(telephone: Any) -> None:
+    for lang in LANGUAGES:
+        telephone.click(f'[data-language="{lang}"]')
+        assert wide_tables(telephone) == []
+    telephone.evaluate("document.querySelectorAll('details').forEach(node => node.open = true)")
+    for lang in LANGUAGES:
+        telephone.click(f'[data-language="{lang}"]')
+        assert telephone.evaluate("document.documentElement.scrollWidth") <= 390
+    assert telephone.locator("#over-steps-narrow").is_visible()
+    assert not telephone.locator("#over-steps-wide").is_visible()
 
 
 def test_no_option_is_broken_at_its_hyphens(open_page: OpenPage, report: Path) -> None:
     one = open_page(report / "report.html")
     one.page.evaluate("document.querySelectorAll('details').forEach(node => node.open = true)")
     lines = "nodes => nodes.map(node => node.getClientRects().length)"
-    for width in range(240, 480, 16):
+    for width in range(240, 480, 48):
         one.page.set_viewport_size({"width": width, "height": 800})
         assert set(one.page.eval_on_selector_all(".option", lines)) <= {0, 1}  # 0: hidden
         assert 1 in one.page.eval_on_selector_all(".option", lines)
@@ -187,10 +191,7 @@ def test_without_script_it_shows_the_language_of_the_run(open_page: OpenPage, re
     assert not one.page.locator(".controls").is_visible()
 
 
-@pytest.mark.parametrize("width", [1000, 1280, 1920])
-def test_six_arms_stand_side_by_side_on_a_screen(
-    open_page: OpenPage, tmp_path: Path, width: int
-) -> None:
+def test_six_arms_stand_side_by_side_on_a_screen(open_page: OpenPage, tmp_path: Path) -> None:
     """What is cut at the edge of its box is not seen to go on."""
     style = (files("experiment.report") / "templates/report.css").read_text(encoding="utf-8")
     names = "".join(f"<th>Transformers arm {arm}</th>" for arm in range(6))
@@ -202,5 +203,7 @@ def test_six_arms_stand_side_by_side_on_a_screen(
         f'<table class="compare" data-arms="6">{table}</table></div></main>',
         encoding="utf-8",
     )
-    one = open_page(page, viewport={"width": width, "height": 800})
-    assert wide_tables(one.page) == []
+    one = open_page(page)
+    for width in (1000, 1280, 1920):
+        one.page.set_viewport_size({"width": width, "height": 800})
+        assert wide_tables(one.page) == [], width

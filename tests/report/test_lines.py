@@ -128,32 +128,41 @@ LOST = """svg => {
   }));
   return [boxes.length, out, over];
 }"""
+# Of each section: what it is of, and what is lost in each of its drawings that are shown.
+CHARTS = f"""sections => sections.map(section => [section.dataset.of,
+  [...section.querySelectorAll('svg.chart')].filter(n => n.getClientRects().length).map({LOST})])"""
 
 
-def page_of(name: str, size: str) -> str:
-    charts = experiment_charts(Bilingual("en"), full_experiment(name, size))
-    assert charts
-    drawn = "".join(charts.values())
-    return f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>{name}</title>
-    <meta name="viewport" content="width=device-width"><style>{CSS}</style>
-    <main><section>{drawn}</section></main></html>"""
+@pytest.fixture(scope="module")
+def all_charts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page with the charts of every experiment in both sizes."""
+    made = ((name, size) for name in EXPERIMENTS for size in ("full", "quick"))
+    parts = []
+    for name, size in made:
+        charts = experiment_charts(Bilingual("en"), full_experiment(name, size))
+        assert charts
+        parts.append(f'<section data-of="{name} {size}">{"".join(charts.values())}</section>')
+    file = tmp_path_factory.mktemp("charts") / "charts.html"
+    file.write_text(
+        f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>Charts</title>
+        <meta name="viewport" content="width=device-width"><style>{CSS}</style>
+        <main>{"".join(parts)}</main></html>""",
+        encoding="utf-8",
+    )
+    return file
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-@pytest.mark.parametrize("size", ["full", "quick"])
-@pytest.mark.parametrize("name", EXPERIMENTS)
 def test_labels_lie_within_their_chart_and_not_on_each_other(
-    open_page: OpenPage, tmp_path: Path, name: str, size: str, width: int
+    open_page: OpenPage, all_charts: Path, width: int
 ) -> None:
-    file = tmp_path / "charts.html"
-    file.write_text(page_of(name, size), encoding="utf-8")
-    one = open_page(file, viewport={"width": width, "height": 844})
+    one = open_page(all_charts, viewport={"width": width, "height": 844})
     for lang in LANGUAGES:
         one.page.evaluate("lang => document.documentElement.lang = lang", lang)
-        seen = one.page.eval_on_selector_all(
-            "svg.chart", f"nodes => nodes.filter(n => n.getClientRects().length).map({LOST})"
-        )
-        assert seen
-        for texts, out, over in seen:
-            assert texts > 4
-            assert (out, over) == ([], []), lang
+        seen = one.page.eval_on_selector_all("section", CHARTS)
+        assert len(seen) == 2 * len(EXPERIMENTS)
+        for of, charts in seen:
+            assert charts, of
+            for texts, out, over in charts:
+                assert texts > 4, of
+                assert (out, over) == ([], []), (of, lang)

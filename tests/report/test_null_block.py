@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import event_makers
-import pytest
 from event_makers import SLOT_BYTES, TOKENS, head, whole_run
 from pages import Opened, OpenPage
 from sample import write_page
@@ -44,23 +43,23 @@ def opened(open_page: OpenPage, directory: Path, events: list[Event]) -> Opened:
     return open_page(write_page(record), viewport={"width": 1300, "height": 900})
 
 
-@pytest.mark.parametrize("lang", LANGUAGES)
-def test_the_null_block_is_said_to_be_the_engines_own(
-    open_page: OpenPage, tmp_path: Path, lang: str
-) -> None:
-    one, said = opened(open_page, tmp_path, with_null_block()), catalogue(lang)
-    one.page.click(f'[data-language="{lang}"]')
-    one.page.evaluate("pagedkv.player.go(0)")
-    one.page.focus(".side canvas")
-    told = []
-    for _ in range(9):
-        one.page.keyboard.press("ArrowRight")
-        told.append(one.page.inner_text("#player-block"))
-    for text, key, block in ((told[0], "block_engine", 0), (told[-1], "block_free", 8)):
-        name = said["player.block_one"].format(list=block)
-        assert text.strip() == said[f"player.{key}"].format(blocks=name[0].upper() + name[1:])
-    legend = one.page.locator("li:has(> .sample-engine)")
-    assert legend.inner_text() == said["player.legend.engine"]
+def test_the_null_block_is_said_to_be_the_engines_own(open_page: OpenPage, tmp_path: Path) -> None:
+    page = opened(open_page, tmp_path, with_null_block()).page
+    for lang in LANGUAGES:
+        said = catalogue(lang)
+        page.click(f'[data-language="{lang}"]')
+        page.evaluate("pagedkv.player.go(0)")
+        page.focus(".side canvas")
+        page.keyboard.press("Escape")
+        told = []
+        for _ in range(9):
+            page.keyboard.press("ArrowRight")
+            told.append(page.inner_text("#player-block"))
+        for text, key, block in ((told[0], "block_engine", 0), (told[-1], "block_free", 8)):
+            name = said["player.block_one"].format(list=block)
+            assert text.strip() == said[f"player.{key}"].format(blocks=name[0].upper() + name[1:])
+        legend = page.locator("li:has(> .sample-engine)")
+        assert legend.inner_text() == said["player.legend.engine"]
 
 
 def test_a_player_without_such_a_block_does_not_speak_of_one(

@@ -48,7 +48,7 @@ SIM = ["--trace", "sharegpt-like", "--requests", "60", "--rate", "20", "--model"
 SWEEPS = ["--policy", "all", "--block-sizes", "1,16,64", "--budgets", "6GiB,12GiB",
           "--kv-budget", "12GiB"]  # fmt: skip
 GATE = '[limits]\n"paged/steps" = { max = 1 }\n"paged/allocated_bytes" = { min = 1 }\n'
-WIDTHS = (40, 80, 120)
+WIDTHS = (40, 120)
 WORDS = re.compile(r"[^\s\u2e80-\ufaff\uff00-\uffef]+")
 NUMBERS = re.compile(r"\d (?:[%×]|[KMG]?i?B\b|[mµn]?s\b)")
 CLOSING = ("，", "。", "；", "：", "！", "？", "、", "）", "」", "』", "】", "》", "%")
@@ -186,7 +186,7 @@ def test_every_table_fits_any_width(tables: list[Table], width: int, ascii_only:
         check(table, width, ascii_only)
 
 
-LATIN = st.from_regex(r"[A-Za-z0-9_]{1,14}", fullmatch=True)
+LATIN = st.text("abcdefgXYZ0189_", min_size=1, max_size=14)
 PATH = st.lists(LATIN, min_size=3, max_size=14).map(lambda parts: "/" + "/".join(parts))
 NUMBER = st.builds("{:,} {}".format, st.integers(0, 10**12), st.sampled_from(("MiB", "ms", "%")))
 CHINESE = st.text("分页缓存浪费了请求的块", min_size=1, max_size=30).flatmap(

@@ -10,7 +10,7 @@ from experiment.commands.main import main
 from experiment.text.errors import ExitCode
 
 MODEL = ("--model", "opt-13b", "--gpu", "a100-40gb", "--kv-budget", "12GiB")
-SMALL = ("--trace", "sharegpt-like", "--requests", "150", "--rate", "20", *MODEL)
+SMALL = ("--trace", "sharegpt-like", "--requests", "100", "--rate", "20", *MODEL)
 
 
 class Planned(NamedTuple):

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from sim_runs import Planned
+from sweeps import full
 
 from experiment.arms.launch import VLLM_PYTHON
 from experiment.report.facts.plan import rests_on
@@ -57,13 +58,14 @@ def model_directory(path: Path, **fields: Any) -> str:
 @pytest.mark.parametrize(
     ("words", "groups"),
     [
-        (LLAMA, 1),
         (
             ("--model", "gemma-3-27b", "--gpu", "h100", "--gpus", "2", "--kv-dtype", "fp8",
              "--max-length", "32768", "--no-async-scheduling", "--no-enable-prefix-caching"), 7,
         ),
-        (("--model", "qwen3-next-80b-a3b", "--gpu", "h200", "--gpus", "2", "--max-length", "8192",
-          "--dtype", "float16", "--block-size", "32"), 4),
+        pytest.param(
+            ("--model", "qwen3-next-80b-a3b", "--gpu", "h200", "--gpus", "2", "--max-length",
+             "8192", "--dtype", "float16", "--block-size", "32"), 4, marks=full,
+        ),
     ],
 )  # fmt: skip
 def test_vllm_says_the_same(words: Sequence[str], groups: int, checked: Checked) -> None:
@@ -93,6 +95,7 @@ def test_a_layout_that_lacks_a_layer_is_found(
     assert all(f"{blocks[side]:,}" in line for side in blocks)
 
 
+@full
 @pytest.mark.usefixtures("use_vllm")
 def test_a_cache_too_small_to_start_is_too_small_for_vllm(checked: Checked) -> None:
     words = ("--model", "llama-3.1-8b", "--gpu", "rtx-4090", "--kv-budget", "4GiB")
@@ -113,6 +116,7 @@ def test_a_config_runs_no_code(checked: Checked, tmp_path: Path) -> None:
     assert not ran.exists()
 
 
+@full
 @pytest.mark.usefixtures("use_vllm")
 def test_what_vllm_cannot_build_is_said_in_a_line(checked: Checked, tmp_path: Path) -> None:
     directory = model_directory(tmp_path, architectures=["NoSuchForCausalLM"], model_type="none")
@@ -122,6 +126,7 @@ def test_what_vllm_cannot_build_is_said_in_a_line(checked: Checked, tmp_path: Pa
     assert check["reason"]["key"] == "plan.check.not_built"
 
 
+@full
 def test_the_cache_of_an_encoder_has_vllms_budget(real_vllm: str) -> None:
     script = """if True:
         from types import SimpleNamespace

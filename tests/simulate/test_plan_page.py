@@ -11,7 +11,7 @@ from typing import Any
 
 import html5lib
 import pytest
-from axe_check import WAYS, needs_axe, violations
+from axe_check import needs_axe, violations
 from pages import Opened
 
 from experiment.commands.main import main
@@ -146,14 +146,14 @@ def test_every_position_of_each_slider_is_kvsim_s(sliders: Sliders) -> None:
     assert shown == [sliders.expected(places) for _, places in moves]
 
 
-def test_a_thousand_combinations_are_kvsim_s(sliders: Sliders) -> None:
+def test_three_hundred_combinations_are_kvsim_s(sliders: Sliders) -> None:
     draw = random.Random(0)
     moves = [
         (
             "context",
             {name: draw.randrange(len(values)) for name, values in sliders.positions.items()},
         )
-        for _ in range(1000)
+        for _ in range(300)
     ]
     shown = sliders.show(moves)
     assert shown == [sliders.expected(places) for _, places in moves]
@@ -173,6 +173,7 @@ def test_a_plan_with_the_sliders_values_has_the_same_answer(sliders: Sliders) ->
         assert sliders.show([("users", places)])[0][:-1] == said(found)
 
 
+@pytest.mark.parametrize("sliders", ["gemma-3-27b", "llama-3.1-8b"], indirect=True)
 def test_the_keyboard_moves_a_slider_and_the_language_changes_what_is_said(
     sliders: Sliders,
 ) -> None:
@@ -216,22 +217,17 @@ def test_the_page_opens_with_the_answer_of_the_console(page: Path) -> None:
             assert line in told.replace("\u00a0", " ")
 
 
-@pytest.mark.parametrize("width", [390, 1200])
-def test_it_fits_a_screen_and_needs_no_script(page: Path, width: int, browser: Any) -> None:
+def test_it_fits_a_screen_and_needs_no_script(page: Path, browser: Any) -> None:
     for script in (True, False):
-        one = Opened(
-            browser, page, viewport={"width": width, "height": 900}, java_script_enabled=script
-        )
-        assert one.page.locator("#what-if").is_visible() == script
-        assert one.page.locator("h1:visible").count() == 1
-        if script:
+        one = Opened(browser, page, java_script_enabled=script)
+        for width in (1200, 390):
+            one.page.set_viewport_size({"width": width, "height": 900})
+            assert one.page.locator("#what-if").is_visible() == script
+            assert one.page.locator("h1:visible").count() == 1
             assert one.page.evaluate("document.documentElement.scrollWidth") <= width
         one.context.close()
 
 
 @needs_axe
-@pytest.mark.parametrize(("scheme", "lang", "width"), WAYS)
-def test_axe_finds_no_serious_violation(
-    browser: Any, page: Path, scheme: str, lang: str, width: int
-) -> None:
-    assert not violations(browser, page, scheme, lang, width)
+def test_axe_finds_no_serious_violation(browser: Any, page: Path) -> None:
+    assert not violations(browser, page)

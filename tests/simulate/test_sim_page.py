@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import html5lib
 import pytest
-from axe_check import WAYS, needs_axe, violations
+from axe_check import needs_axe, violations
 from chart_checks import charts_of, untold
 from data_keys import assert_keys_lead, body_of
-from pages import wide_tables
+from pages import Opened, wide_tables
 
 from experiment.record.simulation import read_simulation
 from experiment.report.facts.simulation_cells import cells_of, visible_figures
@@ -65,30 +66,23 @@ def test_every_key_is_a_path_to_a_value_of_sim_json_and_every_chart_has_its_tabl
 
 
 @needs_axe
-@pytest.mark.parametrize(("scheme", "lang", "width"), WAYS)
-def test_axe_finds_no_serious_violation(
-    browser: Any, drawn: Path, scheme: str, lang: str, width: int
-) -> None:
-    assert not violations(browser, drawn / "report.html", scheme, lang, width)
+def test_axe_finds_no_serious_violation(browser: Any, drawn: Path) -> None:
+    assert not violations(browser, drawn / "report.html")
 
 
-@pytest.mark.parametrize("width", [390, 1100])
 @pytest.mark.parametrize("run", ["drawn", "hashed"])
 def test_a_browser_opens_it_without_a_complaint_or_a_request(
-    run: str, width: int, browser: Any, request: pytest.FixtureRequest
+    run: str, browser: Any, request: pytest.FixtureRequest
 ) -> None:
     directory: Path = request.getfixturevalue(run)
-    context = browser.new_context(viewport={"width": width, "height": 900})
-    page = context.new_page()
-    complaints: list[str] = []
-    requests: list[str] = []
-    page.on("console", lambda message: complaints.append(message.text))
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("request", lambda request: requests.append(request.url))
-    page.goto((directory / "report.html").as_uri())
-    assert wide_tables(page) == []
+    one = Opened(browser, directory / "report.html")
+    page, widths = one.page, (1100, 390)
+    for width in widths:
+        page.set_viewport_size({"width": width, "height": 900})
+        assert wide_tables(page) == []
     page.evaluate("document.querySelectorAll('details').forEach(node => node.open = true)")
-    for lang in LANGUAGES:
+    for width, lang in product(widths, LANGUAGES):
+        page.set_viewport_size({"width": width, "height": 900})
         page.click(f'[data-language="{lang}"]')
         other = "zh" if lang == "en" else "en"
         shown = page.eval_on_selector_all(
@@ -98,8 +92,8 @@ def test_a_browser_opens_it_without_a_complaint_or_a_request(
         assert shown == 0
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.locator(f"#ledger-{'narrow' if width < 600 else 'wide'}").is_visible()
-    assert complaints == []
-    assert len(requests) == 1
+    assert one.complaints == []
+    assert len(one.requests) == 1
     names = page.locator("#downloads button").all_inner_texts()
     assert {"sim.json", "summary.csv", "timeline.csv", "sweeps.csv"} == set(names)
-    context.close()
+    one.context.close()

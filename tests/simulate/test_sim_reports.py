@@ -44,7 +44,7 @@ def rendered(directory: Path, capsys: pytest.CaptureFixture[str], *words: str) -
 def test_the_record_is_what_kvsim_itself_finds(drawn: Path) -> None:
     cell = next(c for c in record(drawn)["cells"] if c["policy"] == "paged")
     told = dict(cell["result"]["config"])
-    recipe = from_preset("sharegpt-like", 150, ArrivalProcess(20.0), max_length=2048)
+    recipe = from_preset("sharegpt-like", 100, ArrivalProcess(20.0), max_length=2048)
     plain = {k: v for k, v in told.items() if k not in ("latency", "labels")}
     latency = {k: v for k, v in told["latency"].items() if k != "kind"}
     assert told["latency"]["kind"] == "Roofline"

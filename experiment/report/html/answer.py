@@ -54,7 +54,7 @@ def answer_html(
         command: that made the data.
     """
     b = Bilingual(lang)
-    page: str = templates(b).get_template("answer.html.j2").render(
+    page: str = templates(lang).get_template("answer.html.j2").render(
         lang=lang,
         **page_assets(*scripts, styles=styles),
         **answer_context(b, tell, draw(b) if draw else {}),

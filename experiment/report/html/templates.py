@@ -10,6 +10,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Sequence
+from functools import cache
 from importlib import resources
 from typing import Any
 
@@ -26,8 +27,13 @@ from experiment.text import format_bytes, readable
 _NOTHING, _PLAIN, _IN_ONE = Markup(""), Markup("{}"), Markup("<span>{}</span>")
 
 
-def templates(b: Bilingual) -> jinja2.Environment:
-    """Templates of this package, with escaping of all values including control characters."""
+@cache
+def templates(lang: str) -> jinja2.Environment:
+    """Templates of this package for pages in ``lang`` first; the other language is there, too.
+
+    All values are escaped, including control characters. A template is compiled once.
+    """
+    b = Bilingual(lang)
     env = jinja2.Environment(
         loader=jinja2.PackageLoader("experiment.report", "templates"),
         autoescape=True,

@@ -99,7 +99,7 @@ def report_html(
     b = Bilingual(lang)
     series = all_series(record) if series is None else series
     name = "experiment.html.j2" if results.experiment else "report.html.j2"
-    template = templates(b).get_template(name)
+    template = templates(lang).get_template(name)
     context = _context(b, record, results, series)
     rooms = MAX_FILMS, MAX_DATA
     for _ in range(_MAX_TRIES):

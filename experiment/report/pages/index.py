@@ -17,7 +17,6 @@ from urllib.parse import quote
 from experiment.files.bounded_reading import is_replaceable
 from experiment.files.locks import try_directory_lock
 from experiment.record.log import write_atomic
-from experiment.report.facts.bilingual import Bilingual
 from experiment.report.facts.values import excerpt
 from experiment.report.html.templates import page_assets, templates
 from experiment.report.pages.index_entries import Entry, entries
@@ -61,15 +60,12 @@ def write_index(directory: Path, lang: str) -> Path | None:
 
 def index_html(listed: Sequence[Entry], lang: str) -> str:
     """Render the page; ``lang`` is its initial language."""
-    b = Bilingual(lang)
-    env = templates(b)
-    env.globals.update(
-        place=_place,
-    )
-    env.filters.update(excerpt=partial(excerpt, limit=_MAX_NAME))
     kinds = [kind for kind in _KINDS if any(one.kind == kind for one in listed)]
-    page: str = env.get_template("index.html.j2").render(
+    template = templates(lang).get_template("index.html.j2")
+    page: str = template.render(
         lang=lang,
+        place=_place,
+        excerpt=partial(excerpt, limit=_MAX_NAME),
         **page_assets(),
         entries=listed,
         kinds=kinds if len(kinds) > 1 and len(listed) > _FEW else [],

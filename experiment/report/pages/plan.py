@@ -81,7 +81,7 @@ def _pictures(b: Bilingual, plan: Data) -> dict[str, Markup]:
     if not plan["what_if"]:
         return charts
     context = what_if_context(plan["what_if"])
-    sliders = templates(b).get_template("section_what_if.html.j2").render(context)
+    sliders = templates(b.lang).get_template("section_what_if.html.j2").render(context)
     return {"sliders": Markup(sliders), **charts}  # noqa: S704 - made by a template that escapes
 
 

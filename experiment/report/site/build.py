@@ -139,11 +139,10 @@ class _Site:
         **context: Any,
     ) -> None:
         """Write a page in the frame of the reports."""
-        b = Bilingual(LANGUAGES[0])
         assets = page_assets(*scripts, styles=("site.css", *styles))
         policy = assets["content_policy"] + "; img-src 'self'"
-        page = templates(b).get_template(template).render(
-            {"lang": b.lang, **assets, "content_policy": policy, "data": "{}",
+        page = templates(LANGUAGES[0]).get_template(template).render(
+            {"lang": LANGUAGES[0], **assets, "content_policy": policy, "data": "{}",
              "titles": titles, "pages": PAGES, "here": file, "root": "../" * file.count("/"),
              "each": _each, **context}
         )  # fmt: skip
