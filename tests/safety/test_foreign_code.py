@@ -126,7 +126,8 @@ def test_compiled_code_that_others_can_write_is_refused(
     assert path == tmp_path / "own" / "pagedkv-lab" / "numba"
     assert path.stat().st_mode & 0o777 == 0o700
     path.chmod(0o770)
-    assert str(path) in refused("--yes", "--out", tmp_path / "out")
+    words = ("--yes", "--offline", "--model", "tiny-gpt2", "--arms", "paged")
+    assert str(path) in refused(*words, "--out", tmp_path / "out")
 
 
 def test_compiled_code_of_another_user_is_refused(
