@@ -69,7 +69,9 @@ contracts: $(VENV)/.ready-dev
 	$(BIN)/lint-imports
 
 # Files are shared among PYTEST_WORKERS processes of one thread each; more would fight for the cores.
+# Their child processes need compiled modules, or each compiles ours again.
 .PHONY: unit
+unit: export PYTHONDONTWRITEBYTECODE :=
 unit: $(VENV)/.ready-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadfile $(PYTEST_ARGS)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partialmethod
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import psutil
@@ -28,6 +29,18 @@ settings.load_profile("fixed")
 _WORTH_A_SUMMARY_S = 60
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep compiled loops in a directory of this session, not in the user's cache.
+
+    Numba reads the variable on import. Workers and processes of tests inherit it: compiling the
+    loops takes more than ten seconds.
+    """
+    if not hasattr(config, "workerinput"):
+        place = TemporaryDirectory(prefix="loops-")
+        os.environ["NUMBA_CACHE_DIR"] = place.name
+        config.add_cleanup(place.cleanup)
+
+
 @pytest.fixture(scope="session")
 def real_vllm() -> str:
     """Interpreter of `make vllm`. PAGEDKV_NEED_VLLM: its absence is a failure, as in CI."""
@@ -43,16 +56,10 @@ def real_vllm() -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def model_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Built models and compiled loops go to directories of this session, not the user's cache.
-
-    Workers of one session share the loops: compiling them takes each some twenty seconds.
-    """
+    """Built models go to a directory of this session, not the user's cache."""
     path = tmp_path_factory.mktemp("cache")
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PAGEDKV_CACHE", str(path))
-        patch.setenv("NUMBA_CACHE_DIR", str(shared / "numba"))
         yield path
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -81,11 +82,11 @@ def run_arms(
 
 def is_gone(pid: int) -> bool:
     """Whether the process has ended, or does within some seconds."""
-    try:
+    deadline = time.monotonic() + 10
+    with suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
-        process.wait(10)
-    except psutil.NoSuchProcess:
-        return True
-    except psutil.TimeoutExpired:
-        return process.status() == psutil.STATUS_ZOMBIE  # ended, and nobody has asked how
+        while process.status() != psutil.STATUS_ZOMBIE:  # ended, and nobody has asked how
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.01)
     return True

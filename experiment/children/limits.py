@@ -44,6 +44,12 @@ def main(wire: Wire, task: dict[str, Any]) -> None:
     wire.emit(event)
 
 
+def libraries() -> None:
+    """Import the libraries of the measurements."""
+    import torch  # noqa: F401
+    import transformers.modeling_utils  # noqa: F401
+
+
 def read_rate(device: torch.device, dtype: torch.dtype, size: int | None = None) -> float:
     """Measure bytes per second, by a matrix-vector product and by a sum; the faster one counts."""
     import torch
@@ -141,4 +147,4 @@ def _best_s(work: Callable[[], Any], device: torch.device) -> float:
 
 
 if __name__ == "__main__":
-    exit_process(serve("limits", main))
+    exit_process(serve("limits", main, libraries))

@@ -23,6 +23,7 @@ from experiment.config.reading import as_recorded
 from experiment.config.schema import Config, group_of
 from experiment.events import ArmFailed, Notice, RunFinished, RunResumed, RunStarted
 from experiment.events.wall_clock import wall_clock
+from experiment.files.code_cache import numba_cache
 from experiment.files.os_errors import disk_errors, writing
 from experiment.machine.environment import Environment
 from experiment.machine.packages import check_installed
@@ -74,13 +75,15 @@ def check(config: Config) -> list[str]:
     """The prompts of a config; whatever can be known to be wrong with it is raised.
 
     Raises:
-        UserError: a prompt, an experiment, an installed package or the hub's address does not fit.
+        UserError: a prompt, an experiment, an installed package or the hub's address does not fit,
+            or others can write to the compiled code.
     """
     prompts = choose_prompts(config)
     check_prompts(prompts)
     check_experiment(config)
     check_installed()
     check_addresses()
+    numba_cache()  # refuses it, before a process is started
     return prompts
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from arm_runs import Run, make_config, run_arms, run_arms_here, with_requests
+from arm_runs import Run, make_config, run_arms_here, with_requests
 from arms_here import prepare_here
 
 from experiment.config.arms import ARM_GROUPS
 from experiment.config.schema import Config
-from experiment.machine.environment import Environment
 from experiment.workload.prepared import Prepared
 from experiment.workload.requests import DEFAULT_PROMPTS
 
@@ -72,9 +71,9 @@ def llama(runs: Path, model_cache: Path) -> Run:
 
 
 @pytest.fixture(scope="session")
-def many(runs: Path, environment: Environment, prepared: Prepared) -> Run:
-    """More requests than are marked one by one, the longest last, in a process of their own."""
+def many(runs: Path, prepared: Prepared) -> Run:
+    """More requests than are marked one by one, the longest last."""
     config = make_config("tiny-gpt2", ("contiguous.growing",))
     uneven = [(5, 2)] * 16 + [(38, 3)]
     fitted = with_requests(prepared, uneven, slabs=4, max_length=LENGTH, block_size=4)
-    return run_arms(runs / "many", environment, config, fitted)
+    return run_arms_here(runs / "many", config, fitted)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import real_parts
 import torch
 from arm_runs import Run, make_config, run_arms, with_requests
 from arms_here import events_of, prepare_here
@@ -16,16 +15,14 @@ from safetensors.torch import load_file, save_file
 from transformers import GenerationMixin, GPT2LMHeadModel
 from transformers.pytorch_utils import Conv1D
 
-from experiment.analysis.arm_results import arm_results
-from experiment.analysis.results import ArmResult
 from experiment.analysis.throughput_claim import throughput
+from experiment.arms.base import ArmRun
 from experiment.config.schema import Config
 from experiment.events import (
     ArmFailed,
     ArmFinished,
     CacheMoved,
     Channel,
-    PoolReserved,
     ProfileRun,
     Reading,
     Stage,
@@ -36,7 +33,7 @@ from experiment.events import (
 from experiment.machine.environment import Environment
 from experiment.model.load import load_model
 from experiment.text import LANGUAGES, Translator
-from experiment.text.errors import ExitCode
+from experiment.text.errors import ExitCode, UserError
 from experiment.workload.prepared import Prepared
 from kvsim.core.step import FinishReason, StepPlan
 
@@ -119,11 +116,6 @@ def test_each_stage_is_entered_in_order_and_read(each: Run) -> None:
         tensors = {r.stage: r.bytes for r in each.readings(arm) if r.channel is Channel.TENSORS}
         assert tensors[Stage.RELEASED] == 0
         assert tensors[Stage.LAST_STEP] > 0
-
-
-def test_a_process_is_read_at_each_stage(many: Run) -> None:
-    readings = [r for r in many.readings("contiguous.growing") if r.channel is Channel.RSS]
-    assert {*Stage} <= {reading.stage for reading in readings if reading.bytes}
 
 
 def test_a_batch_reserves_a_slab_for_each_request(worked_example: Run) -> None:
@@ -291,8 +283,8 @@ def test_replaced_layers_are_named_by_what_the_arm_did(
     assert ours.products_differ is packs
 
 
-def test_weights_that_are_no_numbers(
-    tmp_path: Path, environment: Environment, prepared: Prepared
+def test_weights_that_are_no_numbers_are_refused_before_anything_is_reserved(
+    tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     damaged = tmp_path / "damaged"
     shutil.copytree(prepared.directory, damaged)
@@ -302,12 +294,14 @@ def test_weights_that_are_no_numbers(
     tensors[name][0, 0] = float("nan")
     save_file(tensors, path, metadata={"format": "pt"})
     model = Prepared(str(damaged), prepared.model, prepared.workload)
-    run = run_arms(tmp_path / "run", environment, make_config("tiny-gpt2", ["paged"]), model)
-    [failed] = run.record.of(ArmFailed)
-    assert (failed.reason.key, failed.exit_code) == ("error.model_logits", ExitCode.USAGE)
+    monkeypatch.delattr(ArmRun, "pool_reserved")
+    with pytest.raises(UserError) as refused:
+        events_of("paged", make_config("tiny-gpt2", ["paged"]), model)
+    assert (refused.value.text.key, refused.value.exit_code) == (
+        "error.model_logits", ExitCode.USAGE,
+    )  # fmt: skip
     for lang in LANGUAGES:
-        assert "float32" in Translator(lang).message(failed.reason)
-    assert run.record.of(PoolReserved) == []
+        assert "float32" in Translator(lang).message(refused.value.text)
 
 
 MIB = 1 << 20
@@ -315,8 +309,11 @@ ARM = "contiguous.batch"
 
 
 @pytest.fixture(scope="module")
-def arm(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> ArmResult:
-    """A cache of 96 MiB: its tensors are large enough for the C library to keep what they cost."""
+def alone(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A cache of 96 MiB, in a process of its own.
+
+    Its tensors are large enough for the C library to keep what they cost.
+    """
     place = tmp_path_factory.mktemp("counted")
     config = Config.model_validate(
         {
@@ -327,15 +324,19 @@ def arm(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> A
         }
     )
     prepared = prepare_here(config, prompts=["Hello"] * 96)
-    (found,) = arm_results(real_parts.run_arms(place / "run", config, environment, prepared))
-    return found
+    return run_arms(place / "run", environment, config, prepared)
+
+
+def test_a_process_is_read_at_each_stage(alone: Run) -> None:
+    readings = [r for r in alone.readings(ARM) if r.channel is Channel.RSS]
+    assert {*Stage} <= {reading.stage for reading in readings if reading.bytes}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="trims as glibc does")
 def test_the_process_grows_by_the_cache_and_by_nothing_that_counting_took(
-    arm: ArmResult,
+    alone: Run,
 ) -> None:
-    found = arm.reconciliation
+    found = alone.arm(ARM).reconciliation
     assert found is not None
     assert found.expected_bytes == 96 * MIB
     seen = {row.channel: row.bytes for row in found.rows if row.bytes is not None}

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import transformers
 from arm_runs import Run, make_config, run_arms, run_arms_here, with_requests
 
+import experiment
 from experiment.arms import transformers_paged
 from experiment.arms.base import ArmRun
 from experiment.arms.task import ArmTask
@@ -34,17 +36,13 @@ REQUESTS = ((15, 34), (20, 3), (4, 40), (13, 1), (16, 40))
 ALIKE = ((31, 30), (36, 3), (20, 40), (29, 1), (32, 32))
 
 
-# A Transformers that has its configuration in another place.
-MOVED = """
-import sys, transformers, types
-class Moved(types.ModuleType):
-    def __getattr__(self, name):
+class Moved(ModuleType):
+    """A Transformers that has its configuration in another place."""
+
+    def __getattr__(self, name: str) -> Any:
         if name == "ContinuousBatchingConfig":
             raise AttributeError(name)
         return getattr(transformers, name)
-sys.modules["transformers"] = Moved("transformers")
-import experiment.arms.functions
-"""
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +52,15 @@ def run(runs: Path, prepared: Prepared) -> Run:
     return run_arms_here(runs / "transformers_paged", config, fitted)
 
 
-def test_the_other_arms_start_where_transformers_has_none_of_it() -> None:
-    done = subprocess.run([sys.executable, "-c", MOVED], capture_output=True, encoding="utf-8")
-    assert done.returncode == 0, done.stderr
+def test_the_other_arms_start_where_transformers_has_none_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(experiment, "arms", experiment.arms)  # the new one replaces it there
+    for name in [*sys.modules]:
+        if f"{name}.".startswith("experiment.arms."):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "transformers", Moved("transformers"))
+    assert "paged" in import_module("experiment.arms.functions").FUNCTIONS
 
 
 def test_it_generates_the_tokens_of_the_other_arms(run: Run) -> None:

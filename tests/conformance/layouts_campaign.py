@@ -88,7 +88,7 @@ def compare_model(
         The counts, what differs, why vLLM builds nothing, and its first answers as
         [maximum length, bytes, figures].
     """
-    vllm = _oracle(python, "vllm_models.py", unpacked)
+    vllm = _oracle(python, "vllm_layouts.py", unpacked)
     seen: Counter[str] = Counter()
     different, why, first = [], "", list[Any]()
     for number, ask in enumerate(asks(name)):

@@ -1,9 +1,10 @@
-"""Asks vLLM's own functions for the layout of made-up layers; runs in vLLM's interpreter.
+"""Asks vLLM's own functions for the layout of layers; runs in vLLM's interpreter.
 
     python vllm_layouts.py < asks.jsonl > answers.jsonl
 
-An ask has layers, limits and bytes, see :func:`answer`; its answer is a line: the indices of the
-layers of each group, blocks, tokens and concurrency, or what vLLM said when it refused.
+An ask has made-up layers, limits and bytes, see :func:`answer`; its answer is a line: the indices
+of the layers of each group, blocks, tokens and concurrency, or what vLLM said when it refused. An
+ask with the config of a model is answered by :func:`experiment.vllm_worker.layouts.lay_out_model`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,7 +25,7 @@ from vllm.v1 import kv_cache_interface as kv
 from vllm_configs import llama
 
 from experiment.vllm_worker.configs import layout_config
-from experiment.vllm_worker.layouts import lay_out_layers
+from experiment.vllm_worker.layouts import lay_out_layers, lay_out_model, one_process
 
 MAX_LENGTH = 1 << 20
 
@@ -70,10 +72,13 @@ def spec(layer: Mapping[str, Any], block_size: int) -> kv.KVCacheSpec:
 
 def main() -> None:
     """Answer each ask of the standard input."""
-    with llama(MAX_LENGTH) as model:
+    with llama(MAX_LENGTH) as model, tempfile.TemporaryDirectory() as place, one_process():
         for line in sys.stdin:
-            print(json.dumps(answer(model, json.loads(line))), flush=True)
+            ask = json.loads(line)
+            found = lay_out_model(ask, place) if "config" in ask else answer(model, ask)
+            print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":
     main()
+    os._exit(0)  # unloading vLLM takes seconds

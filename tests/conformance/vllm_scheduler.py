@@ -175,3 +175,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    os._exit(0)  # unloading vLLM takes seconds

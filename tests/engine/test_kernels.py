@@ -21,7 +21,6 @@ from experiment.engine.step_inputs import StepInputs
 from experiment.files import code_cache as compiled_cache
 from experiment.gpucheck.kernel_cases import CASES, Case, make_step
 
-cpu_kernel = kernels.cpu_kernel_module()
 CPU = torch.device("cpu")
 
 
@@ -31,7 +30,7 @@ def numba_alone(
     """Everything in place: the choice of ``numba_kernel`` leaves large chunks to torch."""
     out = q.new_empty(q.shape)
     chosen = torch.arange(len(inputs.sequences), dtype=torch.int32)
-    cpu_kernel.attend(q, kv, out, inputs.flat, chosen, scale)
+    kernels.cpu_kernel_module().attend(q, kv, out, inputs.flat, chosen, scale)
     return out
 
 
@@ -194,6 +193,7 @@ def test_where_no_compiled_code_can_be_kept_it_is_compiled_each_time(
     def added(one: int, two: int) -> int:
         return one + two
 
+    cpu_kernel = kernels.cpu_kernel_module()
     assert cpu_kernel.job_body(nothing).address
     assert cpu_kernel.jit("int64(int64, int64)", set())(added)(1, 2) == 3
 

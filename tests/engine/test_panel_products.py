@@ -19,16 +19,24 @@ from experiment.engine.cpu.packed_layers import PackedLinear
 from experiment.engine.cpu.packed_weights import pack_weights
 from experiment.engine.cpu.panels import pack, panels_of
 
-MODULE: Any = few_rows_module()
-pytestmark = pytest.mark.skipif(MODULE is None, reason="needs AVX2 and Numba")
+
+def module() -> Any:
+    """Importing it compiles its loops."""
+    return few_rows_module()
+
+
+@pytest.fixture(autouse=True)
+def _needs_it() -> None:
+    if module() is None:
+        pytest.skip("needs AVX2 and Numba")
 
 
 def product_of(weight: torch.Tensor, bias: torch.Tensor | None) -> Any:
     packed = pack(weight)
     panels = panels_of(packed, weight)
     assert panels is not None
-    assert panels.shape[-1] == MODULE.WIDTH
-    return MODULE.PanelProduct(packed, panels, bias, len(weight))
+    assert panels.shape[-1] == module().WIDTH
+    return module().PanelProduct(packed, panels, bias, len(weight))
 
 
 def numbers(*shape: int) -> torch.Tensor:
@@ -36,11 +44,10 @@ def numbers(*shape: int) -> torch.Tensor:
 
 
 @full
-@pytest.mark.skipif(
-    MODULE is not None and MODULE.LANES == 8, reason="what the others test here already"
-)
 def test_a_processor_with_narrower_vectors_computes_the_same(tmp_path: Path) -> None:
     """In an interpreter and a cache of its own: what is compiled there is for another processor."""
+    if module().LANES == 8:
+        pytest.skip("what the others test here already")
     script = Path(__file__).with_name("narrow_vectors.py")
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     ended = subprocess.run(
@@ -56,11 +63,11 @@ def test_a_processor_with_narrower_vectors_computes_the_same(tmp_path: Path) -> 
 def test_every_number_of_rows_gives_the_plain_product(
     inputs: int, outputs: int, biased: bool
 ) -> None:
-    weight, x = numbers(outputs, inputs), numbers(MODULE.MAX_ROWS, inputs)
+    weight, x = numbers(outputs, inputs), numbers(module().MAX_ROWS, inputs)
     bias = numbers(outputs) if biased else None
     product = product_of(weight, bias)
     exact = F.linear(x.double(), weight.double(), None if bias is None else bias.double()).float()
-    for rows in range(1, MODULE.MAX_ROWS + 1):
+    for rows in range(1, module().MAX_ROWS + 1):
         ours = product(x[:rows])
         torch.testing.assert_close(ours, exact[:rows], atol=2e-6 * inputs**0.5, rtol=1e-5)
 
@@ -76,10 +83,10 @@ def test_not_a_number_stays_one() -> None:
 
 @torch.inference_mode()
 def test_a_row_is_the_same_to_the_last_bit_whatever_runs_beside_it() -> None:
-    product, x = product_of(numbers(300, 400), numbers(300)), numbers(MODULE.MAX_ROWS, 400)
+    product, x = product_of(numbers(300, 400), numbers(300)), numbers(module().MAX_ROWS, 400)
     together = product(x)
     threads = torch.get_num_threads()
-    for row in range(MODULE.MAX_ROWS):
+    for row in range(module().MAX_ROWS):
         assert torch.equal(product(x[row : row + 1])[0], together[row])
     try:
         torch.set_num_threads(3 - min(threads, 2))
@@ -111,11 +118,11 @@ def test_without_it_layers_are_onednns(fault: str, monkeypatch: pytest.MonkeyPat
         )
     elif fault == "raises":
         broken = _raiser(RuntimeError("a compiled loop failed"))
-        monkeypatch.setattr(MODULE.PanelProduct, "__call__", broken)
+        monkeypatch.setattr(module().PanelProduct, "__call__", broken)
     elif fault == "no vectors":
-        monkeypatch.setattr(MODULE.binding, "get_host_cpu_features", dict)
+        monkeypatch.setattr(module().binding, "get_host_cpu_features", dict)
     else:
-        monkeypatch.setattr(MODULE.PanelProduct, "__call__", lambda *_: torch.zeros(3, 97))
+        monkeypatch.setattr(module().PanelProduct, "__call__", lambda *_: torch.zeros(3, 97))
     made = model()
     x = numbers(3, 16)
     expected = made(x)

@@ -25,7 +25,7 @@ from real_parts import is_gone
 
 from experiment.events import ArmFinished, ArmStarted, Event, RunFinished, Step
 from experiment.process.shared_memory import segments_of
-from experiment.record.log import read_record
+from experiment.record.log import EVENTS_FILE, read_record
 from experiment.text.errors import UserError
 
 HERE = Path(__file__).parent
@@ -58,12 +58,14 @@ class Program:
 
     def wait_for(self, seen: Seen) -> list[Event]:
         """Wait until the log holds what is looked for."""
-        deadline = time.monotonic() + DEADLINE_S
-        while not seen(found := events_of(self.out)):
+        deadline, log, size = time.monotonic() + DEADLINE_S, self.out / EVENTS_FILE, 0
+        while True:
+            before, size = size, log.stat().st_size if log.exists() else 0
+            if size > before and seen(found := events_of(self.out)):
+                return found
             assert self.process.poll() is None, self.process.communicate()
             assert time.monotonic() < deadline, "it never came to that"
             time.sleep(0.01)
-        return found
 
     def read_until(self, text: str) -> None:
         """Read what is printed to the terminal until a text is there."""

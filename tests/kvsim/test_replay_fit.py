@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,13 @@ from streams import Listed
 from kvsim.latency.request_times import RequestRecord, read_request_records
 from kvsim.latency.roofline import BatchLatency, LinearLatency, StepWork
 from kvsim.latency.token_times import fit_tokens
-from kvsim.planning.replay_fit import PoolTooSmallError, ReplayError, fit_replay, replay_error
+from kvsim.planning.replay_fit import (
+    PoolTooSmallError,
+    ReplayError,
+    ReplayFit,
+    fit_replay,
+    replay_error,
+)
 from kvsim.sim.config import SimConfig
 from kvsim.sim.simulator import simulate
 from kvsim.traces import TraceFile
@@ -184,6 +191,12 @@ def recorded(rate: str) -> list[RequestRecord]:
     return served_by_vllm(f"rate-{rate}")
 
 
+@cache
+def fitted_at(rate: str) -> ReplayFit:
+    """What is fitted to the run at a rate."""
+    return fit_replay(recorded(rate), POOL)
+
+
 def served_by_vllm(name: str) -> list[RequestRecord]:
     """Requests of ``vllm bench serve`` as vLLM 0.32 served them on a CPU.
 
@@ -197,7 +210,7 @@ def served_by_vllm(name: str) -> list[RequestRecord]:
 
 @pytest.mark.parametrize(("rate", "preemptions"), [("1.2", 0), ("2", 2), ("6", 66), ("8", 56)])
 def test_a_real_run_of_vllm_is_replayed_within_2_percent(rate: str, preemptions: int) -> None:
-    found = fit_replay(recorded(rate), POOL)
+    found = fitted_at(rate)
     assert largest(found.replay) < 2
     assert found.preemptions == pytest.approx(preemptions, rel=0.2, abs=1)
 
@@ -227,7 +240,7 @@ def test_a_real_run_with_a_shared_prefix_is_replayed_within_2_percent() -> None:
 def test_a_real_run_at_another_rate_is_predicted_within_5_percent_or_named_as_far(
     fitted: str, asked: str, far: bool
 ) -> None:
-    costs, records = fit_replay(recorded(fitted), POOL).costs, recorded(asked)
+    costs, records = fitted_at(fitted).costs, recorded(asked)
     ordered = sorted(records, key=lambda record: record.queued_s)
     began = ordered[0].queued_s
     asked_for = [(round(1e9 * (each.queued_s - began)), *each[:2]) for each in ordered]

@@ -19,6 +19,7 @@ from experiment.model import hub
 from experiment.model.builtin import build_model
 from experiment.model.hub import HubModel, HubUnavailableError, download, wanted_files
 from experiment.model.source import find_model, text_warning, weight_files
+from experiment.text import Translator
 from experiment.text.errors import UserError, user_error
 
 
@@ -161,6 +162,16 @@ def test_a_hub_that_is_not_there_is_noticed_at_once() -> None:
     assert time.monotonic() - started < 5
     assert error.text.key == "error.model.offline"
     assert error.text.params["tried"].key == "prepare.tried_failed"
+
+
+def test_a_hub_whose_address_has_a_password_is_named_without_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    address = f"127.0.0.1:{_free_port()}"
+    monkeypatch.setenv("HF_ENDPOINT", f"http://user:zqmarker@{address}")
+    said = Translator("en").message(_refused("some/model").text)
+    assert f"http://{address}" in said
+    assert "zqmarker" not in said
 
 
 def test_a_hub_that_never_answers_is_given_up_within_seconds(

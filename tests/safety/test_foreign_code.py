@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hostile_place import ROOT, SECRET, holding, make_hostile, run_in
 
 from experiment.arms.launch import VLLM_PYTHON, vllm_python
 from experiment.config.schema import VLLM_ARGUMENTS, make_config
@@ -17,12 +17,6 @@ from experiment.files.code_cache import code_cache
 from experiment.process.environment import child_environment
 from experiment.text.errors import ExitCode, UserError
 
-ROOT = Path(__file__).parents[2]
-NAMES = ("json", "torch", "psutil", "numba", "pickle", "socket", "multiprocessing", "experiment")
-RUN = (
-    "--yes", "--quiet", "--offline", "--device", "cpu", "--model", "tiny-gpt2", "--prompt", "Hi",
-    "--max-new-tokens", "2", "--max-length", "64", "--arms", "paged,vllm",
-)  # fmt: skip
 SWEEP = (
     "sweep", "--workers", "2", "--set", "policy=['paged','slabs']", "--set", "model='gpt2'",
     "--set", "gpu='a100-80gb'", "--set", "trace='trace.jsonl'",
@@ -31,66 +25,21 @@ SWEEP = (
 
 @pytest.fixture
 def hostile(tmp_path: Path) -> Path:
-    """A directory with modules and an interpreter that leave a mark where they are run."""
-    place = tmp_path / "hostile"
-    (place / "experiment").mkdir(parents=True)
-    for name in NAMES:
-        path = place / name / "__init__.py" if name == "experiment" else place / f"{name}.py"
-        path.write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write({name!r})", encoding="utf-8")
-    python = place / ".venv-vllm" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.write_text(f"#!/bin/sh\necho python >>{tmp_path / 'ran'}\n", encoding="utf-8")
-    python.chmod(0o755)
-    (place / ".numba_config.yaml").write_text("a: [1\n", encoding="utf-8")
-    (place / "matplotlibrc").write_text(
-        "\x1b[31m: 5\ntext.usetex: True\nsavefig.dpi: 1234\n", encoding="utf-8"
-    )
-    rows = ({"timestamp": n, "input_length": 9, "output_length": 3} for n in range(1, 20))
-    lines = "".join(json.dumps(row) + "\n" for row in rows)
-    (place / "trace.jsonl").write_text(lines, encoding="utf-8")
-    return place
+    return make_hostile(tmp_path)
 
 
-@pytest.mark.parametrize("words", [RUN, SWEEP], ids=["run", "sweep"])
-def test_nothing_is_run_from_the_working_directory_and_no_child_has_a_secret(
-    words: tuple[str, ...], hostile: Path, tmp_path: Path
+def test_a_sweep_runs_nothing_from_the_working_directory_and_its_processes_have_no_secret(
+    hostile: Path, tmp_path: Path
 ) -> None:
-    """Processes of ours say in a module of the import path what they are and what they have."""
-    seen = tmp_path / "seen"
-    (tmp_path / "path").mkdir()
-    (tmp_path / "path" / "sitecustomize.py").write_text(
-        "import os, sys\n"
-        "secrets = sorted(n for n, v in os.environ.items() if 'S3CRET' in v)\n"
-        f"open({str(seen)!r}, 'a').write(' '.join([*sys.orig_argv[1:], *secrets]) + '\\n')\n",
-        encoding="utf-8",
-    )
-    secrets = {"HF_TOKEN": "S3CRET", "MYSQL_PWD": "S3CRET", "A_PAT": "S3CRET", "MINE": "S3CRET"}
-    environment = {
-        **os.environ, **secrets, "PYTHONPATH": str(tmp_path / "path"),
-        "HF_ENDPOINT": "http://user:S3CRETURL@127.0.0.1:9",
-    }  # fmt: skip
-    environment.pop("PYTHONSAFEPATH", None)
-    out = tmp_path / "out"
-    more = ("--lang", "en", "--out", str(out))
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "run_experiment.py"), *words, *more],
-        cwd=hostile, env=environment, capture_output=True, encoding="utf-8", check=False,
-        timeout=500,
-    )  # fmt: skip
-    assert done.returncode == ExitCode.OK, done.stderr
-    assert "\x1b" not in done.stderr
-    assert not (tmp_path / "ran").exists(), (tmp_path / "ran").read_text(encoding="utf-8")
-    assert not [p for p in out.rglob("*") if p.is_file() and b"S3CRET" in p.read_bytes()]
-    children = seen.read_text(encoding="utf-8").splitlines()[1:]
-    assert children
-    if words is RUN:
-        ours = [line for line in children if " -m " in line]
-        assert {line.split()[2] for line in ours} > {
-            "experiment.children.prepare",
-            "experiment.arms",
-        }
-        told = [line.split()[2:] for line in ours if len(line.split()) > 3]
-        assert told == [["experiment.children.prepare", "HF_ENDPOINT", "HF_TOKEN"]]
+    """Of a run: test_whole_run.py."""
+    variables = dict.fromkeys(("HF_TOKEN", "MYSQL_PWD", "A_PAT", "MINE"), SECRET)
+    ended = run_in(hostile, tmp_path, (*SWEEP, "--out", tmp_path / "out"), variables)
+    assert ended.code == ExitCode.OK, ended.errors
+    assert "\x1b" not in ended.errors
+    assert ended.marks == ""
+    assert holding(tmp_path / "out", SECRET) == []
+    assert ended.children
+    assert not [line for line in ended.children if any(name in line.split() for name in variables)]
 
 
 SETTINGS = """
@@ -177,7 +126,8 @@ def test_compiled_code_that_others_can_write_is_refused(
     assert path == tmp_path / "own" / "pagedkv-lab" / "numba"
     assert path.stat().st_mode & 0o777 == 0o700
     path.chmod(0o770)
-    assert str(path) in refused(*RUN, "--out", tmp_path / "out")
+    words = ("--yes", "--offline", "--model", "tiny-gpt2", "--arms", "paged")
+    assert str(path) in refused(*words, "--out", tmp_path / "out")
 
 
 def test_compiled_code_of_another_user_is_refused(

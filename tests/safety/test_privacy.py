@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,91 +18,12 @@ from experiment.config.reading import as_recorded
 from experiment.config.schema import make_config
 from experiment.events import ArmFailed, ModelPrepared
 from experiment.files.bounded_reading import expand_path
-from experiment.model.builtin import build_model
 from experiment.process.environment import check_addresses
 from experiment.record.log import EVENTS_FILE, EventLog, read_record
 from experiment.text import Translator
 from experiment.text.errors import ExitCode, cut, user_error
 from experiment.text.messages import message
 from experiment.text.redaction import clean_log, cleaner, in_values, without_names, without_private
-
-ROOT = Path(__file__).parents[2]
-MARK = "zqmarker"  # no name of a machine, no word of any text
-SECRETS = (
-    "HF_TOKEN", "MY_API_KEY", "DB_PASSWORD", "PGPASSWORD", "MYSQL_PWD", "A_PAT", "OPENAI_KEY",
-)  # fmt: skip
-TOKENS = {name: f"hf_{MARK}{name}" for name in SECRETS}
-
-
-@pytest.fixture(scope="module")
-def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run whose model and directory lie in somebody's home, and whose prompts lie on a disk."""
-    home = tmp_path_factory.mktemp("homes") / f"{MARK}home"
-    disk = tmp_path_factory.mktemp("scratch") / f"{MARK}user" / f"{MARK}host"
-    disk.mkdir(parents=True)
-    model = home / "models" / "mine"
-    shutil.copytree(build_model("tiny-gpt2", 0, 0.08), model)
-    (disk / "prompts.jsonl").write_text(
-        '{"prompt": "Hello"}\n{"prompt": "Good day to you"}\n', encoding="utf-8"
-    )
-    out = home / "runs" / "one"
-    names = {"USER": f"{MARK}user", "LOGNAME": f"{MARK}user", "HOSTNAME": f"{MARK}host"}
-    done = subprocess.run(
-        [
-            sys.executable, str(ROOT / "run_experiment.py"), "--yes", "--quiet", "--device", "cpu",
-            "--model", str(model), "--prompts", str(disk / "prompts.jsonl"),
-            "--arms", "paged", "--max-new-tokens", "4", "--max-length", "64",
-            "--set", "engine.kernel=torch",
-            "--vllm-python", str(home / "no-python"), "--out", str(out),
-        ],
-        env={**os.environ, **TOKENS, **names, "HOME": str(home)}, cwd=home,
-        capture_output=True, text=True, timeout=300, check=False, stdin=subprocess.DEVNULL,
-        encoding="utf-8",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return out
-
-
-def holding(directory: Path, text: str) -> list[str]:
-    files = [path for path in directory.rglob("*") if path.is_file()]
-    assert len(files) > 5
-    return [str(p.relative_to(directory)) for p in files if text.encode() in p.read_bytes()]
-
-
-def test_no_file_of_a_run_names_the_person(run_directory: Path) -> None:
-    assert holding(run_directory, MARK) == []
-    assert "events.jsonl" in holding(run_directory, "~/models/mine")
-    assert "events.jsonl" in holding(run_directory, "/$USER/$HOST")
-    if len(name := socket.gethostname()) >= 8:  # a shorter one is found in any text
-        assert holding(run_directory, name) == []
-
-
-def test_no_file_of_the_other_commands_names_the_person(
-    run_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home = tmp_path / f"{MARK}home"
-    disk = tmp_path / "scratch" / f"{MARK}user"
-    for each in (home, disk):
-        each.mkdir(parents=True)
-    trace = disk / "trace.jsonl"
-    rows = ({"timestamp": n, "input_length": 9, "output_length": 3} for n in range(1, 20))
-    trace.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    for name, value in {**TOKENS, "USER": f"{MARK}user", "HOME": str(home)}.items():
-        monkeypatch.setenv(name, value)
-    here = ("--model", "gpt2", "--gpu", "a100-80gb")
-    axes = {"trace": str(trace), "policy": "paged", "model": "gpt2", "gpu": "a100-80gb"}
-    grid = [word for each in axes.items() for word in ("--set", "{}='{}'".format(*each))]
-    for words in (
-        ["simulate", "--trace", str(trace), "--unit", "ms", *here, "--policy", "paged"],
-        ["sweep", *grid, "--workers", "1"],
-        ["compare", str(run_directory), str(run_directory)],
-        ["plan", "--trace", str(trace), "--unit", "ms", *here],
-    ):
-        words += ["--out", str(home / "out" / words[0])]
-        monkeypatch.setattr(sys, "argv", ["pagedkv", *words])
-        assert main([*words, "--lang", "en"]) == ExitCode.OK, words
-    assert holding(home / "out", MARK) == []
-    assert "simulate/sim.json" in holding(home / "out", "scratch/$USER/trace.jsonl")
 
 
 def test_a_token_in_an_error_is_not_written_down(
@@ -235,17 +152,6 @@ def test_no_url_has_a_user_or_a_password(text: str) -> None:
     assert without_private(text) == URLS[text]
     told = message("error.file_missing", path=text)
     assert URLS[text] in Translator("en").message(told)
-
-
-def test_a_hub_whose_address_has_a_password_is_named_without_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("HF_ENDPOINT", f"http://user:{MARK}@127.0.0.1:9")
-    words = ["--yes", "--model", "some/model", "--arms", "paged", "--out", str(tmp_path / "out")]
-    assert main([*words, "--lang", "en"]) == ExitCode.USAGE
-    said = capsys.readouterr()
-    assert "http://127.0.0.1:9" in said.err
-    assert MARK not in said.err + said.out
 
 
 STRANGE = (

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+from arms_here import Gathered, run_here
 from real_parts import run_arms
 from vllm_runs import config, invented, pretender, result
 
+from experiment.analysis.conclusions import evaluate
 from experiment.arms.launch import VLLM_PYTHON
-from experiment.commands.main import main
+from experiment.children.prepare import main as prepare
+from experiment.config.schema import Config
+from experiment.events import ModelDirectory, ModelPrepared, Notice, WorkloadReady
 from experiment.machine.environment import Environment
 from experiment.process.wire import is_out_of_memory
-from experiment.text.errors import ExitCode
 from experiment.text.messages import Message, message
 from experiment.vllm_worker.failures import explain, root_cause
+from experiment.workload.prepared import Prepared
 
 # Loads nothing, starts a process of its own below it, and sits there.
 HANGS = """
@@ -143,21 +147,28 @@ def test_running_out_of_memory_is_known_by_its_words(text: str, memory: bool) ->
     assert is_out_of_memory(text) is memory
 
 
-WORDS = ("run", "--yes", "--offline", "--lang", "en", "--model", "tiny-gpt2", "--device", "cpu")
-
-
 def test_a_vllm_that_is_skipped_changes_nothing_for_the_others(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its attention on the CPU is not compiled for tiny-gpt2's heads of 16."""
-    python = str(pretender(tmp_path / "python", ""))
-    monkeypatch.setenv(VLLM_PYTHON, "")  # put back at the end
-    words = (*WORDS, "--max-new-tokens", "2", "--prompt", "Hello", "--max-length", "512")
-    arms = ("--arms", "paged,vllm", "--vllm-python", python, "--out", str(directory))
-    assert main([*words, *arms]) == ExitCode.OK
-    run = json.loads((directory / "run.json").read_text(encoding="utf-8"))
-    paged, vllm = run["results"]["arms"]
-    assert vllm["reason"]["key"] == "skip.vllm_head_size"
-    assert (paged["block_size"], run["config"]["cache"]["block_size"]) == (16, 16)
-    assert paged["budget_bytes"] == 512 * paged["slot_bytes"]  # no room for a null block
-    assert "note.block_size_everywhere" not in {note["key"] for note in run["results"]["notes"]}
+    monkeypatch.setenv(VLLM_PYTHON, str(pretender(tmp_path / "python", "")))
+    given = Config.model_validate(
+        {
+            "model": {"name": "tiny-gpt2", "offline": True},
+            "workload": {"max_new_tokens": 2},
+            "cache": {"max_length": 512},
+            "engine": {"kernel": "torch", "packed_weights": False},
+            "run": {"arms": ["paged", "vllm"], "device": "cpu", "threads": 1},
+        }
+    )
+    task = {"config": given.model_dump(mode="json"), "device": "cpu", "prompts": ["Hello"]}
+    wire = Gathered()
+    prepare(wire, {**task, "arms": given.arm_names})  # type: ignore[arg-type]
+    found: dict[type, Any] = {type(event): event for event in wire.events}
+    assert Notice not in found  # of another block size for every arm
+    made = Prepared(found[ModelDirectory].path, found[ModelPrepared], found[WorkloadReady])
+    paged, vllm = evaluate(run_here(directory, given, made)).arms
+    assert vllm.reason is not None
+    assert vllm.reason.key == "skip.vllm_head_size"
+    assert (paged.status, paged.block_size) == ("finished", 16)
+    assert paged.budget_bytes == 512 * made.model.slot_bytes  # no room for a null block
