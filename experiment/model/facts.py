@@ -115,7 +115,7 @@ def build_empty(config: Any, name: str, attention: str) -> nn.Module:
     try:
         with torch.device("meta"):
             built: nn.Module = AutoModelForCausalLM.from_config(
-                config, attn_implementation=attention
+                config, attn_implementation=attention, trust_remote_code=False
             )
     except MemoryError:
         raise

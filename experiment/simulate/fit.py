@@ -98,6 +98,9 @@ class Fit:
         return {
             "engines": self.plan.engines,
             "stages": self.plan.options.pipeline_parallel,
+            "peer_bandwidth": self.plan.gpu.ring_bandwidth(
+                self.plan.gpus // self.plan.options.pipeline_parallel
+            ),
             "capacity": capacity,
             "load": load,
             "assumed": self._assumed,

@@ -9,7 +9,6 @@ from experiment.model.hub import HubUnavailableError, ask_hub, fetch_config
 from experiment.text.errors import user_error
 
 
-@cache
 def hub_config(name: str) -> tuple[Path, int]:
     """Download a config.json into the local Hugging Face cache.
 
@@ -19,15 +18,22 @@ def hub_config(name: str) -> tuple[Path, int]:
     Raises:
         UserError: no such model, no access, or no hub: it is offline, or not reached.
     """
+    found = _asked(name)
+    if found is None:
+        raise user_error("error.sim.hub", model=name)
+    return found
+
+
+@cache
+def _asked(name: str) -> tuple[Path, int] | None:
+    """What the hub answers, asked once; None: it does not."""
     try:
         from huggingface_hub import constants
-    except ImportError as error:
-        raise user_error("error.sim.hub", model=name) from error
-    if constants.HF_HUB_OFFLINE:
-        raise user_error("error.sim.hub", model=name)
-    try:
+
+        if constants.HF_HUB_OFFLINE:
+            return None
         found = ask_hub(name)
         sizes = [size for file, size in found.files.items() if file.endswith(".safetensors")]
         return fetch_config(found), sum(size or 0 for size in sizes)
-    except HubUnavailableError as error:
-        raise user_error("error.sim.hub", model=name) from error
+    except (ImportError, HubUnavailableError):
+        return None

@@ -131,7 +131,7 @@ class LogFacts:
                 default.
         """
         log, facts, found = self.log, self.facts, list[tuple[str, Any, Any]]()
-        if tensor not in (1, self.tensor):
+        if tensor not in (1, self.tensor) and tensor * stages != self.memory.gpus:
             found.append(("gpus", self.tensor, tensor))
         if stages not in (1, self.memory.server.pipeline_parallel):
             found.append(("stages", self.memory.server.pipeline_parallel, stages))

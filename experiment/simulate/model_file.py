@@ -20,7 +20,7 @@ from experiment.files.bounded_reading import expand_path, parse_json, read_bound
 from experiment.simulate.parameter_count import EXPERTS, count_parameters
 from experiment.text.errors import UserError, user_error
 from experiment.workload.kvsim_errors import model_refused
-from kvsim.sizing.fields import MissingFieldError, UnsupportedGeometryError, first_named
+from kvsim.sizing.fields import MissingFieldError, UnsupportedGeometryError, first_named, first_of
 from kvsim.sizing.layout import LayoutError, lay_out
 from kvsim.sizing.models import ELEMENT_BYTES, QUANTISED, ModelFacts
 
@@ -99,7 +99,7 @@ def read_model(path: Path, name: str, weights: int | str | None) -> ModelFacts:
         sizes = [facts.query_heads, *(cache.token_bytes for cache in caches)]
         if min(sizes) < 1 or max(sizes) > _MOST_BYTES:
             raise ValueError("no size of a layer")
-        _ = facts.max_positions
+        _ = facts.max_positions, first_of(facts.text, "hidden_size", "n_embd", "d_model")
     except UnsupportedGeometryError as error:
         raise UserError(model_refused(f"{name} ({error.detail})", error.reason)) from error
     except LayoutError as error:
@@ -123,11 +123,14 @@ def read_model(path: Path, name: str, weights: int | str | None) -> ModelFacts:
 def _published_kind(config: Mapping[str, Any]) -> str | None:
     """What the weights are published in, as ``--weights`` names it, or the dtype; None: unknown."""
     found = config.get("quantization_config")
-    if not isinstance(found, dict):
+    if not found:
         return _dtype(config)
-    if found.get("quant_method") == "fp8":
+    if not isinstance(found, dict):
+        return None
+    if found.get("quant_method") in ("fp8", "fbgemm_fp8"):
         return "fp8"
-    bits = found.get("bits") or found.get("w_bit") or (found.get("load_in_4bit") and 4)
+    loaded = next((bits for bits in (4, 8) if found.get(f"load_in_{bits}bit")), None)
+    bits = found.get("bits") or found.get("w_bit") or loaded
     return {4: "w4", 8: "int8"}.get(bits) if isinstance(bits, int) else None
 
 

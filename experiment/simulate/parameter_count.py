@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,8 +10,11 @@ from experiment.text.errors import UserError
 from kvsim.sizing.fields import first_named, text_config
 
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
-_NOT_OF_SHAPE = ("dtype", "torch_dtype", "quantization_config")
-_EXPERTS_PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "top_k_experts")
+_EXPERTS_PER_TOKEN = (
+    "num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "top_k_experts",
+)  # fmt: skip
+# Fields that say nothing of shapes; ``auto_map`` names code of the config's author.
+_NOT_OF_SHAPE = ("auto_map", "_name_or_path", "dtype", "torch_dtype", "quantization_config")
 
 
 def count_parameters(config: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -18,26 +22,40 @@ def count_parameters(config: Mapping[str, Any]) -> dict[str, Any] | None:
 
     Returns:
         ``parameters``, tied ones once, ``expert_parameters`` of them, ``active_parameters`` that a
-        token uses; None: Transformers has no such class.
+        token uses; None: Transformers cannot build it, or experts per token are unknown.
     """
+    text = {key: value for key, value in text_config(config).items() if key not in _NOT_OF_SHAPE}
+    sizes, values = _sizes(text)
+    total = sum(sizes.values())
+    experts = sum(size for name, size in sizes.items() if ".experts." in name)
+    number, used = (first_named(values, *names) for names in (EXPERTS, _EXPERTS_PER_TOKEN))
+    known = isinstance(number, int) and isinstance(used, int) and 0 < used <= number
+    if not total or (experts and not known):
+        return None
+    return {
+        "parameters": total,
+        "active_parameters": total - experts + (experts * used // number if known else 0),
+        "expert_parameters": experts,
+    }
+
+
+def _sizes(text: dict[str, Any]) -> tuple[dict[str, int], dict[str, Any]]:
+    """Elements of each weight, and the fields with their defaults; empty: it cannot be built."""
     from transformers import AutoConfig
+    from transformers.utils import logging
 
     from experiment.model.facts import build_empty
 
-    text = {key: value for key, value in text_config(config).items() if key not in _NOT_OF_SHAPE}
+    shown = logging.get_verbosity()
+    logging.set_verbosity(logging.CRITICAL)
     try:
-        made = AutoConfig.for_model(text.pop("model_type", ""), **text)
-        built: Any = build_empty(made, "", "eager")
-    except (UserError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-        return None
-    sizes = {name: weight.numel() for name, weight in built.named_parameters()}
-    total = sum(sizes.values())
-    experts = sum(size for name, size in sizes.items() if ".experts." in name)
-    values = made.to_dict()
-    number, used = (first_named(values, *names) for names in (EXPERTS, _EXPERTS_PER_TOKEN))
-    active = total - experts + experts * int(used or 1) // int(number or 1)
-    return {
-        "parameters": total,
-        "active_parameters": active,
-        "expert_parameters": experts,
-    }
+        with warnings.catch_warnings(action="ignore"):
+            made = AutoConfig.for_model(text.pop("model_type", ""), **text)
+            built = build_empty(made, "", "eager")
+    except UserError:
+        return {}, {}
+    except Exception:  # whatever the author of a config class chose
+        return {}, {}
+    finally:
+        logging.set_verbosity(shown)
+    return {name: weight.numel() for name, weight in built.named_parameters()}, made.to_dict()

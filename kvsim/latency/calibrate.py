@@ -211,9 +211,9 @@ def calibrate_roofline(
 ) -> Calibration[Roofline]:
     """Fit the fixed cost and efficiencies of a roofline, with and without overlap.
 
-    One efficiency is fitted for memory traffic and one for arithmetic, each at most 1; they include
-    what the links between GPUs take. Keeps the
-    form with the smaller fitting error, also within each fold.
+    One efficiency is fitted for memory traffic and one for arithmetic, each at most 1; the time of
+    links between GPUs is in both. Keeps the form with the smaller fitting error, also within each
+    fold.
 
     Raises:
         ValueError: see :func:`calibrate_linear`.

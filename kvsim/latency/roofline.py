@@ -20,10 +20,9 @@ import numpy as np
 from kvsim.sizing.fields import first_of, layer_count
 from kvsim.sizing.gpus import GPUFacts
 from kvsim.sizing.layout import LayerCache, token_bytes
-from kvsim.sizing.models import ModelFacts
+from kvsim.sizing.models import ELEMENT_BYTES, ModelFacts
 
 Overlap = Literal["max", "sum"]
-_ACTIVATION_BYTES = 2
 # Factor beyond the recorded batches at which their times say nothing.
 _FAR = 2
 
@@ -244,7 +243,8 @@ def roofline(
     if gpus < 1:
         raise ValueError(f"{gpus} GPUs compute nothing")
     caches, ranks = model.caches(kv_dtype), gpus // engines
-    summed = 2 * layer_count(model.text) * model.hidden_size * _ACTIVATION_BYTES
+    width = ELEMENT_BYTES["float32" if dtype == "float32" else "float16"]
+    summed = 2 * layer_count(model.text) * model.hidden_size * width
     experts = model.expert_bytes(dtype)
     return Roofline(
         weight_bytes=(model.weight_bytes(dtype) - experts) * engines,
@@ -255,7 +255,7 @@ def roofline(
         pair_flops=2.0 * model.query_heads * sum(_pair_elements(model, each) for each in caches),
         bandwidth=gpu.bandwidth * gpus,
         flops=gpu.flops * gpus,
-        peer_token_s=2 * (ranks - 1) / ranks * summed / gpu.peer_bandwidth / engines,
+        peer_token_s=2 * (ranks - 1) / ranks * summed / gpu.ring_bandwidth(ranks) / engines,
         efficiencies=efficiencies,
     )
 

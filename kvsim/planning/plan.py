@@ -180,7 +180,7 @@ class PlanQuestion:
             return None
         tokens, engines = self.service(max_length).max_num_batched_tokens, self.engines
         stages, latency = self.options.pipeline_parallel, self.latency
-        busy = min(running, float(engines))
+        busy = min(max(1.0, running / stages), float(engines))
         if self.shared_latency:
             if busy < engines and isinstance(latency, Roofline):  # what few engines do alone
                 names = ("kv_token_bytes", "token_flops", "pair_flops", "peer_token_s")

@@ -39,7 +39,8 @@ class GPUFacts:
         bandwidth: memory bandwidth in bytes per second.
         flops: 16-bit dense FLOP/s.
         link_bandwidth: to the host, in bytes per second, one direction.
-        peer_bandwidth: to other GPUs: NVLink or Infinity Fabric, else ``link_bandwidth``.
+        peer_bandwidth: to other GPUs over a switch, NVLink, else ``link_bandwidth``; where
+            ``is_mesh``, to each one of them: Infinity Fabric.
         source: the data sheet.
     """
 
@@ -52,6 +53,11 @@ class GPUFacts:
     cuda_bytes: int
     peer_bandwidth: float
     is_measured: bool = False
+    is_mesh: bool = False
+
+    def ring_bandwidth(self, gpus: int) -> float:
+        """Return the bytes per second that each of ``gpus`` sends to the others."""
+        return self.peer_bandwidth * (max(1, gpus - 1) if self.is_mesh else 1)
 
 
 # GiB that torch prints as a GPU's total, from public start-up logs of vLLM.
@@ -59,9 +65,9 @@ _CUDA_GIB = {
     "rtx-3090": 23.57, "rtx-4090": 23.52, "rtx-5090": 31.36, "rtx-5080": 15.51, "t4": 14.58,
     "rtx-5070-ti": 15.51, "rtx-a6000": 47.5, "rtx-pro-6000": 94.99, "rtx-pro-6000-server": 94.99,
     "v100-16gb": 15.77, "v100-32gb": 31.74, "a10": 22.06, "a10g": 22.06, "l4": 22.03, "l40s": 44.40,
-    "a40": 44.45, "a100-40gb": 39.49, "a100-80gb": 79.25, "a100-80gb-pcie": 79.25, "h100": 79.19,
-    "h100-pcie": 79.19, "h800": 79.19, "h200": 139.81, "b200": 178.35, "b300": 267.69,
-    "gb10": 121.63, "mi300x": 191.98,
+    "a40": 44.45, "a100-40gb": 39.49, "a100-40gb-pcie": 39.49, "a100-80gb": 79.25,
+    "a100-80gb-pcie": 79.25, "h100": 79.19, "h100-pcie": 79.19, "h800": 79.19, "h200": 139.81,
+    "b200": 178.35, "b300": 267.69, "gb10": 121.63, "mi300x": 191.98,
 }  # fmt: skip
 _HIDDEN = 1 << 29  # of a GPU that is not among them
 # GB/s to other GPUs, one direction, from the data sheets below; bridges of two cards do not count.
@@ -71,10 +77,9 @@ _PEER_GB = {
     **dict.fromkeys(("a800-80gb", "h800"), 200),
     **dict.fromkeys(("h100", "h200", "h20", "gh200-96gb"), 450),
     **dict.fromkeys(("b200", "b300", "gb200", "gb300"), 900),
-    **dict.fromkeys(("mi300x", "mi325x"), 448),
-    "mi355x": 537.6,
     "gb10": 25,
 }
+_MESH_GB = {"mi300x": 64, "mi325x": 64, "mi355x": 76.8}
 _GA102 = "NVIDIA Ampere GA102 architecture white paper, appendix"
 _ADA = "NVIDIA Ada architecture white paper, appendix A"
 _BLACKWELL = "NVIDIA RTX Blackwell architecture white paper, appendix A"
@@ -107,6 +112,7 @@ _ROWS = (
     ("a10g", 23028, 600, 70, _PCIE4, "NVIDIA A10G data sheet (AWS G5)"),
     ("a40", 46068, 696, 149.7, _PCIE4, "NVIDIA A40 data sheet"),
     ("a100-40gb", 40960, 1555, 312, _PCIE4, _A100 + " (SXM, 40 GB)"),
+    ("a100-40gb-pcie", 40960, 1555, 312, _PCIE4, _A100 + " (PCIe, 40 GB)"),
     ("a100-80gb", 81920, 2039, 312, _PCIE4, _A100 + " (SXM, 80 GB)"),
     ("a100-80gb-pcie", 81920, 1935, 312, _PCIE4, _A100 + " (PCIe, 80 GB)"),
     ("a800-80gb", 81920, 2039, 312, _PCIE4, "NVIDIA A800 data sheet (SXM, 80 GB)"),
@@ -141,7 +147,8 @@ GPUS: Mapping[str, GPUFacts] = MappingProxyType(
     {
         name: GPUFacts(
             name, mib * MIB, gb * 1e9, tera * 1e12, link, source,
-            _cuda_bytes(name, mib * MIB), _PEER_GB.get(name, link / 1e9) * 1e9, name in _CUDA_GIB,
+            _cuda_bytes(name, mib * MIB), (_PEER_GB | _MESH_GB).get(name, link / 1e9) * 1e9,
+            name in _CUDA_GIB, name in _MESH_GB,
         )
         for name, mib, gb, tera, link, source in _ROWS
     }
@@ -152,7 +159,7 @@ GPUS: Mapping[str, GPUFacts] = MappingProxyType(
 _ALSO = {
     "v100-16gb": ("v100-sxm2-16gb",),
     "v100-32gb": ("v100-sxm2-32gb",),
-    "a100-40gb": ("a100-sxm4-40gb", "a100-sxm-40gb", "a100-pcie-40gb"),
+    "a100-40gb": ("a100-sxm4-40gb", "a100-sxm-40gb"),
     "a100-80gb": ("a100-sxm4-80gb", "a100-sxm-80gb"),
     "a800-80gb": ("a800-sxm4-80gb", "a800"),
     "gb10": ("dgx-spark", "spark"),

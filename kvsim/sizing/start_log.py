@@ -54,8 +54,6 @@ _WHOLE = {
         r"Maximum concurrency for ([\d,]+) tokens",
         r"max seq len \((\d+)\)",
     ),
-    "tensor_parallel": (r"tensor_parallel_size['\"]?[=:] ?(\d+)",),
-    "pipeline_parallel": (r"pipeline_parallel_size['\"]?[=:] ?(\d+)",),
     "tokens": (r"[CG]PU KV cache size: ([\d,]+) tokens", r"stored in KV cache \((\d+)\)"),
     "blocks": (r"# (?:GPU|CUDA) blocks: (\d+)",),
     "block_size": (r"'block_size': (\d+)",),
@@ -66,6 +64,11 @@ _WHOLE = {
     ),
     "longest": (r"estimated maximum model length is (\d+)",),
 }
+_RANKS = {
+    "tensor_parallel": (r"tensor_parallel_size['\"]?[=:] ?(\d+)",),
+    "pipeline_parallel": (r"pipeline_parallel_size['\"]?[=:] ?(\d+)",),
+}
+_MOST_RANKS = 4096
 _UTILISATION = (
     r"Desired GPU memory utilization is \(([\d.]+),",
     r"gpu_memory_utilization \(([\d.]+)\)",
@@ -185,6 +188,7 @@ def read_start_log(text: str) -> StartLog:
     text, starts = _last_start(text)
     sizes = {name: _size(_first(text, forms)) for name, forms in _BYTES.items()}
     wholes = {name: _whole(_first(text, forms)) for name, forms in _WHOLE.items()}
+    ranks = {name: _whole(_first(text, forms), _MOST_RANKS) for name, forms in _RANKS.items()}
     failure = next((name for name, form in _FAILURES if re.search(form, text)), None)
     if failure is None and sizes["kv"] is not None and sizes["kv"] <= 0:
         failure = "no_memory"
@@ -205,6 +209,7 @@ def read_start_log(text: str) -> StartLog:
         failure=failure,
         **sizes,
         **wholes,
+        **ranks,
     )
 
 
@@ -264,6 +269,6 @@ def _size(text: str | None) -> int | None:
     return None if number is None or abs(number) > 1e6 else round(number * _GIB)
 
 
-def _whole(text: str | None) -> int | None:
+def _whole(text: str | None, most: int = 10**12) -> int | None:
     digits = (text or "").replace(",", "")[:12]
-    return int(digits) if digits else None
+    return int(digits) if digits and int(digits) <= most else None

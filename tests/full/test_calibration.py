@@ -156,9 +156,9 @@ def _off(recorded: list[dict[str, float]], errors: list[ReplayError]) -> dict[st
     """Error of the replays' means over all rounds in percent of those of the runs."""
     found = {}
     for name in MEANS:
-        truly = [each[name] for each in recorded]
-        told = [x * (1 + getattr(e, name) / 100) for x, e in zip(truly, errors, strict=True)]
-        found[name] = 100 * (sum(told) / sum(truly) - 1)
+        actual = [each[name] for each in recorded]
+        replayed = [x * (1 + getattr(e, name) / 100) for x, e in zip(actual, errors, strict=True)]
+        found[name] = 100 * (sum(replayed) / sum(actual) - 1)
     return found
 
 

@@ -234,6 +234,9 @@ def test_ranks_sum_the_outputs_of_each_layer_over_their_links() -> None:
         found = [roofline(model, find_gpu(name), gpus=n).peer_token_s for n in (1, 2, 8)]
         expected = [share * a_sum / (gigabytes * 1e9) for share in (0, 1, 7 / 4)]
         assert found == pytest.approx(expected)
+    # Each of eight in a mesh has a link to each of the others, each of two has one.
+    mesh = [roofline(model, find_gpu("mi300x"), gpus=n).peer_token_s for n in (2, 8)]
+    assert mesh == pytest.approx([a_sum / 64e9, 7 / 4 * a_sum / (7 * 64e9)])
     gpu = find_gpu("h100")
     four, two = roofline(model, gpu, 4), roofline(model, gpu, 8, engines=2)
     assert two.peer_token_s == pytest.approx(four.peer_token_s / 2)

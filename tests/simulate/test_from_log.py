@@ -194,10 +194,16 @@ def test_what_the_log_and_the_user_say_of_the_server(
     both = STARTED.replace("parallel_size=2", "parallel_size=2, pipeline_parallel_size=2")
     both = both.replace("7.64", "4.10").replace("163,840", "327,680")
     log.write_text(both, encoding="utf-8")
-    for memory, differs in ((Memory(), set()), (Memory(gpus=9, server=three), {"stages", "gpus"})):
+    cases = ((Memory(), set()), (Memory(gpus=9, server=three), {"stages", "gpus"}),
+             (Memory(gpus=4), set()))  # fmt: skip
+    for memory, differs in cases:
         found = plan_from_log(str(log), memory=memory)
         assert (found["plan"]["gpus"], found["log"]["ranks"]) == (4, 4)
         assert {each["name"] for each in found["log"]["differences"]} == differs
+    many = STARTED.replace("parallel_size=2", "parallel_size=2, pipeline_parallel_size=999999999")
+    log.write_text(many, encoding="utf-8")
+    assert plan_from_log(str(log))["plan"]["gpus"] == 2
+    log.write_text(both, encoding="utf-8")
     for words in (("--slo", "tpot=1s"), ("--price", "2"), ("--rate", "2", *LENGTHS)):
         assert "--gpu" in refused("plan", "--from-log", log, *words)
 

@@ -81,12 +81,27 @@ def test_the_weights_of_a_config_alone_are_counted(name: str, tmp_path: Path) ->
         assert each.weight_bytes() == known.quantised("w4").weight_bytes()
 
 
-@pytest.mark.parametrize("more", [{"model_type": "of_mine"}, {"quantization_config": {"bits": 5}}])
-def test_weights_that_cannot_be_counted_are_asked_for(more: Any, tmp_path: Path) -> None:
-    path = written(tmp_path / "mine", LLAMA | more)
+MIXTRAL = dict(find_model("mixtral-8x7b").config)
+UNCOUNTED = [
+    LLAMA | {"model_type": "of_mine"}, LLAMA | {"quantization_config": {"bits": 5}},
+    LLAMA | {"quantization_config": [1]}, LLAMA | {"vocab_size": "many"},
+    LLAMA | {"rope_scaling": [1, 2]}, LLAMA | {"vocab_size": -3},
+    *(MIXTRAL | {"num_experts_per_tok": used} for used in (80, -3, "two")),
+    # A class that Transformers has no language model for, whose author's code is not run.
+    LLAMA | {"model_type": "siglip_text_model", "auto_map": {"AutoModelForCausalLM": "own.Own"}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("config", UNCOUNTED)
+def test_weights_that_cannot_be_counted_are_asked_for(config: Any, tmp_path: Path) -> None:
+    path = written(tmp_path / "mine", config)
+    ran = tmp_path / "ran"
+    code = f"from pathlib import Path\nPath({str(ran)!r}).touch()\nclass Own: pass\n"
+    (path.parent / "own.py").write_text(code, encoding="utf-8")
     with pytest.raises(UserError) as caught:
         model_of(str(path))
     assert caught.value.text.key == "error.sim.no_weights"
+    assert not ran.exists()
     assert model_of(str(path), GIB).weight_bytes() == GIB
 
 
@@ -109,6 +124,7 @@ BASE = {"num_hidden_layers": 3, "num_attention_heads": 4, "hidden_size": 64}
 BAD = [
     ([], "model.bad_config"), ("x", "model.bad_config"), (BASE | {"x": 10**30}, "model.bad_config"),
     (BASE | {"hidden_size": -64}, "model.lacks"),
+    ({**BASE, "head_dim": 16, "hidden_size": 0}, "model.lacks"),
     (BASE | {"layer_types": 5}, "model.lacks"),
     (BASE | {"layer_types": ["full_attention"]}, "model.lacks"),
     (BASE | {"num_attention_heads": "many"}, "model.lacks"),

@@ -36,9 +36,20 @@ def rests_on(data: Data) -> Message:
     ]
     if plan["speed"]:
         source = data["setup"]["latency"]["source"]
-        linked = source == "roofline" and plan["gpus"] * plan["engines"] > 1
-        parts.append(message(f"plan.rests.times_{'links' if linked else source}"))
+        parts.append(message(f"plan.rests.times_{source}"))
+        if source == "roofline":
+            parts += _links(plan)
     return message("plan.rests.on", parts=listed(parts))
+
+
+def _links(plan: Data) -> list[Message]:
+    """What is assumed of the links between GPUs."""
+    parts, stages = [], plan["stages"]
+    if plan["gpus"] > stages:
+        parts.append(message("plan.rests.links", rate=plan["peer_bandwidth"] / 1e9))
+    if plan["engines"] > 1 or stages > 1:
+        parts.append(message("plan.rests.no_links"))
+    return parts
 
 
 def _memory_source(data: Data) -> Message:
@@ -221,9 +232,9 @@ def rows_answer(data: Data) -> list[Message]:
 
 def _best_block_size(rows: Sequence[Data]) -> Message:
     """Which size holds the most requests, and how many fewer the largest one holds."""
-    held = {row["value"]: row["requests"]["middle"] for row in rows if not row["reason"]}
+    held = {row["value"]: 0 if row["reason"] else row["requests"]["middle"] for row in rows}
     best, largest = max(held, key=lambda size: held[size]), max(held)
-    if held[best] == held[largest]:
+    if len(set(held.values())) == 1:
         return message("plan.compare.block_size_any")
     fewer = 1 - held[largest] / held[best]
     return message("plan.compare.block_size", best=best, largest=largest, fewer=fewer)
