@@ -144,3 +144,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("seconds by subject")
         for subject, seconds in spent.most_common():
             terminalreporter.write_line(f"{seconds:8.1f}  {subject}")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files whose first test takes half a minute come first: the last ones keep one worker busy."""
+    long = ("tests/vllm_arm/", "tests/test_walkthrough", "tests/kvsim/test_sweep", "tests/leaks/")
+    items.sort(key=lambda item: not item.nodeid.startswith(long))
