@@ -292,7 +292,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 TestSchedulerMachine = SchedulerMachine.TestCase
 TestSchedulerMachine.settings = settings(
-    max_examples=100 * TIMES, stateful_step_count=30, deadline=None
+    max_examples=250 * TIMES, stateful_step_count=30, deadline=None
 )
 
 
