@@ -43,8 +43,8 @@ def throughput(results: Results, margin: float | None = None) -> Claim:
         if parts and (reason := parts[0].reason or parts[1].reason):
             return untested_claim("throughput", reason)
         if parts:
-            told = disturbed((slabs, paged), results.environment) or _prefix_hits(paged)
-            same = None if told else factor_at_equal_concurrency(results)
+            is_unlike = disturbed((slabs, paged), results.environment) or _prefix_hits(paged)
+            same = None if is_unlike else factor_at_equal_concurrency(results)
             return _paging_alone(*parts, margin, same)
         return _paging_alone(slabs, paged, margin)
     if contiguous is None or paged is None or not paged.tokens_per_s:

@@ -9,7 +9,7 @@ from math import floor, inf, prod
 from typing import Any, NamedTuple
 
 from experiment.simulate.fit import Question, fit
-from experiment.simulate.log_facts import OTHER_WEIGHTS, LogFacts, starts
+from experiment.simulate.log_facts import OTHER_WEIGHTS, LogFacts
 from experiment.text.errors import UserError
 from kvsim.sizing.overhead import rank_overhead
 
@@ -153,9 +153,10 @@ class FailedStart:
         memory = replace(read.memory, **options)
         budget = replace(memory, budget=kv * memory.gpus)
         try:
-            is_enough = length is not None and starts(read.name, read.device, budget, length)
-            asked = Question(max_length=length if is_enough else None)
-            found = fit(read.name, read.device, budget, asked)
+            found = fit(read.name, read.device, budget, Question(max_length=length))
+            is_enough = length is not None and found.capacity()["middle"]["starts"]
+            if length is not None and not is_enough:
+                found = fit(read.name, read.device, budget, Question())
         except UserError:  # not even a block, or heads that cannot be divided
             return []
         if changes[0].name == "max_length" and changes[0].value is None:

@@ -20,7 +20,7 @@ from experiment.files.bounded_reading import expand_path, parse_json, read_bound
 from experiment.simulate.parameter_count import EXPERTS, count_parameters
 from experiment.text.errors import UserError, user_error
 from experiment.workload.kvsim_errors import model_refused
-from kvsim.sizing.fields import MissingFieldError, UnsupportedGeometryError, first_named, first_of
+from kvsim.sizing.fields import MissingFieldError, UnsupportedGeometryError, first_named
 from kvsim.sizing.layout import LayoutError, lay_out
 from kvsim.sizing.models import ELEMENT_BYTES, QUANTISED, ModelFacts
 
@@ -99,7 +99,7 @@ def read_model(path: Path, name: str, weights: int | str | None) -> ModelFacts:
         sizes = [facts.query_heads, *(cache.token_bytes for cache in caches)]
         if min(sizes) < 1 or max(sizes) > _MOST_BYTES:
             raise ValueError("no size of a layer")
-        _ = facts.max_positions, first_of(facts.text, "hidden_size", "n_embd", "d_model")
+        _ = facts.max_positions, facts.hidden_size
     except UnsupportedGeometryError as error:
         raise UserError(model_refused(f"{name} ({error.detail})", error.reason)) from error
     except LayoutError as error:

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from experiment.text.errors import UserError
 from kvsim.sizing.fields import first_named, text_config
 
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
@@ -52,8 +51,6 @@ def _sizes(text: dict[str, Any]) -> tuple[dict[str, int], dict[str, Any]]:
         with warnings.catch_warnings(action="ignore"):
             made = AutoConfig.for_model(text.pop("model_type", ""), **text)
             built = build_empty(made, "", "eager")
-    except UserError:
-        return {}, {}
     except Exception:  # whatever the author of a config class chose
         return {}, {}
     finally:

@@ -14,6 +14,7 @@ Config = Mapping[str, Any]
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
 _NESTED = ("text_config", "language_config", "llm_config", "thinker_config")
 MAX_LAYERS = 1024
+HIDDEN_SIZE = ("hidden_size", "n_embd", "d_model")  # names of the field
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 # Defaults of classes whose published configs leave sizes out.
 _DEFAULTS: Mapping[str, Config] = {
@@ -123,6 +124,15 @@ def layer_count(config: Config) -> int:
     return count
 
 
+def hidden_size(config: Config) -> int:
+    """Return the elements that a token has between layers.
+
+    Raises:
+        MissingFieldError: the config does not say.
+    """
+    return first_of(config, *HIDDEN_SIZE)
+
+
 def attention_heads(config: Config) -> int:
     """Return the number of query heads."""
     return first_of(config, *_HEADS)
@@ -159,7 +169,7 @@ def head_dim_of(config: Config, heads: int) -> int:
     named = ("head_dim", "attention_head_dim", "kv_channels")
     if first_named(config, *named):
         return first_of(config, *named)
-    return first_of(config, "hidden_size", "n_embd", "d_model") // heads
+    return hidden_size(config) // heads
 
 
 def first_named(config: Config, *names: str) -> Any:

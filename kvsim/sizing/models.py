@@ -23,6 +23,7 @@ from kvsim.sizing.fields import (
     UnsupportedGeometryError,
     attention_heads,
     first_named,
+    hidden_size,
     text_config,
 )
 from kvsim.sizing.layers import EXPANDED_LATENT, Serving, layer_caches
@@ -129,8 +130,8 @@ class ModelFacts:
 
     @property
     def hidden_size(self) -> int:
-        """Elements that a token has between layers; 0 if its config does not say."""
-        return int(first_named(self.text, "hidden_size", "n_embd", "d_model") or 0)
+        """Elements that a token has between layers."""
+        return hidden_size(self.text)
 
     @property
     def vocabulary_parameters(self) -> int:

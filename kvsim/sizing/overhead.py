@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from kvsim.core.blocks import blocks_needed
 from kvsim.sizing.fields import (
+    HIDDEN_SIZE,
     attention_heads,
     first_named,
     head_dim_of,
@@ -291,7 +292,7 @@ def token_activation(config: Mapping[str, Any], ranks: int) -> int:
 
 
 def _hidden(config: Mapping[str, Any]) -> int:
-    return int(first_named(config, "hidden_size", "n_embd", "d_model") or 4096)
+    return int(first_named(config, *HIDDEN_SIZE) or 4096)
 
 
 def _inner(config: Mapping[str, Any]) -> int:
