@@ -52,8 +52,7 @@
   // The positions of both sides and what happens at them.
   function measure() {
     const name = axis();
-    const useful = (side) => side.film.frames.slice(0, side.facts.useful + 1).map((frame) => frame[name]);
-    const places = sides.flatMap((side) => [...useful(side), ...(byTime() ? [side.facts.seconds] : [])]);
+    const places = sides.flatMap((side) => side.film.frames.map((frame) => frame[name]));
     player.stops = [...new Set(places)].sort((a, b) => a - b);
     slider.max = byTime() ? player.stops.at(-1) : player.stops.length - 1;
     slider.step = byTime() ? "any" : 1;
@@ -85,7 +84,7 @@
     show(at, when);
   }
 
-  const sought = () => player.hovered?.request ?? player.pinned?.request ?? null;
+  const sought = () => player.pinned?.request ?? player.hovered?.request ?? null;
 
   function refresh() {
     for (const side of sides) {
