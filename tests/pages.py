@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-CHROMIUM = next((p for n in ("chromium", "chromium-browser") if (p := shutil.which(n))), None)
+_NAMES = ("chromium-headless-shell", "chromium", "chromium-browser")
+CHROMIUM = next((path for name in _NAMES if (path := shutil.which(name))), None)
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 
 
