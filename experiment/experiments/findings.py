@@ -1,8 +1,8 @@
 """Build findings from figures: compared values and a verdict.
 
 versus    a figure in two places    blocks 312.4, slabs 151.2; 2.07 times (2.01 to 2.11, 5 rounds)
-factors   that ratio per cell       4: 1.02 (0.99 to 1.04), 24: 2.07 (2.01 to 2.11)
-series    a figure per cell         1: 0.0 %, 16: 6.2 %
+factors   that ratio per cell       4 → 1.02 (0.99 to 1.04), 24 → 2.07 (2.01 to 2.11)
+series    a figure per cell         1 → 0.0 %, 16 → 6.2 %
 tally     several figures           Steps 34, Preemptions 5
 """
 
@@ -32,6 +32,7 @@ from experiment.experiments.labels import (
     figure_label,
     labelled,
     side_label,
+    value_label,
 )
 from experiment.text.messages import Message, message
 
@@ -94,7 +95,7 @@ def versus(found: Found, one: Place, base: Place, *axes: str) -> Row:
         of, labels = figure_label(figure), [arm_label(arm), arm_label(other_arm)]
     elif cell.values != other.values:
         of, apart = arm_figure(arm, figure), next(axis for axis in named if axis not in same)
-        labels = [side_label(apart, each.values[apart]) for each in (cell, other)]
+        labels = [labelled(value_label(apart, each.values[apart])) for each in (cell, other)]
         named = [axis for axis in named if axis in same]
     else:
         labels = [labelled(figure_label(name)) for name in (figure, other_figure)]

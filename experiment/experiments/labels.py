@@ -52,8 +52,8 @@ def labelled(name: Message | str) -> Message:
 
 
 def side_label(axis: str, value: int | float | str) -> Message:
-    """Label of a cell's value before a measured value."""
-    return labelled(value_label(axis, value))
+    """Label of a cell's value before a value that was measured there."""
+    return message("experiments.found.to", name=param(value_label(axis, value)))
 
 
 def arm_in_cell(arm: str, cell: CellResult) -> Message:

@@ -64,5 +64,5 @@ def slab_comparison(found: Found, axis: str) -> list[Finding]:
     copied = (series(found, cells, "copied_slots", arm, axis) for arm in ("slabs", "paged"))
     same = same_outputs((cell.arm("slabs"), cell.arm("paged")) for cell in cells)
     over = factors(rates, "tokens_per_s", "paged", "slabs", axis, least=1)
-    others, title = (paged, *copied, over, same), message("experiments.found.shares")
-    return [judged("slabs", slabs, less, *others, against=why("opposite"), title=title)]
+    others, title = (slabs, *copied, over, same), message("experiments.found.shares")
+    return [judged("slabs", paged, less, *others, against=why("opposite"), title=title)]

@@ -54,8 +54,8 @@ def _findings(found: Found) -> list[Finding]:
     drawn = closed_sums(found.config, sizes)
     many = shares_row(note(_NAME, "sum", n=MANY), _AXIS, drawn)
     return [
-        _formula(found, sums, here),
         paper_comparison(found, _AXIS, PAPER, here, many),
+        _formula(found, sums, here),
         *slab_comparison(found, _AXIS),
         *_forked(found),
     ]

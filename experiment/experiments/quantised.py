@@ -57,10 +57,10 @@ def _rows(
 
 
 def _bytes(found: Found, own: CellResult, other: CellResult) -> Finding:
-    """Whether blocks need fewer bytes; then the same budget holds more of them."""
-    names = ("block_bytes", "blocks", "running_mean", "preemptions")
+    """Whether the same budget holds more blocks, because they need fewer bytes."""
+    names = ("blocks", "block_bytes", "running_mean", "preemptions")
     row, *others = _rows(found, own, other, *names)
-    shown = row is not None and (row.estimate or 0) < 1
+    shown = row is not None and (row.estimate or 0) > 1
     return judged("bytes", row, shown, *others, against=why("opposite"))
 
 

@@ -193,7 +193,8 @@ def test_what_slabs_share_is_told_where_they_ran(
         )  # fmt: skip
 
     seen = findings(name, one(0, 2, 0.01), one(1, 4, least))["slabs"]
-    assert (seen.verdict, sides(seen)) == (verdict, {"2": 0.01, "4": least})
+    assert (seen.verdict, sides(seen)) == (verdict, {"2": 0.3, "4": 0.3})
+    assert sides(beside(seen)["pair saved slabs"]) == {"2": 0.01, "4": least}
     copied = [sides(beside(seen)[f"pair copied_slots {arm}"]) for arm in ("slabs", "paged")]
     assert copied == [{"2": 192, "4": 192}, {"2": 20, "4": 20}]
     paged = cell(0, {axis: 2}, paged={"saved": 0.3})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ from in_process import Ran, run, tiny_config
 from pages import Opened, until
 
 from experiment.analysis.experiment_results import (
+    Side,
     Verdict,
 )
 from experiment.analysis.finding_text import answer
 from experiment.events import Stage, StageEntered
+from experiment.experiments.labels import axis_label, figure_label, side_label
 from experiment.report.facts import experiment as words
 from experiment.report.facts.series import all_series
 from experiment.report.facts.texts import KeyedText
@@ -80,10 +83,11 @@ def test_the_page_opens_with_the_answer_its_chart_and_the_findings_and_folds_the
     [
         ("shown", "ratio", 3.65, "estimate"), ("shown", "ratio", 1.01, "verdict"),
         ("not_shown", "ratio", 3.65, "verdict"), ("untested", "ratio", None, "verdict"),
+        (None, "ratio", 3.65, "estimate"), (None, "ratio", 1.01, "verdict"),
     ],
 )  # fmt: skip
-def test_only_a_supported_finding_puts_its_factor_into_the_headline(
-    ran: Ran, verdict: Verdict, kind: Any, estimate: float | None, path: str
+def test_a_finding_in_doubt_puts_no_factor_into_the_headline(
+    ran: Ran, verdict: Verdict | None, kind: Any, estimate: float | None, path: str
 ) -> None:
     first = ran.result.findings[0].model_copy(
         update={"verdict": verdict, "kind": kind, "estimate": estimate}
@@ -93,6 +97,20 @@ def test_only_a_supported_finding_puts_its_factor_into_the_headline(
     assert isinstance(headline, KeyedText)
     assert headline.key == f"results.experiment.findings.0.{path}"
     assert ("3.65" in headline) == (path == "estimate")
+
+
+def test_of_several_observed_values_the_headline_has_the_largest(ran: Ran) -> None:
+    sides = [
+        Side(label=side_label("requests", at), value=value, unit="count")
+        for at, value in ((4, 241), (12, 977), (24, 563))
+    ]
+    seen = {"figure": figure_label("steps"), "at": axis_label("requests"), "sides": sides}
+    first = ran.result.findings[0].model_copy(
+        update={"verdict": None, "kind": None, "estimate": None, **seen}
+    )
+    result = ran.result.model_copy(update={"findings": [first]})
+    headline = words.headline(Translator("en"), result)
+    assert re.findall(r"\d+", headline) == ["12", "977"]
 
 
 def test_the_panels_show_the_repeat_without_the_readings_of_its_warm_up(ran: Ran) -> None:

@@ -70,19 +70,38 @@ def finding_title(name: str, finding: Finding) -> Message:
 
 
 def headline(t: Translator, result: ExperimentResult) -> str:
-    """The first finding: its factor if it is supported, its verdict, or what was observed."""
+    """The first finding: its factor unless in doubt, its verdict, or the largest of its values."""
     if not result.findings:
         return t("headline.none")
     first, path = result.findings[0], "results.experiment.findings.0"
     title = t.message(finding_title(result.name, first))
-    if first.verdict is None:
-        return t.message(answer(first))
-    factor = first.estimate if first.kind == "ratio" and first.verdict == "shown" else None
+    sure = first.kind == "ratio" and first.verdict in (None, "shown")
+    factor = first.estimate if sure else None
+    if factor is None and first.verdict is None:
+        return t.message(_most(first) or answer(first))
     if factor is not None and factor >= _LEAST_FACTOR:
         text = t("experiments.with_factor", title=title, factor=factor)
         return KeyedText(text, f"{path}.estimate")
-    text = t("console.problem", arm=title, text=t(f"verdict.{first.verdict}"))
-    return KeyedText(text, f"{path}.verdict")
+    verdict = t(f"verdict.{first.verdict}") if first.verdict else t("experiments.observed")
+    return KeyedText(t("console.problem", arm=title, text=verdict), f"{path}.verdict")
+
+
+def _most(finding: Finding) -> Message | None:
+    """The largest value of a figure by cell; None if the finding is another one."""
+    known = [side for side in finding.sides if side.value is not None]
+    most = max(known, key=lambda side: side.value or 0, default=None)
+    if most is None or finding.figure is None or finding.at is None:
+        return None
+    if not isinstance(most.label, Message) or "name" not in most.label.params:
+        return None
+    where = {"axis": finding.at.model_dump(), "value": most.label.params["name"]}
+    return message(
+        "experiments.found.most",
+        figure=finding.figure.model_dump(),
+        at=message("experiments.found.where", **where).model_dump(),
+        value=most.value,
+        unit=most.unit,
+    )
 
 
 def finding_cells(t: Translator, result: ExperimentResult) -> Cells:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -227,9 +228,10 @@ def _scale(chart: LineChart) -> Scale:
     known = [value for values in chart.lines for value in values if value is not None]
     known += [end for spans in chart.spans for span in spans if span is not None for end in span]
     bottom, top = min([0.0, *known]), max([0.0, *known])
-    if chart.unit == "share" and 0 < top <= 1:
-        top = min(1.0, top * 1.08)
-    return Scale(top if top > bottom else 1, HEIGHT, 14, bottom)
+    if top <= bottom:
+        return Scale(1, HEIGHT, 14, bottom)
+    step = _step(top - bottom, chart.unit)
+    return Scale(math.ceil(top / step - 1e-9) * step, HEIGHT, 14, bottom)
 
 
 def _places(count: int, start: float, end: float, joined: bool) -> list[float]:
@@ -252,10 +254,13 @@ def _offset(chart: LineChart, index: int, places: Sequence[float]) -> float:
     return (known.index(index) - (len(known) - 1) / 2) * step if index in known else 0.0
 
 
+def _step(span: float, unit: Unit) -> float:
+    return binary_ticks(span)[1] if unit == "bytes" and span > 1 else decimal_ticks(span, 5)[1]
+
+
 def _ticks(y: Scale, unit: Unit) -> list[float]:
     """Round numbers over the axis, including 0."""
-    span = y.top - y.bottom
-    step = binary_ticks(span)[1] if unit == "bytes" and span > 1 else decimal_ticks(span, 5)[1]
+    step = _step(y.top - y.bottom, unit)
     return [step * n for n in range(-int(-y.bottom / step + 1e-9), int(y.top / step + 1e-9) + 1)]
 
 

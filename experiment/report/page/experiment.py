@@ -33,9 +33,7 @@ def experiment_text(t: Translator, result: ExperimentResult, began: str) -> Page
         when=began,
         headline=words.headline(t, result),
         lines=[
-            KeyedText(t.message(answer(one)), "results.headline")
-            for one in result.findings[:1]
-            if one.verdict
+            KeyedText(t.message(answer(one)), "results.headline") for one in result.findings[:1]
         ],
         alarms=keyed_notes(t, result.problems, "results.experiment.problems"),
         notes=keyed_notes(t, result.notes, "results.experiment.notes"),
