@@ -65,7 +65,7 @@ def fill(pattern: list[list[int]], total: int) -> list[list[int]]:
 
 
 def _findings(found: Found) -> list[Finding]:
-    return [_shapes(found), *(_gain(found, cell) for cell in found.cells)]
+    return [*(_gain(found, cell) for cell in found.cells), _shapes(found)]
 
 
 def _shapes(found: Found) -> Finding:
@@ -93,7 +93,7 @@ LENGTHS = Experiment(
         "waste", "running_mean", "running_peak", "preemptions", "steps", "tokens_per_s",
         "latency_s",
     ),
-    charts=("waste", "running_mean", "tokens_per_s"),
+    charts=("running_mean", "waste", "tokens_per_s"),
     findings=_findings,
     values="names",
     options=("total", *SHAPES),
