@@ -30,6 +30,7 @@ from experiment.process.process_tree import (
     new_mark,
     processes_with_mark,
     session_members,
+    terminate,
 )
 from experiment.process.shared_memory import remember_existing, remove_segments, segments_of
 from experiment.text.errors import ExitCode, UserError
@@ -37,6 +38,7 @@ from experiment.text.messages import message
 from experiment.text.redaction import clean_log, without_private
 
 _GRACE_S = 3.0
+_POLL_S = 0.01
 # Time for a child to unload libraries and the device after its last event.
 _LINGER_S = 60.0
 # Waits last at most three seconds. A gap this long means that this process was stopped or the
@@ -189,7 +191,7 @@ class Child:
             left = self.left_s()
             if left <= 0:  # also for a child that keeps sending events
                 raise ChildTimeoutError
-            dead = self._process.poll() is not None
+            dead = self._has_ended()
             try:
                 if not self._next:
                     # One call, so that no signal can interrupt between the queue and the list.
@@ -244,12 +246,19 @@ class Child:
 
         :attr:`lingered` is True if it was killed; the exit code is then that of our signal.
         """
-        try:
-            return self._process.wait(_LINGER_S)
-        except subprocess.TimeoutExpired:
-            self.lingered = True
-            self.kill()
-            return self._process.wait()
+        deadline = time.monotonic() + _LINGER_S
+        while not self._has_ended():
+            if time.monotonic() > deadline:
+                self.lingered = True
+                self.kill()
+            time.sleep(_POLL_S)
+        code: int = self._process.returncode
+        return code
+
+    def _has_ended(self) -> bool:
+        """Whether the child has ended. An interrupt must not leave Popen's lock locked."""
+        with shielded():
+            return self._process.poll() is not None
 
     def record_shared_memory(self) -> None:
         """Record the child's present shared memory, which cannot be determined after its death."""
@@ -261,7 +270,7 @@ class Child:
     def _tree(self) -> list[psutil.Process]:
         """The child and its descendants; empty once it was waited for, as its id may be reused."""
         with contextlib.suppress(psutil.NoSuchProcess):
-            if self._process.poll() is None:
+            if not self._has_ended():
                 return [psutil.Process(self.pid), *descendants(self.pid)]
         return []
 
@@ -273,7 +282,8 @@ class Child:
     def _kill(self) -> None:
         tree = {*self._tree(), *processes_with_mark(self._mark)}
         self._shared |= segments_of(tree)
-        self._process.terminate()
+        if self._process.poll() is None:
+            terminate(psutil.Process(self.pid))
         # Not psutil's wait, which would consume the exit code.
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_GRACE_S)

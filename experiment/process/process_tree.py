@@ -113,10 +113,16 @@ def end_processes(processes: Iterable[psutil.Process]) -> None:
     trackers = [process for process in running if is_tracker(process)]
     workers = [process for process in running if process not in trackers]
     for process in workers:
-        with contextlib.suppress(psutil.Error):
-            process.terminate()
+        terminate(process)
     _kill(_wait_for_exit(workers, GRACE_S))
     _kill(_wait_for_exit(trackers, GRACE_S))
+
+
+def terminate(process: psutil.Process) -> None:
+    """Send SIGTERM, which a stopped process receives when it continues."""
+    with contextlib.suppress(psutil.Error):
+        process.terminate()
+        process.resume()
 
 
 def _kill(processes: list[psutil.Process]) -> None:

@@ -106,14 +106,14 @@ class Program:
         """No process that the log names, no shared memory, no temporary file."""
         assert all(map(is_gone, self.pids))
         # Other tests of this machine have segments too, and take them down within seconds.
-        assert soon(lambda: shared_memory() <= self.shared, LINGER_S)
+        assert soon(lambda: shared_memory() <= self.shared, LINGER_S), shared_memory() - self.shared
         # Of a program that was killed a process of its own removes them, when all are gone.
         assert soon(lambda: not list(self.scratch.iterdir()), LINGER_S)
 
 
 def shared_memory() -> frozenset[str]:
     """Names of what Python and torch have there and no process holds any more."""
-    names = (path for kind in ("psm_*", "torch_*", "sem.*") for path in SHM.glob(kind))
+    names = (path for kind in ("psm_*", "torch_*") for path in SHM.glob(kind))
     found = set(names)
     return frozenset(path.name for path in found - segments_of(psutil.process_iter()))
 

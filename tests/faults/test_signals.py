@@ -16,10 +16,13 @@ import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from programs import ROOT
+from real_parts import is_gone
 
+from experiment.process.child import Child
 from experiment.process.interrupts import (
     EndedError,
     Interrupts,
@@ -110,6 +113,53 @@ def test_a_signal_whose_exception_python_drops_is_raised_once_more() -> None:
         with pytest.raises(EndedError):
             drop_and_wait()
         assert interrupts.exit_code == ExitCode.TERMINATED
+
+
+class TakenAndInterrupted:
+    """The lock that subprocess keeps for each process: a signal comes just after it was taken."""
+
+    comes = False
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def acquire(self, blocking: bool = True) -> bool:
+        taken = self._lock.acquire(blocking, 10 if blocking else -1)
+        assert taken or not blocking, "nobody will release it"
+        if taken and TakenAndInterrupted.comes:
+            TakenAndInterrupted.comes = False
+            signal.raise_signal(signal.SIGTERM)
+        return taken
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def test_a_signal_while_a_child_is_looked_at_does_not_keep_it_from_being_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between taking a lock and the block that releases it Python may raise, too."""
+    monkeypatch.setattr(subprocess, "threading", SimpleNamespace(Lock=TakenAndInterrupted))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests"))
+    task = {"arm": "scripted", "script": "hang"}
+    child = Child("scripted_child", task, tmp_path / "log", timeout_s=60)
+
+    def run() -> None:
+        with child:
+            TakenAndInterrupted.comes = True
+            list(child.events())
+
+    with Interrupts() as interrupts:
+        with pytest.raises(EndedError):
+            run()
+        assert interrupts.exit_code == ExitCode.TERMINATED
+        assert is_gone(child.pid)
 
 
 def test_what_is_printed_at_the_very_end_is_not_lost_silently() -> None:
