@@ -58,7 +58,8 @@ def _findings(found: Found) -> list[Finding]:
 def _together(found: Found) -> Finding:
     """The longest context at which all requests ran concurrently to their ends."""
     longest = {arm: _longest(found, arm, together=True) for arm in BOTH}
-    row, slabs, paged = _lengths(longest), longest["slabs"], longest["paged"]
+    row = _lengths(longest, note(_NAME, "longest_together"))
+    slabs, paged = longest["slabs"], longest["paged"]
     if row is None or not slabs or not paged:
         ran = all(any(found.with_arms(arm)) for arm in BOTH)
         never = listed(arm_label(arm) for arm, most in longest.items() if not most)
@@ -68,13 +69,12 @@ def _together(found: Found) -> Finding:
     return judged("together", row, shown, end, against=why("small"))
 
 
-def _lengths(longest: Mapping[str, int | None], figure: Message | None = None) -> Compared | None:
+def _lengths(longest: Mapping[str, int | None], figure: Message) -> Compared | None:
     """The longest context of each arm in slots; None if an arm has none."""
     slabs, paged = longest["slabs"], longest["paged"]
     if not slabs or not paged:
         return None
     sides = [Side(label=arm_label(arm), value=longest[arm], unit="count") for arm in BOTH]
-    figure = figure or note(_NAME, "longest")
     return Compared(figure=figure, sides=sides, kind="ratio", estimate=paged / slabs)
 
 
@@ -109,7 +109,7 @@ def _fit(found: Found, arm: str, tokens: int) -> bool | None:
 def _alone(found: Found) -> Finding:
     """The longest context that ran at all; a slab of that length holds as much as blocks."""
     longest = {arm: _longest(found, arm, together=False) for arm in BOTH}
-    return fact("alone", _lengths(longest))
+    return fact("alone", _lengths(longest, note(_NAME, "longest")))
 
 
 def _time(found: Found) -> Finding:

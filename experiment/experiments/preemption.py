@@ -59,7 +59,7 @@ def _cells(config: Config) -> list[Cell]:
 def _findings(found: Found) -> list[Finding]:
     others = [_cost(found, arm, arm) for arm in _OTHERS if any(found.with_arms(arm))]
     costs = [_cost(found, way, "paged", way) for way in _WAYS]
-    return [_outputs(found), *costs, *(each for each in others if each.verdict is None)]
+    return [*costs, _outputs(found), *(each for each in others if each.verdict is None)]
 
 
 def _outputs(found: Found) -> Finding:
@@ -94,7 +94,7 @@ def _cost(found: Found, name: str, arm: str, way: str | None = None) -> Finding:
             continue
         if None not in known:
             time = versus(found, (cell, arm, "generate_s"), (ample, arm, "generate_s"))
-            rows += [tally(found, cell, arm, *names), steps, time]
+            rows += [steps, tally(found, cell, arm, *names), time]
     outputs = _same(found, arm) if way is None else None
     of = value_label("preemption", way) if way else arm_label(arm)
     title = note(_NAME, "cost", of=param(of))
@@ -117,7 +117,7 @@ PREEMPTION = Experiment(
         "budget_bytes", "usable_blocks", "preemptions", "recomputed", "swapped_blocks",
         "running_peak", "running_mean", "steps", "generate_s",
     ),
-    charts=("generate_s", "preemptions"),
+    charts=("steps", "generate_s", "preemptions"),
     findings=_findings,
     without={**contiguous("no_preemption"), "slabs": "no_preemption"},
 )  # fmt: skip

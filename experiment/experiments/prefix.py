@@ -194,7 +194,7 @@ PREFIX = Experiment(
         "prefix_hits", "computed", "steps", "first_ttft_s", "later_ttft_s", "generate_s",
         "budget_bytes", "usable_blocks",
     ),
-    charts=("later_ttft_s", "computed"),
+    charts=("computed", "later_ttft_s"),
     findings=_findings,
     values="paired",
     options=("models", "max_lengths", "questions"),

@@ -105,8 +105,13 @@ def _other(found: Found, arm: str) -> list[Finding]:
 
 
 def _steps(found: Found, arm: str, which: str) -> Compared | None:
-    """Compare steps to a class's first token with FCFS and priority scheduling."""
+    """Compare steps to a class's first token with FCFS and priority scheduling.
+
+    The longer wait, as expected, comes first: urgent requests' with FCFS, the others' with
+    priorities.
+    """
     places = [(cell, arm, f"{which}_first_steps") for cell in _by_policy(found, arm)]
+    places = places if which == "urgent" else places[::-1]
     return versus(found, places[0], places[1]) if len(places) > 1 else None
 
 
@@ -115,10 +120,9 @@ def _in_steps(
 ) -> Finding:
     """Whether urgent requests wait less with priority scheduling, or the others more."""
     row = _steps(found, arm, which)
-    before, after = (each.value or 0 for each in row.sides) if row else (0, 0)
-    gains = before > after if which == "urgent" else after > before
-    against = why("small" if before == after else "opposite")
-    return judged(name, row, gains, *others, against=against, **more)
+    longer, shorter = (each.value or 0 for each in row.sides) if row else (0, 0)
+    against = why("small" if longer == shorter else "opposite")
+    return judged(name, row, longer > shorter, *others, against=against, **more)
 
 
 def _groups(found: Found, cell: CellResult) -> Message:

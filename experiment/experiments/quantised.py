@@ -99,7 +99,7 @@ QUANTISED = Experiment(
         "block_bytes", "blocks", "running_mean", "running_peak", "preemptions", "attention_error",
         "logit_error", "same_token", "error_positions", "steps", "step_s", "tokens_per_s",
     ),
-    charts=("running_mean", "tokens_per_s"),
+    charts=("blocks", "running_mean", "tokens_per_s"),
     findings=_findings,
     values="names",
     without={**contiguous("own_precision"), **other_engines("own_precision")},

@@ -98,13 +98,12 @@ class _Rate:
     @property
     def row(self) -> Compared:
         """The medians of the criteria, and the slowest answer at a lower rate."""
-        seen = {"kept_up": self.kept_up, "later_tokens": self.later, "rest": self.rest,
-                "slowest": self.alone}  # fmt: skip
-        return Compared(
-            at=rate_label(self.rate),
-            sides=[side(labelled(figure_label(name)), name, value) for name, value in seen.items()
-                   if value is not None],
-        )  # fmt: skip
+        seen = {"kept_up": self.kept_up, "later_tokens": self.later, "rest": self.rest}
+        sides = [side(labelled(figure_label(name)), name, value) for name, value in seen.items()
+                 if value is not None]  # fmt: skip
+        if self.alone is not None:
+            sides.append(side(labelled(note(_NAME, "alone")), "slowest", self.alone))
+        return Compared(at=rate_label(self.rate), sides=sides)
 
     @property
     def queues(self) -> dict[str, object]:

@@ -226,9 +226,9 @@ def test_what_giving_way_cost_another_engine_is_told_where_it_ran() -> None:
             "preemption", one(0, "ample", 112, 0, arm), one(1, "recompute", 179, 42, arm)
         )
         assert ran.keys() == {"outputs", "recompute", "swap", "first_chunk", arm}
-        assert sides(ran[arm]) == {"preemptions": 1, "recomputed": 42}
+        assert sides(ran[arm]) == {"recompute": 179, "ample": 112}
         rows = beside(ran[arm])
-        assert sides(rows["steps"]) == {"recompute": 179, "ample": 112}
+        assert {"preemptions": 1, "recomputed": 42} in [sides(row) for row in rows.values()]
         assert (rows["generate_s"].estimate, why(rows["generate_s"])) == (180 / 113, None)
         assert (rows["same_outputs"].estimate, rows["same_outputs"].n) == (1, 2)
 

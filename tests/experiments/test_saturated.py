@@ -123,7 +123,7 @@ def test_an_arm_that_shares_its_steps_is_saturated_by_its_rest(left: list[float]
     high = cell(1, {"rate": 32.0, "clock": "wall"}, paged=ran(0.0, 1.0, left, 9.0))
     seen = findings("serving", low, high)["limit_paged"]
     assert why(seen) == key
-    assert (sides(seen)["rest"], sides(seen)["slowest"]) == (6.0, 2.0)
+    assert (sides(seen)["rest"], sides(seen)["alone"]) == (6.0, 2.0)
     alone = findings("serving", high)["limit_paged"]
     assert (why(alone), "slowest" in sides(alone)) == ("queue", False)
 

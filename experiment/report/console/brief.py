@@ -238,8 +238,8 @@ class BriefReporter(ConsoleReporter):
 
     def _show_claims(self, results: Results) -> None:
         table = self.table("", "")
-        first, are_equal = token_sentences(results)[0]
-        if are_equal:
+        first, are_equal = next(iter(token_sentences(results)), (None, None))
+        if first is not None and are_equal:
             table.add_row(self._verdict("shown"), self.t.message(first))
         for claim in results.claims:
             name, text = self.t(f"brief.{claim.id}"), self.t.message(_line(claim))

@@ -53,7 +53,7 @@ Group = tuple[FigureInfo, dict[int, list[Entry]]]
 
 
 def varied(cells: Sequence[Values]) -> list[Message]:
-    """A line per axis with its distinct values."""
+    """A line per axis with several values."""
     return [
         message(
             "experiments.varies",
@@ -61,6 +61,7 @@ def varied(cells: Sequence[Values]) -> list[Message]:
             values=listed(value_label(axis, one) for one in dict.fromkeys(c[axis] for c in cells)),
         )
         for axis in (cells[0] if cells else ())
+        if len({cell[axis] for cell in cells}) > 1
     ]
 
 
@@ -82,6 +83,9 @@ def headline(t: Translator, result: ExperimentResult) -> str:
     if factor is not None and factor >= _LEAST_FACTOR:
         text = t("experiments.with_factor", title=title, factor=factor)
         return KeyedText(text, f"{path}.estimate")
+    if first.kind == "of" and first.verdict == "shown":
+        text = t("experiments.found.of", value=first.estimate, n=first.n)
+        return KeyedText(t("console.problem", arm=title, text=text), f"{path}.estimate")
     verdict = t(f"verdict.{first.verdict}") if first.verdict else t("experiments.observed")
     return KeyedText(t("console.problem", arm=title, text=verdict), f"{path}.verdict")
 

@@ -24,7 +24,7 @@ def token_sentences(results: Results) -> list[tuple[Message, bool | None]]:
     """Whether the arms generated the same tokens; with each sentence, whether it is good news."""
     compared, others = results.compared, results.not_compared
     if not results.tokens:
-        return [(message("report.tokens.none"), None)]
+        return [(message("report.tokens.none"), None)] if len(results.arms) > 1 else []
     found: list[tuple[Message, bool | None]] = []
     if compared and all(one.equal for one in compared):
         key = "report.tokens.equal_some" if others else "report.tokens.equal"

@@ -26,7 +26,7 @@ from experiment.text.messages import Message, arm_message, message
 def experiment_text(t: Translator, result: ExperimentResult, began: str) -> PageText:
     """Question and answer; findings; a table per figure. ``began``: date and time of the run."""
     exact, predicted = result.exact_counts
-    gaps = [*words.ended(result), *words.left_out(result), *words.gaps(result)]
+    gaps = [*words.left_out(result), *words.gaps(result)]
     counts = t("experiments.foretold", exact=exact, of=predicted)
     return PageText(
         kicker=t.message(note(result.name, "question")),
@@ -40,6 +40,7 @@ def experiment_text(t: Translator, result: ExperimentResult, began: str) -> Page
         facts=[
             t.message(note(result.name, "about")),
             *map(t.message, words.varied([cell.values for cell in result.cells])),
+            *map(t.message, words.ended(result)),
             t("experiments.table_note"),
             *([counts] if predicted else []),
         ],
@@ -108,7 +109,8 @@ def _drawn(b: Bilingual, result: ExperimentResult, info: FigureInfo) -> Markup:
         for at, one in enumerate(lines)
         if any(value is not None for value in chart.lines[at])
     ]
-    spread = [message("experiments.chart_note")] if info.kind == "time" else []
+    has_spread = any(span and span[0] < span[1] for spans in chart.spans for span in spans)
+    spread = [message("experiments.chart_note")] if info.kind == "time" and has_spread else []
     return figure(b, chart.title, line_chart(b, chart), legend, spread)
 
 

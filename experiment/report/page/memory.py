@@ -71,7 +71,8 @@ def _differences(arm: ArmResult) -> list[tuple[float, bool]]:
 def _dots(
     b: Bilingual, arms: Sequence[tuple[str, Sequence[tuple[float, bool]]]], width: Width
 ) -> Markup:
-    most = max(_LEAST_SPAN, *(abs(value) for _, rows in arms for value, _ in rows))
+    known = [abs(value) for _, rows in arms for value, judged in rows if judged]
+    most = max(_LEAST_SPAN, *known)  # beyond it others are in the table only
     left = 6.0 if width.narrow else 240.0
     x = Scale(most * 1.1, left, width.pixels - 24.0, bottom=-most * 1.1)
     parts: list[Markup] = []
@@ -84,6 +85,7 @@ def _dots(
             tag("circle", cx=float(x(value)), cy=y, r=5,
                 class_="point s0" if judged else "point s0 open")
             for value, judged in rows
+            if abs(value) <= most
         ]  # fmt: skip
         y += 22
     bottom = y - 8
