@@ -234,8 +234,8 @@ def _read_answer(read: Callable[[], str]) -> str:
 
 @contextlib.contextmanager
 def shielded() -> Iterator[None]:
-    """Defer signals of the present command until the block is left."""
-    if not _active:
+    """Defer signals of the present command until the block is left; other threads get none."""
+    if not _active or threading.current_thread() is not threading.main_thread():
         yield
         return
     with _active[-1].shield():

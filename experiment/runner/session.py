@@ -157,7 +157,8 @@ class Session:
 
     def emit(self, event: Event) -> None:
         """Record an event, unless it is transient, and call the listener."""
-        self._write(event)
+        with shielded():  # pydantic raises an error of its own in place of a signal
+            self._write(event)
         self._listener(event)
 
     def _write(self, event: Event, line: bytes | None = None) -> None:

@@ -17,11 +17,14 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from programs import ROOT
+from pydantic import field_serializer
 from real_parts import is_gone
 
+from experiment.events import Notice
 from experiment.process.child import Child
 from experiment.process.interrupts import (
     EndedError,
@@ -31,7 +34,10 @@ from experiment.process.interrupts import (
     shielded,
 )
 from experiment.process.streams import ignore_broken_pipe
+from experiment.record.log import EventLog
+from experiment.runner.session import Session
 from experiment.text.errors import ExitCode
+from experiment.text.messages import Message, message
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -160,6 +166,26 @@ def test_a_signal_while_a_child_is_looked_at_does_not_keep_it_from_being_ended(
             run()
         assert interrupts.exit_code == ExitCode.TERMINATED
         assert is_gone(child.pid)
+
+
+class Interrupted(Notice):
+    """An event while which is encoded a signal comes; pydantic raises its own error instead."""
+
+    @field_serializer("text")
+    def _text(self, text: Message) -> dict[str, Any]:
+        signal.raise_signal(signal.SIGTERM)
+        return text.model_dump()
+
+
+def test_a_signal_while_an_event_is_encoded_ends_the_command_and_the_event_stands(
+    tmp_path: Path,
+) -> None:
+    event = Interrupted(text=message("note.busy", load=1.0))
+    with Interrupts() as interrupts, EventLog(tmp_path) as log:
+        with pytest.raises(EndedError):
+            Session(tmp_path, log, lambda _: None).emit(event)
+        assert interrupts.exit_code == ExitCode.TERMINATED
+    assert "note.busy" in log.path.read_text(encoding="utf-8")
 
 
 def test_what_is_printed_at_the_very_end_is_not_lost_silently() -> None:
