@@ -6,13 +6,17 @@ cores that is some twenty-five minutes, nine of them `claims`; on a busy machine
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from guide_pages import ROOT, commands, program_words
+from start_logs import STARTED
 
 from experiment.arms.launch import find_vllm
 from experiment.text.errors import ExitCode
@@ -33,7 +37,22 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where they are typed; what one writes is there for the next."""
     path = tmp_path_factory.mktemp("newcomer")
     (path / "trace.csv").write_text(TRACE, encoding="utf-8")
+    (path / "vllm.log").write_text(STARTED, encoding="utf-8")
+    (path / "result.json").write_text(json.dumps(served()), encoding="utf-8")
     return path
+
+
+def served() -> dict[str, Any]:
+    """What ``vllm bench serve --save-detailed`` writes of sixty requests."""
+    made = random.Random(0)
+    prompts, answers = ([made.randint(20, most) for _ in range(60)] for most in (900, 80))
+    return {
+        "model_id": "m", "request_throughput": 2.0, "generated_texts": ["a"] * 60,
+        "input_lens": prompts, "output_lens": answers,
+        "start_times": [made.uniform(0, 30) for _ in range(60)],
+        "ttfts": [0.03 + 0.0001 * tokens for tokens in prompts],
+        "itls": [[0.012 + 0.00001 * at] * (tokens - 1) for at, tokens in enumerate(answers)],
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("given", TYPED, ids=lambda given: " ".join(given) or "the walkthrough")
