@@ -36,6 +36,9 @@ def test_the_steps_of_the_image_work_in_a_clean_environment(tmp_path: Path) -> N
     borrowed = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
     packages = next(made.rglob("site-packages"))
     (packages / "borrowed.pth").write_text("\n".join(borrowed) + "\n", encoding="utf-8")
+    pip = made / "bin" / "pip"  # the last file of a whole environment
+    pip.write_text(f'#!/bin/sh\nexec "{made}/bin/python" -m pip "$@"\n', encoding="utf-8")
+    pip.chmod(0o755)
     home = tmp_path / "home"
     home.mkdir()
     clean = {
