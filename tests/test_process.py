@@ -33,6 +33,7 @@ from experiment.process import shared_memory
 from experiment.process.child import Child, ChildEvent, ChildTimeoutError
 from experiment.process.child_end import ChildEnd, end_reason
 from experiment.process.environment import child_environment, hub_secrets
+from experiment.process.process_tree import end_processes
 from experiment.record.log import EventLog, read_record
 from experiment.runner import session as runner
 from experiment.runner.interleave import ArmCoroutine
@@ -72,6 +73,14 @@ def said(told: list[ChildEvent]) -> list[dict[str, int]]:
 def until_first(child: Child) -> list[ChildEvent]:
     """Events up to the first, so that the child is known to be in its script."""
     return [next(child.events())]
+
+
+def test_a_stopped_process_is_ended_and_not_killed() -> None:
+    """It receives SIGTERM when it continues."""
+    with subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"]) as stopped:
+        stopped.send_signal(signal.SIGSTOP)
+        end_processes([psutil.Process(stopped.pid)])
+        assert stopped.wait() == -signal.SIGTERM
 
 
 def test_rubbish_lands_in_the_log_and_events_go_on(start: Start, log_path: Path) -> None:

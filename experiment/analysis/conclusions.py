@@ -173,7 +173,7 @@ def _arm_name(arm: ArmResult) -> dict[str, Any]:
 
 
 def headline(results: Results) -> Message:
-    """live / allocated at the peak, and max concurrent requests of this shape in the budget."""
+    """live / allocated at the peak, and requests of this shape that fit in the budget."""
     contiguous, paged = contiguous_and_paged(results)
     if contiguous is None or paged is None or not contiguous.peak or not paged.peak:
         return message("headline.none")

@@ -1,6 +1,6 @@
 """Sentences of a finding, from its data.
 
-Tokens/s (requests = 24): blocks 312.4, slabs 151.2; 2.07 times (2.01 to 2.11, 5 repeats)
+Tokens/s (requests = 24): paged 312.4, slabs 151.2; 2.07 times (2.01 to 2.11)
 └─ figure          └─ cell         └─ sides                   └─ estimate, its interval
 """
 

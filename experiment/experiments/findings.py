@@ -1,9 +1,9 @@
 """Build findings from figures: compared values and a verdict.
 
-versus    a figure in two places    blocks 312.4, slabs 151.2; 2.07 times (2.01 to 2.11, 5 rounds)
+versus    a figure in two places    paged 312.4, slabs 151.2; 2.07 times (2.01 to 2.11)
 factors   that ratio per cell       4 → 1.02 (0.99 to 1.04), 24 → 2.07 (2.01 to 2.11)
 series    a figure per cell         1 → 0.0 %, 16 → 6.2 %
-tally     several figures           Steps 34, Preemptions 5
+tally     several figures           Steps: 34; Preemptions: 5
 """
 
 from __future__ import annotations

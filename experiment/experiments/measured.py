@@ -63,8 +63,8 @@ def _config(config: Config, started: CellStarted) -> Config:
 class Measured:
     """Data of one repeat of an arm in a cell, from which its figures are derived.
 
-    ``rows`` are the steps that computed something; ``fits`` the max concurrent requests of this
-    shape that the budget holds; ``problem`` a contradiction in the replay.
+    ``rows`` are the steps that computed something; ``fits`` the requests of this
+    shape that fit in the budget; ``problem`` a contradiction in the replay.
     """
 
     config: Config

@@ -282,8 +282,9 @@ class Child:
     def _kill(self) -> None:
         tree = {*self._tree(), *processes_with_mark(self._mark)}
         self._shared |= segments_of(tree)
-        if self._process.poll() is None:
-            terminate(psutil.Process(self.pid))
+        for each in tree:
+            if each.pid == self.pid:
+                terminate(each)
         # Not psutil's wait, which would consume the exit code.
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_GRACE_S)

@@ -114,6 +114,9 @@ def end_processes(processes: Iterable[psutil.Process]) -> None:
     workers = [process for process in running if process not in trackers]
     for process in workers:
         terminate(process)
+    for process in trackers:
+        with contextlib.suppress(psutil.Error):
+            process.resume()
     _kill(_wait_for_exit(workers, GRACE_S))
     _kill(_wait_for_exit(trackers, GRACE_S))
 

@@ -78,16 +78,16 @@ def headline(t: Translator, result: ExperimentResult) -> str:
     title = t.message(finding_title(result.name, first))
     sure = first.kind == "ratio" and first.verdict in (None, "shown")
     factor = first.estimate if sure else None
-    if factor is None and first.verdict is None:
-        return t.message(_most(first) or answer(first))
     if factor is not None and factor >= _LEAST_FACTOR:
         text = t("experiments.with_factor", title=title, factor=factor)
         return KeyedText(text, f"{path}.estimate")
     if first.kind == "of" and first.verdict == "shown":
         text = t("experiments.found.of", value=first.estimate, n=first.n)
         return KeyedText(t("console.problem", arm=title, text=text), f"{path}.estimate")
-    verdict = t(f"verdict.{first.verdict}") if first.verdict else t("experiments.observed")
-    return KeyedText(t("console.problem", arm=title, text=verdict), f"{path}.verdict")
+    if first.verdict is None:
+        return t.message(_most(first) or answer(first))
+    text = t("console.problem", arm=title, text=t(f"verdict.{first.verdict}"))
+    return KeyedText(text, f"{path}.verdict")
 
 
 def _most(finding: Finding) -> Message | None:
@@ -96,7 +96,7 @@ def _most(finding: Finding) -> Message | None:
     most = max(known, key=lambda side: side.value or 0, default=None)
     if most is None or finding.figure is None or finding.at is None:
         return None
-    if not isinstance(most.label, Message) or "name" not in most.label.params:
+    if not isinstance(most.label, Message) or most.label.key != "experiments.found.to":
         return None
     where = {"axis": finding.at.model_dump(), "value": most.label.params["name"]}
     return message(

@@ -72,7 +72,7 @@ def _dots(
     b: Bilingual, arms: Sequence[tuple[str, Sequence[tuple[float, bool]]]], width: Width
 ) -> Markup:
     known = [abs(value) for _, rows in arms for value, judged in rows if judged]
-    most = max(_LEAST_SPAN, *known)  # beyond it others are in the table only
+    most = max([_LEAST_SPAN, *known])  # beyond it others are in the table only
     left = 6.0 if width.narrow else 240.0
     x = Scale(most * 1.1, left, width.pixels - 24.0, bottom=-most * 1.1)
     parts: list[Markup] = []
