@@ -49,7 +49,7 @@ def test_the_table_says_the_same() -> None:
     }
 
 
-@pytest.mark.parametrize("runs", ["gptj"], indirect=True, ids=str)
+@pytest.mark.parametrize("runs", ["gemma2"], indirect=True, ids=str)
 def test_settings_of_our_attention_are_refused_where_a_model_keeps_its_own(runs: Runs) -> None:
     with pytest.raises(UserError) as caught:
         runs.arms(("paged",), engine={"kernel": "numba"})
