@@ -1,4 +1,4 @@
-"""Eight runs in one process leave nothing behind; tests/full does two hundred, with real arms."""
+"""Ten runs in one process leave nothing behind; tests/full does two hundred, with real arms."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from leak_checks import leaks, look
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-RUNS = 8
+RUNS = 10
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +17,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return look(RUNS, tmp_path_factory.mktemp("leaks"), replayed="all", timeout_s=500)
 
 
-def test_nothing_is_left_of_eight_runs(found: list[dict[str, Any]]) -> None:
+def test_nothing_is_left_of_ten_runs(found: list[dict[str, Any]]) -> None:
     assert leaks(found) == {}
 
 
