@@ -121,6 +121,24 @@ def test_a_signal_whose_exception_python_drops_is_raised_once_more() -> None:
         assert interrupts.exit_code == ExitCode.TERMINATED
 
 
+def test_what_another_thread_shields_defers_no_signal() -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def shield() -> None:
+        with shielded():
+            entered.set()
+            leave.wait(10)
+
+    with Interrupts():
+        other = threading.Thread(target=shield)
+        other.start()
+        entered.wait(10)
+        with pytest.raises(EndedError):
+            signal.raise_signal(signal.SIGTERM)
+        leave.set()
+        other.join()
+
+
 class TakenAndInterrupted:
     """The lock that subprocess keeps for each process: a signal comes just after it was taken."""
 

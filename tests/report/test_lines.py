@@ -74,6 +74,12 @@ def test_numbers_below_nothing_stand_on_the_axis() -> None:
     assert {"-20 %", "0 %", "20 %"} <= said
 
 
+def test_the_axis_ends_with_a_number_above_the_data() -> None:
+    said = {"".join(node.itertext()) for node in drawn([0.144, 0.026], unit="seconds").iter("text")}
+    assert {"50 ms", "100 ms", "150 ms"} <= said
+    assert "200 ms" not in said
+
+
 def test_equal_values_of_words_stand_side_by_side_within_their_column() -> None:
     chart = wide(drawn([1.0, 2.0], [None, None], [1.0, 3.0], unit="mean", joined=False))
     marks = [node.get("transform") or "" for node in chart.iter("path")]
