@@ -28,13 +28,13 @@ def experiment_text(t: Translator, result: ExperimentResult, began: str) -> Page
     exact, predicted = result.exact_counts
     gaps = [*words.left_out(result), *words.gaps(result)]
     counts = t("experiments.foretold", exact=exact, of=predicted)
+    headline = words.headline(t, result)
+    first = [t.message(answer(one)) for one in result.findings[:1]]
     return PageText(
         kicker=t.message(note(result.name, "question")),
         when=began,
-        headline=words.headline(t, result),
-        lines=[
-            KeyedText(t.message(answer(one)), "results.headline") for one in result.findings[:1]
-        ],
+        headline=headline,
+        lines=[KeyedText(text, "results.headline") for text in first if text != headline],
         alarms=keyed_notes(t, result.problems, "results.experiment.problems"),
         notes=keyed_notes(t, result.notes, "results.experiment.notes"),
         facts=[
