@@ -157,7 +157,7 @@ class Session:
 
     def emit(self, event: Event) -> None:
         """Record an event, unless it is transient, and call the listener."""
-        with shielded():  # pydantic raises an error of its own in place of a signal
+        with shielded():  # pydantic replaces the exception of a signal
             self._write(event)
         self._listener(event)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import fcntl
 import json
 import os
@@ -20,11 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 from real_parts import is_gone
 
 from experiment.events import ArmFinished, ArmStarted, Event, RunFinished, Step
-from experiment.process.shared_memory import segments_of
 from experiment.record.log import EVENTS_FILE, read_record
 from experiment.text.errors import UserError
 
@@ -114,11 +113,18 @@ class Program:
 def shared_memory() -> frozenset[str]:
     """Names of what Python and torch have there and no process holds any more.
 
-    Semaphores are left out: vLLM's, of another test, have a name as long as it runs, and no holder.
+    A holder is known by the inode: whoever creates a semaphore maps it under a name that is gone.
     """
-    names = (path for kind in ("psm_*", "torch_*") for path in SHM.glob(kind))
-    found = set(names)
-    return frozenset(path.name for path in found - segments_of(psutil.process_iter()))
+    found = {}
+    for path in (path for kind in ("psm_*", "torch_*", "sem.*") for path in SHM.glob(kind)):
+        with contextlib.suppress(FileNotFoundError):
+            found[str(path.stat().st_ino)] = path.name
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):  # the process has ended, or is another user's
+            for line in maps.read_text("utf-8", "replace").splitlines():
+                if f"{SHM}/" in line:
+                    found.pop(line.split()[4], None)
+    return frozenset(found.values())
 
 
 def events_of(out: Path) -> list[Event]:

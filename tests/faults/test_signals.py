@@ -149,7 +149,7 @@ class TakenAndInterrupted:
 
     def acquire(self, blocking: bool = True) -> bool:
         taken = self._lock.acquire(blocking, 10 if blocking else -1)
-        assert taken or not blocking, "nobody will release it"
+        assert taken or not blocking, "it is never released"
         if taken and TakenAndInterrupted.comes:
             TakenAndInterrupted.comes = False
             signal.raise_signal(signal.SIGTERM)
@@ -187,7 +187,7 @@ def test_a_signal_while_a_child_is_looked_at_does_not_keep_it_from_being_ended(
 
 
 class Interrupted(Notice):
-    """An event while which is encoded a signal comes; pydantic raises its own error instead."""
+    """An event while which is encoded a signal comes; pydantic replaces its exception."""
 
     @field_serializer("text")
     def _text(self, text: Message) -> dict[str, Any]:

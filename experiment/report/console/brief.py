@@ -238,9 +238,10 @@ class BriefReporter(ConsoleReporter):
 
     def _show_claims(self, results: Results) -> None:
         table = self.table("", "")
-        first, are_equal = next(iter(token_sentences(results)), (None, None))
-        if first is not None and are_equal:
-            table.add_row(self._verdict("shown"), self.t.message(first))
+        sentences = token_sentences(results)
+        are_equal = bool(sentences and sentences[0][1])
+        if are_equal:
+            table.add_row(self._verdict("shown"), self.t.message(sentences[0][0]))
         for claim in results.claims:
             name, text = self.t(f"brief.{claim.id}"), self.t.message(_line(claim))
             line = self.t("console.problem", arm=name, text=text)

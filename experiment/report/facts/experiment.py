@@ -58,10 +58,10 @@ def varied(cells: Sequence[Values]) -> list[Message]:
         message(
             "experiments.varies",
             name=axis_label(axis).model_dump(),
-            values=listed(value_label(axis, one) for one in dict.fromkeys(c[axis] for c in cells)),
+            values=listed(value_label(axis, one) for one in values),
         )
         for axis in (cells[0] if cells else ())
-        if len({cell[axis] for cell in cells}) > 1
+        if len(values := dict.fromkeys(cell[axis] for cell in cells)) > 1
     ]
 
 
@@ -76,10 +76,9 @@ def headline(t: Translator, result: ExperimentResult) -> str:
         return t("headline.none")
     first, path = result.findings[0], "results.experiment.findings.0"
     title = t.message(finding_title(result.name, first))
-    sure = first.kind == "ratio" and first.verdict in (None, "shown")
-    factor = first.estimate if sure else None
-    if factor is not None and factor >= _LEAST_FACTOR:
-        text = t("experiments.with_factor", title=title, factor=factor)
+    is_doubted = first.verdict not in (None, "shown")
+    if first.kind == "ratio" and not is_doubted and (first.estimate or 0) >= _LEAST_FACTOR:
+        text = t("experiments.with_factor", title=title, factor=first.estimate)
         return KeyedText(text, f"{path}.estimate")
     if first.kind == "of" and first.verdict == "shown":
         text = t("experiments.found.of", value=first.estimate, n=first.n)
