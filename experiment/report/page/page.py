@@ -150,6 +150,7 @@ def _context(
         "began": _began(record),
         "hero": hero(results),
         "subject": parts.subject(record, results),
+        "conditions": parts.conditions(record),
         # Functions for the figures of a run.
         "arm_message": arm_message,
         "message": message,

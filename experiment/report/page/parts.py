@@ -243,8 +243,8 @@ def claim_bars(claim: Claim, results: Results) -> list[tuple[Message, float | No
 
 
 def subject(record: Record, results: Results) -> list[Shown]:
-    """Model, machine and workload of the run."""
-    model, workload = record.first(ModelPrepared), record.first(WorkloadReady)
+    """Model and machine of the run."""
+    model = record.first(ModelPrepared)
     values: list[Shown | None] = []
     if model:
         about = {"name": model.name, "parameters": model.parameters}
@@ -254,15 +254,21 @@ def subject(record: Record, results: Results) -> list[Shown]:
         values.append(Keyed(str(device), "results.environment.device_name"))
     else:
         values.append(model.device if model else None)
-    if workload:
-        lengths = {"length": workload.max_length, "block": workload.block_size}
-        values += [
-            _request_counts(workload),
-            sampling_message(workload.sampling),
-            message("report.subject.budget", budget=workload.budget_bytes),
-            message("report.subject.lengths", **lengths),
-        ]
     return [value for value in values if value is not None]
+
+
+def conditions(record: Record) -> list[Shown]:
+    """Workload of the run, or of an experiment's cell."""
+    workload = record.first(WorkloadReady)
+    if workload is None:
+        return []
+    lengths = {"length": workload.max_length, "block": workload.block_size}
+    return [
+        _request_counts(workload),
+        sampling_message(workload.sampling),
+        message("report.subject.budget", budget=workload.budget_bytes),
+        message("report.subject.lengths", **lengths),
+    ]
 
 
 def _request_counts(workload: WorkloadReady) -> Message:
