@@ -217,6 +217,7 @@ def test_auto_takes_cuda_where_it_works() -> None:
         (None, "99.0", "Found no NVIDIA driver on your system", "no_driver"),
         (None, "13.0", "Found no NVIDIA driver on your system", "driver_needed"),
         ("0", "13.0", "No CUDA GPUs are available", "no_device"),
+        (None, "13.0", "Error 802: system not yet initialized", "not_started"),
     ],
 )
 def test_why_there_is_no_cuda(

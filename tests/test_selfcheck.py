@@ -13,7 +13,7 @@ from made_up_machine import cpu_environment, cuda_environment
 from experiment.children.selfcheck import GRANDCHILD_BYTES, ROUNDS, SPIKE_BYTES, Moment
 from experiment.commands.main import main
 from experiment.events import Channel, Check, Reading, SamplerCost, Scope, Stage
-from experiment.machine.environment import Environment
+from experiment.machine.environment import Environment, NvmlFacts
 from experiment.selfcheck.memory import KNOWN_BYTES, cost_check, known_amount_checks, process_checks
 from experiment.text import LANGUAGES, Translator
 from experiment.text.errors import ExitCode
@@ -84,6 +84,26 @@ def test_one_spoilt_round_is_outvoted_and_two_are_not() -> None:
     assert all(value is not False for value in known(system(spoilt + others)).values())
     worse = rounds(Channel.RSS, [good, good + 75 * MIB, good + 75 * MIB], [BASE] * 3)
     assert known(worse + others)["memory.process.rss"] is False
+
+
+@pytest.mark.parametrize("hidden", [True, False])
+def test_what_others_draw_meanwhile_on_a_gpu_is_not_judged(hidden: bool) -> None:
+    """If the driver hides the process, torch's own figure shows that the check did what it says."""
+    reason = message("memory.nvml_pid_namespace") if hidden else None
+    environment = cuda_environment(NvmlFacts(reason=None, process_reason=reason))
+    own = [Channel.TORCH_ALLOCATED, Channel.TORCH_RESERVED]
+    own += [] if hidden else [Channel.NVML_PROCESS]
+    drawn: list[int | None] = [SEEN + 12 * MIB] * ROUNDS
+    readings = [r for channel in own for r in honest(channel)]
+    for channel in (Channel.NVML_DEVICE, Channel.CUDA_MEM_GET_INFO):
+        readings += rounds(channel, drawn, [BASE] * ROUNDS)
+    found = known(readings, environment)
+    assert found["memory.nvml.device"] is found["memory.cuda.mem_get_info"] is None
+    assert found["memory.torch.reserved"] is True
+    wrong = [r for r in readings if r.channel not in own[1:]]
+    for channel in own[1:]:
+        wrong += rounds(channel, [BASE] * ROUNDS, [BASE] * ROUNDS)
+    assert known(wrong, environment)["memory.nvml.device"] is False
 
 
 SEEN = BASE + KNOWN_BYTES

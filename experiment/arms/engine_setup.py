@@ -61,6 +61,11 @@ def announce_kernel(run: ArmRun, kernel: str, reason: Message | None) -> None:
     )
 
 
+def query_heads(model: Any, kv_heads: int) -> int:
+    """Query heads of the model; as many as KV heads if its config does not say."""
+    return int(getattr(model.config, "num_attention_heads", kv_heads))
+
+
 def compile_kernel(model: torch.nn.Module, runner: ModelRunner, kernel: str) -> None:
     """Compile Triton's kernels for this model and pool, before any request.
 
@@ -69,7 +74,7 @@ def compile_kernel(model: torch.nn.Module, runner: ModelRunner, kernel: str) -> 
     """
     if kernel == "triton":
         pool = runner.pool
-        heads = model.config.num_attention_heads  # type: ignore[union-attr]
+        heads = query_heads(model, pool.kv.shape[3])
         dtype = next(model.parameters()).dtype
         module, layers = triton_module(), map(pool.layer, range(len(pool.kv)))
         with torch.inference_mode():

@@ -121,6 +121,8 @@ def skip_reason(
         return None
     if isinstance(found := find_vllm(device), Message):
         return found
+    if device == "cuda" and c_compiler() is None:  # its kernels are compiled when they first run
+        return message("skip.no_toolchain")
     if head_dim is not None and device == "cpu" and head_dim not in CPU_HEAD_SIZES:
         sizes = ", ".join(map(str, CPU_HEAD_SIZES))
         return message("skip.vllm_head_size", size=head_dim, choices=sizes)

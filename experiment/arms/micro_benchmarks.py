@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
 
 import torch
 
 from experiment.arms.base import ArmRun
+from experiment.arms.engine_setup import query_heads
 from experiment.engine.arena import Arena, ArenaRequest, run_arena
 from experiment.engine.attention.lookup import layouts, queries, time_lookup
 from experiment.events import HolesSeen, LookupTimed
@@ -35,8 +35,7 @@ def _lookup(run: ArmRun, model: torch.nn.Module, kernel: str) -> LookupTimed | N
     context = final_tokens(len(first.token_ids), first.max_new_tokens)
     size = workload.block_size
     given = layouts(run.task.geometry, count, context, size, like)
-    known: Any = model.config
-    heads = int(known.num_attention_heads)
+    heads = query_heads(model, run.task.geometry.kv_heads)
     found = time_lookup(kernel, queries(count, heads, given[0].kv), given)
     if found is None:
         return None

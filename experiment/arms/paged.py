@@ -15,6 +15,7 @@ from experiment.arms.engine_setup import (
     announce_kernel,
     capture_graphs,
     compile_kernel,
+    query_heads,
     resolve_kernel,
     warm_up_engine,
 )
@@ -188,7 +189,7 @@ def _valid_logits(run: ArmRun) -> Iterator[None]:
 
 def _shape(run: ArmRun, model: torch.nn.Module, block_size: int) -> LayerShape:
     plain = run.task.geometry
-    heads = getattr(model.config, "num_attention_heads", plain.kv_heads)
+    heads = query_heads(model, plain.kv_heads)
     return LayerShape(
         heads, plain.kv_heads, plain.head_dim, block_size, run.task.dtype, _kv_dtype(run)
     )

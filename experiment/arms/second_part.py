@@ -10,11 +10,10 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import torch
-
 from experiment.engine.sampling import SamplingParams
 from experiment.events import Progress, SecondPartRun
 from experiment.events.sampling import SamplingConfig
+from experiment.process.wire import is_out_of_memory
 from experiment.text.messages import Message, message
 
 if TYPE_CHECKING:
@@ -83,7 +82,9 @@ def run_second_part(run: ArmRun, engine: Engine) -> None:
     totals, reason, started_ns, began = _Totals(), None, time.monotonic_ns(), run.now()
     try:
         reason = _generate(run, engine, totals, len(requests))
-    except (torch.OutOfMemoryError, MemoryError):
+    except Exception as error:
+        if not is_out_of_memory(repr(error)):
+            raise
         reason = message("failure.out_of_memory")
     run.emit(
         SecondPartRun(

@@ -38,7 +38,7 @@ _MATRIX = ("linear", "addmm", "::mm", "::bmm", "baddbmm", "matmul")
 # Parts of the names of CUDA kernels; our own are named after their functions.
 _MATRIX_KERNELS = ("gemm", "gemv", "cutlass", "xmma", "nvjet", "splitk")
 _ATTENTION_KERNELS = ("flash", "fmha", "attention")
-_OUR_KERNELS = frozenset({"_decode", "_combine", "_prefill", "_write"})
+_OUR_KERNELS = frozenset({"_decode", "_combine", "_prefill", "_write", "_rescale"})
 
 
 class ProfiledSpan(NamedTuple):

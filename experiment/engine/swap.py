@@ -17,15 +17,26 @@ from __future__ import annotations
 
 import math
 import mmap
-import weakref
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import torch
 
 from experiment.engine.quantized import bits
 from experiment.engine.step_inputs import to_device
+
+
+class _Pages(mmap.mmap):
+    """Memory that is unpinned before it is unmapped."""
+
+    unpin: Callable[[], None] | None = None
+
+    def __del__(self) -> None:
+        if self.unpin is not None and not sys.is_finalizing():
+            self.unpin()
 
 
 class CudaStreams:
@@ -61,11 +72,11 @@ class CudaStreams:
 
     def host(self, size: int) -> torch.Tensor:
         """Pin exactly these bytes, in separate pages; torch would round up to a power of two."""
-        pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        pages = _Pages(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         memory = torch.frombuffer(pages, dtype=torch.uint8)
         address = memory.data_ptr()
         if int(self._cuda.cudart().cudaHostRegister(address, size, 0)) == 0:
-            weakref.finalize(pages, self._unpin, address).atexit = False
+            pages.unpin = partial(self._unpin, address)
         else:
             # Copies work without pinning; clear the error, which CUDA would report with the next
             # kernel.

@@ -1,6 +1,6 @@
 """Run one part of ``gpucheck`` in a separate process: ``python -m experiment.gpucheck.child``.
 
-It detects its device itself, so that parts are independent of each other.
+Its device is the one that the first part found; where that part failed, it looks itself.
 """
 
 from __future__ import annotations
@@ -23,31 +23,47 @@ INTERPRETED = message("gpucheck.interpreted")
 
 def main(wire: Wire, task: dict[str, Any]) -> None:
     """Run the part of the task, or report why it cannot run here."""
-    part, device = Part(**task["part"]), _device()
-    if device == "cpu" and (reason := _reason_against(part)):
+    part, device = Part(**task["part"]), _device(task["device"])
+    if reason := _reason_against(part, device):
         wire.emit(ArmSkipped(arm=part.name, reason=reason))
         return
-    if device == "cpu" and part.uses_triton:
-        # Triton reads it when a kernel is defined: set it before the part is imported.
+    # Triton reads it when a kernel is defined: set it before the part is imported.
+    if device != "cpu":
+        os.environ.pop("TRITON_INTERPRET", None)
+    elif part.uses_triton:
         os.environ["TRITON_INTERPRET"] = "1"
         wire.emit(Notice(text=INTERPRETED, arm=part.name))
     module = importlib.import_module(part.module)
     module.check(wire, Task(part, device, Path(task["directory"]), float(task["deadline"])))
 
 
-def _device() -> str:
+def _device(found: str | None) -> str:
+    """torch's name of the device.
+
+    Detection runs a kernel and keeps a context on the GPU, which would count in parts that measure
+    other processes; a GPU in exclusive mode allows no second one.
+    """
+    if found is None:
+        import torch
+
+        found = "cuda" if torch_facts(torch).cuda_available else "cpu"
+    return "cuda:0" if found == "cuda" else "cpu"
+
+
+def _reason_against(part: Part, device: str) -> Message | None:
+    """Why a part cannot run on the device; None if it can."""
+    if device == "cpu":
+        if part.needs_gpu:
+            return NEEDS_GPU
+        missing = part.uses_triton and importlib.util.find_spec("triton") is None
+        return NEEDS_TRITON if missing else None
+    if not part.needs_kernels:
+        return None
     import torch
 
-    return "cuda:0" if torch_facts(torch).cuda_available else "cpu"
+    from experiment.engine.cuda.triton_support import too_old
 
-
-def _reason_against(part: Part) -> Message | None:
-    """Why a part cannot run on the CPU; None if it can."""
-    if part.needs_gpu:
-        return NEEDS_GPU
-    if part.uses_triton and importlib.util.find_spec("triton") is None:
-        return NEEDS_TRITON
-    return None
+    return too_old(torch.device(device))
 
 
 if __name__ == "__main__":

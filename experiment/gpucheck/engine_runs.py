@@ -12,6 +12,7 @@ import torch
 
 from experiment.engine.attention.interface import ATTENTION
 from experiment.engine.cuda.decode_graphs import cuda_capture
+from experiment.engine.cuda.triton_support import too_old
 from experiment.engine.engine import Engine
 from experiment.engine.kv_pool import KVPool
 from experiment.engine.model_runner import ModelRunner
@@ -45,7 +46,7 @@ def engine_tokens(
     family: str, device: torch.device, requests: Requests, dtype: torch.dtype = torch.float32,
     *, graphs: bool = False, compiled: bool = False, blocks: int = 60, **limits: Any,
 ) -> EngineRun:  # fmt: skip
-    """Run the requests together on the Triton kernels, over blocks of 4 slots.
+    """Run the requests together, over blocks of 4 slots; with our kernels, if the GPU has them.
 
     Args:
         graphs: replay decode steps from CUDA graphs.
@@ -56,7 +57,7 @@ def engine_tokens(
     config = SchedulerConfig(**limits)
     shape = geometry_from_config(CONFIGS[family]().to_dict(), dtype.itemsize)
     pool = KVPool(shape, blocks, 4, dtype, device, config.host_blocks)
-    runner = ModelRunner(_model(family, ATTENTION, str(device), dtype), pool, "triton")
+    runner = ModelRunner(_model(family, ATTENTION, str(device), dtype), pool, kernel_of(device))
     if graphs:
         runner.capture_decoding(len(requests), POSITIONS, cuda_capture(device), compiled=compiled)
     engine = Engine(runner, config, None, VOCABULARY, POSITIONS)
@@ -72,6 +73,11 @@ def engine_tokens(
         graph_steps=runner.graphs.counts.steps if runner.graphs else 0,
         is_pinned=pool.host is not None and pool.host.is_pinned(),
     )
+
+
+def kernel_of(device: torch.device) -> str:
+    """The engine's kernel: Triton's, on a GPU that it does not support torch's."""
+    return "torch" if device.type == "cuda" and too_old(device) else "triton"
 
 
 def transformers_tokens(

@@ -16,12 +16,12 @@ from experiment.selfcheck.checks import all_checks
 _COST = "sampler.cost."
 
 
-def check(wire: Wire, _: Task) -> None:
-    """Run the checks of ``selfcheck``."""
+def check(wire: Wire, task: Task) -> None:
+    """Run the checks of ``selfcheck``; they fail where the GPU of the task cannot be used."""
     with scratch_directory() as scratch:
         log = scratch / "selfcheck.log"
         try:
-            for each in all_checks(log):
+            for each in all_checks(log, "cuda" if task.on_gpu else "auto"):
                 is_cost = each.check.startswith(_COST)
                 wire.emit(each.model_copy(update={"passed": None}) if is_cost else each)
         finally:

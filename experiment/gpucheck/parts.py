@@ -28,6 +28,7 @@ class Part:
         share: share of the remaining time, relative to the shares of later parts.
         needs_gpu: whether it is skipped without a GPU.
         uses_triton: whether its kernels run in Triton's interpreter without a GPU.
+        needs_kernels: whether it is skipped on a GPU that is too old for our kernels.
     """
 
     name: str
@@ -35,17 +36,18 @@ class Part:
     share: float
     needs_gpu: bool = False
     uses_triton: bool = False
+    needs_kernels: bool = False
 
 
 PARTS = (
     Part("environment", "experiment.gpucheck.machine", 0.10),
-    Part("kernels", "experiment.gpucheck.kernels", 0.28, uses_triton=True),
+    Part("kernels", "experiment.gpucheck.kernels", 0.28, uses_triton=True, needs_kernels=True),
     Part("tokens", "experiment.gpucheck.tokens", 0.13, uses_triton=True),
     Part("memory", "experiment.gpucheck.memory", 0.13),
-    Part("graphs", "experiment.gpucheck.graphs", 0.06, needs_gpu=True),
+    Part("graphs", "experiment.gpucheck.graphs", 0.06, needs_gpu=True, needs_kernels=True),
     Part("swap", "experiment.gpucheck.swap", 0.06, needs_gpu=True),
     Part("walkthrough", "experiment.gpucheck.walkthrough", 0.20),
-    Part("speed", "experiment.gpucheck.speed", 0.04, needs_gpu=True),
+    Part("speed", "experiment.gpucheck.speed", 0.04, needs_gpu=True, needs_kernels=True),
 )
 
 
@@ -70,11 +72,11 @@ class Task:
         return self.device != "cpu"
 
 
-def as_task(part: Part, directory: Path, limit_s: float) -> dict[str, Any]:
-    """The task of a child process that starts now, as plain data."""
-    deadline = time.monotonic() + limit_s
+def as_task(part: Part, directory: Path, limit_s: float, device: str | None) -> dict[str, Any]:
+    """The task of a child process that starts now, as plain data; ``device`` if it is known."""
     return {
-        "arm": part.name, "part": asdict(part), "directory": str(directory), "deadline": deadline,
+        "arm": part.name, "part": asdict(part), "directory": str(directory), "device": device,
+        "deadline": time.monotonic() + limit_s,
     }  # fmt: skip
 
 

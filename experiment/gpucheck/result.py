@@ -23,6 +23,7 @@ SCHEMA: Literal[1] = 1
 FILE = "gpucheck.json"
 PAGE = "report.html"
 Verdict = Literal["pass", "fail", "skipped"]
+OLD_GPU = "kernel.old_gpu"
 NEEDS_GPU = message("gpucheck.needs_gpu")
 NEEDS_TRITON = message("gpucheck.needs_triton")
 NO_TIME = message("gpucheck.no_time")
@@ -95,8 +96,11 @@ class GpuCheck(_Data):
         return all(part.reason != INTERRUPTED for part in self.parts)
 
     def _cannot_run(self, part: PartResult) -> bool:
-        on_cpu = self.device == "cpu"
-        return part.verdict == "skipped" and on_cpu and part.reason in (NEEDS_GPU, NEEDS_TRITON)
+        if part.verdict != "skipped":
+            return False
+        if self.device == "cpu":
+            return part.reason in (NEEDS_GPU, NEEDS_TRITON)
+        return part.reason.key == OLD_GPU
 
 
 def result_json(data: GpuCheck) -> str:

@@ -127,7 +127,7 @@ class Examination:
         if limit_s < _LEAST_S:
             return PartResult(part=part.name, verdict="skipped", reason=NO_TIME)
         began = time.monotonic()
-        events, failure = _run_part(part, self._directory, limit_s)
+        events, failure = self._run_part(part, limit_s)
         seconds = time.monotonic() - began
         skipped: Message | None = None
         checks: list[CheckResult] = []
@@ -161,21 +161,22 @@ class Examination:
             checks=tuple(checks),
         )
 
-
-def _run_part(part: Part, directory: Path, limit_s: float) -> tuple[list[Event], Message | None]:
-    """Run a part to its end, or to its time limit; return its events, and why it failed."""
-    events: list[Event] = []
-    log, task = directory / LOGS / f"{part.name}.log", as_task(part, directory, limit_s)
-    try:
-        with Child("experiment.gpucheck.child", task, log, limit_s) as child:
-            try:
-                for event, _ in child.events():
-                    events.append(event)
-            except ChildTimeoutError:
-                child.kill()
-                events += [event for event, _ in child.unprocessed()]
-                return events, message("gpucheck.over_limit", limit=limit_s)
-            code = child.wait()
-            return events, end_reason(code) if code else None
-    except ChildStartError as error:
-        return events, error.text
+    def _run_part(self, part: Part, limit_s: float) -> tuple[list[Event], Message | None]:
+        """Run a part to its end, or to its time limit; return its events, and why it failed."""
+        events: list[Event] = []
+        log = self._directory / LOGS / f"{part.name}.log"
+        device = self._environment.device if self._environment else None
+        task = as_task(part, self._directory, limit_s, device)
+        try:
+            with Child("experiment.gpucheck.child", task, log, limit_s) as child:
+                try:
+                    for event, _ in child.events():
+                        events.append(event)
+                except ChildTimeoutError:
+                    child.kill()
+                    events += [event for event, _ in child.unprocessed()]
+                    return events, message("gpucheck.over_limit", limit=limit_s)
+                code = child.wait()
+                return events, end_reason(code) if code else None
+        except ChildStartError as error:
+            return events, error.text

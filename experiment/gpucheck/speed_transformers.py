@@ -17,14 +17,20 @@ _PAGE_SIZE = 16
 
 
 def static_step_s(model: Any, setting: Setting, *, compiled: bool = False) -> float:
-    """Seconds of a decode step with a static cache; eager, or compiled and replayed from graphs."""
+    """Seconds of a decode step with a static cache; eager, or compiled and replayed from graphs.
+
+    The cache holds zeros for the context: no prefill.
+    """
     forward = torch.compile(model.forward, mode="reduce-overhead") if compiled else model
     model.set_attn_implementation("sdpa")
-    cache = StaticCache(config=model.config, max_cache_len=setting.context + WARM_UP + STEPS)
-    shape = (setting.batch, setting.context)
-    prompt = torch.zeros(shape, dtype=torch.long, device=model.device)
-    model(prompt, past_key_values=cache, logits_to_keep=1)
-    token = prompt[:, :1].clone()
+    config = model.config
+    cache = StaticCache(config=config, max_cache_len=setting.context + WARM_UP + STEPS)
+    cache.early_initialization(
+        setting.batch, config.num_key_value_heads, config.head_dim, model.dtype, model.device
+    )
+    for layer in cache.layers:
+        layer.cumulative_length.fill_(setting.context)
+    token = torch.zeros((setting.batch, 1), dtype=torch.long, device=model.device)
     return timed(lambda: forward(token, past_key_values=cache).logits[:, -1].argmax(-1).tolist())
 
 

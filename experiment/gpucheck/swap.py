@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from experiment.gpucheck.engine_runs import MANY, divergences, engine_tokens
+from experiment.gpucheck.engine_runs import MANY, divergences, engine_tokens, kernel_of
 from experiment.gpucheck.parts import Task, report
 from experiment.model.load import set_gpu_kernels
 from experiment.process.wire import Wire
@@ -20,7 +20,7 @@ def check(wire: Wire, task: Task) -> None:
     set_gpu_kernels()
     device = torch.device(task.device)
     ample = engine_tokens(_FAMILY, device, MANY)
-    for graphs in (False, True):
+    for graphs in (False, True) if kernel_of(device) == "triton" else (False,):
         swapped = engine_tokens(
             _FAMILY, device, MANY, graphs=graphs, blocks=_BLOCKS, preemption="swap",
             host_blocks=_HOST_BLOCKS,

@@ -41,7 +41,7 @@ def check(wire: Wire, task: Task) -> None:
     else:
         arms.append("vllm")
         variables[VLLM_PYTHON] = python
-    words = [] if task.on_gpu else ["--config", "configs/quick.toml"]
+    words = ["--device", "cuda"] if task.on_gpu else ["--config", "configs/quick.toml"]
     words += ["--yes", "--lang", "en", "--arms", ",".join(arms), "--out", str(directory)]
     program = subprocess.Popen(  # noqa: S603 - our own program, no shell
         [sys.executable, "-P", "-m", "experiment", *words],

@@ -201,9 +201,12 @@ class Environment(Machine):
     @property
     def gpu(self) -> Gpu | None:
         """The GPU of the run: torch's first one."""
-        if self.device != "cuda":
-            return None
-        return next((gpu for gpu in self.gpus if gpu.visible), None)
+        return next(iter(self.used_gpus(1)), None)
+
+    def used_gpus(self, count: int) -> tuple[Gpu, ...]:
+        """GPUs of an arm that uses ``count``, torch's first ones; none on the CPU."""
+        visible = [gpu for gpu in self.gpus if gpu.visible and self.device == "cuda"]
+        return tuple(visible[:count])
 
     @property
     def primary(self) -> ChannelStatus:

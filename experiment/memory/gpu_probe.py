@@ -44,12 +44,14 @@ def _why_no_kernel(torch: Any) -> Message | None:
     try:
         torch.ones(1, device="cuda:0").sum().item()
     except RuntimeError as error:
-        text = str(error)
-        if "no kernel image" in text:
+        if "no kernel image" in str(error):
             return message("environment.cuda_no_kernels")
-        first = text.partition("\n")[0][:200]
-        return message("environment.cuda_kernel_failed", error=f"{type(error).__name__}: {first}")
+        return message("environment.cuda_kernel_failed", error=_first_line(error))
     return None
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
 
 
 def _why_no_cuda(torch: Any, build: str | None) -> Message:
@@ -65,6 +67,8 @@ def _why_no_cuda(torch: Any, build: str | None) -> Message:
             return _with_driver("environment.cuda_driver_old", build)
         if "no NVIDIA driver" in text:
             return _with_driver("environment.cuda_no_driver", build)
+        if "No CUDA GPUs" not in text:
+            return message("environment.cuda_not_started", error=_first_line(error))
     return message("environment.cuda_no_device")
 
 
@@ -126,21 +130,22 @@ def _torch_gpus(torch: Any | None, nvml: Nvml | None, driver: str | None) -> tup
 
 
 def _nvml_gpus(nvml: Nvml, driver: str | None) -> tuple[Gpu, ...]:
-    """List the GPUs that exist although torch cannot use them."""
-    with suppress(UnreadableError):
-        return tuple(
-            Gpu(
-                name=device.name(),
-                uuid=device.uuid,
-                compute_capability=device.compute_capability(),
-                total_bytes=device.memory().total_bytes,
-                driver_version=driver,
-                mig=device.mig_enabled(),
-                visible=False,
+    """List the GPUs that exist although torch cannot use them, without those that do not answer."""
+    found: list[Gpu] = []
+    for device in _known(nvml.devices) or ():
+        with suppress(UnreadableError):
+            found.append(
+                Gpu(
+                    name=device.name(),
+                    uuid=device.uuid,
+                    compute_capability=device.compute_capability(),
+                    total_bytes=device.memory().total_bytes,
+                    driver_version=driver,
+                    mig=device.mig_enabled(),
+                    visible=False,
+                )
             )
-            for device in nvml.devices()
-        )
-    return ()
+    return tuple(found)
 
 
 def torch_uuid(properties: Any) -> str | None:

@@ -53,7 +53,7 @@ class Monitor:
     While the arm runs, only some readings are emitted: a new maximum, a change of 0.1 %, and one at
     least every 250 ms. This keeps the log small and the peak exact. A missing value is emitted once
     for each reason. ``emit`` is called from the sampler's thread and from that of :meth:`mark`,
-    never concurrently. ``nvml_library`` replaces ``pynvml``.
+    never concurrently. ``nvml_library`` replaces ``pynvml``; the arm uses ``gpus`` GPUs.
     """
 
     def __init__(
@@ -64,13 +64,14 @@ class Monitor:
         emit: Callable[[Event], None],
         interval_ms: int,
         nvml_library: Any | None = None,
+        gpus: int = 1,
     ) -> None:
         self._arm = arm
         self._environment = environment
         self._emit = emit
         self._interval_s = interval_ms / 1000
         self._tree = ProcessTree(pid)
-        self._gpu = GpuReader(environment, nvml_library)
+        self._gpu = GpuReader(environment, nvml_library, gpus)
         self._usage = UsageMeter(arm, environment, self._tree, self._gpu)
         self._lock = threading.RLock()
         self._stopping = threading.Event()
@@ -272,8 +273,8 @@ class Monitor:
             Channel.USS: details["uss"],
             Channel.PSS: details["pss"],
             Channel.HIGH_WATER: self._tree.high_water,
-            Channel.NVML_PROCESS: lambda: self._gpu.device().process_bytes(self._tree.pids()),
-            Channel.NVML_DEVICE: lambda: self._gpu.device().memory(),
+            Channel.NVML_PROCESS: lambda: self._gpu.process_bytes(self._tree.pids()),
+            Channel.NVML_DEVICE: self._gpu.memory,
             Channel.SYSTEM: system_used,
         }
 

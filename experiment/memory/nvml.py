@@ -109,16 +109,17 @@ class Nvml:
         raise unreadable("memory.nvml_gpu_not_found")
 
     def devices(self) -> list[NvmlDevice]:
-        """All whole GPUs that the driver lists.
+        """All whole GPUs that the driver lists, without those that do not answer.
 
         Raises:
             UnreadableError: NVML does not list them.
         """
         found = []
         for index in range(int(call(self._library, "nvmlDeviceGetCount"))):
-            handle = call(self._library, "nvmlDeviceGetHandleByIndex", index)
-            uuid = _string(call(self._library, "nvmlDeviceGetUUID", handle))
-            found.append(NvmlDevice(self._library, handle, uuid))
+            with suppress(UnreadableError):
+                handle = call(self._library, "nvmlDeviceGetHandleByIndex", index)
+                uuid = _string(call(self._library, "nvmlDeviceGetUUID", handle))
+                found.append(NvmlDevice(self._library, handle, uuid))
         return found
 
 

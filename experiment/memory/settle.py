@@ -66,7 +66,7 @@ def settle(
 class DeviceWatch:
     """Observe the device before an arm starts and after it ended, and emit the results.
 
-    ``nvml_library`` replaces ``pynvml``.
+    The arm uses ``gpus`` GPUs; ``nvml_library`` replaces ``pynvml``.
     """
 
     def __init__(
@@ -75,11 +75,13 @@ class DeviceWatch:
         environment: Environment,
         emit: Callable[[Event], None],
         nvml_library: Any | None = None,
+        gpus: int = 1,
     ) -> None:
         self._arm = arm
         self._environment = environment
         self._emit = emit
         self._library = nvml_library
+        self._gpus = gpus
         self._on_gpu = environment.device == "cuda"
         self._before: int | None = None
 
@@ -88,7 +90,7 @@ class DeviceWatch:
         # CUDA's figure requires a context, which itself takes device memory. Without NVML there is
         # no baseline.
         channel = Channel.NVML_DEVICE if self._on_gpu else Channel.SYSTEM
-        with closing(GpuReader(self._environment, self._library)) as gpu:
+        with closing(GpuReader(self._environment, self._library, self._gpus)) as gpu:
             result = settle(lambda: self._read(channel, gpu), TOLERANCE_BYTES[channel])
             self._before, reason = self._foreign(gpu, ())
         self._emit(
@@ -115,7 +117,7 @@ class DeviceWatch:
         """Count other processes again; ``ours`` are the arm's, which may still be listed."""
         if not self._on_gpu:
             return
-        with closing(GpuReader(self._environment, self._library)) as gpu:
+        with closing(GpuReader(self._environment, self._library, self._gpus)) as gpu:
             after, reason = self._foreign(gpu, ours)
         before = self._before
         self._emit(ForeignProcesses(arm=self._arm, before=before, after=after, reason=reason))
@@ -127,7 +129,7 @@ class DeviceWatch:
         if channel is Channel.SYSTEM:
             return system_used()
         reason = self._environment.status(channel).reason
-        return MemoryFigure(None, reason) if reason else figure(lambda: gpu.device().memory())
+        return MemoryFigure(None, reason) if reason else figure(gpu.memory)
 
     def _foreign(self, gpu: GpuReader, ours: Collection[int]) -> tuple[int | None, Message | None]:
         """Number of other processes on the GPU; None and the reason if unknown."""
@@ -139,6 +141,6 @@ class DeviceWatch:
             return None, reason
         known = {os.getpid(), *ours, *(process.pid for process in descendants(os.getpid()))}
         try:
-            return len(gpu.device().foreign_pids(known)), None
+            return len(gpu.foreign_pids(known)), None
         except UnreadableError as error:
             return None, error.reason

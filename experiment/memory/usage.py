@@ -115,7 +115,7 @@ class UsageMeter:
         if not self._on_gpu:
             return None, None, message("memory.device_is_cpu")
         try:
-            busy, memory = self._gpu.device().utilisation()
+            busy, memory = self._gpu.utilisation()
         except UnreadableError as error:
             return None, None, error.reason
         return busy, memory, None

@@ -241,10 +241,13 @@ class Session:
             self.emit(ArmSkipped(arm=arm, reason=launch))
             return None
 
-        def monitor(pid: int) -> Monitor:
-            return Monitor(arm, pid, environment, self.emit, config.run.sample_interval_ms)
+        gpus = config.vllm.ranks if arm == VLLM else 1
 
-        device = DeviceWatch(arm, environment, self.emit)
+        def monitor(pid: int) -> Monitor:
+            interval = config.run.sample_interval_ms
+            return Monitor(arm, pid, environment, self.emit, interval, gpus=gpus)
+
+        device = DeviceWatch(arm, environment, self.emit, gpus=gpus)
         device.before()
         limit = config.run.arm_timeout_s * config.experiment.total_repeats
         end = yield from self._child_coroutine(

@@ -50,22 +50,23 @@ def check_instrument() -> list[Check]:
         return list(all_checks(scratch / "selfcheck.log"))
 
 
-def all_checks(log: Path) -> Iterator[Check]:
+def all_checks(log: Path, device: str = "auto") -> Iterator[Check]:
     """Every check, those of a device once they are made: of the CPU, then of a GPU that works.
 
     Args:
         log: what the processes print; samples lie beside it for as long as they are needed.
+        device: ``cuda`` asks for the checks of a GPU.
 
     Raises:
-        UserError: the checks could not be made at all.
+        UserError: the checks could not be made at all; there is no such GPU.
     """
-    environment = _environment(log)
-    for device in ("cpu", "cuda") if environment.device == "cuda" else ("cpu",):
-        yield from _Examination(environment, device).run(log)
+    environment = _environment(log, device)
+    for each in ("cpu", "cuda") if environment.device == "cuda" else ("cpu",):
+        yield from _Examination(environment, each).run(log)
 
 
-def _environment(log: Path) -> Environment:
-    with Child("experiment.children.probe", {"device": "auto"}, log, _TIMEOUT_S) as child:
+def _environment(log: Path, device: str) -> Environment:
+    with Child("experiment.children.probe", {"device": device}, log, _TIMEOUT_S) as child:
         for event, _ in child.events():
             if isinstance(event, EnvironmentProbed):
                 return Environment.model_validate(event.environment)

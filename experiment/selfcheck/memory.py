@@ -32,11 +32,12 @@ TOLERANCES = {
     Channel.TORCH_RESERVED: 0.02,
     Channel.CUDA_MEM_GET_INFO: 0.02,
 }
+# Channels that others move too, and those of the process alone: the first that works.
 _OWN = {
-    Channel.USS: Channel.RSS,
-    Channel.PSS: Channel.RSS,
-    Channel.NVML_DEVICE: Channel.NVML_PROCESS,
-    Channel.CUDA_MEM_GET_INFO: Channel.NVML_PROCESS,
+    Channel.USS: (Channel.RSS,),
+    Channel.PSS: (Channel.RSS,),
+    Channel.NVML_DEVICE: (Channel.NVML_PROCESS, Channel.TORCH_RESERVED),
+    Channel.CUDA_MEM_GET_INFO: (Channel.NVML_PROCESS, Channel.TORCH_RESERVED),
 }
 TREE = (Channel.RSS, Channel.USS, Channel.PSS)
 # An interpreter moves some hundred KiB of its own meanwhile.
@@ -85,15 +86,15 @@ def _without_others(checks: list[Check]) -> list[Check]:
 
     Who shares pages and comes or goes moves USS and PSS; other programs draw on the same GPU.
     """
-    right = {check.check for check in checks if check.passed}
+    judged = {check.check: check.passed for check in checks if check.passed is not None}
     found = []
     for check in checks:
-        of_others = [
-            channel for channel in _OWN
-            if check.check.endswith(f".{channel.value}")
-            and check.check.replace(channel.value, _OWN[channel].value) in right
+        own = [
+            judged[name]
+            for channel, channels in _OWN.items() if check.check.endswith(f".{channel.value}")
+            for one in channels if (name := check.check.replace(channel.value, one.value)) in judged
         ]  # fmt: skip
-        unjudged = check.passed is False and of_others
+        unjudged = check.passed is False and own and own[0]
         found.append(check.model_copy(update={"passed": None}) if unjudged else check)
     return found
 

@@ -112,6 +112,24 @@ def test_a_machine_that_is_too_slow_stops_it_and_keeps_what_was_seen(
     assert found.seconds > LIMIT_S
 
 
+def test_a_second_part_that_memory_ends_keeps_what_was_seen(
+    run: Run, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pinned memory and libraries of CUDA do not raise torch's own class."""
+    ended = Slow(task(run, prepared, make_config("tiny-gpt2", ARMS)))
+    model = load_model(prepared.directory, "float32", "cpu", ATTENTION)
+    pool = KVPool(ended.task.geometry, 500, BLOCK, torch.float32, torch.device("cpu"))
+    engine = Engine(ModelRunner(model, pool))
+
+    def step() -> None:
+        raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate")
+
+    monkeypatch.setattr(engine, "step", step)
+    run_second_part(ended, engine)  # type: ignore[arg-type]
+    [found] = [event for event in ended.events if isinstance(event, SecondPartRun)]
+    assert found.reason == message("failure.out_of_memory")
+
+
 # -- what is read from a log ----------------------------------------------------------------------
 
 SECOND = 10**9

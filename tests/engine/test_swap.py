@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -116,6 +117,13 @@ def test_streams_wait_for_each_other_where_they_must() -> None:
     assert streams.log[3:] == ["copy", "settle", "keep"]
 
 
+def is_mapped(address: int) -> bool:
+    ranges = (
+        line.split()[0].split("-") for line in Path("/proc/self/maps").read_text().splitlines()
+    )
+    return any(int(begin, 16) <= address < int(end, 16) for begin, end in ranges)
+
+
 @pytest.mark.parametrize("code", [0, 2])
 def test_host_memory_is_pinned_to_the_byte_as_long_as_it_is_there(
     code: int, monkeypatch: pytest.MonkeyPatch
@@ -127,9 +135,10 @@ def test_host_memory_is_pinned_to_the_byte_as_long_as_it_is_there(
         calls.append(("pin", *arguments))
         return code
 
-    driver = SimpleNamespace(
-        cudaHostRegister=pin, cudaHostUnregister=lambda address: calls.append(("unpin", address))
-    )
+    def unpin(address: int) -> None:
+        calls.append(("unpin", address, is_mapped(address)))
+
+    driver = SimpleNamespace(cudaHostRegister=pin, cudaHostUnregister=unpin)
     side = SimpleNamespace(synchronize=lambda: calls.append(("wait",)))
     monkeypatch.setattr(torch.cuda, "cudart", lambda: driver)
     monkeypatch.setattr(torch.cuda, "Stream", lambda _: side)
@@ -142,7 +151,7 @@ def test_host_memory_is_pinned_to_the_byte_as_long_as_it_is_there(
     del pool, host
     assert calls[2:] == []  # a part of it is there yet
     del block
-    assert calls[2:] == ([] if code else [("wait",), ("unpin", address)])
+    assert calls[2:] == ([] if code else [("wait",), ("unpin", address, True)])
 
 
 @pytest.mark.parametrize("kv_dtype", ["auto", "int8"])

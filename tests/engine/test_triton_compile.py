@@ -1,11 +1,12 @@
 """The Triton kernels compiled for GPUs that are not here: what is launched, exactly as launched.
 
-Seven shapes, and in `make test-full` all that the engine accepts.
+Twelve shapes, and in `make test-full` all that the engine accepts.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 import re
 import subprocess
@@ -49,10 +50,15 @@ class Shape(NamedTuple):
 
 SOME = [
     Shape(80, torch.float16, None, 1, 64),
+    Shape(80, torch.bfloat16, None, 1, 128),
     Shape(80, torch.float16, torch.int8, 4, 128),
     Shape(80, torch.float32, None, 4, 128, 1),
+    Shape(89, torch.bfloat16, None, 1, 64),
+    Shape(89, torch.float16, None, 1, 128),
+    Shape(89, torch.float16, torch.int8, 4, 128),
     Shape(89, torch.float16, FP8, 1, 64),
     Shape(90, torch.float16, None, 1, 64, 256),
+    Shape(90, torch.bfloat16, None, 1, 128),
     Shape(90, torch.bfloat16, torch.int8, 4, 128),
     Shape(90, torch.bfloat16, None, 4, 256),
 ]
@@ -149,6 +155,48 @@ def registers_and_spills(compiled: Any, capability: int, at: Path) -> tuple[int,
     return int(used), int(spilled)
 
 
+def loop(compiled: Any, at: Path) -> list[str]:
+    """Instructions of the longest stretch that a branch goes back over."""
+    at.write_bytes(compiled.asm["cubin"])
+    code: list[str] = []
+    labels: dict[str, int] = {}
+    longest: list[str] = []
+    for line in run(program("nvdisasm"), "-c", str(at)).splitlines():
+        if label := re.match(r"(\.L_\w+):", line):
+            labels[label[1]] = len(code)
+        elif found := re.match(r"\s+/\*[0-9a-f]{4,}\*/\s+(.*?);", line):
+            code.append(found[1])
+            if target := re.search(r"BRA.*\((\.L_\w+)\)", found[1]):
+                stretch = code[labels.get(target[1], len(code)) :]
+                longest = max(longest, stretch, key=len)
+    return longest
+
+
+def argument(launch: Launch, name: str) -> int:
+    """Value that a kernel is launched with."""
+    return int(launch[1][[parameter.name for parameter in launch[0].params].index(name)])
+
+
+def bytes_per_clock(shape: Shape, launch: Launch, code: list[str], warps: int) -> float:
+    """Bytes of keys and values that a multiprocessor reads per clock: four instructions in each."""
+    read = 2 * argument(launch, "TILE") * shape.dim * (shape.pool or shape.dtype).itemsize
+    return read / len(code) * 4 / warps
+
+
+def least_bytes(shape: Shape) -> float:
+    """Bytes per clock and multiprocessor that decoding must reach; 0 where none are set."""
+    if shape.dtype in HALF and (shape.pool, shape.group) == (None, 1) and shape.dim in (64, 128):
+        return 45.0
+    int8 = shape.dtype in HALF and (shape.pool, shape.group, shape.dim) == (torch.int8, 4, 128)
+    return 15.0 if int8 and shape.capability > 80 else 0.0
+
+
+def needed_products(launch: Launch, warps: int) -> float:
+    """Tensor-core instructions of a warp that queries, keys and values of a tile need."""
+    sides = [argument(launch, name) for name in ("ROWS", "TILE", "DIM_PAD")]
+    return 2 * math.prod(sides) / (16 * 8 * 16) / warps
+
+
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: "-".join(map(str, s)).replace("torch.", ""))
 def test_kernels_compile_for_gpus_and_fit_them(
     shape: Shape, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -162,8 +210,16 @@ def test_kernels_compile_for_gpus_and_fit_them(
         used, spilled = registers_and_spills(compiled, shape.capability, tmp_path / "code.ptx")
         if shape.dtype in HALF:
             assert spilled <= (0 if shape.pool is None else SPILLED), name
+        warps, file = compiled.metadata.num_warps, tmp_path / "cubin"
+        if name == "_decode" and (least := least_bytes(shape)):
+            buffers = re.findall(r"memdesc<(\d)x\d+x\d+x[bfi]", compiled.asm["ttgir"])
+            assert "2" in buffers
+            assert bytes_per_clock(shape, launch, loop(compiled, file), warps) >= least
+        if name == "_prefill" and shape.dtype in HALF and shape.dim in (64, 128):
+            products = sum("HMMA" in each for each in loop(compiled, file))
+            assert products == needed_products(launch, warps) or shape.capability == 90
         if name == "_prefill" and shape.dtype in HALF and shape.dim <= 64:
-            threads = 32 * compiled.metadata.num_warps
+            threads = 32 * warps
             assert 2 * threads * used <= REGISTERS
             assert 2 * (compiled.metadata.shared + 1024) <= SHARED_OF_ALL or shape.capability == 90
 

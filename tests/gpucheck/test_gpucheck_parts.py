@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import importlib.util
 import json
 import subprocess
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,10 +19,10 @@ from made_up_machine import cpu_environment, cuda_environment, cuda_machine
 from sweeps import full
 
 from experiment.children.probe import assemble
-from experiment.events import Check, Event
-from experiment.gpucheck import machine, memory, speed_transformers, walkthrough
+from experiment.events import ArmSkipped, Check, Event
+from experiment.gpucheck import child, machine, memory, speed_transformers, walkthrough
 from experiment.gpucheck.decode_steps import Setting
-from experiment.gpucheck.parts import PARTS, Part, Task
+from experiment.gpucheck.parts import PARTS, Part, Task, as_task
 from experiment.gpucheck.result import (
     FILE,
     INTERRUPTED,
@@ -64,6 +66,7 @@ def result(*parts: PartResult, environment: Environment | None = None) -> GpuChe
 
 
 CPU, CUDA = cpu_environment(), cuda_environment()
+TURING = message("kernel.old_gpu", found="7.5", least="8.0")
 
 
 @pytest.mark.parametrize(
@@ -77,6 +80,11 @@ CPU, CUDA = cpu_environment(), cuda_environment()
         (CPU, part("speed", "skipped", INTERRUPTED), False),
         (CUDA, part("speed", "skipped", NEEDS_GPU), False),
         (CUDA, part("kernels", "skipped", NEEDS_TRITON), False),
+        (
+            CUDA,
+            part("kernels", "skipped", TURING),
+            True,
+        ),
         (None, part("speed", "skipped", NEEDS_GPU), False),
     ],
 )
@@ -148,10 +156,44 @@ def test_the_cost_of_sampling_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> 
     text = message("selfcheck.damage_slot")
     names = ("sampler.cost.cpu", "memory.process.rss")
     found = [Check(check=name, passed=False, text=text) for name in names]
-    monkeypatch.setattr(memory, "all_checks", lambda _: found)
+    monkeypatch.setattr(memory, "all_checks", lambda *_: found)
     heard: Any = Heard()
     memory.check(heard, Task(PARTS[3], "cpu", Path(), 1.0))
     assert heard.checks == {"sampler.cost.cpu": None, "memory.process.rss": False}
+
+
+def test_a_gpu_that_is_gone_fails_and_is_not_replaced_by_the_cpu(tmp_path: Path) -> None:
+    """These parts measure other processes, each of which looks for a device."""
+    heard: Any = Heard()
+    with pytest.raises(UserError) as caught:
+        memory.check(heard, Task(PARTS[3], "cuda:0", tmp_path, 1.0))
+    assert caught.value.text.key == "error.env.no_cuda"
+    walkthrough.check(heard, Task(PARTS[6], "cuda:0", tmp_path, time.monotonic() + 60.0))
+    assert heard.checks["exit"] is False
+    assert True not in heard.checks.values()
+
+
+def test_a_gpu_without_our_kernels_skips_what_needs_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 5))
+    skipped = []
+    for each in PARTS:
+        heard: list[Event] = []
+        wire: Any = SimpleNamespace(emit=heard.append)
+        monkeypatch.setattr(importlib, "import_module", lambda _: SimpleNamespace(check=ran))
+        child.main(wire, as_task(each, tmp_path, 1.0, "cuda"))
+        if heard:
+            (event,) = heard
+            assert isinstance(event, ArmSkipped)
+            assert event.reason.key == "kernel.old_gpu"
+            skipped.append(each.name)
+    assert skipped == ["kernels", "graphs", "speed"]
+
+
+def ran(_: Any, task: Task) -> None:
+    """Stands in for a part's check."""
+    assert task.device == "cuda:0"
 
 
 @full

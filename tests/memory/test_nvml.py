@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from made_up_machine import UUID
+from made_up_machine import UUID, cuda_environment
 from memory_fakes import MIB, FakeNvml, FakeTorch, entry
 
+from experiment.memory.devices import GpuReader
 from experiment.memory.figure import MemoryFigure, UnreadableError
 from experiment.memory.gpu_probe import PROBE_BYTES, device_reason, probe_gpus, process_reason
 from experiment.memory.nvml import NvmlDevice, open_nvml
@@ -126,6 +127,30 @@ def test_driver_too_old_for_the_third_version_of_the_lists() -> None:
     fake = FakeNvml({COMPUTE: 13, GRAPHICS: 13, MPS: 13})
     fake.compute = [entry(1, TEN)]
     assert device(fake).process_bytes([1]).bytes == TEN
+
+
+def test_a_device_that_does_not_answer_hides_no_other() -> None:
+    fake = FakeNvml({"nvmlDeviceGetHandleByIndex": [15]})  # the first one is lost
+    fake.uuids = {"GPU-0", "GPU-1"}
+    assert [each.uuid for each in open_nvml(fake).devices()] == ["GPU-1"]
+
+
+def test_figures_of_an_arm_on_two_gpus_are_added() -> None:
+    environment = cuda_environment()
+    gpus = [environment.gpus[0].model_copy(update={"uuid": f"GPU-{place}"}) for place in range(3)]
+    environment = environment.model_copy(update={"gpus": tuple(gpus)})
+    fake = FakeNvml()
+    fake.uuids = {"GPU-0", "GPU-1", "GPU-2"}
+    lists = {"GPU-0": [entry(1, TEN), entry(9, TEN)], "GPU-1": [entry(2, 3 * TEN)], "GPU-2": []}
+    fake.answers[COMPUTE] = lambda handle: lists[handle]
+    reader = GpuReader(environment, fake, gpus=2)
+    assert reader.process_bytes([1, 2]).bytes == 4 * TEN
+    assert reader.memory().bytes == 2 * fake.used
+    assert reader.memory().total_bytes == 2 * fake.total
+    assert reader.foreign_pids([1, 2]) == {9}
+    # A rank that does not use its GPU yet.
+    assert reason(lambda: reader.process_bytes([1])) == "memory.nvml_not_listed"
+    assert GpuReader(environment, fake).process_bytes([1]).bytes == TEN
 
 
 def test_a_list_that_grew_meanwhile_is_read_again_once() -> None:

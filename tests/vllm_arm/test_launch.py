@@ -194,6 +194,16 @@ def test_on_a_gpu_a_vllm_for_the_cpu_is_skipped(
     assert skip_reason("vllm", config(), "cpu") is None
 
 
+def test_a_vllm_whose_kernels_nothing_compiles_is_skipped_on_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has = {"vllm": "0.32.0", "torch": "2.13.0+cu130"}
+    monkeypatch.setenv(VLLM_PYTHON, str(pretender(tmp_path / "python", "", has)))
+    monkeypatch.setenv("CC", "no-such-compiler")
+    assert skip_reason("vllm", config(), "cuda") == message("skip.no_toolchain")
+    assert skip_reason("vllm", config(), "cpu") is None
+
+
 def test_a_gpu_that_others_use_too_is_not_refused_for_what_they_hold(
     python: str, tmp_path: Path
 ) -> None:

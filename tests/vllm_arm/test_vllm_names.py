@@ -49,6 +49,7 @@ REACHED = {
     "vllm.v1.metrics.stats SchedulerStats": "kv_cache_usage num_running_reqs "
     "num_skipped_waiting_reqs num_waiting_reqs prefix_cache_stats",
     "vllm.v1.request Request": "num_computed_tokens num_tokens request_id",
+    "vllm.v1.worker.gpu.model_runner GPUModelRunner": "kv_caches",
     "vllm.v1.worker.gpu_model_runner GPUModelRunner": "kv_caches",
     "vllm.v1.worker.gpu_worker Worker": "model_runner",
 }

@@ -26,6 +26,7 @@ import torch
 from experiment.engine.attention.kernels import KERNELS
 from experiment.engine.cuda.decode_graphs import Work, cuda_capture
 from experiment.engine.step_inputs import StepInputs, build_inputs
+from experiment.process.wire import is_out_of_memory
 from kvsim.core.blocks import blocks_needed
 from kvsim.core.step import Chunk, StepPlan
 from kvsim.sizing.geometry import KVGeometry
@@ -114,9 +115,9 @@ def time_lookup(
 
     try:
         timers = [timer(layout, read) for layout, read in zip(given, copies, strict=True)]
-    except torch.OutOfMemoryError:
-        raise
-    except RuntimeError:  # not permitted when stream is capturing
+    except RuntimeError as error:  # not permitted when stream is capturing
+        if is_out_of_memory(repr(error)):
+            raise
         return None
     times: list[list[Timed]] = [[] for _ in given]
     for turn in range(rounds + 1):

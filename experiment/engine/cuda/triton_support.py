@@ -49,11 +49,16 @@ def reason_against(device: torch.device, shape: LayerShape | None = None) -> Mes
         return None
     if device.type != "cuda" or not torch.cuda.is_available():
         return message("kernel.no_gpu")
+    return too_old(device) or _trial(str(device), shape)
+
+
+def too_old(device: torch.device) -> Message | None:
+    """Whether Triton does not support the GPU, as a reason; None if it does."""
     capability = torch.cuda.get_device_capability(device)
-    if torch.version.hip is None and capability < MIN_CAPABILITY:
-        least = ".".join(map(str, MIN_CAPABILITY))
-        return message("kernel.old_gpu", found=".".join(map(str, capability)), least=least)
-    return _trial(str(device), shape)
+    if torch.version.hip is not None or capability >= MIN_CAPABILITY:
+        return None
+    least = ".".join(map(str, MIN_CAPABILITY))
+    return message("kernel.old_gpu", found=".".join(map(str, capability)), least=least)
 
 
 @cache
