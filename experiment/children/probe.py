@@ -203,11 +203,16 @@ def _package(name: str) -> Package:
 
 
 def _vllm(root: Path = Path(experiment.__file__).parent.parent) -> Package:
-    """vLLM in the environment of ``make vllm``, by its version file, or in ours."""
+    """vLLM of the interpreter that was named, or of ``make vllm`` by its version file."""
+    if os.environ.get("PAGEDKV_VLLM_PYTHON"):
+        from experiment.arms.launch import vllm_version
+
+        version = vllm_version()
+        return Package(found=version is not None, version=version)
     stamp = root / ".venv-vllm" / ".ready"
     with contextlib.suppress(OSError):
         return Package(found=True, version=stamp.read_text(encoding="utf-8").strip())
-    return _package("vllm")
+    return Package(found=False)
 
 
 def _pynvml_distributions() -> dict[str, str]:

@@ -7,6 +7,7 @@ separate child process (:mod:`experiment.gpucheck.child`), which imports only th
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -87,8 +88,12 @@ def report(wire: Wire, check: str, passed: bool | None, key: str, /, **params: A
 
 @contextmanager
 def errors_fail(wire: Wire, check: str, key: str, /, **params: Any) -> Iterator[None]:
-    """Emit any error of the block, its compiler or driver as a failed check with its text."""
+    """Emit any error of the block, its compiler or driver as a failed check with its text.
+
+    The traceback is in the part's log.
+    """
     try:
         yield
     except Exception as error:
+        traceback.print_exc()
         report(wire, check, False, key, error=one_line(error), **params)

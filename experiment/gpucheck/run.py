@@ -100,7 +100,8 @@ class Examination:
         deadline = time.monotonic() + 60 * self._minutes
         for place, part in enumerate(self._parts):
             left_s = deadline - time.monotonic()
-            limit_s = left_s * part.share / sum(each.share for each in self._parts[place:])
+            shares = sum(each.share for each in self._parts[place:] if not self._needs_gpu(each))
+            limit_s = min(left_s, max(_LEAST_S, left_s * part.share / (shares or 1.0)))
             self.done.append(self._one(part, limit_s))
             self._ended(self.done[-1])
 
@@ -120,16 +121,30 @@ class Examination:
             parts=(*self.done, *missing),
         )
 
-    def _one(self, part: Part, limit_s: float) -> PartResult:
+    def _needs_gpu(self, part: Part) -> bool:
+        """Whether the part needs a GPU, and there is none."""
         on_cpu = self._environment is not None and self._environment.device == "cpu"
-        if part.needs_gpu and on_cpu:
+        return part.needs_gpu and on_cpu
+
+    def _one(self, part: Part, limit_s: float) -> PartResult:
+        if self._needs_gpu(part):
             return PartResult(part=part.name, verdict="skipped", reason=NEEDS_GPU)
         if limit_s < _LEAST_S:
             return PartResult(part=part.name, verdict="skipped", reason=NO_TIME)
-        began = time.monotonic()
-        events, failure = self._run_part(part, limit_s)
-        seconds = time.monotonic() - began
-        skipped: Message | None = None
+        began, events = time.monotonic(), list[Event]()
+        try:
+            failure = self._run_part(part, limit_s, events)
+        except KeyboardInterrupt:
+            if self.done:
+                seconds = time.monotonic() - began
+                self.done.append(self._result(part, limit_s, seconds, events, INTERRUPTED))
+            raise
+        return self._result(part, limit_s, time.monotonic() - began, events, None, failure)
+
+    def _result(
+        self, part: Part, limit_s: float, seconds: float, events: Sequence[Event],
+        skipped: Message | None, failure: Message | None = None,
+    ) -> PartResult:  # fmt: skip
         checks: list[CheckResult] = []
         for event in events:
             if isinstance(event, Check):
@@ -146,7 +161,7 @@ class Examination:
         # A part passes with at least one passed check and no failed one.
         failed = [check for check in checks if check.passed is False]
         passed = sum(check.passed is True for check in checks)
-        if failure is None and failed:
+        if failure is None and skipped is None and failed:
             counts = {"n": len(failed), "of": len(failed) + passed}
             failure = message("gpucheck.failed", first=failed[0].text.model_dump(), **counts)
         if failure is None and skipped is None and not passed:
@@ -161,9 +176,8 @@ class Examination:
             checks=tuple(checks),
         )
 
-    def _run_part(self, part: Part, limit_s: float) -> tuple[list[Event], Message | None]:
-        """Run a part to its end, or to its time limit; return its events, and why it failed."""
-        events: list[Event] = []
+    def _run_part(self, part: Part, limit_s: float, events: list[Event]) -> Message | None:
+        """Run a part to its end, or to its time limit; add its events, return why it failed."""
         log = self._directory / LOGS / f"{part.name}.log"
         device = self._environment.device if self._environment else None
         task = as_task(part, self._directory, limit_s, device)
@@ -175,8 +189,8 @@ class Examination:
                 except ChildTimeoutError:
                     child.kill()
                     events += [event for event, _ in child.unprocessed()]
-                    return events, message("gpucheck.over_limit", limit=limit_s)
+                    return message("gpucheck.over_limit", limit=limit_s)
                 code = child.wait()
-                return events, end_reason(code) if code else None
+                return end_reason(code) if code else None
         except ChildStartError as error:
-            return events, error.text
+            return error.text

@@ -62,9 +62,15 @@ def cut(text: str, most: int) -> str:
 
 
 def one_line(error: BaseException, limit: int = 200) -> str:
-    """Shorten a library's error to one line."""
+    """Shorten a library's error to one line: its beginning and its end.
+
+    Compilers quote the source first and say what is wrong last.
+    """
     text = " ".join(str(error).split()) or type(error).__name__
-    return cut(text, limit)
+    if len(text) <= limit:
+        return text
+    text, half = redacted(text), (limit - 5) // 2
+    return f"{text[:half]} ... {text[-half:]}"
 
 
 def redacted(text: str) -> str:

@@ -118,9 +118,8 @@ def test_streams_wait_for_each_other_where_they_must() -> None:
 
 
 def is_mapped(address: int) -> bool:
-    ranges = (
-        line.split()[0].split("-") for line in Path("/proc/self/maps").read_text().splitlines()
-    )
+    lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+    ranges = (line.split()[0].split("-") for line in lines)
     return any(int(begin, 16) <= address < int(end, 16) for begin, end in ranges)
 
 

@@ -6,7 +6,6 @@ import tarfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import html5lib
 import pytest
@@ -14,10 +13,18 @@ from data_keys import assert_keys_lead, body_of
 from part_talks import TOKEN
 
 from experiment.commands.main import main
-from experiment.gpucheck import parts, run
+from experiment.gpucheck import parts
 from experiment.gpucheck.archive import ARCHIVE
 from experiment.gpucheck.parts import Part
-from experiment.gpucheck.result import FILE, NEEDS_GPU, PAGE, GpuCheck, PartResult, read_result
+from experiment.gpucheck.result import (
+    FILE,
+    INTERRUPTED,
+    NEEDS_GPU,
+    PAGE,
+    GpuCheck,
+    PartResult,
+    read_result,
+)
 from experiment.report.pages.gpucheck import gpucheck_html
 from experiment.report.pages.index_entries import entries
 from experiment.text import LANGUAGES, Translator
@@ -120,9 +127,11 @@ def test_the_page_holds_both_languages_and_each_number_names_its_place(lang: str
     parser = html5lib.HTMLParser(namespaceHTMLElements=False)
     assert parser.parse(text).get("lang") == lang
     assert not parser.errors
+    words = "".join(body_of(text).itertext()).replace("\u00a0", " ")
     for each in LANGUAGES:
         t = Translator(each)
-        assert t.message(ran.part("tokens").reason) in text.replace("\u00a0", " ")
+        assert t.message(ran.part("tokens").reason) in words
+        assert t("gpucheck.about_cpu") in words
         assert t("gpucheck.part_walkthrough") in text
     said = html5lib.parseFragment("<div></div>", namespaceHTMLElements=False)[0]
     said.extend(node for node in body_of(text).iter("div") if node.get("lang") == lang)
@@ -154,21 +163,19 @@ def test_the_index_lists_it(ran: Ran) -> None:
 def test_what_was_found_before_an_interruption_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    done = [PartResult(part="environment", verdict="pass", reason=message("gpucheck.passed", n=1))]
-
-    def one(self: Any, part: Part, limit_s: float) -> PartResult:
-        if not done:
-            raise KeyboardInterrupt
-        return done.pop()
-
-    monkeypatch.setattr(run.Examination, "_one", one)
+    interrupts = Part("kernels", "part_interrupts", 1.0)
+    monkeypatch.setenv("PYTHONPATH", str(HERE / "parts"))
+    monkeypatch.setattr(parts, "PARTS", (PARTS[1], interrupts, PARTS[-2]))
     out = tmp_path / "out"
     assert main(["gpucheck", "--out", str(out), "--lang", "en"]) == ExitCode.INTERRUPTED
-    verdicts = {part.part: part.verdict for part in read_result(out).parts}
-    assert verdicts.pop("environment") == "pass"
-    assert set(verdicts.values()) == {"skipped"}
+    machine, interrupted, last = read_result(out).parts
+    assert (machine.verdict, interrupted.verdict, last.verdict) == ("pass", "skipped", "skipped")
+    assert interrupted.reason == last.reason == INTERRUPTED
+    assert [each.id for each in interrupted.checks] == ["begun"]
+    assert interrupted.seconds is not None
     assert (out / ARCHIVE).exists()
     capsys.readouterr()
+    monkeypatch.setattr(parts, "PARTS", (interrupts, PARTS[-2]))
     assert main(["gpucheck", "--out", str(tmp_path / "no"), "--lang", "en"]) == ExitCode.INTERRUPTED
     assert not (tmp_path / "no").exists()
 

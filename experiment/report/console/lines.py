@@ -98,7 +98,7 @@ class Console:
     def bar(self, text: str, total: int) -> Iterator[Advance]:
         """Show progress and remaining time on a terminal; returns a function to call per part."""
         if not self.console.is_terminal:
-            yield lambda: None
+            yield lambda _="": None
             return
         columns = (
             TextColumn("{task.description}", markup=False), BarColumn(bar_width=24),
@@ -107,7 +107,7 @@ class Console:
         progress = Progress(*columns, console=self.console, transient=True)
         with showing(progress):
             task = progress.add_task(text, total=total)
-            yield lambda: progress.advance(task)
+            yield lambda next_text=text: progress.update(task, advance=1, description=next_text)
 
     def table(self, *headers: str, right: Container[int] = ()) -> Table:
         """Create an empty table; columns in ``right`` are numbers."""

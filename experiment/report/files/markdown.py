@@ -65,7 +65,8 @@ def gpu_row(data: GpuCheck) -> str | None:
     t = Translator("en")
     cells = [gpu.name, gpu.compute_capability, gpu.driver_version, data.environment.torch.version]
     day, _, _ = date_text(data.wall_ns, data.utc_offset_s).partition(" ")
-    cells += [day, t.message(data.headline)]
+    failed = ", ".join(part.part for part in data.parts if part.verdict == "fail")
+    cells += [day, t.message(data.headline) + (f" Failed: {failed}." if failed else "")]
     return f"| {' | '.join(plain(cell or t('gpucheck.unknown')) for cell in cells)} |"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from experiment.gpucheck.result import FILE, PAGE, GpuCheck, PartResult, cleaned, result_json
 from experiment.report import Reports
-from experiment.report.facts.texts import Cells, KeyedText, PageText
+from experiment.report.facts.texts import Cells, KeyedText, PageText, date_text
 from experiment.report.html.answer import answer_html
 from experiment.text import DASH, Translator, format_seconds
 
@@ -33,7 +33,10 @@ def gpucheck_text(t: Translator, data: GpuCheck) -> PageText:
         facts=[
             t(device, device=data.device_name),
             t("gpucheck.about_limit", minutes=data.minutes),
+            t("gpucheck.about_program", version=data.program),
         ],
+        lines=[t("gpucheck.about_cpu")] if data.device == "cpu" else (),
+        when=date_text(data.wall_ns, data.utc_offset_s),
         tables=[_parts(t, data), *(_checks(t, part) for part in data.parts if part.checks)],
     )
 
