@@ -167,7 +167,7 @@ class ArmRun(ArmReporter):
         self._tokenizer = optional_tokenizer(task.directory)
         self.synchronize()
         self._load_s = (self.now() - begin) / 1e9
-        (check or _first_token)(model)
+        (check or first_token)(model)
         trim()
         self._weight_bytes = storage_bytes((*model.parameters(), *model.buffers()))
         self.mark(Stage.LOADED)
@@ -320,7 +320,8 @@ class ArmRun(ArmReporter):
 
 
 @torch.inference_mode()
-def _first_token(model: torch.nn.Module) -> None:
+def first_token(model: torch.nn.Module) -> None:
+    """Compute the logits of one token."""
     parameter = next(model.parameters())
     model(input_ids=torch.zeros(1, 1, dtype=torch.long, device=parameter.device), use_cache=False)
 

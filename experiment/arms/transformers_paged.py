@@ -16,12 +16,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from experiment.arms.base import ArmRun
+from experiment.arms.base import ArmRun, first_token
 from experiment.arms.sampling_arguments import sampling_arguments
 from experiment.events import (
     Channel,
@@ -47,7 +49,19 @@ _CHILD = "__child#"  # in Transformers' name of a forked sample, before its numb
 
 def run_transformers_paged(run: ArmRun) -> None:
     """Run all requests through Transformers' continuous batching."""
-    run.execute(lambda model: _generate(run, model))
+    run.execute(lambda model: _generate(run, model), check=partial(_prepare, run))
+
+
+def _prepare(run: ArmRun, model: torch.nn.Module) -> None:
+    """Compute a first token; on a GPU create torch's streams.
+
+    Batching takes one of them, and torch creates all 32 with the first, in memory of the driver.
+    They must be there at LOADED, or they count as cache.
+    """
+    first_token(model)
+    if run.device.type == "cuda":
+        cuda: Any = torch.cuda  # torch has no types for some of these
+        cuda.Stream(run.device)
 
 
 def _generate(run: ArmRun, model: Any) -> None:

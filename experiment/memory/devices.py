@@ -22,9 +22,9 @@ class GpuReader:
     """
 
     def __init__(self, environment: Environment, library: Any | None = None, gpus: int = 1) -> None:
-        self._environment = environment
+        # UUIDs of the GPUs, None if it is unknown.
+        self.uuids = [gpu.uuid for gpu in environment.used_gpus(gpus)]
         self._library = library
-        self._gpus = gpus
         self._nvml: Nvml | None = None
         self._opened: list[NvmlDevice] | UnreadableError | None = None
 
@@ -81,11 +81,11 @@ class GpuReader:
         return self._opened
 
     def _open(self) -> list[NvmlDevice]:
-        uuids = [gpu.uuid for gpu in self._environment.used_gpus(self._gpus)]
-        if not uuids or None in uuids:
+        uuids = [uuid for uuid in self.uuids if uuid is not None]
+        if not uuids or len(uuids) < len(self.uuids):
             raise unreadable("memory.nvml_gpu_not_found")
         self._nvml = open_nvml(self._library)
-        return [self._nvml.device(uuid) for uuid in uuids if uuid is not None]
+        return [self._nvml.device(uuid) for uuid in uuids]
 
 
 def system_used() -> MemoryFigure:

@@ -251,7 +251,7 @@ class Monitor:
         self, status: ChannelStatus, seen: MemoryFigure, stage: Stage | None, request: int | None
     ) -> None:
         on_gpu = status.channel in (Channel.NVML_PROCESS, Channel.NVML_DEVICE)
-        gpu = self._environment.gpu
+        uuids = [uuid for uuid in self._gpu.uuids if uuid is not None]
         self._emit(
             Reading(
                 arm=self._arm,
@@ -261,7 +261,7 @@ class Monitor:
                 reason=seen.reason,
                 stage=stage,
                 request=request,
-                device=gpu.uuid if on_gpu and gpu is not None else None,
+                device=",".join(uuids) if on_gpu and uuids else None,
                 total_bytes=seen.total_bytes,
             )
         )
