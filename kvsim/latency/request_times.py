@@ -19,6 +19,8 @@ from kvsim.traces.parse import BadRowError, scaled_time, tokens
 from kvsim.traces.rows import json_column_rows, jsonl_rows
 from kvsim.traces.types import LONGEST_NS, NANOSECONDS, Rejection, TraceError
 
+# Tokens per second of one request, above any hardware. More would be replayed for minutes.
+_MOST_RATE = 100_000
 _TIMES = ("queued_ts", "first_token_ts", "last_token_ts")
 
 
@@ -94,12 +96,14 @@ def _benched(row: Row) -> RequestRecord:
 
 
 def _record(prompt: object, output: object, times: list[int]) -> RequestRecord:
-    several = tokens(output, "output") > 1
+    after_first = tokens(output, "output") - 1
     if max(map(abs, times)) > LONGEST_NS // 2:
         raise BadRowError("time_too_late", times)
     if times != sorted(times):
         raise BadRowError("clock_backwards", times)
-    if times[1] <= times[0] or (several and times[2] <= times[1]):
+    if times[1] <= times[0] or (after_first and times[2] <= times[1]):
         raise BadRowError("no_duration", times)
+    if after_first * NANOSECONDS > _MOST_RATE * (times[2] - times[1]):
+        raise BadRowError("output_too_large", output)
     queued, first, last = (each / NANOSECONDS for each in times)
     return RequestRecord(tokens(prompt, "prompt"), tokens(output, "output"), queued, first, last)

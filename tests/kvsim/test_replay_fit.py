@@ -101,14 +101,15 @@ def test_bad_records_are_counted(tmp_path: Path) -> None:
     good = {"input_toks": 5, "output_toks": 2, "queued_ts": 1, "first_token_ts": 2,
             "last_token_ts": 3}  # fmt: skip
     rows = [good, good | {"first_token_ts": 0}, good | {"output_toks": 0},
-            good | {"last_token_ts": 2}, good | {"last_token_ts": 10**12}]  # fmt: skip
+            good | {"last_token_ts": 2}, good | {"last_token_ts": 10**12},
+            good | {"output_toks": 10**7}]  # fmt: skip
     path = tmp_path / "requests.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     records, refused = read_request_records(path)
     assert records == [RequestRecord(5, 2, 1.0, 2.0, 3.0)]
     assert [(r.reason, r.count, r.first_line) for r in refused] == [
         ("clock_backwards", 1, 2), ("output_not_positive", 1, 3), ("no_duration", 1, 4),
-        ("time_too_late", 1, 5),
+        ("time_too_late", 1, 5), ("output_too_large", 1, 6),
     ]  # fmt: skip
 
 
