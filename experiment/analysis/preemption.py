@@ -195,11 +195,14 @@ def _remedy_text(remedy: Remedy, setting: Message, where: Where) -> Message:
 
 
 def _verdict(before: Outcome, tried: Sequence[tuple[Remedy, Message]]) -> Message | None:
-    """The cheapest change that needs no additional memory."""
-    free = [each for each in tried if each[0].change != "blocks" and not each[0].preemptions]
+    """The fastest change that needs no additional memory, of those with a duration."""
+    free = [
+        each for each in tried
+        if each[0].change == "admission" or (each[0].change != "blocks" and not each[0].preemptions)
+    ]  # fmt: skip
     if not free:
         return None
-    remedy, setting = free[0]
+    remedy, setting = min(free, key=lambda each: each[0].duration)
     if remedy.duration > before.duration * _SAME:
         return message("preemption.leave")
-    return message("preemption.cheapest", setting=setting.model_dump())
+    return message("preemption.fastest", setting=setting.model_dump())

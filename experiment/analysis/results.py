@@ -203,7 +203,7 @@ class Preempting(_Result):
     ``duration`` is in steps in a run and in seconds in a simulation; ``before`` says it in words.
     ``waits``, and ``waited`` in words, is how often the first request in the queue began to wait,
     by :class:`kvsim.core.step.WaitReason`. ``remedies`` are by duration; ``verdict`` names the
-    cheapest one that needs no memory.
+    fastest one that needs no memory.
     """
 
     text: Message

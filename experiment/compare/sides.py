@@ -251,9 +251,17 @@ def _differences(left: Side, right: Side) -> Iterator[Difference]:
         if not one or not other:
             continue
         for name in dict.fromkeys((*one, *other)):
+            if group == "config" and any(_is_unresolved(side, name) for side in (left, right)):
+                continue
             in_both = name in one and name in other
             if (in_both or not partial) and one.get(name) != other.get(name):
                 yield Difference(group=group, name=name, left=one.get(name), right=other.get(name))
+
+
+def _is_unresolved(side: Side, name: str) -> bool:
+    """Whether the log ended before it says what ``auto`` came to."""
+    is_auto = side.config.get(name) == "auto" and name != "cache.kv_dtype"  # there a value
+    return is_auto and side.status != "complete"
 
 
 def _all_models(side: Side) -> dict[str, object]:

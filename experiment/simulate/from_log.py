@@ -61,6 +61,7 @@ def plan_from_log(
     ranks = (log.tensor_parallel or tensor) * stages
     server = replace(
         memory.server, version=log.version or TESTED, pipeline_parallel=stages,
+        data_parallel=log.data_parallel or memory.server.data_parallel,
         max_num_seqs=memory.server.max_num_seqs or log.max_num_seqs,
         max_num_batched_tokens=memory.server.max_num_batched_tokens or log.max_num_batched_tokens,
     )  # fmt: skip

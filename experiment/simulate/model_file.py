@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -85,15 +86,14 @@ def read_model(path: Path, name: str, weights: int | str | None) -> ModelFacts:
     except (UserError, ValueError) as error:
         raise user_error("error.model.bad_config", model=name, path=str(path)) from error
     size = 0 if isinstance(weights, str) else weights or weights_beside(path)
-    dtype = _dtype(config)
-    parameters = max(1, size // ELEMENT_BYTES[dtype])
-    facts = ModelFacts(
-        name=_short_name(path, name),
-        hub=name if is_hub_name(name) else str(path.parent),
-        dtype=dtype, parameters=parameters, active_parameters=parameters, expert_parameters=0,
-        config=config, source=str(path), weights=size or None,
-    )  # fmt: skip
     try:
+        dtype = _dtype(config)
+        parameters = max(1, size // ELEMENT_BYTES[dtype])
+        facts = ModelFacts(
+            name=_short_name(path, name), hub=_served_name(path, name), dtype=dtype,
+            parameters=parameters, active_parameters=parameters, expert_parameters=0,
+            config=config, source=str(path), weights=size or None,
+        )  # fmt: skip
         caches = facts.caches()
         lay_out(caches)
         sizes = [facts.query_heads, *(cache.token_bytes for cache in caches)]
@@ -113,10 +113,13 @@ def read_model(path: Path, name: str, weights: int | str | None) -> ModelFacts:
     kind = weights if isinstance(weights, str) else _published_kind(config)
     if size and not first_named(facts.text, *EXPERTS):
         return facts
-    counted = count_parameters(config) if size or kind else None
-    if counted is None and not size:
-        raise user_error("error.sim.no_weights", model=name)
-    facts = replace(facts, **(counted or {}))
+    try:
+        if not (size or kind):
+            raise ValueError("quantization_config")
+        facts = replace(facts, **count_parameters(config))
+    except ValueError as error:
+        if not size:
+            raise user_error("error.sim.no_weights", model=name, why=str(error)) from error
     return facts.quantised(kind) if not size and kind in QUANTISED else facts
 
 
@@ -132,6 +135,13 @@ def _published_kind(config: Mapping[str, Any]) -> str | None:
     loaded = next((bits for bits in (4, 8) if found.get(f"load_in_{bits}bit")), None)
     bits = found.get("bits") or found.get("w_bit") or loaded
     return {4: "w4", 8: "int8"}.get(bits) if isinstance(bits, int) else None
+
+
+def _served_name(path: Path, name: str) -> str:
+    """What ``vllm serve`` is given: a hub's name or a directory; of a config alone neither."""
+    if is_hub_name(name):
+        return name
+    return str(path.parent) if path.name == "config.json" else "MODEL"
 
 
 def _short_name(path: Path, name: str) -> str:
@@ -158,14 +168,22 @@ def _check_numbers(config: Mapping[str, Any]) -> None:
 
 
 def _dtype(config: Mapping[str, Any]) -> str:
-    """What the weights are kept in: eight bits where they are quantised, whatever to."""
+    """What the weights are kept in: eight bits where they are quantised, whatever to.
+
+    Raises:
+        MissingFieldError: no known type is named.
+    """
     inner = config.get("text_config")
     tables = (inner if isinstance(inner, dict) else {}, config)
     if config.get("quantization_config"):
         return "float8"
-    named = (table.get(key) for table in tables for key in ("dtype", "torch_dtype"))
-    known = (str(each).removeprefix("torch.") for each in named if each)
-    return next((each for each in known if each in ELEMENT_BYTES), "bfloat16")
+    for table, key in product(tables, ("dtype", "torch_dtype")):
+        named = str(table.get(key) or "auto").removeprefix("torch.")
+        if named in ELEMENT_BYTES:
+            return named
+        if named != "auto":
+            raise MissingFieldError(key)
+    return "bfloat16"
 
 
 def weights_beside(path: Path) -> int:

@@ -209,6 +209,8 @@ def run(question: Question, begin: Begin, found: Found) -> None:
     spans = [cache.span for cache in setup.caches if 0 < cache.span < setup.max_length]
     if spans:
         _note(found, "windows", layers=len(spans), span=min(spans))
+    if "paged+prefix" in question.policies and not question.stream.facts.hash_ids:
+        _note(found, "no_prefixes")
     try:
         _cells(question, found, begin)
         if any(cell["result"] for cell in found["cells"]):

@@ -139,7 +139,7 @@ def attention_heads(config: Config) -> int:
 
 
 def kv_heads_of(config: Config, heads: int) -> int:
-    """Return the number of KV heads.
+    """Return the number of KV heads, of which each is used by as many of ``heads``.
 
     Falcon and GPTBigCode use flags: ``multi_query`` means one, Falcon's new decoder architecture
     has its own count. (Transformers repeats these for every head; serving engines do not.)
@@ -161,7 +161,9 @@ def kv_heads_of(config: Config, heads: int) -> int:
     )
     if isinstance(given, list):
         raise UnsupportedGeometryError("head_sizes", f"num_key_value_heads: {given!r}")
-    return whole(given, "num_key_value_heads")
+    if heads % whole(given, "num_key_value_heads"):
+        raise MissingFieldError("num_key_value_heads")
+    return int(given)
 
 
 def head_dim_of(config: Config, heads: int) -> int:
@@ -169,7 +171,10 @@ def head_dim_of(config: Config, heads: int) -> int:
     named = ("head_dim", "attention_head_dim", "kv_channels")
     if first_named(config, *named):
         return first_of(config, *named)
-    return hidden_size(config) // heads
+    size, rest = divmod(hidden_size(config), heads)
+    if rest:
+        raise MissingFieldError("head_dim")
+    return size
 
 
 def first_named(config: Config, *names: str) -> Any:

@@ -20,6 +20,7 @@ from typing import Any
 from kvsim.base.spelling import nearest
 from kvsim.sizing.fields import (
     Config,
+    MissingFieldError,
     UnsupportedGeometryError,
     attention_heads,
     first_named,
@@ -104,9 +105,15 @@ class ModelFacts:
 
     @property
     def max_positions(self) -> int | None:
-        """Position limit of the model; None if its config has no number above 0."""
+        """Position limit of the model; None if its config has no number above 0.
+
+        Raises:
+            MissingFieldError: a negative number.
+        """
         found = first_named(self.text, "max_position_embeddings", "n_positions", "max_seq_len")
         is_number = isinstance(found, int | float) and not isinstance(found, bool)
+        if is_number and found < 0:
+            raise MissingFieldError("max_position_embeddings")
         return _scaled(int(found), self.text) if is_number and found >= 1 else None
 
     def max_length_of(self, longest: int) -> int:

@@ -1,7 +1,8 @@
 """Figures in a start-up log of vLLM: where memory went, and why the start failed.
 
 Forms of the lines: vLLM 0.6 to 0.33. Of several ranks the first that prints a figure counts; the
-ranks of one engine print nearly the same. Of several starts in one log the last counts.
+ranks of one engine print nearly the same. Of data-parallel engines the first counts, of several
+starts in one log the last.
 
     API server ─► loading ─► profile ─► KV cache ─► capture ─► warm-up ─► serving
 
@@ -67,6 +68,7 @@ _WHOLE = {
 _RANKS = {
     "tensor_parallel": (r"tensor_parallel_size['\"]?[=:] ?(\d+)",),
     "pipeline_parallel": (r"pipeline_parallel_size['\"]?[=:] ?(\d+)",),
+    "data_parallel": (r"data_parallel_size['\"]?[=:] ?(\d+)",),
 }
 _MOST_RANKS = 4096
 _UTILISATION = (
@@ -94,6 +96,9 @@ _STARTS = (
     r"vLLM (?:API )?server version|█\S* +version \S|batch processing API version",
     r"LLM engine \(v?\d",
 )
+# Lines of data-parallel engines but the first.
+_OTHER_ENGINES = re.compile(r"^.*\((?:EngineCore_(?:DP)?|Worker_DP)[1-9].*\n?", re.MULTILINE)
+_CORE = r"\(EngineCore\S* pid=(\d+)\)"
 # The first that is found.
 _FAILURES = (
     ("no_memory", r"No available memory for the cache blocks"),
@@ -167,6 +172,7 @@ class StartLog:
     max_length: int | None
     tensor_parallel: int | None
     pipeline_parallel: int | None
+    data_parallel: int | None
     tokens: int | None
     blocks: int | None
     block_size: int | None
@@ -185,7 +191,7 @@ def read_start_log(text: str) -> StartLog:
     Raises:
         NotALogError: there is none of memory or of a cache.
     """
-    text, starts = _last_start(text)
+    text, starts = _last_start(_OTHER_ENGINES.sub("", text))
     sizes = {name: _size(_first(text, forms)) for name, forms in _BYTES.items()}
     wholes = {name: _whole(_first(text, forms)) for name, forms in _WHOLE.items()}
     ranks = {name: _whole(_first(text, forms), _MOST_RANKS) for name, forms in _RANKS.items()}
@@ -216,9 +222,20 @@ def read_start_log(text: str) -> StartLog:
 def _last_start(text: str) -> tuple[str, int]:
     """The text of the last start, or all of it if there is only one; the number of starts."""
     for form in _STARTS:
-        if places := [found.start() for found in re.finditer(form, text)]:
-            return (text[places[-1] :] if len(places) > 1 else text), len(places)
+        places = [text.rfind("\n", 0, found.start()) + 1 for found in re.finditer(form, text)]
+        if len(places) > 1:
+            return _one_engine(text[places[-1] :]), len(places)
+        if places:
+            break
     return text, 1
+
+
+def _one_engine(text: str) -> str:
+    """The text of a start without lines of other engines that run meanwhile."""
+    lines = text.split("\n")
+    own = next((found[1] for line in lines if (found := re.search(_CORE, line))), None)
+    cores = ((line, re.search(_CORE, line)) for line in lines)
+    return "\n".join(line for line, core in cores if core is None or core[1] == own)
 
 
 def _out_of_memory(text: str) -> str | None:

@@ -267,6 +267,8 @@ def test_half_a_run_is_compared_as_far_as_it_came(tmp_path: Path) -> None:
     keys = [note.key for note in found.notes]
     assert "compare.note.incomplete" in keys
     assert "compare.note.damaged" in keys
+    # What "auto" came to stands at its end; a key that is set differs all the same.
+    assert not [each for each in found.differences if each.group == "config"]
 
 
 def test_a_run_that_knows_no_requests_is_not_compared(tmp_path: Path) -> None:

@@ -365,7 +365,7 @@ def test_gpus_are_plausible_and_say_where_from() -> None:
         assert "sheet" in gpu.source or "white paper" in gpu.source
 
 
-@pytest.mark.parametrize("positions", [-5, True, "8", None, [1]])
+@pytest.mark.parametrize("positions", [True, "8", None, [1]])
 def test_positions_that_are_no_number_are_unknown(positions: object) -> None:
     facts = MODELS["llama-3.1-8b"]
     odd = replace(facts, config={**facts.config, "max_position_embeddings": positions})

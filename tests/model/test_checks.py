@@ -96,7 +96,7 @@ def test_refused_with_the_reason(tmp_path: Path, reason: str, values: dict[str, 
 
 ACCEPTED = [
     {"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4},
-    {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 64},
+    {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 96},
     {"model_type": "llama", **GROUPED},
     {"model_type": "qwen2", "sliding_window": 256, **GROUPED},  # off by default
     {"model_type": "mistral", "sliding_window": None, **GROUPED},

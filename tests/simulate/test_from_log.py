@@ -283,6 +283,41 @@ def test_of_several_starts_the_last_counts(log: Path) -> None:
     assert plan_of(log, SERVING)["log"]["starts"] == 1
 
 
+def printed_by(process: str, model: str, kv: float, tokens: str) -> list[str]:
+    """Lines of an engine's process in vLLM 0.11."""
+    said = (
+        f"Initializing a V1 LLM engine (v0.11.0) with config: model='{model}', max_seq_len=16384",
+        "Model loading took 15.27 GiB and 12.3 seconds",
+        f"Available KV cache memory: {kv} GiB",
+        f"GPU KV cache size: {tokens} tokens",
+    )
+    return [f"({process}) INFO 10-14 09:12:01 [core.py:77] {line}" for line in said]
+
+
+def test_data_parallel_engines_are_those_of_one_server(log: Path) -> None:
+    asked = "(APIServer pid=9) vLLM API server version 0.11.0 args: {'data_parallel_size': 2}"
+    both = [printed_by(f"EngineCore_DP{rank} pid=10{rank}", "Qwen/Qwen3-8B", kv, tokens)
+            for rank, kv, tokens in ((0, 4.07, "29,632"), (1, 3.5, "25,472"))]  # fmt: skip
+    for first in ([asked], []):  # with vLLM's Python interface there is no API server
+        mixed = [*first, *(line for pair in zip(*both[::-1], strict=True) for line in pair)]
+        found = plan_of(log, "\n".join(mixed))
+        assert (found["log"]["starts"], found["log"]["tokens"]) == (1, 29_632)
+        assert found["plan"]["engines"] == (2 if first else 1)
+    assert "--data-parallel-size" in plan_of(log, "\n".join([asked, *both[0]]))["plan"]["vllm_args"]
+
+
+def test_lines_of_another_server_in_between_are_not_the_last_one_s(log: Path) -> None:
+    one = printed_by("EngineCore_DP0 pid=100", "Qwen/Qwen3-8B", 4.07, "29,632")
+    other = printed_by("EngineCore_DP0 pid=200", "Qwen/Qwen3-4B", 11.2, "81,552")
+    for last, model, tokens in ((other, "Qwen/Qwen3-4B", 81_552), (one, "Qwen/Qwen3-8B", 29_632)):
+        first = one if last is other else other
+        found = plan_of(
+            log, "\n".join(line for pair in zip(first, last, strict=True) for line in pair)
+        )
+        assert found["log"]["starts"] == 2
+        assert (found["log"]["model"], found["log"]["tokens"]) == (model, tokens)
+
+
 @pytest.mark.parametrize(
     ("asked", "differs"),
     [

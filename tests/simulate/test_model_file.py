@@ -101,6 +101,7 @@ def test_weights_that_cannot_be_counted_are_asked_for(config: Any, tmp_path: Pat
     with pytest.raises(UserError) as caught:
         model_of(str(path))
     assert caught.value.text.key == "error.sim.no_weights"
+    assert caught.value.text.params["why"]
     assert not ran.exists()
     assert model_of(str(path), GIB).weight_bytes() == GIB
 
@@ -128,6 +129,11 @@ BAD = [
     (BASE | {"layer_types": 5}, "model.lacks"),
     (BASE | {"layer_types": ["full_attention"]}, "model.lacks"),
     (BASE | {"num_attention_heads": "many"}, "model.lacks"),
+    (BASE | {"num_attention_heads": 7}, "model.lacks"),  # of no whole size
+    (BASE | {"num_key_value_heads": 3}, "model.lacks"),
+    (BASE | {"num_key_value_heads": 8}, "model.lacks"),  # more than query heads
+    (BASE | {"torch_dtype": "banana"}, "model.lacks"),
+    (BASE | {"max_position_embeddings": -5}, "model.lacks"),
     (BASE | {"head_dim": 12.5}, "model.lacks"),
     (BASE | {"num_kv_shared_layers": 3}, "model.lacks"),
     (BASE | {"model_type": "mistral", "sliding_window": -5}, "model.lacks"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from experiment.analysis.experiment_results import BUSY_NOTE, ExperimentResult
+from experiment.analysis.experiment_results import BUSY_NOTE, ExperimentResult, Finding
 from experiment.analysis.finding_text import answer
 from experiment.analysis.gains import cores_before
 from experiment.analysis.results import Results
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from experiment.report.console.reporter import ConsoleReporter
 
 # More columns are hard to read on 80 characters.
-_MOST_COLUMNS, _MOST_ROWS, _MOST_FINDINGS = 4, 8, 5
+_MOST_COLUMNS, _MOST_ROWS, _MOST_FINDINGS, _MOST_REASONS = 4, 8, 5, 2
 
 
 def show_experiment(
@@ -70,7 +70,19 @@ def show_brief(out: ConsoleReporter, result: ExperimentResult, files: Sequence[s
         table.add_row(Text(out.t(f"verdict.{verdict}"), STYLES[verdict]), title)
     if judged:
         out.console.print(table)
+        _show_reasons(out, [finding for finding, _ in judged[:_MOST_FINDINGS]], result.findings[0])
     out.show_report(files)
+
+
+def _show_reasons(out: Console, judged: Sequence[Finding], answered: Finding) -> None:
+    """Print why findings have no verdict, each reason once; not that of the answer above."""
+    reasons = [one.reason for one in judged if one.verdict == "untested"]
+    texts = dict.fromkeys(
+        out.t.message(why) for why in reasons if why not in (None, answered.reason)
+    )
+    for text in list(texts)[:_MOST_REASONS]:
+        unknown = out.t("verdict.untested")
+        out.paragraph(out.t("console.problem", arm=unknown, text=text), "dim")
 
 
 def _show_table(out: Console, result: ExperimentResult, found: Sequence[Group]) -> None:

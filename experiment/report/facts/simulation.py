@@ -103,7 +103,7 @@ def _left_out(data: Data) -> Iterator[Fact]:
     drawn = trace["parameters"]
     for name in ("redrawn_for_max_length", "raised_to_one_token"):
         if drawn.get(name):
-            yield _fact("ignored", message(f"sim.ignored.{name}", count=drawn[name]))
+            yield _fact("edit", message(f"sim.ignored.{name}", count=drawn[name]))
 
 
 def seed_of(data: Data) -> int | None:

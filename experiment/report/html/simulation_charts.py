@@ -129,6 +129,7 @@ def means_chart(b: Bilingual, results: Sequence[Result], width: Width) -> Markup
     """A bar per policy: means over time, divided as in Fig. 2 of the PagedAttention paper."""
     left = 8 if width.narrow else 110
     scale = Scale(1, left, width.pixels - 12)
+    most = max((each["pool_slots"] for each in results), default=0)
     parts: list[Markup] = []
     step = 52 if width.narrow else 40
     y = 6.0
@@ -137,7 +138,7 @@ def means_chart(b: Bilingual, results: Sequence[Result], width: Width) -> Markup
             parts.append(text(b, left, y + 12, policy_of(each), class_="t strong"))
         else:
             parts.append(text(b, left - 10, y + 17, policy_of(each), class_="t strong end"))
-        parts += _bar(b, each, y + (18 if width.narrow else 0), scale)
+        parts += _bar(b, each, y + (18 if width.narrow else 0), scale, most)
         y += step
     for tick in (0, 0.25, 0.5, 0.75, 1):
         parts.append(line(scale(tick), y, scale(tick), y + 4, class_="axis"))
@@ -151,10 +152,12 @@ def means_chart(b: Bilingual, results: Sequence[Result], width: Width) -> Markup
     )  # fmt: skip
 
 
-def _bar(b: Bilingual, result: Result, y: float, scale: Scale) -> list[Markup]:
+def _bar(b: Bilingual, result: Result, y: float, scale: Scale, pool: int) -> list[Markup]:
+    """Shares of a pool of ``pool`` slots; that of slabs is smaller, it has whole ones alone."""
     parts: list[Markup] = []
     start = 0.0
-    for name, share in parts_of(result).items():
+    for name, own in parts_of(result).items():
+        share = own * result["pool_slots"] / pool
         x, span = scale(start), scale(start + share) - scale(start)
         parts.append(rect(x, y, span, 26, fill=fill(name), class_="edge"))
         if span > 44:
