@@ -9,7 +9,7 @@ from in_process import run, tiny_config
 from made_up import sides
 
 from experiment.experiments.base import drawn_lengths
-from experiment.report.page.parts import subject
+from experiment.report.page.parts import conditions
 from experiment.text.messages import Message, message
 
 FORKS = "transformers_paged"
@@ -103,7 +103,7 @@ def test_parallel_sampling_saves_what_the_formula_says(tmp_path: Path) -> None:
             assert ran.figure(cell, arm, "saved").value == pytest.approx(1 - held / apart)
         saved = [ran.figure(cell, arm, "saved").value for arm in (FORKS, "paged")]
         assert saved[0] == pytest.approx(saved[1], abs=0.05)
-    counts = subject(ran.shown, ran.results)
+    counts = conditions(ran.shown)
     keys = {value.key: value.params for value in counts if isinstance(value, Message)}
     assert "report.subject.requests" not in keys
     samples = keys["report.subject.samples"]
