@@ -23,6 +23,7 @@ from kvsim.planning.speed import Speed, Traffic, most_within, running_at
 from kvsim.sizing.fields import first_named
 from kvsim.sizing.gpus import GPUFacts
 from kvsim.sizing.layout import LayerCache, Layout, LayoutError
+from kvsim.sizing.overhead import TESTED
 
 _MOST_LENGTH = 1 << 17  # of a model whose config has no positions
 _MOST_TOKENS = 1 << 24  # of a request
@@ -132,7 +133,7 @@ class Fit:
             "most": most,
             "users": asked.users,
             "remedy": None,
-            "version": ".".join(map(str, server.version)),
+            "version": ".".join(map(str, min(server.version, TESTED))),
             "positions": plan.model.max_positions,
             "shortened": self.shortened,
             **sizes,

@@ -55,6 +55,7 @@ __all__ = [
 ]
 
 BLOCK_SIZES = (8, 16, 32, 64, 128, 256)
+_KV_BYTES = (0, 11)  # the first versions of vLLM that all take a KV budget in bytes
 # Most requests for saturating a buddy allocator; further lengths are left out.
 _MAX_SATURATING = 4_000
 # Of a request whose layers differ.
@@ -257,7 +258,7 @@ def make_plan(question: PlanQuestion) -> Plan:
         left_out=0,
         policies={},
         block_sizes=(),
-        vllm_args=vllm_arguments(q, max_length),
+        vllm_args=vllm_arguments(q, max_length, layout),
         printed=None if q.block_size % GPU_BLOCK_MULTIPLE else printed,
         memory={},
     )
@@ -363,13 +364,18 @@ def _reserved(
     return PolicyPlan(pool.running, None, bytes_each, pool.live / slots, pool)
 
 
-def vllm_arguments(q: PlanQuestion, max_length: int) -> tuple[str, ...]:
-    """Return the arguments of ``vllm serve`` for the plan; empty for an unsupported block size."""
+def vllm_arguments(q: PlanQuestion, max_length: int, layout: Layout) -> tuple[str, ...]:
+    """Return the arguments of ``vllm serve`` for the plan; empty for an unsupported block size.
+
+    A given KV budget is a number of bytes from vLLM 0.11 on, and of blocks before.
+    """
     if q.block_size is None or q.block_size % GPU_BLOCK_MULTIPLE:
         return ()
     options, budget = q.options, q.budget
     utilisation = options.utilisation() if budget is None else budget.utilisation
     stages, engines = options.pipeline_parallel, options.data_parallel
+    given_bytes = budget.kv // q.gpus if budget and utilisation is None else None
+    in_blocks = options.version < _KV_BYTES
     # True: a flag without a value; None or False: left out.
     words: dict[str, str | int | bool | None] = {
         "model": q.model.hub,
@@ -390,7 +396,10 @@ def vllm_arguments(q: PlanQuestion, max_length: int) -> tuple[str, ...]:
         "no-enable-prefix-caching": not q.prefix_caching,
         "language-model-only": options.language_model_only,
         "gpu-memory-utilization": None if utilisation is None else f"{utilisation:g}",
-        "kv-cache-memory-bytes": budget.kv // q.gpus if budget and utilisation is None else None,
+        "kv-cache-memory-bytes": None if in_blocks else given_bytes,
+        "num-gpu-blocks-override": given_bytes // layout.block_bytes
+        if given_bytes and in_blocks
+        else None,
     }
     given = {f"--{name}": value for name, value in words.items() if value not in (None, False)}
     return tuple(

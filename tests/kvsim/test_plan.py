@@ -438,6 +438,9 @@ def test_vllm_is_told_the_budget_of_one_gpu() -> None:
     assert plan.vllm_args[-2:] == ("--kv-cache-memory-bytes", str(6 * GIB))
     args = make_plan(PlanQuestion(OPT, A100, [(50, 50)], gpus=2)).vllm_args
     assert args[-2:] == ("--gpu-memory-utilization", "0.92")
+    old = ServerOptions((0, 10))  # has no such argument
+    plan = make_plan(PlanQuestion(OPT, A100, [(50, 50)], gpus=2, budget=PAPER_BUDGET, options=old))
+    assert plan.vllm_args[-2:] == ("--num-gpu-blocks-override", str(plan.blocks))
 
 
 @given(lengths=Pairs)

@@ -54,7 +54,8 @@ def show_brief(out: ConsoleReporter, result: ExperimentResult, files: Sequence[s
     """Print everything that follows the last arm; the first finding is the answer."""
     if result.findings:
         out.paragraph(out.t.message(answer(result.findings[0])), "bold")
-    if found := groups(result):
+    # The first chart is that of the answer.
+    if found := sorted(groups(result), key=lambda group: group[0].figure not in result.charts[:1]):
         _show_table(out, result, found)
     show_ended_badly(out, result)
     exact, predicted = result.exact_counts
