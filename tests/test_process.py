@@ -162,7 +162,7 @@ def test_the_limit_of_an_arm_is_for_each_time_that_it_runs_the_requests(
 
     monkeypatch.setattr(Session, "_child_coroutine", course)
     monkeypatch.setattr(runner, "plan_launch", lambda *_: SimpleNamespace(module="", task={}))
-    monkeypatch.setattr(runner, "DeviceWatch", lambda *_: MagicMock())
+    monkeypatch.setattr(runner, "DeviceWatch", lambda *_, **__: MagicMock())
     with EventLog(tmp_path) as log:
         session = Session(tmp_path, log, lambda event: None)
         for asked in ({}, {"name": "capacity", "repeats": 4}):

@@ -17,7 +17,13 @@ from experiment.simulate.parameter_count import EXPERTS
 from experiment.simulate.setup import Memory, Setup, make_setup
 from experiment.text.errors import UserError, user_error
 from experiment.workload.kvsim_errors import model_refused, translate_errors
-from kvsim.planning.capacity import capacities, longest, mean_blocks
+from kvsim.planning.capacity import (
+    assumed_prompt,
+    capacities,
+    longest,
+    mean_blocks,
+    prompt_room,
+)
 from kvsim.planning.plan import PlanError, PlanQuestion
 from kvsim.planning.speed import Speed, Traffic, most_within, running_at
 from kvsim.sizing.fields import first_named
@@ -27,7 +33,6 @@ from kvsim.sizing.overhead import TESTED
 
 _MOST_LENGTH = 1 << 17  # of a model whose config has no positions
 _MOST_TOKENS = 1 << 24  # of a request
-_ANSWER = 8  # a request of a context is this many times its answer
 _MILLION, _HOUR_S = 1e6, 3600.0
 
 
@@ -148,7 +153,9 @@ class Fit:
         if not lengths:
             return requests
         blocks = self.setup.budget.kv // plan.gpus // layout.block_bytes
-        return int(blocks / mean_blocks(layout, lengths)) * plan.engines
+        mean = mean_blocks(layout, lengths)
+        room = prompt_room(layout, plan.service(self.max_length), lengths, mean)
+        return int(max(0.0, blocks - room) / mean) * plan.engines
 
     def _sizes(self, shared_prefix: int) -> dict[str, dict[str, Any]]:
         """Least, expected and most."""
@@ -195,8 +202,7 @@ class Fit:
         """(prompt, new) tokens of a request of which the sum alone is known."""
         if self.asked.requests is not None:
             return None
-        answer = max(1, self.length // _ANSWER)
-        prompt = max(1, self.length - answer, self.asked.shared_prefix + 1)
+        prompt = assumed_prompt(self.length, self.asked.shared_prefix)
         return prompt, max(1, self.length - prompt)
 
     @cached_property

@@ -65,9 +65,9 @@ def _plan(
 
     Returns:
         ``reason``, a message, or ``budget``: bytes of ``usable``, ``weights``, ``overhead`` and
-        the KV cache (``low``, ``middle``, ``high``); ``start`` of the sliders; ``in_flight``,
-        ``max_num_seqs``; ``layouts`` by block size: of each KV dtype its number and the blocks at
-        the three sizes.
+        the KV cache (``low``, ``middle``, ``high``); ``start`` of the sliders; ``chunk``,
+        ``in_flight``, ``max_num_seqs``; ``layouts`` by block size: of each KV dtype its number and
+        the blocks at the three sizes.
     """
     memory = Memory(gpus=count)
     positions = model_of(model).max_positions or _CONTEXT
@@ -87,6 +87,7 @@ def _plan(
             "low": budget.low, "middle": budget.kv, "high": budget.high,
         },
         "start": found["start"],
+        "chunk": found["chunk"],
         "in_flight": found["in_flight"],
         "max_num_seqs": capacity["max_num_seqs"],
         "layouts": {

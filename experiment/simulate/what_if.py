@@ -30,10 +30,10 @@ def what_if(
         capacity: of the plan, with the KV bytes on all GPUs.
 
     Returns:
-        ``positions`` of each slider; ``start``, the plan's own; ``engines``; ``in_flight``, tokens
-        of the service; ``max_length``, tokens, where it is not the context; ``layouts`` by block
-        size and KV dtype. None where vLLM does not take the plan's block size, and for its engine
-        V0, whose steps grow with the maximum length.
+        ``positions`` of each slider; ``start``, the plan's own; ``engines``; ``chunk``, tokens of a
+        step, and ``in_flight``, of those that are not settled; ``max_length``, tokens, where it is
+        not the context; ``layouts`` by block size and KV dtype. None where vLLM does not take the
+        plan's block size, and for its engine V0, whose steps grow with the maximum length.
     """
     model, max_length = question.model, question.longest()
     own = question.block_size or model.block_size
@@ -69,6 +69,7 @@ def what_if(
             "kv_dtype": "fp8" if (memory.kv_dtype or "").startswith("fp8") else "auto",
         },
         "engines": engines,
+        "chunk": question.service(max_length).max_num_batched_tokens,
         "in_flight": question.service(max_length).in_flight,
         "max_length": max_length if max_length != context else None,
         "layouts": layouts,

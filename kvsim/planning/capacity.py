@@ -22,6 +22,7 @@ from kvsim.sizing.request_memory import group_blocks
 from kvsim.sizing.vllm_capacity import NULL_BLOCKS
 
 _GROWING = ("full", "latent")
+_ANSWER = 8  # a request is this many times its answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +43,17 @@ class Capacity:
     starts: bool
 
 
+def assumed_prompt(length: int, shared_prefix: int = 0) -> int:
+    """Return the tokens of a prompt if only the sum is known: all but an eighth."""
+    return max(1, length - max(1, length // _ANSWER), shared_prefix + 1)
+
+
 def capacity(
     layout: Layout, kv: int, gpus: int, service: Service, length: int, shared_prefix: int = 0
 ) -> Capacity:
     """Return what ``kv`` bytes on all ``gpus`` hold.
+
+    The last request to be admitted needs room for its prompt, in chunks, beside the others.
 
     Args:
         length: tokens of a request.
@@ -59,7 +67,9 @@ def capacity(
     if len(layout.groups) == 1 and layout.groups[0].cache[0].kind in _GROWING:
         shared = min(shared_prefix, length - 1) // layout.groups[0].cache[0].block_size
     own = max(1, each - shared)
-    requests = max(0, blocks - shared) // own if blocks >= each else 0
+    prompt = assumed_prompt(length, shared_prefix)
+    more = max(0, layout.prompt_blocks(service, prompt) - each)
+    requests = max(0, blocks - shared - more) // own if blocks >= each else 0
     return Capacity(kv, printed.tokens, printed.max_concurrency, requests, printed.starts)
 
 
@@ -85,6 +95,14 @@ def mean_blocks(layout: Layout, lengths: Sequence[tuple[int, int]]) -> float:
         return paged_demand(lengths, first.block_size).blocks
     tokens = np.arange(max(map(sum, lengths)) + 1)
     return mean_over_steps(lengths, group_blocks(layout, tokens))
+
+
+def prompt_room(
+    layout: Layout, service: Service, lengths: Sequence[tuple[int, int]], mean: float
+) -> float:
+    """Return the mean blocks that computing a prompt takes beyond the ``mean`` of a request."""
+    prompts = [layout.prompt_blocks(service, prompt) for prompt, _ in lengths]
+    return max(0.0, sum(prompts) / len(prompts) - mean)
 
 
 def longest(

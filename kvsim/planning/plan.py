@@ -22,7 +22,7 @@ import numpy as np
 from kvsim.contiguous.reservation import POLICIES, ReservationError, ReservationPolicy
 from kvsim.core.request import final_tokens
 from kvsim.latency.roofline import Latency, Roofline
-from kvsim.planning.capacity import mean_blocks
+from kvsim.planning.capacity import mean_blocks, prompt_room
 from kvsim.planning.saturation import (
     NeverSaturatedError,
     PagedDemand,
@@ -263,7 +263,9 @@ def make_plan(question: PlanQuestion) -> Plan:
         memory={},
     )
     is_grouped = len(layout.groups) > 1 or _differ(caches, max_length)
-    return _in_groups(plan, lengths) if is_grouped else _in_slots(plan, lengths)
+    if is_grouped:
+        return _in_groups(plan, lengths, q.service(max_length))
+    return _in_slots(plan, lengths)
 
 
 def _differ(caches: Sequence[LayerCache], max_length: int) -> bool:
@@ -291,8 +293,11 @@ def _in_slots(plan: Plan, lengths: list[tuple[int, int]]) -> Plan:
     return replace(plan, blocks=blocks, policies=policies, block_sizes=demands, left_out=left_out)
 
 
-def _in_groups(plan: Plan, lengths: list[tuple[int, int]]) -> Plan:
-    """Complete a plan for layers of different kinds: vLLM's groups, and ``StaticCache``."""
+def _in_groups(plan: Plan, lengths: list[tuple[int, int]], service: Service) -> Plan:
+    """Complete a plan for layers of different kinds: vLLM's groups, and ``StaticCache``.
+
+    The last request to be admitted needs room for its prompt, in chunks, beside the others.
+    """
     caches, layout, gpus = plan.caches, plan.layout, plan.gpus
     memory, max_length = plan.budget.kv // gpus, plan.max_length
     longest_request = max(map(sum, lengths))
@@ -308,19 +313,22 @@ def _in_groups(plan: Plan, lengths: list[tuple[int, int]]) -> Plan:
         raise PlanError("no_memory", max_length=max_length, budget=plan.budget.kv, needed=needed)
     final = [layout.request_blocks(decoding, final_tokens(*pair)) for pair in lengths]
     mean = mean_blocks(layout, lengths)
+    prompts = [layout.prompt_blocks(service, prompt) for prompt, _ in lengths]
+    more = max(max(0, most - end) for most, end in zip(prompts, final, strict=True))
     live = mean_over_steps(lengths, live_bytes(caches, tokens))
     at = np.unique(np.append(2 ** np.arange(8, 31), max_length))
     at = at[at <= max_length]
     against = request_memory(caches, layout, at, plan.block_size)
     row = int(against["static"][-1])
-    running, rows = blocks / mean, memory // row
+    room = prompt_room(layout, service, lengths, mean)
+    running, rows = max(0.0, blocks - room) / mean, memory // row
     return replace(
         plan,
         blocks=blocks,
         policies={
             "paged": PolicyPlan(
                 running,
-                fitting_requests(final, blocks),
+                fitting_requests(final, max(0, blocks - more)),
                 mean * layout.block_bytes * gpus,
                 running * live / memory,
             ),

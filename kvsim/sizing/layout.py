@@ -160,6 +160,20 @@ class Layout:
         """Return the blocks of a request of ``length`` tokens, by default the maximum length."""
         return sum(group.blocks(service, length) for group in self.groups)
 
+    def prompt_blocks(self, service: Service, prompt: int) -> int:
+        """Return the most blocks that a request has while its prompt is computed in chunks.
+
+        Windows and chunks keep what is in flight until it is settled. The most are those of the
+        last whole chunk or of the last one.
+        """
+        chunk = service.max_num_batched_tokens
+        most = 0
+        for end in {prompt // chunk * chunk, prompt} - {0}:
+            settled = max(0, (-(-end // chunk) - service.concurrent_batches) * chunk)
+            kept = Service(service.max_length, end - settled, concurrent_batches=1)
+            most = max(most, self.request_blocks(kept, end))
+        return most
+
     def fixed_bytes(self, service: Service) -> int:
         """Return the bytes of a long request in groups that keep no more for further tokens."""
         return self.block_bytes * sum(

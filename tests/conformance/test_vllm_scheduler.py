@@ -11,6 +11,8 @@ from scheduling import CROWD
 from workloads import Workload, our_steps, random_workload
 
 from experiment.vllm_setup import VERSION
+from kvsim.planning.capacity import assumed_prompt, capacity
+from kvsim.sizing.layout import LayerCache, Service, lay_out
 
 OURS = "vllm-0.32"  # the rules of the tested version
 WORKLOADS = 200
@@ -85,3 +87,43 @@ def test_a_block_that_was_never_written_is_found_by_vllm_alone(vllm: Oracle) -> 
     assert first_difference(list(our_steps(workload)), theirs) is not None
     with unwritten_blocks_found():
         assert first_difference(list(our_steps(workload)), theirs) is None
+
+
+# Windows of groups beside one with full attention, tokens of a step.
+WINDOWED = [
+    ((256,) * 2, 512),
+    ((256,) * 6, 512),
+    ((128,) * 6, 2048),
+    ((1024,) * 4, 1024),
+    ((), 512),
+]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize(("windows", "chunk"), WINDOWED)
+def test_a_planned_number_of_long_requests_runs_at_once(
+    vllm: Oracle, windows: tuple[int, ...], chunk: int, asynchronous: bool
+) -> None:
+    """The windows of the last one keep its chunks in flight while the others generate.
+
+    Planned is with the others at their ends, at most as many fit as with them at their prompts.
+    """
+    size, length, blocks = 16, 4096, 4096
+    prompt = assumed_prompt(length)
+    kinds = [LayerCache("window", 256, size, span=span) for span in windows]
+    layout = lay_out([LayerCache("full", 256, size), *kinds])
+    assert len(layout.groups) == 1 + len(windows)
+    service = Service(length, chunk, 1 + asynchronous)
+    least = capacity(layout, (blocks + 1) * layout.block_bytes, 1, service, length).requests
+    begun = layout.request_blocks(Service(length, 1, 1), prompt)
+    most = (blocks - max(0, layout.prompt_blocks(service, prompt) - begun)) // begun
+    requests = [
+        {"arrival": 0, "tokens": [1] * prompt, "new": length - prompt, "priority": 0, "stop": 0}
+    ] * (most + 2)
+    workload: Workload = {
+        **crowd(blocks), "block_size": size, "max_num_batched_tokens": chunk,
+        "async": asynchronous, "windows": windows, "requests": requests,
+    }  # fmt: skip
+    steps = vllm.ask(workload)
+    generating = (sum(computed >= prompt for _, _, computed, _ in step[0]) for step in steps)
+    assert least <= max(generating) <= most

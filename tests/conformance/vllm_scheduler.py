@@ -43,6 +43,20 @@ _LIMITS = (
 )  # fmt: skip
 
 
+def _windows(workload: Mapping[str, Any]) -> list[kv.KVCacheGroupSpec]:
+    """A group for each of the sliding windows, in tokens, that a workload has."""
+    return [
+        kv.KVCacheGroupSpec(
+            [f"window{place}"],
+            kv.SlidingWindowSpec(
+                block_size=workload["block_size"], num_kv_heads=1, head_size=64,
+                dtype=torch.bfloat16, sliding_window=window,
+            ),
+        )
+        for place, window in enumerate(workload.get("windows", ()))
+    ]  # fmt: skip
+
+
 class Asked:
     """vLLM's scheduler with one workload, and what it preempts in order."""
 
@@ -68,7 +82,7 @@ class Asked:
         )
         cached = kv.KVCacheConfig(
             num_blocks=blocks, kv_cache_tensors=[],
-            kv_cache_groups=[kv.KVCacheGroupSpec(["layer"], spec)],
+            kv_cache_groups=[kv.KVCacheGroupSpec(["layer"], spec), *_windows(workload)],
         )  # fmt: skip
         self.hasher = None
         if workload["prefix_caching"]:

@@ -86,6 +86,8 @@ def film(arm: ArmEvents, slab: bool, every: int = 1, most_bytes: int = MAX_OF_ON
         "engine": pool.engine_blocks, "watermark": pool.watermark_blocks,
         "elastic": pool.elastic, "slotBytes": pool.bytes_per_slot, "every": every,
         "steps": steps,
+        # Without the pauses of measurements, which times of steps include.
+        "took": round(arm.finished.generate_s, 4) if arm.finished else None,
     }  # fmt: skip
     return Film(arm.arm, every, data)
 

@@ -24,6 +24,7 @@
         positions: { context: data.context[model], users: data.users, block_size: Object.keys(one.layouts).map(Number), kv_dtype: data.kv_dtype },
         start: one.start,
         engines: 1,
+        chunk: one.chunk,
         in_flight: one.in_flight,
         max_length: null,
         layouts: Object.fromEntries(sizes),

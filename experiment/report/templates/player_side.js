@@ -88,9 +88,9 @@ pagedkv.Side = class {
 
   // A side whose run is over keeps its last picture that holds something.
   done() {
-    const { useful, seconds } = this.facts;
+    const { useful, seconds, took } = this.facts;
     this.nodes.done.hidden = this.stage.byTime() ? this.stage.state.clock < seconds : this.pool.at < useful;
-    this.teller.tell(this.nodes.done, "done", { time: seconds });
+    this.teller.tell(this.nodes.done, "done", { time: took });
   }
 
   // What is to be said of the drawing, in the language of the page.

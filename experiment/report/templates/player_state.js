@@ -193,5 +193,5 @@ pagedkv.read = function (film) {
   const most = Math.max(...curve.map((one) => one.live));
   const peak = curve.findLastIndex((one) => one.live === most);
   const useful = most ? curve.findLastIndex((one) => one.live) : curve.length - 1;
-  return (film.read = { curve, told, totals, peak, useful, seconds: film.frames.at(-1).t });
+  return (film.read = { curve, told, totals, peak, useful, seconds: film.frames.at(-1).t, took: film.took ?? film.frames.at(-1).t });
 };

@@ -2,6 +2,7 @@
 // kvsim/planning/capacity.py, on layouts that experiment/simulate/what_if.py made.
 const NULL_BLOCKS = 1;
 const DECODING = 1; // tokens in flight
+const ANSWER = 8; // a request is this many times its answer
 
 // The most blocks of a request of `length` tokens, over all groups.
 pagedkv.requestBlocks = function (groups, length, inFlight) {
@@ -16,20 +17,31 @@ pagedkv.requestBlocks = function (groups, length, inFlight) {
   return groups.reduce((sum, group) => sum + group.count * blocks[group.kind](group), 0);
 };
 
+// The most blocks of a request while its prompt is computed in chunks, of which windows keep those in flight.
+pagedkv.promptBlocks = function (groups, prompt, chunk, inFlight) {
+  const ends = [Math.floor(prompt / chunk) * chunk, prompt].filter((end) => end > 0);
+  return Math.max(...ends.map((end) => {
+    const settled = Math.max(0, Math.ceil(end / chunk) * chunk - inFlight);
+    return pagedkv.requestBlocks(groups, end, end - settled);
+  }));
+};
+
 // What a pool of so many blocks holds: requests of `length` tokens, and what vLLM prints.
-pagedkv.capacity = function (groups, blocks, length, maxLength, inFlight, sharedPrefix) {
+pagedkv.capacity = function (groups, blocks, length, maxLength, chunk, inFlight, sharedPrefix) {
   const largest = pagedkv.requestBlocks(groups, maxLength, inFlight);
   const each = pagedkv.requestBlocks(groups, length, DECODING);
   const usable = Math.max(0, blocks - NULL_BLOCKS);
   const [{ count, kind, block_size }] = groups;
   const sharing = groups.length === 1 && count === 1 && (kind === "full" || kind === "latent");
   const shared = sharing ? Math.floor(Math.min(sharedPrefix, length - 1) / block_size) : 0;
+  const prompt = Math.max(1, length - Math.max(1, Math.floor(length / ANSWER)), sharedPrefix + 1);
+  const more = Math.max(0, pagedkv.promptBlocks(groups, prompt, chunk, inFlight) - each);
   return {
     each,
     concurrency: blocks / largest,
     tokens: Math.floor((blocks / largest) * maxLength),
     starts: usable >= largest,
-    requests: usable < each ? 0 : Math.floor((usable - shared) / Math.max(1, each - shared)),
+    requests: usable < each ? 0 : Math.floor(Math.max(0, usable - shared - more) / Math.max(1, each - shared)),
   };
 };
 
@@ -64,7 +76,7 @@ pagedkv.capacity = function (groups, blocks, length, maxLength, inFlight, shared
     const { groups, blocks, block_bytes } = what.layouts[block_size][kv_dtype];
     const maxLength = Math.max(length, what.max_length || 0);
     const [low, middle, high] = ["low", "middle", "high"].map((size) =>
-      pagedkv.capacity(groups, blocks[size], length, maxLength, what.in_flight, capacity.shared_prefix));
+      pagedkv.capacity(groups, blocks[size], length, maxLength, what.chunk, what.in_flight, capacity.shared_prefix));
     for (const size of [low, middle, high]) size.requests *= what.engines;
     const range = (name) => ({ low: low[name], middle: middle[name], high: high[name] });
     const seqs = capacity.max_num_seqs;

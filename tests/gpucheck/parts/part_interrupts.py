@@ -12,5 +12,5 @@ from experiment.process.wire import Wire
 
 def check(wire: Wire, task: Task) -> None:
     report(wire, "begun", True, "gpucheck.machine.headers")
-    os.kill(os.getppid(), signal.SIGINT)
+    os.kill(os.getppid(), signal.SIGTERM)
     time.sleep(10_000)
