@@ -1,7 +1,8 @@
 """Detection of a file's format, time unit, and block size of hash ids.
 
 A prompt of L tokens in n blocks of size B requires ``ceil(L / B) == n``. So B is between
-``ceil(L / n)`` and ``(L - 1) // (n - 1)``, and a few rows leave one power of two.
+``ceil(L / n)`` and ``(L - 1) // (n - 1)``, and a few rows leave one power of two. If they leave
+none, some rows may lack the id of their last, partial block.
 """
 
 from __future__ import annotations
@@ -86,18 +87,21 @@ def possible_block_sizes(path: Path) -> tuple[int, ...] | None:
 
 def fitting_block_sizes(sample: Iterable[dict[str, Any]]) -> tuple[int, ...] | None:
     """Return the powers of two consistent with all rows; None if no row has hash ids."""
-    low, high, found = 1, 1 << 20, False
+    low, least, high, found = 1, 1, 1 << 20, False
     for row in sample:
         length, ids = row.get("input_length"), row.get("hash_ids")
         if type(length) is not int or not isinstance(ids, list) or not ids or length < 1:
             continue
         found = True
         low = max(low, -(-length // len(ids)))
+        least = max(least, length // (len(ids) + 1) + 1)
         if len(ids) > 1:
             high = min(high, (length - 1) // (len(ids) - 1))
     if not found:
         return None
-    return tuple(1 << order for order in range(21) if low <= 1 << order <= high)
+    powers = [1 << order for order in range(21)]
+    whole = tuple(size for size in powers if low <= size <= high)
+    return whole or tuple(size for size in powers if least <= size <= high)
 
 
 def _check_declared(

@@ -209,6 +209,14 @@ def test_the_true_block_size_is_among_those_that_fit(size: int, prompts: list[in
         assert all(-(-p // other) == -(-p // size) for p in prompts)
 
 
+def test_rows_without_the_id_of_a_partial_block_do_not_hide_the_size() -> None:
+    rows = [{"input_length": p, "hash_ids": [0] * (p // 512)} for p in (1008, 8189, 600)]
+    rows += [{"input_length": p, "hash_ids": [0] * -(-p // 512)} for p in (1813, 8189, 3245)]
+    assert fitting_block_sizes(rows) == (512,)
+    rows.append({"input_length": 8189, "hash_ids": [0] * 3})  # of no power of two with the others
+    assert fitting_block_sizes(rows) == ()
+
+
 def test_times_are_exact() -> None:
     assert date_time("1970-01-02 00:00:00.000000001") == 86_400 * 10**9 + 1
     assert date_time("1970-01-01T02:00:00+02:00") == 0
