@@ -186,9 +186,11 @@ class Examination:
                 try:
                     for event, _ in child.events():
                         events.append(event)
-                except ChildTimeoutError:
+                except (ChildTimeoutError, KeyboardInterrupt) as ended:
                     child.kill()
                     events += [event for event, _ in child.unprocessed()]
+                    if isinstance(ended, KeyboardInterrupt):
+                        raise
                     return message("gpucheck.over_limit", limit=limit_s)
                 code = child.wait()
                 return end_reason(code) if code else None
