@@ -93,7 +93,7 @@ def test_what_others_draw_meanwhile_on_a_gpu_is_not_judged(hidden: bool) -> None
     environment = cuda_environment(NvmlFacts(reason=None, process_reason=reason))
     own = [Channel.TORCH_ALLOCATED, Channel.TORCH_RESERVED]
     own += [] if hidden else [Channel.NVML_PROCESS]
-    drawn: list[int | None] = [SEEN + 12 * MIB] * ROUNDS
+    drawn: list[int | None] = [SEEN + 12 * MIB * (1 + place) for place in range(ROUNDS)]
     readings = [r for channel in own for r in honest(channel)]
     for channel in (Channel.NVML_DEVICE, Channel.CUDA_MEM_GET_INFO):
         readings += rounds(channel, drawn, [BASE] * ROUNDS)
@@ -104,6 +104,10 @@ def test_what_others_draw_meanwhile_on_a_gpu_is_not_judged(hidden: bool) -> None
     for channel in own[1:]:
         wrong += rounds(channel, [BASE] * ROUNDS, [BASE] * ROUNDS)
     assert known(wrong, environment)["memory.nvml.device"] is False
+    # What differs alike in every round is not what others draw.
+    alike = [r for channel in own for r in honest(channel)]
+    alike += rounds(Channel.NVML_DEVICE, [SEEN + 12 * MIB] * ROUNDS, [BASE] * ROUNDS)
+    assert known(alike, environment)["memory.nvml.device"] is (False if hidden else None)
 
 
 SEEN = BASE + KNOWN_BYTES

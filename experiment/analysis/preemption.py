@@ -205,4 +205,4 @@ def _verdict(before: Outcome, tried: Sequence[tuple[Remedy, Message]]) -> Messag
     remedy, setting = min(free, key=lambda each: each[0].duration)
     if remedy.duration > before.duration * _SAME:
         return message("preemption.leave")
-    return message("preemption.fastest", setting=setting.model_dump())
+    return message("preemption.cheapest", setting=setting.model_dump())

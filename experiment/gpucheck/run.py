@@ -138,6 +138,7 @@ class Examination:
             if self.done:
                 seconds = time.monotonic() - began
                 self.done.append(self._result(part, limit_s, seconds, events, INTERRUPTED))
+                self._ended(self.done[-1])
             raise
         return self._result(part, limit_s, time.monotonic() - began, events, None, failure)
 
@@ -161,7 +162,7 @@ class Examination:
         # A part passes with at least one passed check and no failed one.
         failed = [check for check in checks if check.passed is False]
         passed = sum(check.passed is True for check in checks)
-        if failure is None and skipped is None and failed:
+        if failure is None and failed:
             counts = {"n": len(failed), "of": len(failed) + passed}
             failure = message("gpucheck.failed", first=failed[0].text.model_dump(), **counts)
         if failure is None and skipped is None and not passed:

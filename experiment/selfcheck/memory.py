@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from statistics import median
 from typing import Any
 
@@ -63,6 +63,7 @@ def known_amount_checks(
     which may spoil one round.
     """
     checks: list[Check] = []
+    moved: set[Channel] = set()  # by others: unlike in the rounds
     for channel, tolerance in TOLERANCES.items():
         status = environment.status(channel)
         if (channel in _ON_GPU) != (device == "cuda"):
@@ -75,16 +76,19 @@ def known_amount_checks(
         if came is None or left is None:
             checks.append(_silent(readings, channel))
             continue
+        if max(max(each) - min(each) for each in (came, left)) > tolerance * KNOWN_BYTES:
+            moved.add(channel)
         checks.append(_sized("selfcheck.memory", channel, median(came), KNOWN_BYTES, tolerance))
         gone = -median(left)
         checks.append(_sized("selfcheck_memory.freed", channel, gone, KNOWN_BYTES, tolerance))
-    return _without_others(checks) + ([_system(readings)] if device == "cpu" else [])
+    return _without_others(checks, moved) + ([_system(readings)] if device == "cpu" else [])
 
 
-def _without_others(checks: list[Check]) -> list[Check]:
+def _without_others(checks: list[Check], moved: Collection[Channel] = ()) -> list[Check]:
     """Do not judge what others may have moved where the process's own figure is right.
 
     Who shares pages and comes or goes moves USS and PSS; other programs draw on the same GPU.
+    torch's figure stands for the process only where the rounds differ (``moved``).
     """
     judged = {check.check: check.passed for check in checks if check.passed is not None}
     found = []
@@ -93,6 +97,7 @@ def _without_others(checks: list[Check]) -> list[Check]:
             judged[name]
             for channel, channels in _OWN.items() if check.check.endswith(f".{channel.value}")
             for one in channels if (name := check.check.replace(channel.value, one.value)) in judged
+            and (one is not Channel.TORCH_RESERVED or channel in moved)
         ]  # fmt: skip
         unjudged = check.passed is False and own and own[0]
         found.append(check.model_copy(update={"passed": None}) if unjudged else check)

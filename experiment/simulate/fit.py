@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from math import inf
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from experiment.simulate.names import gpu_of, model_of
@@ -95,6 +96,13 @@ class Fit:
         sizes = set(map(sum, self.plan.lengths))
         return sizes.pop() if len(sizes) == 1 else self.max_length
 
+    @property
+    def prompt(self) -> int | None:
+        """Tokens of the longest prompt of the requests that are counted; None: not given."""
+        if self._assumed:
+            return None
+        return max((p for p, n in self.plan.lengths if p + n == self.length), default=None)
+
     def answer(self) -> dict[str, Any]:
         """Capacity, what a rate comes to, and the speed with that, the users, or as many as fit."""
         capacity = self.capacity()
@@ -131,6 +139,7 @@ class Fit:
             most, limit = seqs * plan.engines, "sequences"
         return {
             "length": self.length,
+            "prompt": self.prompt,
             "shared_prefix": asked.shared_prefix,
             "unshared": alone["middle"]["requests"],
             "max_num_seqs": seqs,
@@ -154,14 +163,14 @@ class Fit:
             return requests
         blocks = self.setup.budget.kv // plan.gpus // layout.block_bytes
         mean = mean_blocks(layout, lengths)
-        room = prompt_room(layout, plan.service(self.max_length), lengths, mean)
+        room = fmean(prompt_room(layout, plan.service(self.max_length), lengths))
         return int(max(0.0, blocks - room) / mean) * plan.engines
 
     def _sizes(self, shared_prefix: int) -> dict[str, dict[str, Any]]:
         """Least, expected and most."""
         found = capacities(
             self.layers[1], self.setup.budget, self.plan.gpus, self.plan.service(self.max_length),
-            self.length, shared_prefix,
+            self.length, shared_prefix, self.prompt,
         )  # fmt: skip
         return {
             name: asdict(each) | {"requests": each.requests * self.plan.engines}

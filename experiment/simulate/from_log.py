@@ -72,7 +72,7 @@ def plan_from_log(
     asked["block_size"] = asked.get("block_size") or log.block_size
     told = asked.pop("max_length", None)
     read = LogFacts(log, name, gpu, known, told or log.max_length, asked["block_size"])
-    unlike = read.unlike(tensor, asked_stages)
+    unlike = read.unlike(tensor, asked_stages, memory.server.data_parallel)
     if unlike and model and log.model:
         unlike.append({"name": "model", "log": log.model, "plan": model})
     data: dict[str, Any] = {}

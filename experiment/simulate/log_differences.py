@@ -14,6 +14,7 @@ _CHECK = {
     "weights": ("--model", "--weights", "--gpus"),
     "gpus": ("--gpus",),
     "stages": ("--pipeline-parallel-size",),
+    "engines": ("--data-parallel-size",),
     "memory": ("--gpu",),
     "model": ("--model",),
 }

@@ -123,18 +123,20 @@ class LogFacts:
         asked = Question(max_length=self.longest, block_size=self.block_size)
         return int(fit(self.name, self.device, memory, asked).capacity()["middle"]["tokens"])
 
-    def unlike(self, tensor: int, stages: int) -> list[dict[str, Any]]:
+    def unlike(self, tensor: int, stages: int, engines: int) -> list[dict[str, Any]]:
         """Figures of the log that the model, the GPU or their number contradict.
 
         Args:
-            tensor: ranks of a stage that were asked for, and pipeline ``stages``; 1 may be the
-                default.
+            tensor: ranks of a stage that were asked for, pipeline ``stages``, and data-parallel
+                ``engines``; 1 may be the default.
         """
         log, facts, found = self.log, self.facts, list[tuple[str, Any, Any]]()
         if tensor not in (1, self.tensor) and tensor * stages != self.memory.gpus:
             found.append(("gpus", self.tensor, tensor))
         if stages not in (1, self.memory.server.pipeline_parallel):
             found.append(("stages", self.memory.server.pipeline_parallel, stages))
+        if engines not in (1, self.memory.server.data_parallel):
+            found.append(("engines", self.memory.server.data_parallel, engines))
         expected = self.weights_of(self.model)
         if log.weights and abs(log.weights / expected - 1) > OTHER_WEIGHTS:
             found.append(("weights", log.weights, expected))

@@ -25,6 +25,9 @@ from kvsim.sizing.fields import MissingFieldError, UnsupportedGeometryError, fir
 from kvsim.sizing.layout import LayoutError, lay_out
 from kvsim.sizing.models import ELEMENT_BYTES, QUANTISED, ModelFacts
 
+# Other names of types.
+_ALIASES = {"half": "float16", "fp16": "float16", "bf16": "bfloat16", "fp32": "float32",
+            "float": "float32"}  # fmt: skip
 _MOST_NUMBER = 1 << 40
 _HUB_NAME = re.compile(r"\w[\w.-]{0,95}/\w[\w.-]{0,95}", re.ASCII)
 _SHARD = re.compile(r"-of-(\d{5})\.safetensors$")
@@ -178,7 +181,8 @@ def _dtype(config: Mapping[str, Any]) -> str:
     if config.get("quantization_config"):
         return "float8"
     for table, key in product(tables, ("dtype", "torch_dtype")):
-        named = str(table.get(key) or "auto").removeprefix("torch.")
+        named = str(table.get(key) or "auto").removeprefix("torch.").lower()
+        named = "float8" if named.startswith("float8") else _ALIASES.get(named, named)
         if named in ELEMENT_BYTES:
             return named
         if named != "auto":

@@ -29,13 +29,14 @@ def count_parameters(config: Mapping[str, Any]) -> dict[str, Any]:
         ValueError: why not: Transformers cannot build it, or experts per token are unknown.
     """
     text = {key: value for key, value in text_config(config).items() if key not in _NOT_OF_SHAPE}
+    kind = str(text.get("model_type"))
     sizes, values = _sizes(text)
     total = sum(sizes.values())
     experts = sum(size for name, size in sizes.items() if ".experts." in name)
     number, used = (first_named(values, *names) for names in (EXPERTS, _EXPERTS_PER_TOKEN))
     known = isinstance(number, int) and isinstance(used, int) and 0 < used <= number
     if not total or (experts and not known):
-        raise ValueError(", ".join(_EXPERTS_PER_TOKEN) if total else str(text.get("model_type")))
+        raise ValueError(_EXPERTS_PER_TOKEN[0] if total else kind)
     return {
         "parameters": total,
         "active_parameters": total - experts + (experts * used // number if known else 0),

@@ -67,9 +67,11 @@ def one_line(error: BaseException, limit: int = 200) -> str:
     Compilers quote the source first and say what is wrong last.
     """
     text = " ".join(str(error).split()) or type(error).__name__
+    if len(text) > limit:
+        text = redacted(text)
     if len(text) <= limit:
         return text
-    text, half = redacted(text), (limit - 5) // 2
+    half = (limit - 5) // 2
     return f"{text[:half]} ... {text[-half:]}"
 
 

@@ -19,8 +19,9 @@ from kvsim.traces.parse import BadRowError, scaled_time, tokens
 from kvsim.traces.rows import json_column_rows, jsonl_rows
 from kvsim.traces.types import LONGEST_NS, NANOSECONDS, Rejection, TraceError
 
-# Tokens per second of one request, above any hardware. More would be replayed for minutes.
-_MOST_RATE = 100_000
+# Tokens per second of one request, above any hardware. Many at such a rate would be replayed for
+# minutes; a few may arrive together.
+_MOST_RATE, _FEW = 100_000, 10_000
 _TIMES = ("queued_ts", "first_token_ts", "last_token_ts")
 
 
@@ -103,7 +104,8 @@ def _record(prompt: object, output: object, times: list[int]) -> RequestRecord:
         raise BadRowError("clock_backwards", times)
     if times[1] <= times[0] or (after_first and times[2] <= times[1]):
         raise BadRowError("no_duration", times)
-    if after_first * NANOSECONDS > _MOST_RATE * (times[2] - times[1]):
+    too_fast = after_first * NANOSECONDS > _MOST_RATE * (times[2] - times[1])
+    if too_fast and after_first > _FEW:
         raise BadRowError("output_too_large", output)
     queued, first, last = (each / NANOSECONDS for each in times)
     return RequestRecord(tokens(prompt, "prompt"), tokens(output, "output"), queued, first, last)

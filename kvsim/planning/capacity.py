@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kvsim.core.request import final_tokens
 from kvsim.planning.saturation import mean_over_steps, paged_demand
 from kvsim.sizing.budget import KVBudget
 from kvsim.sizing.layout import Layout, Service
@@ -49,14 +50,15 @@ def assumed_prompt(length: int, shared_prefix: int = 0) -> int:
 
 
 def capacity(
-    layout: Layout, kv: int, gpus: int, service: Service, length: int, shared_prefix: int = 0
-) -> Capacity:
+    layout: Layout, kv: int, gpus: int, service: Service, length: int, shared_prefix: int = 0,
+    prompt: int | None = None,
+) -> Capacity:  # fmt: skip
     """Return what ``kv`` bytes on all ``gpus`` hold.
 
     The last request to be admitted needs room for its prompt, in chunks, beside the others.
 
     Args:
-        length: tokens of a request.
+        length: tokens of a request; ``prompt``: of its prompt, None: all but an eighth.
         shared_prefix: tokens at the beginning that all requests have in common, whose full blocks
             they share (prefix caching); of no effect where layers keep less than every token.
     """
@@ -67,19 +69,22 @@ def capacity(
     if len(layout.groups) == 1 and layout.groups[0].cache[0].kind in _GROWING:
         shared = min(shared_prefix, length - 1) // layout.groups[0].cache[0].block_size
     own = max(1, each - shared)
-    prompt = assumed_prompt(length, shared_prefix)
+    prompt = prompt or assumed_prompt(length, shared_prefix)
     more = max(0, layout.prompt_blocks(service, prompt) - each)
     requests = max(0, blocks - shared - more) // own if blocks >= each else 0
     return Capacity(kv, printed.tokens, printed.max_concurrency, requests, printed.starts)
 
 
 def capacities(
-    layout: Layout, budget: KVBudget, gpus: int, service: Service, length: int, prefix: int = 0
-) -> dict[str, Capacity]:
+    layout: Layout, budget: KVBudget, gpus: int, service: Service, length: int, prefix: int = 0,
+    prompt: int | None = None,
+) -> dict[str, Capacity]:  # fmt: skip
     """Return the capacity at the least, the expected and the most bytes of a budget."""
     sizes = {"low": budget.low, "middle": budget.kv, "high": budget.high}
     return {
-        name: capacity(layout, budget.kv if size is None else size, gpus, service, length, prefix)
+        name: capacity(
+            layout, budget.kv if size is None else size, gpus, service, length, prefix, prompt
+        )
         for name, size in sizes.items()
     }
 
@@ -97,12 +102,14 @@ def mean_blocks(layout: Layout, lengths: Sequence[tuple[int, int]]) -> float:
     return mean_over_steps(lengths, group_blocks(layout, tokens))
 
 
-def prompt_room(
-    layout: Layout, service: Service, lengths: Sequence[tuple[int, int]], mean: float
-) -> float:
-    """Return the mean blocks that computing a prompt takes beyond the ``mean`` of a request."""
-    prompts = [layout.prompt_blocks(service, prompt) for prompt, _ in lengths]
-    return max(0.0, sum(prompts) / len(prompts) - mean)
+def prompt_room(layout: Layout, service: Service, lengths: Sequence[tuple[int, int]]) -> list[int]:
+    """Return the blocks that computing each prompt takes beyond its request's at the end."""
+    decoding = Service(service.max_length, max_num_batched_tokens=1, concurrent_batches=1)
+    return [
+        max(0, layout.prompt_blocks(service, prompt)
+            - layout.request_blocks(decoding, final_tokens(prompt, new)))
+        for prompt, new in lengths
+    ]  # fmt: skip
 
 
 def longest(

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 import numpy as np
 
@@ -55,7 +56,7 @@ __all__ = [
 ]
 
 BLOCK_SIZES = (8, 16, 32, 64, 128, 256)
-_KV_BYTES = (0, 11)  # the first versions of vLLM that all take a KV budget in bytes
+_BUDGET_IN_BYTES_SINCE = (0, 11)  # the first versions of vLLM that all take a KV budget in bytes
 # Most requests for saturating a buddy allocator; further lengths are left out.
 _MAX_SATURATING = 4_000
 # Of a request whose layers differ.
@@ -313,22 +314,20 @@ def _in_groups(plan: Plan, lengths: list[tuple[int, int]], service: Service) -> 
         raise PlanError("no_memory", max_length=max_length, budget=plan.budget.kv, needed=needed)
     final = [layout.request_blocks(decoding, final_tokens(*pair)) for pair in lengths]
     mean = mean_blocks(layout, lengths)
-    prompts = [layout.prompt_blocks(service, prompt) for prompt, _ in lengths]
-    more = max(max(0, most - end) for most, end in zip(prompts, final, strict=True))
+    room = prompt_room(layout, service, lengths)
     live = mean_over_steps(lengths, live_bytes(caches, tokens))
     at = np.unique(np.append(2 ** np.arange(8, 31), max_length))
     at = at[at <= max_length]
     against = request_memory(caches, layout, at, plan.block_size)
     row = int(against["static"][-1])
-    room = prompt_room(layout, service, lengths, mean)
-    running, rows = max(0.0, blocks - room) / mean, memory // row
+    running, rows = max(0.0, blocks - fmean(room)) / mean, memory // row
     return replace(
         plan,
         blocks=blocks,
         policies={
             "paged": PolicyPlan(
                 running,
-                fitting_requests(final, max(0, blocks - more)),
+                fitting_requests(final, max(0, blocks - max(room))),
                 mean * layout.block_bytes * gpus,
                 running * live / memory,
             ),
@@ -383,7 +382,7 @@ def vllm_arguments(q: PlanQuestion, max_length: int, layout: Layout) -> tuple[st
     utilisation = options.utilisation() if budget is None else budget.utilisation
     stages, engines = options.pipeline_parallel, options.data_parallel
     given_bytes = budget.kv // q.gpus if budget and utilisation is None else None
-    in_blocks = options.version < _KV_BYTES
+    in_blocks = options.version < _BUDGET_IN_BYTES_SINCE
     # True: a flag without a value; None or False: left out.
     words: dict[str, str | int | bool | None] = {
         "model": q.model.hub,

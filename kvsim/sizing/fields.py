@@ -76,6 +76,9 @@ class MissingFieldError(ValueError):
         self.names = names
 
 
+HEAD_SIZES = ("head_dim", "attention_head_dim", "kv_channels")
+
+
 def text_config(config: Config) -> Config:
     """Return the config of the language model, which multimodal ones nest, with its defaults."""
     found = {**config}
@@ -139,7 +142,7 @@ def attention_heads(config: Config) -> int:
 
 
 def kv_heads_of(config: Config, heads: int) -> int:
-    """Return the number of KV heads, of which each is used by as many of ``heads``.
+    """Return the number of KV heads.
 
     Falcon and GPTBigCode use flags: ``multi_query`` means one, Falcon's new decoder architecture
     has its own count. (Transformers repeats these for every head; serving engines do not.)
@@ -161,20 +164,14 @@ def kv_heads_of(config: Config, heads: int) -> int:
     )
     if isinstance(given, list):
         raise UnsupportedGeometryError("head_sizes", f"num_key_value_heads: {given!r}")
-    if heads % whole(given, "num_key_value_heads"):
-        raise MissingFieldError("num_key_value_heads")
-    return int(given)
+    return whole(given, "num_key_value_heads")
 
 
 def head_dim_of(config: Config, heads: int) -> int:
     """Return the size of a key; without a field, the hidden size over ``heads``."""
-    named = ("head_dim", "attention_head_dim", "kv_channels")
-    if first_named(config, *named):
-        return first_of(config, *named)
-    size, rest = divmod(hidden_size(config), heads)
-    if rest:
-        raise MissingFieldError("head_dim")
-    return size
+    if first_named(config, *HEAD_SIZES):
+        return first_of(config, *HEAD_SIZES)
+    return hidden_size(config) // heads
 
 
 def first_named(config: Config, *names: str) -> Any:

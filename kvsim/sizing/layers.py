@@ -15,14 +15,17 @@ from dataclasses import dataclass, replace
 
 from kvsim.core.blocks import blocks_needed
 from kvsim.sizing.fields import (
+    HEAD_SIZES,
     MAX_LAYERS,
     Config,
     MissingFieldError,
     UnsupportedGeometryError,
     attention_heads,
     check_fields,
+    first_named,
     first_of,
     head_dim_of,
+    hidden_size,
     kv_heads_of,
     layer_count,
     text_config,
@@ -311,6 +314,10 @@ def _head_shape(config: Config, kind: str) -> tuple[int, int, int]:
         head = first_of(config, "qk_nope_head_dim") + first_of(config, "qk_rope_head_dim")
         return heads, head, head
     kv_heads, head = kv_heads_of(config, heads), head_dim_of(config, heads)
+    if heads % kv_heads:
+        raise MissingFieldError("num_key_value_heads")
+    if not first_named(config, *HEAD_SIZES) and hidden_size(config) % heads:
+        raise MissingFieldError("head_dim")
     value = config.get("v_head_dim")
     if kind == "full":
         kv_heads = int(config.get("num_global_key_value_heads") or kv_heads)

@@ -96,9 +96,10 @@ _STARTS = (
     r"vLLM (?:API )?server version|█\S* +version \S|batch processing API version",
     r"LLM engine \(v?\d",
 )
-# Lines of data-parallel engines but the first.
-_OTHER_ENGINES = re.compile(r"^.*\((?:EngineCore_(?:DP)?|Worker_DP)[1-9].*\n?", re.MULTILINE)
-_CORE = r"\(EngineCore\S* pid=(\d+)\)"
+# Processes of data-parallel engines, and of any engine.
+_DATA_RANK = re.compile(r"\((?:EngineCore_(?:DP)?|Worker_DP)(\d{1,6})")
+_PROCESS = re.compile(r"\((?:EngineCore|Worker)\S* pid=(\d+)\)")
+_CORE = re.compile(r"\(EngineCore\S* pid=(\d+)\)")
 # The first that is found.
 _FAILURES = (
     ("no_memory", r"No available memory for the cache blocks"),
@@ -191,14 +192,18 @@ def read_start_log(text: str) -> StartLog:
     Raises:
         NotALogError: there is none of memory or of a cache.
     """
-    text, starts = _last_start(_OTHER_ENGINES.sub("", text))
+    everything = text.split("\n")
+    rank = min(_DATA_RANK.findall(text), key=int, default=None)
+    lines, starts = _last_start(everything, rank)
+    whole = "\n".join(lines)  # with the failures of all engines
+    text = "\n".join(line for line in lines if _is_of(line, rank))
     sizes = {name: _size(_first(text, forms)) for name, forms in _BYTES.items()}
     wholes = {name: _whole(_first(text, forms)) for name, forms in _WHOLE.items()}
     ranks = {name: _whole(_first(text, forms), _MOST_RANKS) for name, forms in _RANKS.items()}
-    failure = next((name for name, form in _FAILURES if re.search(form, text)), None)
+    failure = next((name for name, form in _FAILURES if re.search(form, whole)), None)
     if failure is None and sizes["kv"] is not None and sizes["kv"] <= 0:
         failure = "no_memory"
-    failure = failure or _out_of_memory(text)
+    failure = failure or _out_of_memory(whole)
     if failure is None and not any((sizes["kv"], wholes["tokens"], wholes["blocks"])):
         raise _not_a_log(text)
     version, share = _first(text, _VERSION), _number(_first(text, _UTILISATION))
@@ -219,23 +224,40 @@ def read_start_log(text: str) -> StartLog:
     )
 
 
-def _last_start(text: str) -> tuple[str, int]:
-    """The text of the last start, or all of it if there is only one; the number of starts."""
+def _last_start(lines: list[str], rank: str | None) -> tuple[list[str], int]:
+    """Lines of the last start, or all of them if there is only one; the number of starts.
+
+    Starts are those of the data-parallel engine ``rank``.
+    """
+    own = [place for place, line in enumerate(lines) if _is_of(line, rank)]
     for form in _STARTS:
-        places = [text.rfind("\n", 0, found.start()) + 1 for found in re.finditer(form, text)]
+        places = [place for place in own if re.search(form, lines[place])]
         if len(places) > 1:
-            return _one_engine(text[places[-1] :]), len(places)
+            return _of_one_server(lines, places[-1], rank), len(places)
         if places:
             break
-    return text, 1
+    return lines, 1
 
 
-def _one_engine(text: str) -> str:
-    """The text of a start without lines of other engines that run meanwhile."""
-    lines = text.split("\n")
-    own = next((found[1] for line in lines if (found := re.search(_CORE, line))), None)
-    cores = ((line, re.search(_CORE, line)) for line in lines)
-    return "\n".join(line for line, core in cores if core is None or core[1] == own)
+def _is_of(line: str, rank: str | None) -> bool:
+    """Whether a line is of this data-parallel engine, or of none."""
+    ranks = _DATA_RANK.findall(line)
+    return not ranks or rank in ranks
+
+
+def _of_one_server(lines: list[str], start: int, rank: str | None) -> list[str]:
+    """Lines from a start on, without those of other servers that run meanwhile.
+
+    Their processes were there before, or their engine is not the last one that is new.
+    """
+    begun = lines[start]
+    others = {found for line in lines[:start] for found in _PROCESS.findall(line)}
+    others -= set(_PROCESS.findall(begun))
+    cores = [core for line in lines[start:] if _is_of(line, rank) for core in _CORE.findall(line)]
+    new = [core for core in dict.fromkeys(cores) if core not in others]
+    own = _CORE.findall(begun) or new[-1:]
+    others |= {core for core in new if core not in own}
+    return [line for line in lines[start:] if not others.intersection(_PROCESS.findall(line))]
 
 
 def _out_of_memory(text: str) -> str | None:

@@ -267,7 +267,7 @@ def test_half_a_run_is_compared_as_far_as_it_came(tmp_path: Path) -> None:
     keys = [note.key for note in found.notes]
     assert "compare.note.incomplete" in keys
     assert "compare.note.damaged" in keys
-    # What "auto" came to stands at its end; a key that is set differs all the same.
+    # What "auto" came to stands at its end.
     assert not [each for each in found.differences if each.group == "config"]
 
 

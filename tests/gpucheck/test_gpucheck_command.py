@@ -132,7 +132,7 @@ def test_the_page_holds_both_languages_and_each_number_names_its_place(lang: str
     for each in LANGUAGES:
         t = Translator(each)
         assert t.message(ran.part("tokens").reason) in words
-        assert t("gpucheck.about_cpu") in words
+        assert t("gpucheck.about_interpreted") in words
         assert t("gpucheck.part_walkthrough") in text
     said = html5lib.parseFragment("<div></div>", namespaceHTMLElements=False)[0]
     said.extend(node for node in body_of(text).iter("div") if node.get("lang") == lang)

@@ -28,6 +28,7 @@ from experiment.simulate.from_log import plan_from_log
 from experiment.simulate.setup import Memory
 from experiment.text import Translator
 from experiment.text.errors import ExitCode
+from kvsim.sizing.overhead import ServerOptions
 from kvsim.sizing.start_log import read_start_log
 
 GIB = 1 << 30
@@ -306,11 +307,33 @@ def test_data_parallel_engines_are_those_of_one_server(log: Path) -> None:
     assert "--data-parallel-size" in plan_of(log, "\n".join([asked, *both[0]]))["plan"]["vllm_args"]
 
 
+def test_a_failure_of_any_engine_is_one_of_the_server(log: Path) -> None:
+    both = [printed_by(f"EngineCore_DP{rank} pid=10{rank}", "Qwen/Qwen3-8B", 4.07, "29,632")
+            for rank in (0, 1)]  # fmt: skip
+    failed = "(EngineCore_DP1 pid=101) ERROR torch.OutOfMemoryError: CUDA out of memory"
+    assert plan_of(log, "\n".join([*both[0], *both[1][:2], failed]))["log"]["failure"]
+    # A second node, or a log for each engine.
+    found = plan_of(log, "\n".join(both[1]))
+    assert (found["log"]["failure"], found["log"]["tokens"]) == (None, 29_632)
+
+
+def test_engines_that_are_asked_for_and_logged_differ(log: Path) -> None:
+    log.write_text("args: {'data_parallel_size': 2}\n" + SERVING, encoding="utf-8")
+    server = ServerOptions(data_parallel=4)
+    found = plan_from_log(str(log), memory=Memory(server=server))
+    assert {"name": "engines", "log": 2, "plan": 4} in found["log"]["differences"]
+
+
 def test_lines_of_another_server_in_between_are_not_the_last_one_s(log: Path) -> None:
     one = printed_by("EngineCore_DP0 pid=100", "Qwen/Qwen3-8B", 4.07, "29,632")
     other = printed_by("EngineCore_DP0 pid=200", "Qwen/Qwen3-4B", 11.2, "81,552")
     for last, model, tokens in ((other, "Qwen/Qwen3-4B", 81_552), (one, "Qwen/Qwen3-8B", 29_632)):
         first = one if last is other else other
+        api = [f"(APIServer pid={pid}) vLLM API server version 0.11.0" for pid in (1, 2)]
+        # The older one serves, and says something after the start of the other one.
+        lines = [api[0], *first, api[1], first[0], *last]
+        found = plan_of(log, "\n".join(lines))
+        assert (found["log"]["model"], found["log"]["tokens"]) == (model, tokens)
         found = plan_of(
             log, "\n".join(line for pair in zip(first, last, strict=True) for line in pair)
         )

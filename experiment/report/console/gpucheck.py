@@ -14,7 +14,7 @@ from experiment.gpucheck.result import PAGE, GpuCheck, PartResult
 from experiment.report.console.lines import Console
 from experiment.report.console.wrap import fold
 from experiment.report.facts.texts import ASCII
-from experiment.report.pages.gpucheck import verdict_text
+from experiment.report.pages.gpucheck import about_cpu, verdict_text
 from experiment.text import DASH, format_seconds
 
 _STYLES = {"pass": "green", "fail": "bold red", "skipped": "dim"}
@@ -51,7 +51,7 @@ class GpuCheckConsole(Console):
         headline = self.t.message(data.headline)
         self.paragraph(headline, "bold red" if failed else style)
         if data.device == "cpu":
-            self.paragraph(self.t("gpucheck.about_cpu"))
+            self.paragraph(about_cpu(self.t, data))
         self.written(directory / PAGE)
         self.console.print(self.t("gpucheck.archive", path=str(archive)), soft_wrap=True)
 

@@ -131,7 +131,8 @@ def answer(data: Data) -> list[Message]:
                 **{name: budget[name] for name in ("usable", "weights", "overhead")},
             )
         )  # fmt: skip
-    if (copies := data["setup"]["kv_copies"]) > 1:
+    copies = data["setup"]["kv_copies"]  # a mean, if layers or stages differ
+    if copies > 1 and copies == int(copies):
         lines.append(message("plan.answer.copies", copies=f"{copies:g}"))
     if plan["engines"] > 1:
         lines.append(message("plan.answer.engines", engines=plan["engines"], gpus=plan["gpus"]))

@@ -35,10 +35,16 @@ def gpucheck_text(t: Translator, data: GpuCheck) -> PageText:
             t("gpucheck.about_limit", minutes=data.minutes),
             t("gpucheck.about_program", version=data.program),
         ],
-        lines=[t("gpucheck.about_cpu")] if data.device == "cpu" else (),
+        lines=[about_cpu(t, data)] if data.device == "cpu" else (),
         when=date_text(data.wall_ns, data.utc_offset_s),
         tables=[_parts(t, data), *(_checks(t, part) for part in data.parts if part.checks)],
     )
+
+
+def about_cpu(t: Translator, data: GpuCheck) -> str:
+    """What a check without a GPU says."""
+    interpreted = any(part.interpreted for part in data.parts)
+    return t("gpucheck.about_interpreted" if interpreted else "gpucheck.about_cpu")
 
 
 def verdict_text(t: Translator, part: PartResult) -> str:

@@ -27,14 +27,14 @@ pagedkv.promptBlocks = function (groups, prompt, chunk, inFlight) {
 };
 
 // What a pool of so many blocks holds: requests of `length` tokens, and what vLLM prints.
-pagedkv.capacity = function (groups, blocks, length, maxLength, chunk, inFlight, sharedPrefix) {
+pagedkv.capacity = function (groups, blocks, length, maxLength, chunk, inFlight, sharedPrefix, known) {
   const largest = pagedkv.requestBlocks(groups, maxLength, inFlight);
   const each = pagedkv.requestBlocks(groups, length, DECODING);
   const usable = Math.max(0, blocks - NULL_BLOCKS);
   const [{ count, kind, block_size }] = groups;
   const sharing = groups.length === 1 && count === 1 && (kind === "full" || kind === "latent");
   const shared = sharing ? Math.floor(Math.min(sharedPrefix, length - 1) / block_size) : 0;
-  const prompt = Math.max(1, length - Math.max(1, Math.floor(length / ANSWER)), sharedPrefix + 1);
+  const prompt = known || Math.max(1, length - Math.max(1, Math.floor(length / ANSWER)), sharedPrefix + 1);
   const more = Math.max(0, pagedkv.promptBlocks(groups, prompt, chunk, inFlight) - each);
   return {
     each,
@@ -76,7 +76,8 @@ pagedkv.capacity = function (groups, blocks, length, maxLength, chunk, inFlight,
     const { groups, blocks, block_bytes } = what.layouts[block_size][kv_dtype];
     const maxLength = Math.max(length, what.max_length || 0);
     const [low, middle, high] = ["low", "middle", "high"].map((size) =>
-      pagedkv.capacity(groups, blocks[size], length, maxLength, what.chunk, what.in_flight, capacity.shared_prefix));
+      pagedkv.capacity(groups, blocks[size], length, maxLength, what.chunk, what.in_flight, capacity.shared_prefix,
+        length === what.start.context ? capacity.prompt : null));
     for (const size of [low, middle, high]) size.requests *= what.engines;
     const range = (name) => ({ low: low[name], middle: middle[name], high: high[name] });
     const seqs = capacity.max_num_seqs;
