@@ -104,6 +104,8 @@ def mean_blocks(layout: Layout, lengths: Sequence[tuple[int, int]]) -> float:
 
 def prompt_room(layout: Layout, service: Service, lengths: Sequence[tuple[int, int]]) -> list[int]:
     """Return the blocks that computing each prompt takes beyond its request's at the end."""
+    if not any(cache.span for group in layout.groups for cache in group.cache):
+        return [0] * len(lengths)
     decoding = Service(service.max_length, max_num_batched_tokens=1, concurrent_batches=1)
     return [
         max(0, layout.prompt_blocks(service, prompt)

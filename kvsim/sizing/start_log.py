@@ -96,9 +96,8 @@ _STARTS = (
     r"vLLM (?:API )?server version|█\S* +version \S|batch processing API version",
     r"LLM engine \(v?\d",
 )
-# Processes of data-parallel engines, and of any engine.
+# Processes of data-parallel engines, and the process of an engine.
 _DATA_RANK = re.compile(r"\((?:EngineCore_(?:DP)?|Worker_DP)(\d{1,6})")
-_PROCESS = re.compile(r"\((?:EngineCore|Worker)\S* pid=(\d+)\)")
 _CORE = re.compile(r"\(EngineCore\S* pid=(\d+)\)")
 # The first that is found.
 _FAILURES = (
@@ -246,18 +245,17 @@ def _is_of(line: str, rank: str | None) -> bool:
 
 
 def _of_one_server(lines: list[str], start: int, rank: str | None) -> list[str]:
-    """Lines from a start on, without those of other servers that run meanwhile.
+    """Lines from a start on, without those of engines of other servers that run meanwhile.
 
-    Their processes were there before, or their engine is not the last one that is new.
+    The engine is that of the start's own line, or the last one that is new; without a new one it
+    is a restart in a container, where processes have the same numbers again.
     """
-    begun = lines[start]
-    others = {found for line in lines[:start] for found in _PROCESS.findall(line)}
-    others -= set(_PROCESS.findall(begun))
+    older = {core for line in lines[:start] for core in _CORE.findall(line)}
     cores = [core for line in lines[start:] if _is_of(line, rank) for core in _CORE.findall(line)]
-    new = [core for core in dict.fromkeys(cores) if core not in others]
-    own = _CORE.findall(begun) or new[-1:]
-    others |= {core for core in new if core not in own}
-    return [line for line in lines[start:] if not others.intersection(_PROCESS.findall(line))]
+    new = [core for core in dict.fromkeys(cores) if core not in older]
+    own = _CORE.findall(lines[start]) or new[-1:]
+    others = (older.union(new) - set(own)) if own else set[str]()
+    return [line for line in lines[start:] if not others.intersection(_CORE.findall(line))]
 
 
 def _out_of_memory(text: str) -> str | None:

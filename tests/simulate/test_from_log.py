@@ -317,6 +317,15 @@ def test_a_failure_of_any_engine_is_one_of_the_server(log: Path) -> None:
     assert (found["log"]["failure"], found["log"]["tokens"]) == (None, 29_632)
 
 
+def test_a_restart_in_a_container_has_the_same_processes(log: Path) -> None:
+    api = "(APIServer pid=1) vLLM API server version 0.11.0"
+    first = printed_by("EngineCore_DP0 pid=50", "Qwen/Qwen3-8B", 4.07, "29,632")
+    again = printed_by("EngineCore_DP0 pid=50", "Qwen/Qwen3-4B", 11.2, "81,552")
+    found = plan_of(log, "\n".join([api, *first, api, *again]))
+    assert (found["log"]["starts"], found["log"]["tokens"]) == (2, 81_552)
+    assert found["log"]["model"] == "Qwen/Qwen3-4B"
+
+
 def test_engines_that_are_asked_for_and_logged_differ(log: Path) -> None:
     log.write_text("args: {'data_parallel_size': 2}\n" + SERVING, encoding="utf-8")
     server = ServerOptions(data_parallel=4)
