@@ -51,7 +51,8 @@ def _why_no_kernel(torch: Any) -> Message | None:
 
 
 def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
+    first = str(error).partition("\n")[0]  # advice follows
+    return f"{type(error).__name__}: {first[:200]}"
 
 
 def _why_no_cuda(torch: Any, build: str | None) -> Message:

@@ -55,7 +55,7 @@ def capacity(
 ) -> Capacity:  # fmt: skip
     """Return what ``kv`` bytes on all ``gpus`` hold.
 
-    The last request to be admitted needs room for its prompt, in chunks, beside the others.
+    The last request to be admitted also needs room for its prompt, in chunks.
 
     Args:
         length: tokens of a request; ``prompt``: of its prompt, None: all but an eighth.
@@ -64,8 +64,7 @@ def capacity(
     """
     printed = layout.capacity(kv // gpus, service)
     blocks = max(0, printed.blocks - NULL_BLOCKS)
-    decoding = Service(service.max_length, max_num_batched_tokens=1, concurrent_batches=1)
-    each, shared = layout.request_blocks(decoding, length), 0
+    each, shared = layout.request_blocks(service.decoding, length), 0
     if len(layout.groups) == 1 and layout.groups[0].cache[0].kind in _GROWING:
         shared = min(shared_prefix, length - 1) // layout.groups[0].cache[0].block_size
     own = max(1, each - shared)
@@ -106,7 +105,7 @@ def prompt_room(layout: Layout, service: Service, lengths: Sequence[tuple[int, i
     """Return the blocks that computing each prompt takes beyond its request's at the end."""
     if not any(cache.span for group in layout.groups for cache in group.cache):
         return [0] * len(lengths)
-    decoding = Service(service.max_length, max_num_batched_tokens=1, concurrent_batches=1)
+    decoding = service.decoding
     return [
         max(0, layout.prompt_blocks(service, prompt)
             - layout.request_blocks(decoding, final_tokens(prompt, new)))

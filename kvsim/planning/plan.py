@@ -297,7 +297,7 @@ def _in_slots(plan: Plan, lengths: list[tuple[int, int]]) -> Plan:
 def _in_groups(plan: Plan, lengths: list[tuple[int, int]], service: Service) -> Plan:
     """Complete a plan for layers of different kinds: vLLM's groups, and ``StaticCache``.
 
-    The last request to be admitted needs room for its prompt, in chunks, beside the others.
+    The last request to be admitted also needs room for its prompt, in chunks.
     """
     caches, layout, gpus = plan.caches, plan.layout, plan.gpus
     memory, max_length = plan.budget.kv // gpus, plan.max_length
@@ -306,8 +306,7 @@ def _in_groups(plan: Plan, lengths: list[tuple[int, int]], service: Service) -> 
         raise PlanError("positions", max_length=longest_request, positions=_MAX_TOKENS)
     tokens = np.arange(longest_request + 1)
     blocks = memory // layout.block_bytes
-    # Decoding needs no more than one token in flight.
-    decoding = Service(max_length, max_num_batched_tokens=1, concurrent_batches=1)
+    decoding = service.decoding
     longest = layout.request_blocks(decoding)
     if blocks < longest:
         needed = longest * layout.block_bytes * gpus

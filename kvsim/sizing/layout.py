@@ -100,6 +100,11 @@ class Service:
         """Tokens that are scheduled and not settled."""
         return self.concurrent_batches * self.max_num_batched_tokens
 
+    @property
+    def decoding(self) -> Service:
+        """The same for a request that generates: one token in flight."""
+        return Service(self.max_length, max_num_batched_tokens=1, concurrent_batches=1)
+
 
 @dataclass(frozen=True, slots=True)
 class CacheGroup:

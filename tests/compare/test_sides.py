@@ -261,7 +261,8 @@ def test_half_a_run_is_compared_as_far_as_it_came(tmp_path: Path) -> None:
     half = write(tmp_path / "half", log[: cut + 1])
     with (half / "events.jsonl").open("a", encoding="utf-8") as file:
         file.write('{"event": "step", "pl')
-    found = compare_sides(read_side(write(tmp_path / "whole", log)), read_side(half))
+    whole, cut_short = read_side(write(tmp_path / "whole", log)), read_side(half)
+    found = compare_sides(whole, cut_short)
     assert row(found, "contiguous.batch/live_slots").verdict == "same"
     assert row(found, "paged/live_slots").verdict == "unknown"
     keys = [note.key for note in found.notes]
@@ -269,6 +270,11 @@ def test_half_a_run_is_compared_as_far_as_it_came(tmp_path: Path) -> None:
     assert "compare.note.damaged" in keys
     # What "auto" came to stands at its end.
     assert not [each for each in found.differences if each.group == "config"]
+    other = cut_short.model_copy(
+        update={"config": {**cut_short.config, "cache.block_size": 99, "engine.kernel": "auto"}}
+    )
+    named = [each.name for each in compare_sides(whole, other).differences]
+    assert named == ["cache.block_size"]
 
 
 def test_a_run_that_knows_no_requests_is_not_compared(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_a_planned_number_of_long_requests_runs_at_once(
     assert len(layout.groups) == 1 + len(windows)
     service = Service(length, chunk, 1 + asynchronous)
     least = capacity(layout, (blocks + 1) * layout.block_bytes, 1, service, length).requests
-    begun = layout.request_blocks(Service(length, 1, 1), prompt)
+    begun = layout.request_blocks(service.decoding, prompt)
     most = (blocks - max(0, layout.prompt_blocks(service, prompt) - begun)) // begun
     requests = [
         {"arrival": 0, "tokens": [1] * prompt, "new": length - prompt, "priority": 0, "stop": 0}

@@ -113,7 +113,7 @@ class Program:
 def shared_memory() -> frozenset[str]:
     """Names of what Python and torch have there and no process holds any more.
 
-    A holder is known by the inode: whoever creates a semaphore maps it under a name that is gone.
+    A holder is known by the inode: who creates a semaphore maps it under a name that is gone.
     """
     found = {}
     for path in (path for kind in ("psm_*", "torch_*", "sem.*") for path in SHM.glob(kind)):
