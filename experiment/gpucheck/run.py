@@ -29,6 +29,7 @@ from experiment.gpucheck.result import (
 from experiment.machine.environment import Environment
 from experiment.process.child import Child, ChildStartError, ChildTimeoutError
 from experiment.process.child_end import end_reason
+from experiment.process.interrupts import shielded
 from experiment.text.messages import Message, message
 
 LOGS = "logs"
@@ -186,7 +187,9 @@ class Examination:
             with Child("experiment.gpucheck.child", task, log, limit_s) as child:
                 try:
                     for event, _ in child.events():
-                        events.append(event)
+                        with shielded():  # an interrupt in between would return the event again
+                            events.append(event)
+                            child.mark_processed()
                 except (ChildTimeoutError, KeyboardInterrupt) as ended:
                     child.kill()
                     events += [event for event, _ in child.unprocessed()]
