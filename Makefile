@@ -138,15 +138,15 @@ VERSIONS_lowest := $(shell sed -n '/^dependencies/,/^]/s/.*"\(.*\)>=\([0-9.]*\).
 test-lowest test-newest: test-%:
 	test -x $(VENV)-$*/bin/pip || $(PYTHON) -m venv $(VENV)-$*
 	$(VENV)-$*/bin/python -m pip install -q $(TORCH_ARGS) $(TORCH)
-	$(VENV)-$*/bin/python -m pip install -q $(VERSIONS_$*) $(TORCH) -e . hypothesis pytest pyyaml
+	$(VENV)-$*/bin/python -m pip install -q $(VERSIONS_$*) $(TORCH) -e . html5lib hypothesis pytest pyyaml
 	out=$$(mktemp -d) && PYTHONWARNINGS=error::FutureWarning $(VENV)-$*/bin/python run_experiment.py \
 	  quick --yes --quiet --lang en --arms contiguous,contiguous.compiled,slabs,paged,transformers_paged \
 	  --out $$out/run && rm -rf $$out
 	$(VENV)-$*/bin/python -m pip download -q --no-deps --only-binary :all: --platform manylinux_2_28_x86_64 \
 	  -d $(VENV)-$*/vllm-$(VLLM_$*) vllm==$(VLLM_$*)
 	PAGEDKV_VLLM_SOURCE=$(VENV)-$*/vllm-$(VLLM_$*) $(VENV)-$*/bin/python -m pytest \
-	  tests/arms/test_arms.py tests/arms/test_transformers_paged.py tests/engine/test_model_probe.py \
-	  tests/model tests/families tests/test_config.py tests/test_summary.py tests/vllm_arm/test_vllm_names.py $(PYTEST_ARGS)
+	  tests/arms tests/engine tests/families tests/gpucheck tests/model tests/test_config.py tests/test_summary.py \
+	  tests/vllm_arm/test_vllm_names.py tests/vllm_arm/test_vllm_setup.py $(PYTEST_ARGS)
 
 .PHONY: selfcheck
 selfcheck: $(VENV)/.ready

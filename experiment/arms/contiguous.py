@@ -57,7 +57,7 @@ _WARM_UP = 4
 _COMPILED_ARM = "contiguous.compiled"
 # Argument of generate for the cache; Transformers 5.24 renamed it.
 _RENAMED = "cache" in signature(GenerationMixin.prepare_inputs_for_generation).parameters
-_CACHE = "cache" if _RENAMED else "past_key_values"
+CACHE_ARGUMENT = "cache" if _RENAMED else "past_key_values"
 
 
 def run_sequential(run: ArmRun) -> None:
@@ -245,7 +245,7 @@ def _arguments(model: Any, batch: Sequence[WorkloadRequest], cache: Any) -> dict
     return {
         "input_ids": torch.tensor(ids, device=device),
         "attention_mask": torch.tensor(mask, device=device),
-        _CACHE: cache,
+        CACHE_ARGUMENT: cache,
         "max_new_tokens": max(request.max_new_tokens for request in batch),
         "num_beams": 1,
         "eos_token_id": None,  # the hook applies the stop rule of all arms

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from transformers import StaticCache
 
+from experiment.arms.contiguous import CACHE_ARGUMENT
 from experiment.gpucheck.decode_steps import STEPS, WARM_UP, Setting, timed
 
 # Token budget of a step of continuous batching during prefill.
@@ -31,7 +32,8 @@ def static_step_s(model: Any, setting: Setting, *, compiled: bool = False) -> fl
     for layer in cache.layers:
         layer.cumulative_length.fill_(setting.context)
     token = torch.zeros((setting.batch, 1), dtype=torch.long, device=model.device)
-    return timed(lambda: forward(token, past_key_values=cache).logits[:, -1].argmax(-1).tolist())
+    given = {CACHE_ARGUMENT: cache}
+    return timed(lambda: forward(token, **given).logits[:, -1].argmax(-1).tolist())
 
 
 def continuous_step_s(model: Any, setting: Setting) -> float:

@@ -90,7 +90,7 @@ def test_a_few_steps_of_the_same_shape_run_before_the_clock(arm: str) -> None:
     (told,) = model.calls
     assert told["disable_compile"] is (arm != ARM)
     assert told["input_ids"].shape == (2, 5)
-    assert told["past_key_values"] is cache
+    assert told[contiguous.CACHE_ARGUMENT] is cache
     (event,) = run.events
     if arm == ARM:
         assert isinstance(event, ModelCompiled)
@@ -132,7 +132,7 @@ def test_a_smaller_last_batch_is_as_large_to_compiled_code_and_the_same_in_the_l
     shapes: list[tuple[int, bool]] = []
 
     def generate(self: Any, **arguments: Any) -> Any:
-        layer = arguments["past_key_values"].layers[0]
+        layer = arguments[contiguous.CACHE_ARGUMENT].layers[0]
         shapes.append((arguments["input_ids"].shape[0], layer.keys._base is None))
         return GenerationMixin.generate(self, **arguments)
 

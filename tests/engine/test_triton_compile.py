@@ -28,6 +28,8 @@ pytestmark = pytest.mark.skipif(
 # Bytes of shared memory that a program may have on the smallest GPUs that are supported, and what
 # a multiprocessor of theirs has for its programs, each of which takes 1 KiB more; registers.
 SHARED, SHARED_OF_ALL, REGISTERS = 99 << 10, 100 << 10, 1 << 16
+# First version that compiles code as good as asked here; older code has to fit and no more.
+FAST = (3, 5)
 # Bytes of a thread that the compiler puts aside in some kernels over eight bits, of which it wants
 # to have 128 or 255 registers.
 SPILLED = 20
@@ -141,6 +143,12 @@ def program(name: str) -> str:
     return str(Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / name)
 
 
+def version() -> tuple[int, ...]:
+    import triton
+
+    return tuple(map(int, triton.__version__.split(".")[:2]))
+
+
 def run(*words: str) -> str:
     done = subprocess.run(words, capture_output=True, encoding="utf-8", check=True)
     return done.stdout + done.stderr
@@ -207,6 +215,8 @@ def test_kernels_compile_for_gpus_and_fit_them(
         compiled = compile_for(shape.capability, launch)
         assert f"sm_{shape.capability}" in compiled.asm["ptx"]
         assert compiled.metadata.shared <= SHARED
+        if version() < FAST:
+            continue
         used, spilled = registers_and_spills(compiled, shape.capability, tmp_path / "code.ptx")
         if shape.dtype in HALF:
             assert spilled <= (0 if shape.pool is None else SPILLED), name
