@@ -24,7 +24,7 @@ def geometry(family: str) -> KVGeometry:
 
 
 def make_engine(
-    family: str, blocks: int, block_size: int, eos: int | None = None, kv_dtype: str = "auto",
+    family: str, blocks: int, block_size: int, eos: Sequence[int] = (), kv_dtype: str = "auto",
     **limits: Any,
 ) -> Engine:  # fmt: skip
     """Create an engine with a new pool."""

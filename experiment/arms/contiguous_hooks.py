@@ -49,10 +49,7 @@ class Hook(StoppingCriteria):  # type: ignore[misc]
         self.planner = planner
         self.waiting = waiting
         self.rows = [_RowProgress(request) for request in batch]
-        self.stops = set(run.task.workload.sampling.stop_token_ids)
-        eos = run.task.model.eos_token_id
-        if eos is not None and not run.task.config.workload.ignore_eos:
-            self.stops.add(eos)
+        self.stops = {*run.task.workload.sampling.stop_token_ids, *run.task.eos_token_ids}
         self.step_began = 0
         self._finished: list[tuple[int, FinishReason]] = []  # since the last plan
 

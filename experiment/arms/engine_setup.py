@@ -126,7 +126,7 @@ def warm_up_engine(run: ArmRun, runner: ModelRunner, limits: SchedulerConfig) ->
     if run.has_warm_up:
         prompts = first_prompts(run.task.workload, limits.max_num_batched_tokens)
         vocabulary, length = run.task.model.vocab_size, run.task.workload.max_length
-        engine = Engine(runner, limits, None, vocabulary, length)
+        engine = Engine(runner, limits, (), vocabulary, length)
         done = profile_run(engine, prompts)
         run.synchronize()
         runner.pool.poison(range(runner.pool.num_blocks))

@@ -101,8 +101,7 @@ def _generate(run: ArmRun, model: torch.nn.Module, block_size: int) -> None:
 
     def new_engine() -> Engine:
         vocabulary, length = task.model.vocab_size, task.workload.max_length
-        eos = None if task.config.workload.ignore_eos else task.model.eos_token_id
-        return Engine(runner, limits, eos, vocabulary, length)
+        return Engine(runner, limits, task.eos_token_ids, vocabulary, length)
 
     with _valid_logits(run):
         warm_up_engine(run, runner, limits)

@@ -35,6 +35,11 @@ class ArmTask(PreparedTask):
         return dtype
 
     @property
+    def eos_token_ids(self) -> tuple[int, ...]:
+        """Tokens of the model that end a request; none if they are ignored."""
+        return () if self.config.workload.ignore_eos else self.model.eos_token_ids
+
+    @property
     def slabs(self) -> int:
         """Number of slabs of the maximum length in the budget."""
         return self.geometry.blocks_in(self.workload.budget_bytes, self.workload.max_length)

@@ -232,8 +232,6 @@ class _BatchingLoop:
         self.written: dict[int, int] = {}
         self.ended: set[int] = set()
         self.coming = deque(self.requests.values())
-        config = run.task.config.workload
-        self.eos = None if config.ignore_eos else run.task.model.eos_token_id
 
     def run_all(self) -> None:
         """Run the workload to its end."""
@@ -276,7 +274,7 @@ class _BatchingLoop:
             one.request.token_ids,
             request_id=self.names[one.request.id],
             max_new_tokens=one.request.max_new_tokens,
-            eos_token_id=-1 if self.eos is None else self.eos,
+            eos_token_id=list(self.run.task.eos_token_ids),
         )
 
     def _observe(self) -> StepPlan:
@@ -341,7 +339,7 @@ class _BatchingLoop:
         for one in done:
             self.ended.add(one.request.id)
             tokens = list(one.state.to_generation_output().generated_tokens)
-            stopped = self.eos is not None and tokens[-1:] == [self.eos]
+            stopped = tokens[-1] in self.run.task.eos_token_ids
             reason = FinishReason.STOP if stopped else FinishReason.LENGTH
             self.trace.finished(one.request.id, reason)
             if len(self.ended) == len(self.requests):

@@ -35,7 +35,7 @@ class Engine:
     Args:
         runner: the model and its pool.
         config: limits and policies of the scheduler.
-        eos_token_id: ends a request when generated; None to ignore it.
+        eos_token_ids: end a request when generated.
         vocab_size: larger token ids are refused; None: not checked.
         max_length: maximum slots of a request; longer requests are refused. None: not checked.
     """
@@ -44,14 +44,14 @@ class Engine:
         self,
         runner: ModelRunner,
         config: SchedulerConfig | None = None,
-        eos_token_id: int | None = None,
+        eos_token_ids: Iterable[int] = (),
         vocab_size: int | None = None,
         max_length: int | None = None,
     ) -> None:
         self.runner = runner
         self.blocks = BlockPool(runner.pool.num_blocks, runner.pool.block_size)
         self.scheduler = Scheduler(self.blocks, config)
-        self.eos_token_id = eos_token_id
+        self.eos_token_ids = frozenset(eos_token_ids)
         self._limits = vocab_size, max_length
         self._generations: dict[int, Generation] = {}
         self._beams = Beams(self._generations)
@@ -102,7 +102,7 @@ class Engine:
         others ids from :data:`FIRST_BEAM_ID` on. :meth:`complete` reports only the request, once,
         at the end of the search.
         """
-        stops = self._eos.union(stop_token_ids)
+        stops = self.eos_token_ids.union(stop_token_ids)
         search = BeamSearch(request, num_beams, stops, max_new_tokens, {request: 0.0})
         self._queue(request, prompt, max_new_tokens, GREEDY, (), priority, search)
 
@@ -117,7 +117,7 @@ class Engine:
         if max(ids) >= FIRST_BEAM_ID:
             raise InvalidRequestError(f"ids from {FIRST_BEAM_ID} on are reserved for beams")
         check_request(request, prompt, max_new_tokens, sampling, *self._limits)
-        stops = sampling.stop_token_ids | self._eos
+        stops = sampling.stop_token_ids | self.eos_token_ids
         generation = Generation(
             tokens=list(prompt),
             prompt_tokens=len(prompt),
@@ -133,10 +133,6 @@ class Engine:
         self._reserved_ids.update(children)
         if search is not None:
             self._beams.searches[request] = search
-
-    @property
-    def _eos(self) -> frozenset[int]:
-        return frozenset(() if self.eos_token_id is None else (self.eos_token_id,))
 
     def abort(self, request: int) -> bool:
         """Abort a request and free its blocks; False if it is neither waiting nor running."""

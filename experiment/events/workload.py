@@ -69,11 +69,17 @@ class ModelPrepared(EventBase):
     element_bytes: Int
     max_positions: Int
     vocab_size: Int
-    eos_token_id: Int | None
+    eos_token_id: Int | tuple[Int, ...] | None
     own_attention: bool = False
     random_seed: Int | None = None
     random_init_range: float | None = None
     notes: list[Message] = Field(default_factory=list)
+
+    @property
+    def eos_token_ids(self) -> tuple[int, ...]:
+        """Tokens that end a text."""
+        ids = self.eos_token_id
+        return ids if isinstance(ids, tuple) else () if ids is None else (ids,)
 
     @property
     def slot_bytes(self) -> int:

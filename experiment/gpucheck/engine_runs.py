@@ -60,7 +60,7 @@ def engine_tokens(
     runner = ModelRunner(_model(family, ATTENTION, str(device), dtype), pool, kernel_of(device))
     if graphs:
         runner.capture_decoding(len(requests), POSITIONS, cuda_capture(device), compiled=compiled)
-    engine = Engine(runner, config, None, VOCABULARY, POSITIONS)
+    engine = Engine(runner, config, (), VOCABULARY, POSITIONS)
     for request, (length, new) in enumerate(requests):
         engine.add(request, prompt(length), new)
     swapped = 0

@@ -106,6 +106,7 @@ def _check_model(config: Any, name: str, max_length: int) -> None:
     values = config.to_dict()
     _check_layers(config, values, name)
     _check_window(config, values, name, max_length)
+    _check_rope(values, name, max_length)
     if values.get("kv_lora_rank"):
         raise _refused(name, "latent", config)
     if config.model_type in _ADDED_POSITIONS or _is_old_bloom(config.model_type):
@@ -266,6 +267,18 @@ def _check_window(config: Any, values: Mapping[str, Any], name: str, max_length:
             family=config.model_type,
             window=window,
             max_length=max_length,
+        )
+
+
+def _check_rope(values: Mapping[str, Any], name: str, max_length: int) -> None:
+    """Refuse lengths at which LongRoPE takes its factors from the longest request of a batch."""
+    rope = values.get("rope_parameters") or {}
+    if rope.get("rope_type") != "longrope":
+        return
+    positions = rope["original_max_position_embeddings"]
+    if max_length > positions:
+        raise user_error(
+            "error.model.longrope", model=name, positions=positions, max_length=max_length
         )
 
 

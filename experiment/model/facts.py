@@ -124,8 +124,10 @@ def build_empty(config: Any, name: str, attention: str) -> nn.Module:
     return built.eval()
 
 
-def eos_token_id(directory: Path, values: dict[str, Any], name: str) -> int | None:
-    """Token that ends a text: the first one if there are several, None without one.
+def eos_token_id(
+    directory: Path, values: dict[str, Any], name: str
+) -> int | tuple[int, ...] | None:
+    """Token that ends a text, several if the model has several, None without one.
 
     Raises:
         UserError: ``generation_config.json`` exists and is unreadable.
@@ -134,9 +136,9 @@ def eos_token_id(directory: Path, values: dict[str, Any], name: str) -> int | No
     path = directory / "generation_config.json"
     if path.exists():
         found = read_object(path, name).get("eos_token_id", found)
-    if isinstance(found, list):
-        found = found[0] if found else None
-    return found if isinstance(found, int) else None
+    ids = found if isinstance(found, list) else [found]
+    ids = sorted({each for each in ids if isinstance(each, int) and each >= 0})
+    return tuple(ids) if len(ids) > 1 else ids[0] if ids else None
 
 
 def _digest(source: Source, files: list[Path], emit: Callable[[Event], None]) -> str:

@@ -81,8 +81,10 @@ def with_advice(error: UserError, config: Mapping[str, Any]) -> UserError:
     if reason is None:
         return error
     name, family = str(error.text.params["model"]), str(error.text.params["family"])
-    running = [row.family for row in families() if row.result == "equal" and row.family != family]
-    close = nearest(family, running, 3)
+    running = [row.family for row in families() if row.result == "equal"]
+    if reason == "window" and family in running:  # a lower maximum length runs
+        return error
+    close = nearest(family, [each for each in running if each != family], 3)
     key = "model.siblings" if close else "model.others"
     other = message(key, families=", ".join(close or _WELL_KNOWN))
     planned = _planned(name, reason, config)

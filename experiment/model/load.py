@@ -28,7 +28,7 @@ def load_model(directory: str, dtype: str, device: str, attention: str) -> torch
     """
     import torch
     from safetensors import SafetensorError
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, GenerationConfig
 
     silence_libraries()
     set_gpu_kernels()
@@ -54,6 +54,8 @@ def load_model(directory: str, dtype: str, device: str, attention: str) -> torch
         raise user_error(
             "error.model.weights_missing", path=directory, n=len(missing), first=missing[0]
         )
+    # A model's generation_config.json may change the choice of tokens in the arms that read it.
+    model.generation_config = GenerationConfig()
     model.requires_grad_(False)
     loaded: torch.nn.Module = model.eval().to(device)
     return loaded

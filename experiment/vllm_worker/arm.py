@@ -9,7 +9,7 @@ from __future__ import annotations
 import platform
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from operator import attrgetter
 from typing import Any
@@ -325,16 +325,16 @@ class _Generation:
         trace = ScheduleTrace(cache.block_size, keeps if cache.enable_prefix_caching else None)
         return SchedulerWatcher(scheduler, trace, self.ids, self.reporter.paused)
 
-    def _eos(self) -> int | None:
-        return None if self.task.ignore_eos else self.task.model.eos_token_id
+    def _eos(self) -> tuple[int, ...]:
+        return () if self.task.ignore_eos else self.task.model.eos_token_ids
 
 
 def _sampling(
-    chosen: SamplingConfig, request: int, tokens: int, ignore_eos: bool, eos: int | None = None
+    chosen: SamplingConfig, request: int, tokens: int, ignore_eos: bool, eos: Sequence[int] = ()
 ) -> Any:
     """Sampling parameters equal to the other arms'.
 
-    The stop token is set here, because vLLM has no tokenizer.
+    The model's end tokens are set here, because vLLM has no tokenizer.
 
     Args:
         request: added to the run's seed, as in the paged engine.
@@ -347,7 +347,7 @@ def _sampling(
         min_tokens=min(chosen.min_new_tokens, tokens),
         max_tokens=tokens,
         ignore_eos=ignore_eos,
-        stop_token_ids=[*chosen.stop_token_ids, *([] if eos is None else [eos])],
+        stop_token_ids=[*chosen.stop_token_ids, *eos],
         detokenize=False,
         output_kind=RequestOutputKind.DELTA,
     )

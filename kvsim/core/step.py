@@ -105,7 +105,7 @@ class PreemptionCause(NamedTuple):
 class WaitReason(StrEnum):
     """What keeps the first request in the queue from being admitted."""
 
-    BLOCKS = "blocks"  # free blocks for its first chunk
+    BLOCKS = "blocks"  # free blocks for its first chunk, or for what was swapped out
     PROMPT = "prompt"  # free blocks for all its tokens (admission: full), though not for the chunk
     WATERMARK = "watermark"  # free blocks beyond the watermark
     TOKENS = "tokens"  # the token budget of the step

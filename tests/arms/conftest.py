@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -53,12 +55,18 @@ def crowded(runs: Path, prepared: Prepared) -> Run:
 
 @pytest.fixture(scope="session")
 def stopping(runs: Path, prepared: Prepared, crowded: Run) -> Run:
-    """The same requests with room for all, and a stop token that one of them generates."""
+    """The same requests with room for all, and two end tokens that two of them generate.
+
+    The model's files ask for other tokens than the likeliest, as those of chat models do.
+    """
     config = make_config("tiny-gpt2", (*CONTIGUOUS, *PAGED), ignore_eos=False)
-    eos = crowded.tokens("contiguous.sequential")[2][6]
-    model = prepared.model.model_copy(update={"eos_token_id": eos})
+    free = crowded.tokens("contiguous.sequential")
+    model = prepared.model.model_copy(update={"eos_token_id": (free[2][6], free[4][9])})
     fitted = with_requests(prepared, UNEVEN, slabs=5, max_length=LENGTH, block_size=4)
-    fitted = Prepared(fitted.directory, model, fitted.workload)
+    directory = shutil.copytree(fitted.directory, runs / "chat")
+    asked = {"suppress_tokens": [tokens[0] for tokens in free.values()]}
+    (directory / "generation_config.json").write_text(json.dumps(asked), encoding="utf-8")
+    fitted = Prepared(str(directory), model, fitted.workload)
     return run_arms_here(runs / "stopping", config, fitted)
 
 

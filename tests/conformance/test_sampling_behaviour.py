@@ -57,7 +57,7 @@ def test_25_a_stop_token_of_the_request_ends_it_unless_it_comes_too_early() -> N
 def test_25_an_end_of_text_token_ends_every_request_or_is_ignored() -> None:
     alone = solo("gpt2", PROMPT, 12)
     eos = alone[3]
-    for given, length in ((eos, alone.index(eos) + 1), (None, 12)):
+    for given, length in (([eos], alone.index(eos) + 1), ([], 12)):
         engine = make_engine("gpt2", 20, 4, eos=given)
         engine.add(0, PROMPT, 12)
         run(engine)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -42,7 +43,12 @@ def model(family: str, spread: float, attention: str) -> Any:
 
 
 def engine_for(
-    family: str, spread: float, blocks: int, block_size: int, eos: int | None = None, **limits: Any
+    family: str,
+    spread: float,
+    blocks: int,
+    block_size: int,
+    eos: Collection[int] = (),
+    **limits: Any,
 ) -> Engine:
     config = SchedulerConfig(**limits)
     cpu = torch.device("cpu")
@@ -90,22 +96,22 @@ def need(search: Search, width: int, block_size: int) -> int:
     return most_blocks(len(search.prompt), search.new, width, block_size)
 
 
-def some_eos(family: str, spread: float, search: Search, width: int) -> int:
-    """A token that beams do meet."""
+def some_eos(family: str, spread: float, search: Search, width: int) -> set[int]:
+    """Two tokens that beams do meet."""
     sequences, _ = reference(family, spread, search, width, frozenset())
-    return sequences[0][len(sequences[0]) // 2]
+    return {row[len(row) // 2] for row in (sequences[0], sequences[-1][1:] or sequences[-1])}
 
 
 def assert_as_transformers(
     engine: Engine, family: str, spread: float, jobs: list[Search], width: int
 ) -> None:
     for request, search in enumerate(jobs):
-        ends = frozenset({engine.eos_token_id} - {None})
+        ends = engine.eos_token_ids
         tokens, scores = reference(family, spread, search, width, ends)
         found = engine.hypotheses(request)
         assert [h.tokens for h in found] == tokens, request
         assert [h.score for h in found] == pytest.approx(scores, rel=1e-4, abs=1e-4)
-        assert [h.stopped for h in found] == [engine.eos_token_id in row for row in tokens]
+        assert [h.stopped for h in found] == [not ends.isdisjoint(row) for row in tokens]
         assert engine.generated(request) == list(tokens[0])
 
 
@@ -118,7 +124,7 @@ def test_a_batch_of_searches_finds_what_transformers_finds(
     stopped = copied = pruned = 0
     for seed, block_size in enumerate((1, 3, 4, 16)):
         jobs = searches(10 * width + seed)
-        eos = some_eos(family, spread, jobs[0], width) if seed % 2 else None
+        eos = some_eos(family, spread, jobs[0], width) if seed % 2 else ()
         budget = (2048, 7, 64, 11)[seed]
         blocks = sum(need(search, width, block_size) for search in jobs)
         engine = engine_for(family, spread, blocks, block_size, eos, max_num_batched_tokens=budget)
@@ -149,7 +155,7 @@ def test_searches_that_fight_for_blocks_find_the_same(
             PEAKED,
             max(need(search, width, block_size) for search in jobs),
             block_size,
-            some_eos(family, PEAKED, jobs[0], width) if seed % 2 else None,
+            some_eos(family, PEAKED, jobs[0], width) if seed % 2 else (),
             policy=policy,
             preemption=preemption,
             host_blocks=60 if preemption == "swap" else 0,
@@ -166,7 +172,7 @@ def test_searches_that_fight_for_blocks_find_the_same(
         run = CheckedRun(engine)
         plans = run.to_the_end()
         assert_as_transformers(engine, family, PEAKED, jobs, width)
-        if engine.eos_token_id is None:
+        if not engine.eos_token_ids:
             # Both models of the family have the same weights.
             assert engine.generated(alone[0]) == solo(family, *alone[1:])
         preempted += sum(len(plan.preempted) for plan in plans)

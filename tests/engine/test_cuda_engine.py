@@ -87,7 +87,7 @@ def run(
     if graphs:
         runner.capture_decoding(5, POSITIONS, cuda_capture(GPU), compiled=compiled)
         assert pool.written_slots() == 0
-    checked = CheckedRun(Engine(runner, config, None, VOCABULARY, POSITIONS))
+    checked = CheckedRun(Engine(runner, config, (), VOCABULARY, POSITIONS))
     for request, length in enumerate((1, 20, 9, 5, 2)):
         checked.engine.add(request, list(range(3, 3 + length)), 6 + 2 * request)
     checked.to_the_end()

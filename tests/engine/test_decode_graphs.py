@@ -47,7 +47,7 @@ def make(
     runner = ModelRunner(tiny(family), pool, "flat")
     graphs = runner.capture_decoding(most, POSITIONS, capture)
     assert pool.written_slots() == 0
-    return Engine(runner, config, None, VOCABULARY, POSITIONS), graphs
+    return Engine(runner, config, (), VOCABULARY, POSITIONS), graphs
 
 
 def plan_of(*chunks: tuple[int, int]) -> StepPlan:

@@ -141,7 +141,7 @@ def test_a_stop_token_ends_a_request_with_that_token_as_its_last() -> None:
     alone = solo("gpt2", prompt, 12)
     eos = alone[4]
     end = alone.index(eos) + 1
-    engine = make_engine("gpt2", 20, 4, eos=eos)
+    engine = make_engine("gpt2", 20, 4, eos=[eos])
     engine.add(0, prompt, 12)
     finishes = []
     while engine.scheduler.has_work:

@@ -57,7 +57,7 @@ def test_the_host_waits_once_a_step_for_all_tokens(
     if graphs:
         pool.scatter = lambda *arguments: None  # in place of Triton's, which drops rows itself
         runner.capture_decoding(4, POSITIONS, call_again)
-    engine = Engine(runner, SchedulerConfig(max_num_batched_tokens=8), None, VOCABULARY, POSITIONS)
+    engine = Engine(runner, SchedulerConfig(max_num_batched_tokens=8), (), VOCABULARY, POSITIONS)
     engine.add(0, list(range(10)), 9, RANDOM, children=(3,))
     engine.add(1, [4, 5], 14)
     engine.add(2, [6], 5, RANDOM)

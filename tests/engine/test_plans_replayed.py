@@ -61,7 +61,7 @@ LIMITS: tuple[dict[str, Any], ...] = (
     {"prefix_caching": True},
     {"preemption": "swap", "host_blocks": 30, "prefix_caching": True},
     {"policy": "priority", "max_num_batched_tokens": 9, "max_num_seqs": 3},
-    {"watermark_blocks": 1, "long_prefill_token_threshold": 3, "eos": 7},
+    {"watermark_blocks": 1, "long_prefill_token_threshold": 3, "eos": [7]},
 )
 
 

@@ -164,7 +164,7 @@ def test_a_run_that_swaps_gives_the_tokens_of_one_that_need_not(kv_dtype: str) -
     def run(blocks: int, transfers: Transfers | None) -> tuple[CheckedRun, list[list[int]]]:
         pool = KVPool(shape, blocks, 4, dtype, CPU, config.host_blocks, transfers)
         runner = ModelRunner(tiny("llama"), pool)
-        checked = CheckedRun(Engine(runner, config, None, VOCABULARY, POSITIONS))
+        checked = CheckedRun(Engine(runner, config, (), VOCABULARY, POSITIONS))
         for request, prompt in enumerate(prompts):
             checked.engine.add(request, prompt, 12)
         checked.to_the_end()

@@ -229,7 +229,7 @@ def test_the_engine_runs_on_it_with_padded_batches() -> None:
     assert pool.scatter is triton_write.write
     graphs = runner.capture_decoding(4, 32, lambda work: (work(), work)[1])
     assert pool.written_slots() == 0
-    engine = Engine(runner, None, None, VOCABULARY, POSITIONS)
+    engine = Engine(runner, None, (), VOCABULARY, POSITIONS)
     prompts = [list(range(3, 3 + length)) for length in (1, 9, 4)]
     for request, prompt in enumerate(prompts):
         engine.add(request, prompt, 3)
@@ -251,7 +251,7 @@ def test_decoding_over_eight_bits_can_be_captured(kv_dtype: str) -> None:
         if captured:
             runner.capture_decoding(4, 32, lambda work: (work(), work)[1])
             assert runner.pool.written_slots() == 0
-        engine = Engine(runner, None, None, VOCABULARY, POSITIONS)
+        engine = Engine(runner, None, (), VOCABULARY, POSITIONS)
         for request, length in enumerate((1, 9, 4)):
             engine.add(request, list(range(3, 3 + length)), 3)
         CheckedRun(engine).to_the_end()

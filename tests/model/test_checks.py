@@ -137,6 +137,21 @@ def test_a_window_is_compared_with_the_maximum_length(tmp_path: Path) -> None:
     check_model(config_of(tmp_path, **values), "some/model", 511)
 
 
+@pytest.mark.parametrize("kind", ["type", "rope_type"])
+def test_longrope_is_accepted_to_the_length_at_which_its_factors_change(
+    kind: str, tmp_path: Path
+) -> None:
+    factors = {"short_factor": [1.0] * 8, "long_factor": [2.0] * 8}
+    values = {
+        "model_type": "phi3", "max_position_embeddings": 4096, "pad_token_id": 0,
+        "original_max_position_embeddings": 256, "rope_scaling": {kind: "longrope", **factors},
+        **GROUPED,
+    }  # fmt: skip
+    key, found = refusal(tmp_path, 257, **values)
+    assert (key, found["positions"], found["max_length"]) == ("longrope", 256, 257)
+    check_model(config_of(tmp_path, **values), "some/model", 256)
+
+
 def test_a_missing_size_is_named(tmp_path: Path) -> None:
     key, params = refusal(tmp_path, model_type="gpt2", n_embd=64, n_head=0)
     assert key == "missing_size"

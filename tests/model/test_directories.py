@@ -187,6 +187,23 @@ def test_a_refusal_names_what_runs_and_what_can_be_planned(
     assert named == (str(tmp_path) if planned == "itself" else planned)
 
 
+@pytest.mark.parametrize(
+    ("given", "ends"), [(None, (2,)), (5, (5,)), ([7, 5, 7], (5, 7)), ([5], (5,)), ([], ())]
+)
+def test_every_end_token_of_a_chat_model_is_known(
+    given: int | list[int] | None, ends: tuple[int, ...], tmp_path: Path
+) -> None:
+    mine = Path(shutil.copytree(build_model("tiny-llama", 0, 0.08), tmp_path / "mine"))
+    config = json.loads((mine / "config.json").read_text(encoding="utf-8"))
+    (mine / "config.json").write_text(json.dumps(config | {"eos_token_id": 2}), encoding="utf-8")
+    if given is not None:
+        asked = json.dumps({"eos_token_id": given})
+        (mine / "generation_config.json").write_text(asked, encoding="utf-8")
+    else:
+        (mine / "generation_config.json").unlink(missing_ok=True)
+    assert prepared(mine).one(ModelPrepared).eos_token_ids == ends
+
+
 @pytest.mark.parametrize("file", ["pytorch_model.bin", "adapter_model.safetensors", "q4.gguf"])
 def test_weights_in_another_format_are_not_replaced(file: str, tmp_path: Path) -> None:
     mine = directory_of(LlamaConfig(**HIDDEN), tmp_path / "mine")

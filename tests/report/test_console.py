@@ -124,6 +124,20 @@ def test_of_the_weights_it_prints_what_became_of_them(capsys: pytest.CaptureFixt
     assert len(capsys.readouterr().out.splitlines()) <= 3
 
 
+def test_samples_are_counted_apart_from_their_prompts(capsys: pytest.CaptureFixture[str]) -> None:
+    [workload] = [event for event in head() if isinstance(event, WorkloadReady)]
+    prompts = workload.requests
+    more = [
+        each.model_copy(update={"id": each.id + n * len(prompts), "sample_of": each.id})
+        for each in prompts
+        for n in (1, 2)
+    ]
+    out = BriefReporter("en")
+    out.handle(workload.model_copy(update={"requests": [*prompts, *more]}))
+    assert f"{len(prompts)} prompts" in (told := capsys.readouterr().out)
+    assert "3 samples" in told
+
+
 @pytest.mark.parametrize(("quiet", "lines"), [(False, 1), (True, 0)])
 def test_a_log_shows_that_loops_are_compiled(
     quiet: bool, lines: int, capsys: pytest.CaptureFixture[str]

@@ -159,12 +159,14 @@ class BriefReporter(ConsoleReporter):
 
     def _on_workload(self, event: WorkloadReady) -> None:
         self._requests = len(event.requests)
-        lengths = [len(one.token_ids) for one in event.requests]
+        lengths = [len(one.token_ids) for one in event.requests if one.sample_of is None]
+        samples = len(event.requests) // len(lengths)
         new = max(one.max_new_tokens for one in event.requests)
         self._facts(
             model=self._model,
-            requests=self.t("brief.requests", n=len(lengths), low=min(lengths), high=max(lengths),
-                            new=new, length=event.max_length),
+            requests=self.t("brief.samples" if samples > 1 else "brief.requests", n=len(lengths),
+                            low=min(lengths), high=max(lengths), new=new,
+                            length=event.max_length, samples=samples),
             budget=self.t("brief.budget", budget=event.budget_bytes, block_size=event.block_size),
         )  # fmt: skip
         self.line("")
