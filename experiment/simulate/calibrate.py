@@ -51,12 +51,14 @@ def step_records(directory: Path, arm: str | None) -> tuple[str, list[StepRecord
         UserError: no such arm, or none recorded steps with their times.
     """
     record = read_record(directory)
-    workload = record.first(WorkloadReady)
-    prompts = {r.id: len(r.token_ids) for r in workload.requests} if workload else {}
+    prompts: dict[int, int] = {}
     steps: dict[str, list[StepRecord]] = {}
     with evaluating(directory):
-        for event in record.of(Step):
-            _add(steps, event, prompts)
+        for event in record.events:
+            if isinstance(event, WorkloadReady):  # each cell of an experiment has its own
+                prompts = {r.id: len(r.token_ids) for r in event.requests}
+            elif isinstance(event, Step):
+                _add(steps, event, prompts)
     if not steps:
         raise user_error("error.sim.no_steps", path=str(directory))
     name = arm or ("paged" if "paged" in steps else next(iter(steps)))

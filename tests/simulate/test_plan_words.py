@@ -14,6 +14,7 @@ from event_makers import PAGED, arm_events, head, whole_run
 from sim_runs import MODEL, Planned, simulated
 
 from experiment.commands.main import main
+from experiment.events import WorkloadReady
 from experiment.record.log import EventLog
 from experiment.simulate.calibrate import step_records
 from experiment.simulate.latency_file import read_latency
@@ -284,6 +285,21 @@ def test_what_the_prefix_cache_of_a_run_had_is_no_cost_of_its_steps(tmp_path: Pa
     assert [record.work for record in records] == [
         StepWork(3, 0, 3, 6), StepWork(3, 1, 5 + 4, 3 + 4 + 5 + 4),
     ]  # fmt: skip
+
+
+def test_the_steps_of_a_cell_are_those_of_its_own_prompts(tmp_path: Path) -> None:
+    """An experiment's cells have requests of their own, with the numbers of the first cell's."""
+    run = whole_run()
+    begun = next(n for n, event in enumerate(run) if isinstance(event, WorkloadReady))
+    ready = run[begun]
+    assert isinstance(ready, WorkloadReady)
+    longer = [r.model_copy(update={"token_ids": [1] * 99}) for r in ready.requests]
+    first = ready.model_copy(update={"requests": longer})
+    with EventLog(tmp_path) as log:
+        for event in (*run[:begun], first, *run[begun:]):
+            log.write(event)
+    _, records = step_records(tmp_path, None)
+    assert [r.work.decode_tokens for r in records] == [0, 2, 2]
 
 
 def test_steps_of_our_own_log_are_told_apart(
