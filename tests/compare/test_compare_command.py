@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compare_runs import events, write
+from compare_runs import events, figure, side, write
 
 from experiment.commands.main import main
 from experiment.compare.results import Comparison
+from experiment.compare.sides import compare_sides
 from experiment.events import RunStarted
+from experiment.report.console.compare import CompareConsole
 from experiment.text.errors import ExitCode
 
 HAN = re.compile(r"[\u4e00-\u9fff]")
@@ -75,6 +77,24 @@ def test_two_runs_are_shown_and_written(
     assert [row["id"] for row in rows] == [row.id for row in data.rows]
     wasted = next(row for row in rows if row["id"] == "paged/wasted_slots")
     assert (wasted["left"], wasted["right"], wasted["verdict"]) == ("2", "0", "better")
+
+
+def brief(comparison: Comparison, capsys: pytest.CaptureFixture[str]) -> str:
+    """What the console says without ``--details``, on one line."""
+    CompareConsole("en").show(comparison)
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_another_model_or_config_is_told_before_another_machine(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    many = {"cpu": "two", "ram_bytes": 1, "cores": 2}
+    left = side(figure("steps", 1, kind="count"), config={"seed": 41})
+    other = side(machine=many, versions={"torch": "2"}, model={"name": "large"},
+                 config={"seed": 42})  # fmt: skip
+    text = brief(compare_sides(left, other), capsys)
+    assert all(value in text for value in ("tiny", "large", "41", "42"))
+    assert "two" not in text
 
 
 def test_the_name_of_a_run_may_be_of_any_bytes(

@@ -26,6 +26,8 @@ from experiment.text.messages import Message
 
 _STYLES = {"better": "green", "worse": "bold red"}
 _VALUE_WIDTH = 44
+# Without details: differences by how likely they explain the figures.
+_GROUPS = ("model", "config", "versions", "machine")
 # Without details: figures by urgency of their verdict, and the most common reason.
 _BRIEF_VERDICTS = ("worse", "better", "differs")
 _MAX_DIFFERENCES, _MAX_ROWS = 2, 3
@@ -49,7 +51,8 @@ class CompareConsole(Console):
             self.console.print(t(f"compare.{name}") + " " + side_text(t, side), soft_wrap=True)
         for note in comparison.notes:
             self.note(note)
-        for one in comparison.differences[:_MAX_DIFFERENCES]:
+        known = sorted(comparison.differences, key=lambda one: _GROUPS.index(one.group))
+        for one in known[:_MAX_DIFFERENCES]:
             label, *values = difference_cells(t, one)
             left, right = (preview(each, _VALUE_WIDTH) for each in values)
             self.console.print(t("compare.changed", label=label, left=left, right=right))
