@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -37,6 +38,8 @@ _CONTRADICTIONS = (
     TypeError,
     ValueError,
 )
+# Of a file in JSON, also below the first conflict marker of a merge.
+_BEGIN = rb'(?:<{7}[^\n]*\n)?\s*\{\s*"kind":\s*"%s"'
 _TEMPLATES = "jinja2.exceptions"  # a template met something else than it expects
 
 
@@ -99,6 +102,8 @@ def parse_json(data: bytes, *, finite: bool = True) -> Any:
 def check_replaceable(given: str | None, kind: str, flag: str) -> None:
     """Refuse to overwrite a file that this command did not write.
 
+    A damaged file of the kind, truncated or with conflict markers, may be replaced.
+
     Args:
         given: path of the output file, or None.
         kind: value of the field ``kind`` in files of this command.
@@ -109,7 +114,10 @@ def check_replaceable(given: str | None, kind: str, flag: str) -> None:
     """
 
     def is_like(data: bytes) -> bool:
-        found = parse_json(data)
+        try:
+            found = parse_json(data)
+        except ValueError:
+            return re.match(_BEGIN % re.escape(kind).encode(), data) is not None
         return isinstance(found, dict) and found.get("kind") == kind
 
     if given and not is_replaceable(Path(given), is_like):

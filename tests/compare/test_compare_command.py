@@ -176,6 +176,49 @@ def test_a_baseline_that_cannot_be_read_is_made_again(
     assert "Replaced without comparison" in capsys.readouterr().out
 
 
+MERGED = "<<<<<<< ours\n{made}=======\n{made}>>>>>>> theirs\n"
+DAMAGED: dict[str, Callable[[str], bytes]] = {
+    "conflict": lambda made: made.replace(
+        ' "figures"', '<<<<<<< ours\n "figures"\n=======\n>>>>>>> theirs\n'
+    ).encode(),
+    "conflict of the whole file": lambda made: MERGED.format(made=made).encode(),
+    "truncated": lambda made: made[:300].encode(),
+    "NaN": lambda made: json.dumps(
+        json.loads(made) | {"figures": {"paged/steps": float("nan")}}
+    ).encode(),
+    "no text": lambda made: made.encode() + b"\xff",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_baseline_is_made_again(
+    runs: tuple[str, str], tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str],
+    refused: Callable[..., str],
+) -> None:  # fmt: skip
+    path = tmp_path / "baseline.json"
+    words = ["compare", runs[0], "--write-baseline", str(path), "--lang", "en"]
+    assert main(words) == ExitCode.OK
+    made = path.read_text(encoding="utf-8")
+    path.write_bytes(DAMAGED[damage](made))
+    capsys.readouterr()
+    refused("compare", runs[0], "--baseline", path)
+    assert main(words) == ExitCode.OK
+    assert path.read_text(encoding="utf-8") == made
+    assert "Replaced without comparison" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "text", ['{"kind": "plan", "x": NaN}', '{"a": {"kind": "pagedkv-baseline"}', "text", "[1]"]
+)
+def test_a_file_of_another_kind_is_no_baseline_to_replace(
+    runs: tuple[str, str], tmp_path: Path, text: str, refused: Callable[..., str]
+) -> None:
+    path = tmp_path / "notes.json"
+    path.write_text(text, encoding="utf-8")
+    refused("compare", runs[0], "--write-baseline", path)
+    assert path.read_text(encoding="utf-8") == text
+
+
 def test_a_gate_that_is_broken_leaves_the_baseline_as_it_was(
     runs: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
