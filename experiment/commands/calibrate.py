@@ -43,8 +43,10 @@ def calibrate(options: argparse.Namespace, t: Translator) -> int:
         **fields(options, "--arm", "--folds", "--model", "--gpu"),
     )
     from experiment.report.console.calibration import show_calibration
+    from experiment.report.console.lines import Console
 
     show_calibration(data, t.lang, options.ascii)
     if options.out:
         write_latency(Path(options.out), data)
+        Console(t.lang, options.ascii).written(Path(options.out))
     return ExitCode.OK

@@ -13,7 +13,7 @@ from experiment.config.reading import MAX_CONFIG_BYTES
 from experiment.files.bounded_reading import parse_json, read_bounded
 from experiment.files.os_errors import writing
 from experiment.record.log import write_atomic
-from experiment.text.errors import user_error
+from experiment.text.errors import ExitCode, user_error
 from kvsim.latency.clock import attoseconds
 from kvsim.latency.roofline import (
     BatchLatency,
@@ -57,10 +57,10 @@ def write_latency(path: Path, data: dict[str, Any]) -> None:
     """Write what a calibration found.
 
     Raises:
-        UserError: the file cannot be written.
+        UserError: the file cannot be written; exit code ``UNWRITABLE``.
     """
     text = json.dumps(data | {"schema_version": SCHEMA_VERSION}, indent=1, allow_nan=False)
-    with writing(path):
+    with writing(path, ExitCode.UNWRITABLE):
         write_atomic(path, text + "\n")
 
 

@@ -315,7 +315,14 @@ def test_steps_of_our_own_log_are_told_apart(
     assert [(r.work.prefill_tokens, r.work.decode_tokens) for r in records[1:]] == [(0, 2)] * 2
     assert {record.seconds for record in records} == {1.0}
     calibrated(tmp_path / "latency.json", tmp_path, "--folds", "2")
-    assert "arm paged: 3 steps" in " ".join(capsys.readouterr().out.split())
+    printed = capsys.readouterr().out
+    assert "arm paged: 3 steps" in " ".join(printed.split())
+    assert str(tmp_path / "latency.json") in printed
+    below_a_file = str(tmp_path / "latency.json" / "other.json")
+    assert main(["calibrate", str(tmp_path), "--folds", "2", "--out", below_a_file]) == (
+        ExitCode.UNWRITABLE
+    )
+    assert below_a_file in capsys.readouterr().err
     for words, named in (
         (("--arm", "vllm"), "contiguous.batch, paged"),
         (("--max-num-seqs", "4"), "--max-num-seqs"),
