@@ -51,14 +51,14 @@ def step_records(directory: Path, arm: str | None) -> tuple[str, list[StepRecord
         UserError: no such arm, or none recorded steps with their times.
     """
     record = read_record(directory)
-    prompts: dict[int, int] = {}
+    prompts: dict[int | None, dict[int, int]] = {}  # by cell of an experiment
     steps: dict[str, list[StepRecord]] = {}
     with evaluating(directory):
-        for event in record.events:
-            if isinstance(event, WorkloadReady):  # each cell of an experiment has its own
-                prompts = {r.id: len(r.token_ids) for r in event.requests}
+        for cell, event in record.by_cell():
+            if isinstance(event, WorkloadReady):
+                prompts[cell] = {r.id: len(r.token_ids) for r in event.requests}
             elif isinstance(event, Step):
-                _add(steps, event, prompts)
+                _add(steps, event, prompts.get(cell, {}))
     if not steps:
         raise user_error("error.sim.no_steps", path=str(directory))
     name = arm or ("paged" if "paged" in steps else next(iter(steps)))

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from event_makers import PAGED, arm_events, head, whole_run
+from event_makers import PAGED, arm_events, head, paged_arm, whole_run
 from sim_runs import MODEL, Planned, simulated
 
 from experiment.commands.main import main
-from experiment.events import WorkloadReady
+from experiment.events import CellStarted, TurnStarted, WorkloadReady
 from experiment.record.log import EventLog
 from experiment.simulate.calibrate import step_records
 from experiment.simulate.latency_file import read_latency
@@ -289,14 +289,17 @@ def test_what_the_prefix_cache_of_a_run_had_is_no_cost_of_its_steps(tmp_path: Pa
 
 def test_the_steps_of_a_cell_are_those_of_its_own_prompts(tmp_path: Path) -> None:
     """An experiment's cells have requests of their own, with the numbers of the first cell's."""
-    run = whole_run()
-    begun = next(n for n, event in enumerate(run) if isinstance(event, WorkloadReady))
-    ready = run[begun]
-    assert isinstance(ready, WorkloadReady)
+    begun = head()
+    (ready,) = (event for event in begun if isinstance(event, WorkloadReady))
     longer = [r.model_copy(update={"token_ids": [1] * 99}) for r in ready.requests]
-    first = ready.model_copy(update={"requests": longer})
+    cells = [
+        CellStarted(index=n, of=2, values={"n": n}, overrides={}, arms=[PAGED]) for n in (0, 1)
+    ]
+    turn = TurnStarted(cell=1, arm=PAGED, repeat=0, group=0)
+    run = [event for event in begun if event is not ready]
+    run += [cells[1], ready, cells[0], ready.model_copy(update={"requests": longer})]
     with EventLog(tmp_path) as log:
-        for event in (*run[:begun], first, *run[begun:]):
+        for event in (*run, turn, *paged_arm()):
             log.write(event)
     _, records = step_records(tmp_path, None)
     assert [r.work.decode_tokens for r in records] == [0, 2, 2]
