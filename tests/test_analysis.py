@@ -38,6 +38,7 @@ from experiment.events import (
     Keyframe,
     PoolReserved,
     Reading,
+    RunFinished,
     Scope,
     Stage,
     Step,
@@ -144,9 +145,11 @@ SKIPPED = ArmSkipped(arm=PAGED, reason=message("skip.no_vllm"))
         ([*whole_run(), FAILED], "failed", FAILED.reason),  # though it said that it finished
         (changed(whole_run(), ArmFinished, lambda e: None, PAGED), "failed",
          message("failure.no_end")),
+        ([*head(), *paged_arm()[:-1], RunFinished(status="interrupted")], "failed",
+         message("error.interrupted")),
         ([*head(), SKIPPED], "skipped", SKIPPED.reason),
     ],
-    ids=["failed behind its end", "breaks off", "skipped"],
+    ids=["failed behind its end", "breaks off", "interrupted", "skipped"],
 )  # fmt: skip
 def test_how_an_arm_ended_is_told_with_the_reason(
     events: list[Event], status: str, reason: Message

@@ -30,6 +30,7 @@ from experiment.events import (
     PoolReserved,
     Reading,
     RequestFinished,
+    RunFinished,
     WorkloadReady,
 )
 from experiment.machine.environment import Environment
@@ -102,10 +103,11 @@ def arm_results(record: Record) -> list[ArmResult]:
     """Results of every arm that was started or skipped, in the order of the ladder of arms."""
     workload = record.first(WorkloadReady)
     machine = _environment(record.first(EnvironmentProbed))
+    interrupted = any(end.status == "interrupted" for end in record.of(RunFinished))
     results = []
     for events in arms_of(record):
         result, planned = (
-            arm_result(events, workload, machine),
+            arm_result(events, workload, machine, interrupted=interrupted),
             _recorded_arm(events, workload, record),
         )
         if planned is not None:
@@ -138,15 +140,19 @@ def _recorded_arm(
 
 
 def arm_result(
-    events: ArmEvents, workload: WorkloadReady | None, machine: Environment | None = None
+    events: ArmEvents,
+    workload: WorkloadReady | None,
+    machine: Environment | None = None,
+    *,
+    interrupted: bool = False,
 ) -> ArmResult:
-    """All figures of one arm; None if not measured."""
+    """All figures of one arm; None if not measured. ``interrupted``: the run was."""
     rows, problem = timeline(events)
     problems = witness_problems(rows) + engine_problems(events.engine_steps)
     return ArmResult(
         arm=events.arm,
         status=_status(events),
-        reason=_reason(events),
+        reason=_reason(events, interrupted),
         problems=[problem] if problem else problems,
         tensor_bytes=_tensor_peak(events),
         fits=_fits(events, workload),
@@ -289,12 +295,14 @@ def _status(events: ArmEvents) -> Literal["finished", "failed", "skipped"]:
     return "finished" if events.finished and not events.failed else "failed"
 
 
-def _reason(events: ArmEvents) -> Message | None:
+def _reason(events: ArmEvents, interrupted: bool) -> Message | None:
     if events.skipped:
         return events.skipped.reason
     if events.failed:
         return events.failed.reason
-    return None if events.finished else message("failure.no_end")
+    if events.finished:
+        return None
+    return message("error.interrupted" if interrupted else "failure.no_end")
 
 
 def _tensor_peak(events: ArmEvents) -> int | None:
