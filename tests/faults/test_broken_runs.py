@@ -130,7 +130,7 @@ def quits(program: Program) -> None:
     program.answer("q")
 
 
-BOTH, NO_END = (None, None), "failure.no_end"
+BOTH, NO_END, INTERRUPTED = (None, None), "failure.no_end", "error.interrupted"
 SLOW, GATE = {"pause_s": 0.2}, ("--ascii",)
 FAULTS = {
     "an arm is stopped": Fault(
@@ -147,10 +147,10 @@ FAULTS = {
         told={"scripts": {FIRST: "run out of GPU memory"}},
     ),
     "it is asked to end": Fault(
-        ExitCode.TERMINATED, (None, NO_END), arm_steps(SECOND), send(signal.SIGTERM), told=SLOW
+        ExitCode.TERMINATED, (None, INTERRUPTED), arm_steps(SECOND), send(signal.SIGTERM), told=SLOW
     ),
     "Ctrl-C twice": Fault(
-        ExitCode.INTERRUPTED, (NO_END,), arm_steps(FIRST), interrupt_twice,
+        ExitCode.INTERRUPTED, (INTERRUPTED,), arm_steps(FIRST), interrupt_twice,
         told={"scripts": {FIRST: "ignore being asked to end"}},
     ),
     "Ctrl-C while it is drawn": Fault(
@@ -158,7 +158,7 @@ FAULTS = {
         said="note.not_drawn", drawn=False,
     ),
     "its terminal closes": Fault(
-        ExitCode.HUNG_UP, (NO_END,), "Reserved:", Program.hang_up, ("--yes", "--details"),
+        ExitCode.HUNG_UP, (INTERRUPTED,), "Reserved:", Program.hang_up, ("--yes", "--details"),
         told=SLOW,
     ),
     "its terminal closes while it is drawn": Fault(
@@ -196,7 +196,7 @@ MORE = {
         told={"hang_in": "prepare"},
     ),
     "Ctrl-C while an arm loads": Fault(
-        ExitCode.INTERRUPTED, (NO_END,), begun(FIRST), send(signal.SIGINT),
+        ExitCode.INTERRUPTED, (INTERRUPTED,), begun(FIRST), send(signal.SIGINT),
         told={"scripts": {FIRST: "hang at once"}},
     ),
     "Ctrl-C between two arms": Fault(
